@@ -6,14 +6,19 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
     $$python $(SUPPORTED) 2>/dev/null && echo $$python && break; done)
 BIN = .venv/bin
 
-.PHONY: help setup test lint format page check-page fresh-page chromium demo lessons bench-g2p bench-peers clean
+# Tests start Python some hundred times: what one process compiles, the next ones load.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup test lint format kernels page check-page fresh-page chromium demo lessons bench-g2p bench-peers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constraints.txt
 
-test: .venv/test.stamp lint check-page chromium ## run every check: style, types, the built page, tests
+# The checks before the tests use one core each, so they run side by side; no test then waits for kernels.
+test: .venv/test.stamp chromium ## run every check: style, types, the built page, tests
+	$(MAKE) --jobs 3 lint check-page kernels
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 lint: .venv/test.stamp ## check style and types
@@ -24,6 +29,9 @@ lint: .venv/test.stamp ## check style and types
 format: .venv/test.stamp ## put the code in its one format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+kernels: .venv/test.stamp
+	@$(BIN)/python -c 'from pellucid.kernels.numba_backend import is_numba_available; is_numba_available()'
 
 page: .venv/test.stamp web/node_modules/.stamp ## build web/ into pellucid/viewer/page, which is kept; needs Node
 	$(BIN)/python -m pellucid.viewer.typescript web/src/data/contents.ts

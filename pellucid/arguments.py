@@ -5,21 +5,36 @@
 signature documents is what is checked.
 """
 
+import inspect
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from contextvars import ContextVar
 from dataclasses import fields
 from errno import ENAMETOOLONG
-from functools import cache
+from functools import cache, wraps
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
+import numpy as np
+from msgspec import Meta
 
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.wording import UNIONS, abbreviated, choice_hint, expectation, listed, noun_of
+from pellucid.wording import UNIONS, abbreviated, choice_hint, expectation, is_array_kind, listed, noun_of
 
 SURROGATES = re.compile("[\ud800-\udfff]")
 """Halves of characters, which no file in UTF-8 holds."""
@@ -129,8 +144,8 @@ def python_scalar(value: object) -> object:
 
 
 @cache
-def _field_kinds(owner: type) -> dict[str, Any]:
-    """Return the annotations of a class's fields."""
+def _field_kinds(owner: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the annotations of a class's fields, or of a function's parameters."""
     return get_type_hints(owner, include_extras=True)
 
 
@@ -179,6 +194,10 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
         return _convert_mapping(value, kind)
     if kind is Path:
         return _convert_path(value)
+    if is_array_kind(kind):
+        return _convert_array(value, kind)
+    if origin is Annotated and is_array_kind(get_args(kind)[0]):
+        return _convert_array(value, *get_args(kind))
     if kind in (int, float, bool, str) or origin in (Literal, Annotated):
         return _convert_scalar(value, kind)
     if hasattr(kind, "_fields"):
@@ -230,8 +249,33 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
         if len(given) != len(kinds):
             raise MismatchError(noun_of(kind), value)
         return tuple(_convert_all(given, kinds))
-    converted = _convert_all(items, itertools.repeat(kinds[0]))
+    fit = type(value) in (list, tuple) and _all_fit(cast(Sequence[Any], value), kinds[0])
+    converted = list(items) if fit else _convert_all(items, itertools.repeat(kinds[0]))
     return tuple(converted) if origin is tuple else converted
+
+
+def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
+    """Return whether values are of a type as they stand; found for all of them together, without a step for each."""
+    types = {*map(type, values)}
+    if not types:
+        return True
+    if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
+        return types == {tuple} and _all_fit([*itertools.chain.from_iterable(values)], get_args(kind)[0])
+    if hasattr(kind, "_fields"):
+        columns = zip(zip(*values, strict=False), _field_kinds(kind).values(), strict=False)
+        return types == {kind} and all(_all_fit(column, own) for column, own in columns)
+    number, bounds = get_args(kind)[:2] if get_origin(kind) is Annotated else (kind, None)
+    if types != {number}:
+        return False
+    if number not in (int, float):
+        return bounds is None
+    if bounds is None:
+        return number is int or all(map(isfinite, values))
+    if bounds != Meta(ge=bounds.ge, le=bounds.le, title=bounds.title):
+        return False  # it bounds in other ways, too
+    if number is float and not all(map(isfinite, values)):
+        return False
+    return (bounds.ge is None or bounds.ge <= min(values)) and (bounds.le is None or max(values) <= bounds.le)
 
 
 def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
@@ -303,7 +347,7 @@ def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
         choices = get_args(kind) if get_origin(kind) is Literal else ()
         hint = choice_hint(value, choices) if choices else ""
         raise MismatchError(_expectation(error, value, kind), value, hint) from None
-    if isinstance(converted, float) and not isfinite(converted):
+    if isinstance(converted, float) and not isfinite(converted) and kind != LogProbability:
         raise MismatchError("a finite number", value)
     return converted
 
@@ -316,3 +360,176 @@ def _expectation(error: Exception, value: object, kind: Any) -> str:  # noqa: AN
         return noun_of(kind)
     told = str(error)
     return expectation(told, value).removeprefix("expected ") if told.startswith("Expected") else "a finite number"
+
+
+LARGEST = 1e100
+"""Numbers of arrays are at most so large, so that the sum of their squares is finite."""
+WHOLE = 2**63 - 1
+"""Whole numbers of arrays are at most so large."""
+ROUNDING = 1e-3
+"""How far rounding may put a probability above 1, and a log-probability above 0."""
+LOG_PROBABILITY = Meta(le=ROUNDING, title="log-probability")
+"""Bounds of a log-probability, of which −∞ is one."""
+LogProbability = Annotated[float, LOG_PROBABILITY]
+PROBABILITY = Meta(ge=0.0, le=1 + ROUNDING)
+"""Bounds of a probability or a weight of attention."""
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+_within_checked: ContextVar[bool] = ContextVar("within_checked", default=False)
+
+
+def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Return a function whose arguments are converted and checked against their annotations when it is called.
+
+    Sizes of arrays that have one name are equal: of `points: Float[np.ndarray, "n 2"]` and `onto: Float[np.ndarray,
+    "n 2"]` as well. A function that a checked one calls gets its arguments as they are, so that no loop within the
+    package checks anything twice.
+
+    Args:
+        function: A function or method whose parameters are annotated; `self` is not.
+
+    Returns:
+        The function. It raises an `ArgumentError` that names the first argument which is not what its annotation says.
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        if _within_checked.get():
+            return function(*args, **kwargs)
+        given, kinds, sizes = signature.bind(*args, **kwargs), _field_kinds(function), dict[str, _Size]()
+        for name, value in given.arguments.items():
+            if name in kinds:
+                given.arguments[name] = converted = convert_argument(name, value, kinds[name])
+                _check_sizes(name, converted, kinds[name], sizes)
+        token = _within_checked.set(True)
+        try:
+            return function(*given.args, **given.kwargs)
+        finally:
+            _within_checked.reset(token)
+
+    return checked
+
+
+def argument_error(name: str, expected: str, value: object) -> ArgumentError:
+    """Return the error about an argument that its annotation allows and the function cannot use."""
+    return ArgumentError(MismatchError(expected, value, _shape_hint(value)).told(name))
+
+
+def check_lengths(**given: Sized) -> None:
+    """Check that arguments are of one length.
+
+    Raises:
+        ArgumentError: One is longer or shorter than the first; the message names both.
+    """
+    (first, values), *others = given.items()
+    for name, other in others:
+        if len(other) != len(values):
+            raise ArgumentError(f"{name}: expected as many as {first} has ({len(values)}), got {len(other)}")
+
+
+def check_not_empty(name: str, values: Sized, item: str) -> None:
+    """Check that an argument holds an item at least.
+
+    Raises:
+        ArgumentError: It is empty.
+    """
+    if not len(values):
+        raise argument_error(name, f"at least one {item}", values)
+
+
+class _Size(NamedTuple):
+    """The size of a dimension that has a name, or the sizes of several."""
+
+    sizes: tuple[int, ...]
+    owner: str
+    """The argument that has this size."""
+
+
+def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -> None:  # noqa: ANN401
+    """Check that dimensions of one name are equal in all arrays of a call, and note those that are new."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if hasattr(kind, "_fields"):
+        for field, own in _field_kinds(kind).items():
+            _check_sizes(f"{name}.{field}", getattr(value, field), own, sizes)
+    if not is_array_kind(kind):
+        return
+    dims, shape = kind.dim_str.split(), tuple(cast(Any, value).shape)
+    extra = len(shape) - len(dims) + 1
+    at, expected, wrong = 0, list[str](), dict[str, _Size]()
+    for dim in dims:
+        count = extra if dim.startswith("*") else 1
+        own = shape[at : at + count]
+        known = sizes.setdefault(dim, _Size(own, name)) if dim.lstrip("*").isidentifier() and dim != "_" else None
+        expected += map(str, known.sizes if known else own)
+        if known and known.sizes != own:
+            wrong[dim] = known
+        at += count
+    if wrong:
+        owners = listed(list(dict.fromkeys(each.owner for each in wrong.values())))
+        hint = f" of shape {_shape_text(map(str, shape))}" + ("" if owners == name else f"; see the shape of {owners}")
+        raise ArgumentError(MismatchError(f"an array of shape {_shape_text(expected)}", value, hint).told(name))
+
+
+def _shape_text(sizes: Iterable[str]) -> str:
+    """Return a shape in words: "(3, n)"."""
+    return f"({', '.join(sizes)})"
+
+
+def _shape_hint(value: object) -> str:
+    """Return what stands behind an array in a message: its shape."""
+    shape = getattr(value, "shape", None)
+    return f" of shape {_shape_text(map(str, shape))}" if isinstance(shape, tuple) and shape else ""
+
+
+def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # noqa: ANN401, B008
+    """Return numbers as an array of the annotation's type and number of dimensions, or raise `MismatchError`.
+
+    Lists become arrays, and so do PyTorch's tensors. Whole numbers count as numbers, booleans do not.
+    """
+    values = _as_array(value) if kind.array_type is np.ndarray else value
+    if not isinstance(values, kind.array_type) or np.ma.is_masked(values):
+        raise MismatchError(noun_of(kind), value)
+    dims, shape = kind.dim_str.split(), tuple(values.shape)
+    variadic = kind.index_variadic is not None
+    fits = len(shape) >= len(dims) - 1 if variadic else len(shape) == len(dims)
+    if not fits or any(dim.isdigit() and int(dim) != own for dim, own in zip(dims[::-1], shape[::-1], strict=False)):
+        raise MismatchError(noun_of(kind), value, _shape_hint(values))
+    return _convert_numbers(values, kind, bounds) if kind.array_type is np.ndarray else values
+
+
+def _as_array(value: object) -> object:
+    """Return what holds numbers as an array of NumPy."""
+    if isinstance(value, str | bytes | Mapping | Set):
+        return value
+    if callable(detach := getattr(value, "detach", None)):  # a tensor of PyTorch, which this module does not import
+        return detach().cpu().numpy()
+    return np.asanyarray(list(_taken(value)) if isinstance(value, Iterator) else value)
+
+
+def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN401
+    """Return an array as booleans, 64-bit whole numbers, or 32- or 64-bit floats, whose numbers are within bounds."""
+    values = np.asarray(values)
+    if "bool" in kind.dtypes:
+        if values.dtype != np.bool_ and values.size:
+            raise MismatchError(noun_of(kind), values)
+        return values.astype(np.bool_, copy=False)
+    whole = "float64" not in kind.dtypes
+    if values.dtype.kind not in ("iu" if whole else "iuf") and values.size:
+        raise MismatchError(noun_of(kind), values)
+    largest = WHOLE if whole else LARGEST
+    # As numbers of NumPy's own 64 bits, for those of Python become as narrow as the array.
+    exact = int if whole else np.float64
+    low, high = exact(-largest if bounds.ge is None else bounds.ge), exact(largest if bounds.le is None else bounds.le)
+    outside = ~((values >= low) & (values <= high))
+    if bounds == LOG_PROBABILITY:
+        outside &= values != -np.inf
+    if outside.any():
+        place = tuple(int(each[0]) for each in np.nonzero(outside))
+        number = values[place].item()
+        words = "a finite number" if not isfinite(number) else f"a number from {low:g} to {high:g}"
+        raise MismatchError(words, number, path=f"[{', '.join(map(str, place))}]")
+    if whole:
+        return values.astype(np.int64, copy=False)
+    return values if values.dtype in (np.float32, np.float64) and values.dtype.isnative else values.astype(np.float64)

@@ -19,6 +19,8 @@ QUOTED = 80
 """Characters of a user's text that a message quotes."""
 LONGEST_REASON = 200
 """Characters of a library's words that a message repeats."""
+LONGEST_MESSAGE = 10_000
+"""Characters of a line of a message: more than two paths of the greatest length, and what is said of them."""
 LONG_NUMBER = 14_000
 """Bits of a whole number that Python writes, at most (4,300 digits have 14,285)."""
 MOST_DIGITS = 18
@@ -34,7 +36,7 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         """Return all lines."""
-        return "\n".join(show_controls(str(each)) for each in self.args)
+        return "\n".join(show_controls(abbreviate(str(each), LONGEST_MESSAGE)) for each in self.args)
 
 
 class ConfigError(InputError):
@@ -137,9 +139,15 @@ def abbreviate(text: str, longest: int = QUOTED) -> str:
 
 
 def abbreviate_reason(error: Exception) -> str:
-    """Return a library's words about a value of a user's, abbreviated; the place in the value, at their end, stays."""
-    reason, at, place = str(error).rpartition(" - at `")
-    return f"{abbreviate(reason, LONGEST_REASON)}{at}{abbreviate(place, LONGEST_REASON)}"
+    """Return the first line of a library's words about a user's value, abbreviated; the place, at their end, stays.
+
+    Every message that repeats what another library says calls this function, for its words may quote a user's file.
+    """
+    told = str(error)
+    at = told.rfind(" - at `")
+    words, place = (told[:at], told[at:]) if at >= 0 else (told, "")
+    first = next(filter(None, map(str.strip, words.split("\n"))), type(error).__name__)
+    return show_controls(abbreviate(first, LONGEST_REASON) + abbreviate(place, LONGEST_REASON))
 
 
 def parse_whole_number(text: str) -> int | None:

@@ -13,7 +13,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
 
-from pellucid.errors import InputError, RunError, abbreviate_reason
+from pellucid.errors import InputError, RunError, abbreviate_reason, quote
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 """Name of a temporary file (`_make_temporary`) of the file `name`."""
@@ -207,9 +207,13 @@ def is_there(path: Path) -> bool:
 
 
 def plain_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
-    """Return the value of a JSON text; `ValueError` for what is none, is nested too deep, or has endless digits."""
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: It is no JSON, is nested too deep, has endless digits, or an object has a key twice.
+    """
     try:
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=_unique)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
 
@@ -217,11 +221,43 @@ def plain_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
 def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
     """Return a JSON text as a struct; `ValueError` for any other text. It tells the field and what was expected."""
     try:
-        return msgspec.json.decode(content, type=kind)
+        decoded = msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise ValueError(abbreviate_reason(error)) from None
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
+    plain_json(content)  # of a key that stands twice msgspec takes the last value, and says nothing
+    return decoded
+
+
+def repeated_key(content: bytes) -> str | None:
+    """Return the first key that stands twice in a JSON object, objects within it left aside; None for none."""
+    last: list[tuple[str, Any]] = []
+
+    def remember(pairs: list[tuple[str, Any]]) -> None:
+        """The object that ends last is the one that holds all others."""
+        last[:] = pairs
+
+    json.loads(content, object_pairs_hook=remember, parse_int=str, parse_float=str, strict=False)
+    return _repeated(last)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the keys and values of a JSON object; `ValueError` for a key that stands twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"the key {quote(_repeated(pairs))} stands twice in an object")
+    return found
+
+
+def _repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
+    """Return the first key that stands twice."""
+    seen = set[str]()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
+    return None
 
 
 def has_content(path: Path, content: bytes) -> bool:
@@ -238,7 +274,8 @@ def make_folder(path: Path) -> list[Path]:
     """
     with refusals("create", path):
         absent = absent_folders(path)
-        path.mkdir(parents=True, exist_ok=True)
+        for each in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
+            each.mkdir(exist_ok=True)
     return absent
 
 

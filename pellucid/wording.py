@@ -83,6 +83,8 @@ def noun_of(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
         return listed(list(dict.fromkeys(noun_of(each, plural) for each in members)))
     if origin is Annotated:
         return noun_of(kinds[0], plural)
+    if is_array_kind(kind):
+        return f"{'arrays' if plural else 'an array'} of {_noun_of_numbers(kind)} of shape {_shape_of(kind)}"
     if origin is Literal:
         return listed(kinds)
     if origin is Mapping:
@@ -93,3 +95,21 @@ def noun_of(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
         return f"{'lists' if plural else 'a list'} of {noun_of(kinds[0], True)}"
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
     return f"{kind.__name__} objects" if plural else f"{article} {kind.__name__}"
+
+
+def is_array_kind(kind: object) -> bool:
+    """Return whether an annotation is that of an array: `Float[np.ndarray, "n D"]`."""
+    return isinstance(kind, type) and hasattr(kind, "dim_str") and hasattr(kind, "array_type")
+
+
+def _noun_of_numbers(kind: Any) -> str:  # noqa: ANN401
+    """Return in words what an array holds."""
+    if "bool" in kind.dtypes:
+        return "booleans"
+    return "numbers" if "float64" in kind.dtypes else "whole numbers"
+
+
+def _shape_of(kind: Any) -> str:  # noqa: ANN401
+    """Return the shape of an array in words: "(n, D)"; "…" stands for any sizes."""
+    dims = ["…" if dim == "_" or dim.startswith("*") else dim for dim in kind.dim_str.split()]
+    return f"({', '.join(dims)})"

@@ -18,13 +18,19 @@ from trained_runs import shared_folder
 
 SERVER = """
 import faulthandler, gc, json, os, resource, sys, traceback
-import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
-import pellucid.cli.tune, pellucid.training.ensemble_training, pellucid.worker_pool
+from contextlib import suppress
+from importlib import import_module
+import pellucid.training.ensemble_training, pellucid.worker_pool
 import pellucid.reporting.figures, pellucid.viewer.reports, pellucid.training.session, pellucid.viewer.page_contents
-from pellucid.cli import main
+import pellucid.viewer.server
+from pellucid.cli import VERBS, main
+from pellucid.errors import InputError
 from pellucid.kernels.numba_backend import is_numba_available
 
 is_numba_available()
+for verb in VERBS:
+    with suppress(InputError):
+        import_module(f"pellucid.cli.{verb}").run(["--no-such-flag"])  # the arguments of the verb are then known
 pellucid.worker_pool.START_METHOD = "fork"  # workers import nothing anew; this process has one thread
 
 gc.freeze()
@@ -53,7 +59,7 @@ for line in sys.stdin:
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), flush=True)
 """
-"""Imports once what takes seconds, then runs each command in a fork of itself."""
+"""Does once what takes seconds, then runs each command in a fork of itself."""
 
 
 SECONDS = 200

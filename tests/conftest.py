@@ -4,13 +4,17 @@ import os
 import signal
 
 import pytest
+import shape_checks  # noqa: F401 (before anything of the package)
 import torch
 from hypothesis import settings
+
+# The networks of tests are so small that a second thread would only wait for the first; also in processes of their own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """The networks of tests are so small that a second thread would only wait for the first."""
+    """As in the processes that tests start."""
     torch.set_num_threads(1)
 
 

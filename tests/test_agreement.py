@@ -160,3 +160,9 @@ def test_the_command_line_refuses_them() -> None:
 def test_a_search_refuses_them(verb: str, given: list[object], message: str) -> None:
     file = [copies_run().files.valid]
     assert message in complaint(pellucid(verb, copies_run().run, *file, *given))
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_file_of_vectors_has_a_path(side: str) -> None:
+    with pytest.raises(ConfigError, match=f"{side}.pretrained: expected the path of a file, got"):
+        from_settings({side: {"pretrained": "vec\0tors"}}, "config")

@@ -48,7 +48,7 @@ def test_a_span_may_reach_beyond_the_source() -> None:
 
 
 def test_no_known_span_is_refused() -> None:
-    with pytest.raises(ValueError, match="no symbol's span"):
+    with pytest.raises(ValueError, match=r"^spans: expected at least one symbol whose span is known"):
         agreement(WEIGHTS, spans([0, 0, 0], [1, 1, 1], [False] * 3))
 
 

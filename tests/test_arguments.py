@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 import pickle
 import re
 import subprocess
@@ -355,7 +356,7 @@ def test_every_argument_of_every_public_function(tmp_path: Path) -> None:
         text=True,
         check=False,
         timeout=600,
-        env={"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "PELLUCID_PLAIN": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "PELLUCID_PLAIN": "1"},
     )
     assert done.returncode == 0, done.stderr
     *wrong, counted = done.stdout.splitlines()

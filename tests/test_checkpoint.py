@@ -232,6 +232,21 @@ def test_parameters_alone_come_back(tmp_path: Path, score: str) -> None:
         assert torch.equal(value, again), name
 
 
+def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp_path: Path) -> None:
+    network, path = new_session(small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
+    content = network_file(network)
+    assert all(network_file(network) == content for _ in range(9))
+    assert safetensors.torch.load(content).keys() == network.state_dict().keys()
+    spoilt = bytearray(content)
+    spoilt[-4] ^= 1  # the last bit of the last number
+    path.write_bytes(spoilt)
+    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content is not that of its checksum"):
+        load_network(path, network)
+    path.write_bytes(safetensors.torch.save(safetensors.torch.load(content), {"format": "2"}))
+    with pytest.raises(RunError, match=r"a\.safetensors has no checksum \(sha256 in its header\): "):
+        load_network(path, network)
+
+
 def test_other_data_is_refused(tmp_path: Path) -> None:
     session = new_session(small_config({"epochs": 9}))
     save_session(tmp_path / "a.safetensors", session, "data")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from pellucid.errors import InputError
-from pellucid.evaluation.outcomes import mean_of_groups
-from pellucid.evaluation.significance import Table, compare
+from pellucid.evaluation.outcomes import Table, mean_of_groups
+from pellucid.evaluation.significance import compare
 from pellucid.tasks.registry import task_named
 
 ROWS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 6)).map(lambda row: (int(row[0]), row[1], row[2]))

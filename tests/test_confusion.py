@@ -51,7 +51,14 @@ def test_the_nearest_reference_counts() -> None:
 
 @given(
     st.lists(
-        st.builds(Scored, SEQUENCES, st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple), st.just(1), st.just(False))
+        st.builds(
+            Scored,
+            SEQUENCES,
+            st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple),
+            st.just(1),
+            st.just(False),
+            st.just(()),
+        )
     )
 )
 def test_kinds_sum_to_the_distances_and_order_changes_nothing(examples: list[Scored]) -> None:

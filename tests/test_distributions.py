@@ -70,5 +70,5 @@ def test_what_is_impossible_counts_as_the_limit_says() -> None:
     certain, other = np.array([[0.0, -np.inf]]), np.array([[-np.inf, 0.0]])
     assert entropy(certain).tolist() == [0] and entropy(np.log([[0.5, 0.5]])).tolist() == [1]
     assert divergence(certain, other).tolist() == [np.inf] and divergence(certain, certain).tolist() == [0]
-    with pytest.raises(ValueError, match="cannot be compared"):
+    with pytest.raises(ValueError, match=r"^after: expected an array of shape \(1, 2\)"):
         divergence(certain, other[:, :1])

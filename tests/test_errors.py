@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.errors import ConfigError, DataError, InputError, RunError, nearest, parse_whole_number, quote
+from pellucid.errors import (
+    ConfigError,
+    DataError,
+    InputError,
+    RunError,
+    abbreviate_reason,
+    nearest,
+    parse_whole_number,
+    quote,
+)
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, RunError])
@@ -91,3 +100,22 @@ def test_messages_quote_by_one_function_alone() -> None:
 )
 def test_whole_numbers_have_eighteen_digits_at_most(text: str, number: int | None) -> None:
     assert parse_whole_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("bad", "bad"),
+        ("", "ValueError"),
+        ("\n the first line\nmore", "the first line"),
+        ("x\x1b[31m\u202e", "x␛[31m⟨U+202E⟩"),
+        ("y" * 900 + " - at `$.key`", "y" * 199 + "… - at `$.key`"),
+        ("bad - at `$." + "k" * 900, "bad - at `$." + "k" * 190 + "…"),
+    ],
+)
+def test_the_words_of_a_library_are_one_short_line_that_acts_on_nothing(words: str, shown: str) -> None:
+    assert abbreviate_reason(ValueError(words)) == shown
+
+
+def test_no_line_of_a_message_is_endless() -> None:
+    assert str(InputError("a" * 20_000, "b")) == f"{'a' * 9_999}…\nb"

@@ -38,7 +38,7 @@ TAGGED = DataConfig(features_column="3")
 NAMED = DataConfig(header=True, source_column="word", target_column="sound")
 HINT = '\ndata.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
 
-FIELDS = st.text(st.characters(exclude_characters="\t\n\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
+FIELDS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
 ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 Write = Callable[..., Path]
@@ -169,7 +169,7 @@ def test_columns_by_number_in_any_order_and_twice(write: Write) -> None:
 
 @given(st.lists(st.tuples(FIELDS, FIELDS), max_size=8))
 def test_tsv_fields_survive_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
-    # The full stop keeps the line's end off a carriage return, and a line of white space from being a blank one.
+    # The full stop keeps a line of white space from being a blank one.
     rows = [("first", "row"), *((source, target + ".") for source, target in rows)]
     path = tmp_path_factory.mktemp("tsv") / "x.tsv"
     path.write_bytes("".join(f"{source}\t{target}\n" for source, target in rows).encode())
@@ -189,7 +189,6 @@ def test_tsv_fields_survive_exactly(tmp_path_factory: pytest.TempPathFactory, ro
         "a\x0cb",
         "a\x85b",
         "a\x1cb",
-        "a\rb",
         " padded ",
         "\\n",
         "#",
@@ -205,12 +204,33 @@ def test_white_space_is_a_text_if_the_other_side_is_there(write: Write) -> None:
 
 
 def test_windows_line_ends_and_no_last_newline(write: Write) -> None:
-    assert read_examples(write(b"a\tb\r\n\r\nc\td\r\r\ne\tf"), CONFIG) == (
-        [("a", "b", ""), ("c", "d\r", ""), ("e", "f", "")],
+    assert read_examples(write(b"a\tb\r\n\r\nc\td\r\ne\tf"), CONFIG) == (
+        [("a", "b", ""), ("c", "d", ""), ("e", "f", "")],
         [1, 3, 4],
         [],
         1,
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "bad"),
+    [
+        (b"a\tb\rc\td\re\tf\n", {1: 4}),
+        (b"a\tb\nc\td\re\tf\r", {2: 4}),
+        (b"a\tb\nc\td\r\r\ne\tf", {2: 4}),
+        (b"a\rb", {1: 2}),
+    ],
+)
+def test_a_carriage_return_within_a_line_makes_it_bad_in_files_and_on_standard_input(
+    write: Write, content: bytes, bad: dict[int, int]
+) -> None:
+    """Line ends of several kinds in one file: what stands between carriage returns is no text of an example."""
+    told = {
+        line: f"lone carriage returns are no line ends (the first is byte {byte}): save the file with newlines"
+        for line, byte in bad.items()
+    }
+    for items in (read_sources(write(content), CONFIG), parse_sources(io.BytesIO(content), "<stdin>", CONFIG)):
+        assert {item.line: item.reason for item in items if isinstance(item, BadLine)} == told
 
 
 @pytest.mark.parametrize(
@@ -402,11 +422,13 @@ def test_damaged_gzip(write: Write) -> None:
     whole = write("".join(f"{i}\t{i}\n" for i in range(5000)), "x.tsv.gz").read_bytes()
     path = write("", "y.tsv.gz")
     path.write_bytes(whole[:-4000])
-    assert refusal(path).startswith("cannot read y.tsv.gz: the gzip file is damaged or cut short (")
+    told = r"cannot read y\.tsv\.gz beyond line \d+: the gzip file is damaged or cut short \("
+    assert re.match(told, refusal(path))
     path.write_bytes(whole[:1000] + b"\xff" * 100 + whole[1100:])
-    assert refusal(path, SKIPPING).startswith("cannot read y.tsv.gz: the gzip file is damaged or cut short (")
+    assert re.match(told, refusal(path, SKIPPING))
     path.write_bytes(whole[:-8] + b"\0" * 8)
-    assert refusal(path).startswith("cannot read y.tsv.gz: the gzip file is damaged or cut short (CRC check failed")
+    told = "cannot read y.tsv.gz beyond line 5000: the gzip file is damaged or cut short (CRC check failed"
+    assert refusal(path).startswith(told)
 
 
 def test_plain_text_named_gz(tmp_path: Path) -> None:
@@ -515,6 +537,9 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
         ('{"s": "", "t": "b"}', "the source is empty"),
         ('{"s": ' + "1" * 5000 + ', "t": "b"}', "the value of 's' is a number, not a string"),
         ("[" * 5000, "not valid JSON: maximum recursion depth exceeded while deserializing an object"),
+        ('{"s": "a", "t": "b", "s": "c"}', "the key 's' stands twice"),
+        ('{"s": "a", "t": "b", "n": 1, "n": ' + "1" * 5000 + "}", "the key 'n' stands twice"),
+        (r'{"s": "a", "t": "b", "q\"": [], "\u0073": "c"}', "the key 's' stands twice"),
         ('{"s": "\0", "t": "b"}', "a NUL byte at byte 8: is this a binary or UTF-16 file?"),
     ],
 )
@@ -523,6 +548,15 @@ def test_json_that_is_not_a_pair(write: Write, line: str, reason: str) -> None:
     reading = read_examples(path, SKIPPING)
     assert (pairs(path, SKIPPING), reading.lines, reading.blank) == ([("a", "b"), ("c", "d")], [1, 4], 1)
     assert reasons(path) == [(2, reason)]
+
+
+@pytest.mark.parametrize(
+    "line", [r'{"s": "\"", "t": "b", "q\"": 1}', r'{"s": "\"", "t": "b", "o": {"s": 1, "t": {"s": 2}}}']
+)
+def test_a_key_that_holds_a_quotation_mark_or_stands_in_another_object_too_is_no_key_twice(
+    write: Write, line: str
+) -> None:
+    assert pairs(write(line, "x.jsonl"), SKIPPING) == [('"', "b")]
 
 
 @pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "1" * 5000 + ".5", "1e9999"])

@@ -221,3 +221,10 @@ def test_strangers_are_neither_own_nor_hidden(tmp_path: Path) -> None:
     for name in ("b", "a", ".hidden", "own"):
         (tmp_path / name).touch()
     assert strangers(tmp_path, ("own",)) == ["a", "b"]
+
+
+def test_a_folder_of_very_many_parts_is_created(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["a"] * 1500)
+    assert len(make_folder(deep)) == 1500 and deep.is_dir() and make_folder(deep) == []
+    for folder in (deep, *deep.parents[: 1500 - 1]):  # what pytest removes the folder with recurses
+        folder.rmdir()

@@ -21,6 +21,7 @@ from pellucid.errors import RunError
 from pellucid.inspection.distributions import distributions
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.training.checkpoint import parameter_file
 from pellucid.training.run_folder import ENSEMBLE, load
 
 PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
@@ -30,7 +31,7 @@ def scaled(run: Path, to: Path, factor: float, names: Sequence[str] | None = Non
     """A copy of a run whose parameters (None: all of them) are so many times as large."""
     path = copy_of(run, to) / "model.safetensors"
     held = safetensors.torch.load(path.read_bytes())
-    safetensors.torch.save_file({n: v * factor if names is None or n in names else v for n, v in held.items()}, path)
+    path.write_bytes(parameter_file({n: v * factor if names is None or n in names else v for n, v in held.items()}))
     return to
 
 

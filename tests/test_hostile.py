@@ -217,7 +217,8 @@ def test_standard_input_may_be_compressed(verb: str) -> None:
     assert plain.code == packed.code == 0 and re.sub(r'"seconds":[^,]*', "", plain.out) == re.sub(
         r'"seconds":[^,]*', "", packed.out
     )
-    assert complaint(damaged).startswith("cannot read standard input: the gzip file is damaged or cut short (")
+    told = r"cannot read standard input( beyond line \d)?: the gzip file is damaged or cut short \("
+    assert re.match(told, complaint(damaged))
 
 
 def test_a_closed_output_ends_without_a_traceback() -> None:

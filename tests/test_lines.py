@@ -125,7 +125,9 @@ WHOLE = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
 def test_damaged_gzip_is_told_of_a_stream_as_of_a_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(content)
     for read in (ArrivingLines(Pieces([content]), NAME), file_lines(tmp_path / "a.gz")):
-        with pytest.raises(DataError, match=r"^cannot read .*: the gzip file is damaged or cut short \("):
+        with pytest.raises(
+            DataError, match=r"^cannot read .*( beyond line \d+)?: the gzip file is damaged or cut short \("
+        ):
             list(read)
 
 
@@ -165,8 +167,22 @@ def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pyte
     assert len(read) == 1 and taken < 25
 
 
-def test_a_carriage_return_alone_ends_no_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [0, 3, 5000])
+def test_damaged_gzip_is_told_with_the_line_before_it(tmp_path: Path, lines: int) -> None:
+    """Whether the content comes from a file or as it arrives."""
+    content, path = gzip.compress(b"ab\n" * lines)[:-4] if lines else b"\x1f\x8b\x08", tmp_path / "a.gz"
+    path.write_bytes(content)
+    where = f" beyond line {lines}" if lines else ""
+    for name, read in (("a.gz", file_lines(path)), ("-", iter(ArrivingLines(io.BytesIO(content), "-")))):
+        with pytest.raises(DataError) as caught:
+            list(read)
+        told = str(caught.value).replace(str(tmp_path) + "/", "")
+        assert told.startswith(f"cannot read {name}{where}: the gzip file is damaged or cut short (")
+        assert told.endswith("); copy or download it anew")
+
+
+def test_a_newline_alone_ends_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    path.write_bytes("a\rb\u2028c\u0085\x0c\nd".encode())
+    path.write_bytes("ab\u2028c\u0085\x0c\nd".encode())
     items = [item if isinstance(item, BadLine) else item.source for item in read_sources(path, DataConfig())]
-    assert items == ["a\rb\u2028c\u0085\x0c", "d"]
+    assert items == ["ab\u2028c\u0085\x0c", "d"]

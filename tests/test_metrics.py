@@ -28,6 +28,7 @@ EXAMPLES = st.builds(
     st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple),
     source_length=st.integers(0, 40),
     positional=st.just(False),
+    log_probabilities=st.just(()),
 )
 
 

@@ -34,7 +34,8 @@ def test_it_stops_at_the_most_and_asks_for_no_more_than_there_are() -> None:
     assert gathered.encoder.traces.tolist() == [0, 0, 0, 1] and gathered.decoder.traces.tolist() == [0] * 4
     assert len(nearest(gathered.encoder, np.ones(gathered.encoder.vectors.shape[1]), 99)) == 4
     empty = gather(transducer, []).encoder
-    assert nearest(empty, np.ones(1), 3) == [] and nearest(gathered.encoder, np.ones(1), 0) == []
+    vector = np.ones(empty.vectors.shape[1])
+    assert nearest(empty, vector, 3) == [] and nearest(gathered.encoder, vector, 0) == []
 
 
 def test_equal_states_come_in_their_order_and_zero_is_near_to_nothing() -> None:

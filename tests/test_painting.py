@@ -77,6 +77,23 @@ def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> 
         assert json.loads(trace.to_json())["painted"] == list(trace.painted)
 
 
+@pytest.mark.parametrize("score", ["additive", "location", "monotonic", "none"])
+def test_features_that_are_added_to_the_symbols_have_no_painted_weights(score: str) -> None:
+    data = {"features_column": "3", "features_symbols": "characters"}
+    settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"type": score}, "search": SEARCH}
+    tagged = transducer_of(settings, features="VN")
+    given = tagged.with_options(Options(painted=(ONE_HOT,)))
+    sources, features = ["abc", "cab", "bca"], ["V", "VN", ""]
+    found = [*given.predict(sources, features), *given.with_beam(1).predict(sources, features)]
+    found += [trace for traces in given.sample(sources, Drawing(samples=2), features) for trace in traces]
+    found += given.force([Example("abc", "vwx", "VN"), Example("cab", "vwx", "")])
+    for trace in found:
+        assert trace.attention.shape == (len(trace.target), 3)
+        assert len(trace.target) < 2 or trace.attention[1].tolist() == [0, 0, 1]
+    with pytest.raises(InputError, match="has 5 weights, but source 1 has 3 positions"):
+        tagged.with_options(Options(painted=(Painted(0, (1.0,) * 5),))).predict(["abc"], ["VN"])
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
 def test_a_hidden_position_has_no_weight_in_any_decoding(kind: str) -> None:
     hidden = made(kind).with_options(Options(masked=(1,), lattice=True))

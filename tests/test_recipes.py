@@ -160,14 +160,14 @@ def test_development_pairs_are_cut_in_proportion_and_it_is_said(tmp_path: Path) 
 
 
 def test_a_recipe_tells_of_its_training(tmp_path: Path) -> None:
-    for part, count in {"train": 60, "dev": 30, "test": 8}.items():
+    for part, count in {"train": 3600, "dev": 30, "test": 8}.items():  # of so many pairs, 30 passes
         lines = "".join(f"{each.source}\t{each.target}\n" for each in copies(count, seed=count))
         (tmp_path / "spelling-codespell").mkdir(exist_ok=True)
         (tmp_path / "spelling-codespell" / f"{part}.tsv").write_text(lines)
     asked = ("recipe", "spelling-codespell", "--out", tmp_path / "out", "--samples", 24, "--data", tmp_path)
     done = pellucid(*asked)
     assert done.code == 0
-    assert "codespell: 24 of 60 training pairs, 20 of 30 development pairs, 200 passes at most\n" in done.err
+    assert "codespell: 24 of 3,600 training pairs, 20 of 30 development pairs, 30 passes at most\n" in done.err
     first = "codespell, seed 1 (1 of 2)"
     assert f"{first}: new run, " in done.err and f"{first}: update " in done.err
     assert f"{first}: decoding, to judge it" in done.err

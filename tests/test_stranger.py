@@ -205,6 +205,30 @@ def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
         load_config(run / "config.toml")
 
 
+@pytest.mark.parametrize("key", ["longest_source", "longest_target"])
+def test_a_vocabulary_tells_of_no_text_that_is_longer_than_the_run_allows(run: Path, key: str) -> None:
+    told = json.loads((run / "vocabulary.json").read_text("utf-8")) | {key: 1001}
+    (run / "vocabulary.json").write_text(json.dumps(told), "utf-8")
+    assert refusal(lambda: load(run)) == (
+        f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.max_length of the run), got 1001"
+    )
+
+
+@pytest.mark.parametrize("minimum", [0, 2**20])
+def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum: int) -> None:
+    """Decoding would take minutes a source: the network need never end an output."""
+    settings = (run / "config.toml").read_text("utf-8")
+    for name, value in (("min_length", minimum), ("max_length", 2**20)):
+        settings = settings.replace(f"\n{name} = 0\n", f"\n{name} = {value}\n")
+    (run / "config.toml").write_text(settings, "utf-8")
+    assert refusal(lambda: load(run)) == (
+        f"{run / 'config.toml'}: search.{'min' if minimum else 'max'}_length: expected at most 1000 (10 times "
+        "the longest training target, which has 3 symbols, or 1000 where that is more), got 1048576"
+    )
+    (run / "config.toml").write_text(settings.replace(str(2**20), "1000"), "utf-8")
+    assert load(run).max_length == 1000
+
+
 @pytest.mark.parametrize(
     "key", ["encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "attention.size"]
 )
@@ -249,6 +273,24 @@ def test_a_vocabulary_that_cannot_be(run: Path, kind: str) -> None:
     assert (
         "nested too deep" if value == DEEP and key == "further" else f"$.{'source.counts' if key == 'counts' else key}"
     ) in message
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "told"),
+    [
+        ("vocabulary.json", "longest_target", "is not a vocabulary: "),
+        ("vocabulary.json", "counts", "is not a vocabulary: "),
+        ("ensemble.json", "members", "does not list the members of an ensemble by their folders' names: "),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(run: Path, name: str, key: str, told: str) -> None:
+    """Readers of JSON take one of the two values, and not all of them the same."""
+    if name == "ensemble.json":
+        (run / name).write_text(f'{{"{key}": ["a"]}}')
+    content = (run / name).read_text("utf-8")
+    value = {"longest_target": "3", "counts": "[]", "members": '["b"]'}[key]
+    (run / name).write_text(content.replace(f'"{key}"', f'"{key}": {value}, "{key}"', 1), "utf-8")
+    assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' stands twice in an object"
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -326,6 +368,7 @@ LINES = [
         DEEP,
     ),
     *('{"event":"read","update":5,"path":"a","examples":1,"blank_lines":0,"bad_lines":[]}', '{"event":"compil'),
+    '{"event":"stopped","update":1,"update":2,"samples":1,"epoch":1,"seconds":1}',
     '{"event":"read","path":5,"examples":1,"blank_lines":0,"bad_lines":[]}',
     '{"event":"read","path":"a","examples":"many","blank_lines":0,"bad_lines":[]}',
     '{"event":"stopped","update":1e400,"samples":1,"epoch":1,"seconds":1}',

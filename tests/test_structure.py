@@ -63,6 +63,35 @@ def spoken(path: str, tree: ast.Module) -> Iterator[str]:
             yield f"{node.lineno}: prints; only cli/ speaks to the terminal"
 
 
+OWN_ERRORS = {
+    *("InputError", "ConfigError", "ArgumentError", "MismatchError", "DataError", "HeaderError", "RecordError"),
+    *("CorpusError", "RunError", "NotFiniteError", "DivergenceError"),
+}
+"""Errors whose words are Pellucid's own, and quote nothing at length."""
+QUOTING = {"abbreviate_reason", "reason", "_expectation", "_damaged", "isinstance", "type"}
+"""What may be called with an error of another library: what it returns is short, and acts on no terminal."""
+
+
+def repeated(tree: ast.Module) -> Iterator[str]:
+    """The places that repeat another library's words, which may quote a file from a stranger at any length."""
+    for handler in ast.walk(tree):
+        if not isinstance(handler, ast.ExceptHandler) or handler.name is None or handler.type is None:
+            continue
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        if {ast.unparse(kind) for kind in kinds} <= OWN_ERRORS:
+            continue
+        allowed = set[int]()
+        for node in ast.walk(handler):
+            quoting = isinstance(node, ast.Call) and ast.unparse(node.func) in QUOTING
+            if quoting or isinstance(node, ast.Attribute | ast.Compare):  # an attribute is chosen with care
+                allowed |= set(map(id, ast.walk(node)))
+            elif isinstance(node, ast.Raise) and node.cause is not None:
+                allowed.add(id(node.cause))
+        for node in ast.walk(handler):
+            if isinstance(node, ast.Name) and node.id == handler.name and id(node) not in allowed:
+                yield f"{node.lineno}: repeats the words of another library: give abbreviate_reason({node.id})"
+
+
 def faults(path: str, source: str) -> list[str]:
     """Everything that is wrong with one file by itself."""
     tree, lines = ast.parse(source), source.splitlines()
@@ -73,7 +102,7 @@ def faults(path: str, source: str) -> list[str]:
         found.append(" has no docstring")
     found += [f" {name} has no docstring" for name in undocumented(tree)]
     found += [f"{node.lineno}: {node.name} {fault}" for node in functions(tree) for fault in signature_faults(node)]
-    return [f"{path}:{fault}" for fault in [*found, *spoken(path, tree)]]
+    return [f"{path}:{fault}" for fault in [*found, *spoken(path, tree), *repeated(tree)]]
 
 
 def table() -> str:
@@ -143,6 +172,11 @@ GOOD = '"""What it is."""\n'
         (GOOD + "x = 1  # TODO: two", ":2: TODO"),
         (GOOD + "# FIXME", ":2: FIXME"),
         (GOOD + "print(1)", ":2: prints"),
+        (
+            GOOD + "try: f()\nexcept ValueError as error:\n  raise RunError(f'{p}: {error}') from error",
+            ":4: repeats the words",
+        ),
+        (GOOD + "try: f()\nexcept (RunError, OSError) as e:\n  g(str(e))", ":4: repeats the words"),
     ],
 )
 def test_broken_rules_are_found(source: str, fault: str) -> None:
@@ -153,6 +187,8 @@ def test_kept_rules_are_no_fault() -> None:
     body = "\n    def f(self, a: int, *rest: int, b: tuple[int, ...] = ()) -> int:\n        return console.print(a)\n"
     assert faults("pellucid/reporting/page.py", GOOD + "class _C:" + body) == []
     assert faults("pellucid/cli/train.py", GOOD + "print(1)") == []
+    short = "try: f()\nexcept OSError as e: raise RunError(reason(e)) from e\nexcept RunError as e: g(str(e))"
+    assert faults("pellucid/files.py", GOOD + short) == []
     assert faults("pellucid/data/utils.py", GOOD) == ["pellucid/data/utils.py: is named after nothing in particular"]
 
 

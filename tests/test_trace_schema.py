@@ -242,6 +242,23 @@ def test_what_is_no_lattice_is_refused(name: str, value: object, message: str) -
         Trace.from_json(changed(lattice={**lattice, name: value}))
 
 
+@pytest.mark.parametrize("rows", [30_000_000, 2**40])
+@pytest.mark.parametrize(("name", "rest"), [("heads", [0, 0]), ("looks", [0]), ("attention", [0])])
+def test_rows_without_numbers_are_bounded(name: str, rest: list[int], rows: int) -> None:
+    """A few bytes of a file would become gigabytes once they are written as lists."""
+    array = {"shape": [rows, *rest], "data": ""}
+    lattice = {
+        **{"symbols": [], "parents": [], "log_probabilities": [], "scores": []},
+        **{"fates": [], "looks": [], "attention": array, "leaf": -1},
+    }
+    empty = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "painted": []}
+    empty |= {"log_probabilities": [], "attention": [], "top": [], "unknown_target": [], "heads": None, "looks": None}
+    changes = {"lattice": lattice} if name == "attention" else {name: array}
+    assert Trace.from_json(changed(**empty)).target == ()
+    with pytest.raises(DataError, match=f"{name}: expected at most 1024 rows where none of them holds a number"):
+        Trace.from_json(changed(**{**empty, **changes}))
+
+
 def test_a_record_of_other_types_is_refused() -> None:
     for changes in ({"target": None}, {"source": [1]}, {"rank": "1"}, {"top": 5}, {"text": object()}):
         record = msgspec.structs.replace(small().to_record(), **changes)

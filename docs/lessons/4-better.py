@@ -110,7 +110,7 @@ print(f"still above 99 %: {'; '.join(unharmed) or 'none'}")
 # One seed each, so differences are chance unless they are large and come back: over three seeds of the recipe,
 # starting from zero fails in one, as it does here, and gets there in two. Small batches and a high rate make many
 # large steps out of few samples, and that is what gets the query over the flat ground of lesson 3: without them no
-# seed gets there. Feeding back what was written and a bidirectional encoder matter little: over three seeds the networks
+# seed gets there. Feedback and a bidirectional encoder matter little: over three seeds the networks
 # without them get there a little later, and more surely. Added alone to the network of 2016, larger weights or a
 # higher rate do nothing within so few samples: what helps is the combination.
 #

@@ -18,6 +18,7 @@ from typing import TextIO, cast
 
 from pellucid.cli.messages import abandon, optional, say, use_messages
 from pellucid.errors import InputError, nearest, quote
+from pellucid.files import reason
 from pellucid.version import __version__
 
 VERBS = {
@@ -96,7 +97,7 @@ def _guarded(given: list[str]) -> int:
     except OSError as error:
         _abandon_stdout()
         where = f" {error.filename}" if error.filename else ""
-        return _complain(f"the system refused{where}: {(error.strerror or str(error)).lower()}")
+        return _complain(f"the system refused{where}: {reason(error)}")
     except RuntimeError as error:
         if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise

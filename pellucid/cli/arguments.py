@@ -37,7 +37,7 @@ from pellucid.config.settings import (
     TrainingConfig,
 )
 from pellucid.config.toml import HEADERS, checked, choices_of, from_settings, load_config
-from pellucid.errors import MOST_DIGITS, InputError, abbreviate, nearest, quote
+from pellucid.errors import MOST_DIGITS, InputError, abbreviate, abbreviate_reason, nearest, quote
 from pellucid.wording import in_words
 
 KINDS: Mapping[type, tuple[str, str]] = {
@@ -129,7 +129,7 @@ def out_of_bounds(given: object) -> str:
             try:
                 msgspec.convert(value, annotated)
             except msgspec.ValidationError as error:
-                return f"--{name.replace('_', '-')}: {in_words(str(error))}, got {quote(value)}"
+                return f"--{name.replace('_', '-')}: {in_words(abbreviate_reason(error))}, got {quote(value)}"
     return ""
 
 
@@ -199,7 +199,7 @@ def _misread(flag: Flag, written: str, text: str) -> str:
         try:
             converted(flag.kind, text)
         except ValueError as error:
-            return f"{written}: {error}"
+            return f"{written}: {abbreviate_reason(error)}"
     return ""
 
 

@@ -85,7 +85,8 @@ def run(arguments: list[str]) -> int:
     number = answered = 0  # lines, and the sources among them
     most = given.nbest or given.sample or transducer.config.search.beam_size
     known = Input(given.input_format, given.header, transducer.vocabularies.columns)
-    for chunk in chunks(file, data, known, (read_sources, parse_sources), most if listing else 1):
+    held = most if listing or given.lattice else 1
+    for chunk in chunks(file, data, known, (read_sources, parse_sources), held):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
         examples = [item for item in chunk[:stop] if isinstance(item, Example)]
         lists = iter(answer(examples, answered, None if prefixes is None else _begun(chunk[:stop], prefixes)))

@@ -11,8 +11,8 @@ from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import BadLine, Example, Input
 from pellucid.data.headers import of_another_file
-from pellucid.data.lines import ArrivingLines, RecordError, decoded, file_lines, without_end
-from pellucid.decoding.streaming import chunked, sources_at_once
+from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
+from pellucid.decoding.streaming import PartSize, characters_of, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 
@@ -49,7 +49,7 @@ class Prefixes:
 def _text(line: bytes, path: Path, number: int) -> str:
     """One line; `DataError` for one that is no text."""
     try:
-        return without_end(decoded(line))
+        return line_text(line)
     except RecordError as error:
         raise DataError(f"{path}:{number}: {error}") from error
 
@@ -127,19 +127,24 @@ def chunks(
 
     `trained` is how the training file was read, `known` what is known of the input beside that.
     """
-    (read, parse), most, data = how, sources_at_once(outputs), of_another_file(trained, known.header)
+    (read, parse), size, data = how, PartSize(outputs), of_another_file(trained, known.header)
     if str(file) != "-":
-        yield from chunked(read(file, data, known), most)
+        yield from chunked(read(file, data, known), outputs, _characters)
         return
     arriving = standard_input()
     chunk = []
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
-        if len(chunk) == most or not arriving.waiting:
+        if size.is_filled_by(_characters(item)) or not arriving.waiting:
             yield chunk
-            chunk = []
+            chunk, size = [], PartSize(outputs)
     if chunk:
         yield chunk
+
+
+def _characters(item: Item) -> int:
+    """Return the number of characters of an item that is decoded; 0 of a bad line."""
+    return characters_of(item) if isinstance(item, Example) else 0
 
 
 def refused(items: Sequence[Item]) -> int | None:

@@ -17,7 +17,7 @@ from pellucid.arguments import convert_argument, convert_setting
 from pellucid.config.presets import EVERY_SIZE, PRESETS
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.config.validation import check_agreement
-from pellucid.errors import ConfigError, abbreviate, nearest, quote
+from pellucid.errors import ConfigError, abbreviate_reason, nearest, quote
 from pellucid.files import MAX_SETTINGS, TOO_DEEP, read_bytes
 from pellucid.tasks.task_settings import is_task, settings_of, task_names
 from pellucid.wording import abbreviated
@@ -71,7 +71,7 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     try:
         settings = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {abbreviate(str(error), 200)}") from error
+        raise ConfigError(f"{path} is not TOML: {abbreviate_reason(error)}") from error
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: it holds a number of thousands of digits") from error
     except RecursionError:
@@ -106,7 +106,7 @@ def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[s
     Raises:
         ConfigError: A section is no table, or a key does not exist; the message has its full name.
     """
-    fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
+    fields = {field.name: field.type for field in _fields(struct)}
     try:
         if isinstance(settings, struct):
             table = {name: getattr(settings, name) for name in fields}
@@ -129,6 +129,12 @@ def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[s
     return table
 
 
+@cache
+def _fields(struct: type[Settings]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a struct; msgspec reads the annotations anew at each call, which takes a millisecond."""
+    return msgspec.structs.fields(struct)
+
+
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
     """Return whether a field of this type is a section: a table of settings."""
     return isinstance(kind, type) and issubclass(kind, Settings)
@@ -137,7 +143,7 @@ def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
 def _converted(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
     """Return complete settings as a struct, or raise `ConfigError` for one of the wrong type or out of range."""
     values = dict[str, Any]()
-    for field in msgspec.structs.fields(struct):
+    for field in _fields(struct):
         name, kind, key = field.name, field.type, f"{prefix}{field.name}"
         if name not in settings:
             continue  # it has a default

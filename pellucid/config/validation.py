@@ -177,6 +177,9 @@ def check_agreement(config: Config) -> None:
         raise ConfigError(
             f"encoder.convolutions: expected at most {MAX_CONVOLUTIONS} widths, got {len(config.encoder.convolutions)}"
         )
+    for key, path in (("encoder", config.encoder.pretrained), ("decoder", config.decoder.pretrained)):
+        if "\0" in path:
+            raise ConfigError(f"{key}.pretrained: expected the path of a file, got {quote(path)}: no path holds U+0000")
     check_task(config)
     _check_lengths(config.search, config.data.max_length)
 

@@ -1,7 +1,8 @@
 """Files and standard input to lines: plain or compressed with gzip, in UTF-8, each line whole and untouched.
 
 A newline ends a line and nothing else does: U+2028, U+0085, form feeds and the like are data. A carriage return before
-the newline goes with it, and a byte order mark before the first line is removed. Work and memory grow with the length
+the newline goes with it; one that stands anywhere else makes its line bad, for old files end lines so. A byte order
+mark before the first line is removed. Work and memory grow with the length
 of a line and no faster; a line of more than `LONGEST_LINE` bytes is refused.
 """
 
@@ -16,15 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import DataError, nearest
+from pellucid.errors import DataError, abbreviate_reason, nearest
 from pellucid.files import reason, refusals
 
 LONGEST_LINE = 2**28
 """Bytes of a line, at most: more would fill the memory before anybody could say what is wrong with the file."""
 PIECE = 2**16
 """Bytes that are read at once as they arrive."""
+CARRIAGE_RETURN = b"\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
+GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
+"""What gzip raises where a file is damaged or cut short."""
 FOREIGN = {
     **{b"\xff\xfe\0\0": "UTF-32 text", b"\0\0\xfe\xff": "UTF-32 text"},  # before UTF-16, which begins alike
     **{b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"},
@@ -43,16 +47,19 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
     Errors, also while the block reads: `DataError` for a file that is missing (with the nearest name in its folder),
     not readable, damaged, or named .gz without being so.
     """
-    with refusals("read", path, DataError), _gzip_errors(str(path)):
+    with refusals("read", path, DataError):
         try:
             with path.open("rb") as file:
                 if file.peek(2)[:2] == GZIP:
                     with gzip.GzipFile(fileobj=file) as content:
-                        yield io.BufferedReader(content)
+                        # By read1, so that damage takes no line with it that came before.
+                        yield io.BufferedReader(_Arriving(b"", content))
                 elif path.suffix.lower() == ".gz" and file.peek(1):
                     raise DataError(f"{path} is not compressed with gzip, though its name ends in .gz: rename it")
                 else:
                     yield file
+        except GZIP_ERRORS as error:
+            raise _damaged(str(path), error) from error
         except FileNotFoundError as error:
             raise DataError(f"cannot read {path}: {reason(error)}{nearest(path.name, _siblings(path))}") from error
 
@@ -60,7 +67,8 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
 def file_lines(path: Path) -> Iterator[bytes]:
     """The lines of a file, their ends kept; errors as `opened` and `checked_lines` have them."""
     with opened(path) as file:
-        yield from checked_lines(iter(partial(file.readline, LONGEST_LINE + 1), b""), str(path))
+        lines = _whole_lines(iter(partial(file.readline, LONGEST_LINE + 1), b""), str(path))
+        yield from checked_lines(lines, str(path))
 
 
 class ArrivingLines:
@@ -79,21 +87,24 @@ class ArrivingLines:
 
     def __iter__(self) -> Iterator[bytes]:
         """Whole lines; the last one may lack its end."""
+        return _whole_lines(self._lines(), self.name)
+
+    def _lines(self) -> Iterator[bytes]:
+        """The same; gzip's own errors where its content is damaged."""
         unfinished = list[bytes]()  # of the line whose end has not arrived: joined once, whatever its length
         length = 0
-        with _gzip_errors(self.name):
-            for piece in self._pieces():
-                *lines, rest = piece.split(b"\n")
-                if lines:
-                    lines[0] = b"".join([*unfinished, lines[0]])
-                    unfinished, length = [], 0
-                    self.waiting.extend(line + b"\n" for line in lines)
-                unfinished.append(rest)
-                length += len(rest)
-                while self.waiting:
-                    yield self.waiting.popleft()
-                if length > LONGEST_LINE:
-                    break
+        for piece in self._pieces():
+            *lines, rest = piece.split(b"\n")
+            if lines:
+                lines[0] = b"".join([*unfinished, lines[0]])
+                unfinished, length = [], 0
+                self.waiting.extend(line + b"\n" for line in lines)
+            unfinished.append(rest)
+            length += len(rest)
+            while self.waiting:
+                yield self.waiting.popleft()
+            if length > LONGEST_LINE:
+                break
         if length:
             yield b"".join(unfinished)
 
@@ -130,13 +141,22 @@ class _Arriving(io.RawIOBase):
         return len(piece)
 
 
-@contextmanager
-def _gzip_errors(name: str) -> Iterator[None]:
-    """Turn what gzip raises inside the block into a `DataError` that names what is read."""
+def _whole_lines(lines: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The same lines; where gzip's content ends in damage, a `DataError` that tells how many lines came before it."""
+    number = 0
     try:
-        yield
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"cannot read {name}: the gzip file is damaged or cut short ({error})") from error
+        for number, line in enumerate(lines, 1):  # noqa: B007 (told where the next line fails)
+            yield line
+    except GZIP_ERRORS as error:
+        raise _damaged(name, error, f" beyond line {number}" if number else "") from error
+
+
+def _damaged(name: str, error: Exception, where: str = "") -> DataError:
+    """What is told of gzip's content that cannot be read."""
+    return DataError(
+        f"cannot read {name}{where}: the gzip file is damaged or cut short ({abbreviate_reason(error)}); copy or "
+        "download it anew"
+    )
 
 
 def checked_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
@@ -184,10 +204,18 @@ def without_end(text: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def check_ends(line: bytes) -> None:
-    """`RecordError` for the first line of a file that has no newline but carriage returns as if they ended lines."""
-    if not line.endswith(b"\n") and b"\r" in line.removesuffix(b"\r"):
-        raise RecordError("lone carriage returns are no line ends: save the file with newlines")
+def line_text(line: bytes) -> str:
+    """A line as text, without its end; `RecordError` as of `decoded`, and for a carriage return within the line.
+
+    Such a line is several of a file whose other line ends are carriage returns: as one it would be read wrongly.
+    """
+    text = without_end(decoded(line))
+    if "\r" in text:
+        raise RecordError(
+            f"lone carriage returns are no line ends (the first is byte {line.index(CARRIAGE_RETURN) + 1}): save the "
+            "file with newlines"
+        )
+    return text
 
 
 def _siblings(path: Path) -> list[str]:

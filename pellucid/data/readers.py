@@ -15,16 +15,16 @@ from pellucid.data.headers import check_names
 from pellucid.data.lines import (
     LONGEST_LINE,
     RecordError,
-    check_ends,
     checked_lines,
     decoded,
     decoded_value,
     file_lines,
     is_blank,
+    line_text,
     opened,
-    without_end,
 )
-from pellucid.errors import ConfigError, DataError, abbreviate, nearest, parse_whole_number, quote
+from pellucid.errors import ConfigError, DataError, abbreviate_reason, nearest, parse_whole_number, quote
+from pellucid.files import repeated_key
 
 MOST_COLUMNS = 2**20
 """The greatest number of a column that a setting may name."""
@@ -287,8 +287,7 @@ def parquet_records(path: Path, columns: Columns) -> Records:
                     f"{first - 1:,} are there"
                 )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
-            told = abbreviate(str(error).partition("\n")[0] or type(error).__name__, 200)
-            raise DataError(f"cannot read {path} as Parquet: {told}") from error
+            raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
 def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
@@ -298,9 +297,7 @@ def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) ->
             yield Record(number, ())
             continue
         try:
-            if number == 1:
-                check_ends(line)
-            yield Record(number, cut(without_end(decoded(line))))
+            yield Record(number, cut(line_text(line)))
         except RecordError as error:
             yield BadLine(name, number, str(error))
 
@@ -318,7 +315,7 @@ def _csv_rows(lines: Iterable[bytes], name: str) -> Records:
         except StopIteration:
             return
         except csv.Error as error:
-            record.fault = record.fault or _csv_reason(str(error), start, reader.line_num)
+            record.fault = record.fault or _csv_reason(abbreviate_reason(error), start, reader.line_num)
         finally:
             csv.field_size_limit(limit)
         if record.fault:
@@ -375,6 +372,7 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
     decoded(line)
     try:
         values = _json_object(line, decode)
+        _check_keys(line, values)
         keys = list(values)
         fields = []
         for role, column in columns.wanted.items():
@@ -385,7 +383,19 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
             fields.append(msgspec.json.decode(value, type=str))
         return fields
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RecordError(f"not valid JSON: {str(error).removeprefix('JSON is malformed: ')}") from error
+        raise RecordError(f"not valid JSON: {abbreviate_reason(error).removeprefix('JSON is malformed: ')}") from error
+
+
+def _check_keys(line: bytes, values: dict[str, msgspec.Raw]) -> None:
+    """`RecordError` for a key that stands twice: msgspec takes the last value, and says nothing.
+
+    A line has more quotation marks than its keys and values where a key stands twice, or has such a mark in it.
+    """
+    if line.count(b'"') == 2 * len(values) + sum(bytes(value).count(b'"') for value in values.values()):
+        return
+    key = repeated_key(line)
+    if key is not None:
+        raise RecordError(f"the key {quote(key)} stands twice")
 
 
 def _json_object(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]]) -> dict[str, msgspec.Raw]:

@@ -15,7 +15,7 @@ from msgspec import Meta
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import KINDS, NO_PIECES, Pieces, Segmenter, Segmenters, learn_subwords, segmenters
-from pellucid.errors import DataError, RunError, quote
+from pellucid.errors import DataError, RunError, abbreviate_reason, quote
 from pellucid.files import decode_json, read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
@@ -112,13 +112,20 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
         config: How the run cuts texts into symbols.
 
     Raises:
-        RunError: The file is missing or no vocabulary, or it holds a symbol that the run cuts no text into.
+        RunError: The file is missing or no vocabulary, it holds a symbol that the run cuts no text into, or it tells of
+            a text that is longer than the run allows.
     """
     content = read_bytes(path)
     try:
         vocabularies = decode_json(content, Vocabularies)
     except ValueError as error:
-        raise RunError(f"{path} is not a vocabulary: {error}") from error
+        raise RunError(f"{path} is not a vocabulary: {abbreviate_reason(error)}") from error
+    for name in ("longest_source", "longest_target"):
+        if getattr(vocabularies, name) > config.max_length:
+            raise RunError(
+                f"{path}: {name}: expected at most {config.max_length} (data.max_length of the run), got "
+                f"{getattr(vocabularies, name)}"
+            )
     cuts = segmenters(config, vocabularies.pieces)
     for name in Segmenters._fields:
         kept: Vocabulary = getattr(vocabularies, name)
@@ -182,7 +189,7 @@ def _ranked(counts: Counter[str], min_count: int) -> Vocabulary:
     try:
         return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
     except ValueError as error:
-        raise DataError(f"the training data: {error}") from error
+        raise DataError(f"the training data: {abbreviate_reason(error)}") from error
 
 
 def _counted(texts: Sequence[str], segmenter: Segmenter) -> tuple[Counter[str], int]:

@@ -62,8 +62,8 @@ def rows_of(
     twice = next((step for step in steps if steps.count(step) > 1), None)
     if twice is not None:
         raise InputError(f"painted: step {twice} is painted twice")
-    like = next(networks[0].parameters())
-    return {painted.step: _scaled(painted, options.masked).to(like) for painted in options.painted}
+    like, columns = next(networks[0].parameters()), work.source.shape[1]
+    return {painted.step: _scaled(painted, options.masked, columns).to(like) for painted in options.painted}
 
 
 def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
@@ -86,9 +86,13 @@ def _check_painted(painted: Painted, number: int, length: int, longest: int) -> 
         )
 
 
-def _scaled(painted: Painted, masked: tuple[int, ...]) -> Float[Tensor, " S"]:
-    """The row with nothing at hidden positions, scaled to sum to one (by its greatest first: no sum is endless)."""
-    row = torch.tensor(painted.weights, dtype=torch.float64)
+def _scaled(painted: Painted, masked: tuple[int, ...], columns: int) -> Float[Tensor, " S"]:
+    """Return the row with zeros at hidden positions, scaled to sum to one (by its greatest first: no sum overflows).
+
+    Zeros follow up to the memory's `columns`: features that are added to the symbols leave padding behind them.
+    """
+    row = torch.zeros(columns, dtype=torch.float64)
+    row[: len(painted.weights)] = torch.tensor(painted.weights, dtype=torch.float64)
     row[list(masked)] = 0
     if not row.any():
         hidden = " once what is masked is hidden" if masked else ""

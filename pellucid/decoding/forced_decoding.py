@@ -15,11 +15,11 @@ from pellucid.decoding.outputs import (
     Decoded,
     Likeliest,
     Recorded,
+    Recorder,
     array,
     array_or_none,
     candidates,
     closed_symbols,
-    gathered,
     symbol_log_probabilities,
 )
 
@@ -33,15 +33,14 @@ def force(
     ln p of a symbol is that among all symbols a search could write there, so it equals the search's own; of UNK, which
     no search writes, it is that among those and UNK.
     """
-    symbols, recorded, closed = torch.full_like(lengths, BOS), list[Recorded](), None
+    symbols, recorded, closed = torch.full_like(lengths, BOS), Recorder(len(lengths), targets.shape[1]), None
     for wanted in targets.unbind(dim=1):
         seen = running.step(symbols)
         closed = closed or closed_symbols(seen.logits.shape[1], lengths.device)
-        recorded.append(_record(seen, wanted, closed))
+        recorded.add(_record(seen, wanted, closed))
         running, symbols = seen.after, wanted
-    outputs = gathered(recorded, len(lengths))
     sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
-    return [outputs.output(row, *size) for row, size in enumerate(sizes)]
+    return [recorded.output(row, *size) for row, size in enumerate(sizes)]
 
 
 def _record(seen: Seen, wanted: Int[Tensor, " B"], closed: Closed) -> Recorded:

@@ -15,11 +15,11 @@ from pellucid.decoding.outputs import (
     Decoded,
     Limits,
     Recorded,
+    Recorder,
     array,
     array_or_none,
     closed_symbols,
     first_of,
-    gathered,
     likeliest,
     outputs_of,
     rules_of,
@@ -58,7 +58,7 @@ def _compiled(running: Alone, lengths: list[int], rules: SearchLimits) -> list[D
 def stepwise(running: Running, lengths: Int[Tensor, " B"], limits: Limits) -> list[Decoded]:
     """The search by steps of whatever writes, one of all rows after the other."""
     symbols = torch.full_like(lengths, BOS)
-    rows, steps, recorded = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), list[Recorded]()
+    rows, steps, recorded = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), Recorder(len(lengths))
     going, closed = np.ones(len(lengths), np.bool_), None
     for written in range(limits.maximum + 1):
         seen = running.step(symbols)
@@ -66,7 +66,7 @@ def stepwise(running: Running, lengths: Int[Tensor, " B"], limits: Limits) -> li
         found = likeliest(seen.logits, closed.at(written, limits))
         ids, running = found.ids[:, 0], seen.after
         looks = array(seen.weights), found, array_or_none(seen.heads)
-        recorded.append(Recorded(rows, ids, found.log_probabilities[:, 0], *looks))
+        recorded.add(Recorded(rows, ids, found.log_probabilities[:, 0], *looks))
         ended = ids == EOS
         steps[rows[going if written < limits.maximum else going & ended]] = written + 1
         going = going & ~ended
@@ -77,6 +77,5 @@ def stepwise(running: Running, lengths: Int[Tensor, " B"], limits: Limits) -> li
             rows, ids, going = rows[going], ids[going], going[going]
             running = running.take(kept, kept)
         symbols = torch.from_numpy(ids).to(lengths.device)
-    outputs = gathered(recorded, len(lengths))
     sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
-    return [outputs.output(row, *size) for row, size in enumerate(sizes)]
+    return [recorded.output(row, *size) for row, size in enumerate(sizes)]

@@ -27,7 +27,10 @@ class Painted(CheckedFields):
     step: int
     """From 0: the symbol whose look it is."""
     weights: tuple[AttentionWeight, ...]
-    """One number of 0 or more for each of S source positions, features included; they are scaled to sum to one."""
+    """One number of 0 or more for each of S source positions; they are scaled to sum to one.
+
+    Features that stand before the source are positions; those of `encoder.features = "sum"` are not.
+    """
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from pellucid.model.requests import request_of
 
 CANDIDATES = 5
 """Symbols a step keeps beside the one it wrote."""
+FIRST_STEPS = 32
+"""Steps for which there is room before the length of the outputs is known."""
 SHRINK = 0.75
 """Finished sources are dropped once the running ones are fewer than this share of the batch."""
 
@@ -232,19 +234,56 @@ class Recorded(NamedTuple):
     heads: Float[np.ndarray, "R M S"] | None = None
 
 
-def gathered(recorded: Sequence[Recorded], rows: int) -> Written:
-    """The steps of all rows, side by side."""
-    first = recorded[0]
-    heads = 0 if first.heads is None else first.heads.shape[1]
-    written = blank(rows, len(recorded), first.weights.shape[1], first.top.ids.shape[1], heads)
-    for step, record in enumerate(recorded):
-        at = (record.rows, step)
+class Recorder:
+    """The steps of all rows, side by side, in arrays that grow.
+
+    Each step is copied at once. Arrays that are kept one a step would lie between what the steps compute and free, and
+    long outputs of long sources would take several times the memory of what is recorded.
+    """
+
+    def __init__(self, rows: int, steps: int = FIRST_STEPS) -> None:
+        """Nothing is recorded yet; `steps` is how many there are probably."""
+        self.rows = rows
+        self.steps = 0
+        self.room = steps
+        self.arrays: Written | None = None
+
+    def add(self, record: Recorded) -> None:
+        """Copy what one step wrote."""
+        if self.arrays is None:
+            self.arrays = self._blank(record, self.room)
+        elif self.steps == self.room:
+            self.room *= 2
+            self.arrays = _copied(self.arrays, self._blank(record, self.room))
+        written, at = self.arrays, (record.rows, self.steps)
         if written.heads is not None:
-            written.heads[record.rows, :, step] = record.heads
+            written.heads[record.rows, :, self.steps] = record.heads
         written.ids[at], written.log_probabilities[at] = record.ids, record.log_probabilities
         written.weights[at] = record.weights
         written.top_ids[at], written.top_log_probabilities[at] = record.top
-    return written
+        self.steps += 1
+
+    def output(self, row: int, steps: int, positions: int) -> Decoded:
+        """Return one output as `Written.output` does."""
+        assert self.arrays is not None, "a search takes one step at least"
+        return self.arrays.output(row, steps, positions)
+
+    def _blank(self, record: Recorded, steps: int) -> Written:
+        """Return room for so many steps like this one."""
+        heads = 0 if record.heads is None else record.heads.shape[1]
+        return blank(self.rows, steps, record.weights.shape[1], record.top.ids.shape[1], heads)
+
+
+def _copied(old: Written, new: Written) -> Written:
+    """Return the new arrays, whose first steps are those of the old ones."""
+    steps = old.ids.shape[1]
+    for name in Written._fields:
+        before, after = getattr(old, name), getattr(new, name)
+        if name == "heads" and before is not None:
+            after[:, :, :steps] = before
+        elif before is not None:
+            after[:, :steps] = before
+    return new
 
 
 def array(tensor: Tensor) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Predictor: texts in, Traces out, whatever the task of the network is.
 
 Every method that decodes takes any iterable. Of a list it returns a list. Of an iterator (a generator, `map`, an open
-file) it returns an iterator of the results in their order, which reads at most `streaming.SOURCES` ahead and so needs
-bounded memory, whatever the length of the stream. What an argument cannot be is one `ArgumentError` that names it; of a
-stream, it is raised in the place of the item.
+file) it returns an iterator of the results in their order, which reads at most `streaming.SOURCES` ahead, and fewer
+where they are long or have many outputs: it needs bounded memory, whatever the length of the stream. What an argument
+cannot be is one `ArgumentError` that names it; of a stream, it is raised in the place of the item.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +32,16 @@ from pellucid.decoding.beam_search import Found, finite_outputs
 from pellucid.decoding.candidate_scorer import score_of
 from pellucid.decoding.inference import NO_MEMBERS, Members, all_evaluating
 from pellucid.decoding.options import NO_OPTIONS, Options
-from pellucid.decoding.preprocessing import Asked, Read, Work, greatest_length, ids_of, read_example, spans_for
+from pellucid.decoding.preprocessing import (
+    Asked,
+    Read,
+    Work,
+    batched,
+    greatest_length,
+    ids_of,
+    read_example,
+    spans_for,
+)
 from pellucid.decoding.sampling import Drawing
 from pellucid.decoding.streaming import Part, Prefix, Result, decode_parts
 from pellucid.decoding.trace import Trace
@@ -275,6 +284,8 @@ class Predictor(ABC):
     ) -> list[Result] | Iterator[Result]:
         """Decode a list into a list, or a stream into a stream, of which each example has so many outputs."""
         given: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
+        if self.options.lattice:  # which holds every hypothesis
+            outputs = max(outputs, self.config.search.beam_size)
         return decode_parts(decode, given, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
 
     def _lists(self, part: Part, asked: Asked, decode: Callable[[Work], list[list[Found]]]) -> list[list[Trace]]:
@@ -285,11 +296,11 @@ class Predictor(ABC):
         traces = looked_up(read, self.options.lexicon, self.segmenters, self.vocabularies.target, asked)
         shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in shortest_first if read[row].source and row not in traces]
-        device, size = next(self.network.parameters()).device, asked.sources(self.config.search.batch_size)
+        device, size = next(self.network.parameters()).device, self.config.search.batch_size
         check_process(device)
         with torch.inference_mode(), self.evaluating(), inference_kernels(len(order) * asked.width, device.type):
-            for start in range(0, len(order), size):
-                rows = np.array(order[start : start + size])
+            for own_rows in batched(order, sources.lengths, asked, size):
+                rows = np.array(own_rows)
                 source, lengths = sources.padded(rows)
                 own = [read[row] for row in rows.tolist()]
                 spans = spans_for(own, self.config.search, self.max_length, asked.constraints.take(rows))

@@ -6,7 +6,7 @@ B sources of a batch, S source positions.
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -86,6 +86,8 @@ def ids_of(
 
 TOGETHER = 2**14
 """Hypotheses that are held in memory at a time, of all sources of a batch; those of one source are never parted."""
+POSITIONS = 2**17
+"""Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
 class Asked(NamedTuple):
@@ -98,6 +100,25 @@ class Asked(NamedTuple):
     def sources(self, size: int) -> int:
         """How many are decoded at once: `size`, or fewer where these would have more hypotheses than `TOGETHER`."""
         return max(1, min(size, TOGETHER // self.width))
+
+
+def batched(rows: Sequence[int], lengths: Int[np.ndarray, " N"], asked: Asked, size: int) -> Iterator[Sequence[int]]:
+    """Yield the rows of each batch.
+
+    Args:
+        rows: The numbers of the sources to decode, shortest first.
+        lengths: The length of every source.
+        asked: What is asked of them.
+        size: The greatest number of sources in a batch.
+    """
+    start, most = 0, asked.sources(size)
+    while start < len(rows):
+        batch = rows[start : start + most]
+        # The last one is the longest. A batch of fewer sources has shorter ones, so this takes at least as many as fit.
+        positions = asked.width * int(lengths[batch[-1]])
+        batch = batch[: max(1, POSITIONS // positions)]
+        yield batch
+        start += len(batch)
 
 
 def read_example(example: Example, number: int, segmenters: Segmenters, config: DataConfig) -> Read:
@@ -135,10 +156,17 @@ def with_added(read: Read) -> Read:
     return Read(read.text, read.source[read.features :], 0, unknown, read.source[: read.features])
 
 
+LONGER = 10
+"""No output is longer than so many times the longest training target, or than `ALWAYS_ALLOWED` symbols."""
+ALWAYS_ALLOWED = 1000
+
+
 def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
     """The greatest output length, in symbols: as set, or half as much again as the longest training target.
 
-    `ConfigError` where the shortest output is to be longer than what is derived.
+    Raises:
+        ConfigError: The shortest output is to be longer than what is derived, or a limit is far beyond the targets
+            that the model was trained on: decoding would take hours, and write nothing of use.
     """
     derived = math.ceil(1.5 * known.longest_target) + 10
     if not search.max_length and search.min_length > derived:
@@ -146,6 +174,13 @@ def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
             f"search.min_length = {search.min_length} is beyond the greatest length, {derived} (half as much "
             f"again as the longest training target and ten): set search.max_length too"
         )
+    bound = max(ALWAYS_ALLOWED, LONGER * known.longest_target)
+    for name in ("min_length", "max_length"):
+        if getattr(search, name) > bound:
+            raise ConfigError(
+                f"search.{name}: expected at most {bound} ({LONGER} times the longest training target, which has "
+                f"{known.longest_target} symbols, or {ALWAYS_ALLOWED} where that is more), got {getattr(search, name)}"
+            )
     return search.max_length or derived
 
 

@@ -23,12 +23,12 @@ from pellucid.decoding.outputs import (
     Decoded,
     Likeliest,
     Recorded,
+    Recorder,
     array,
     array_or_none,
     candidates,
     closed_symbols,
     flat_mask,
-    gathered,
     symbol_log_probabilities,
 )
 
@@ -61,7 +61,8 @@ def sample(
     first = torch.arange(len(lengths), device=lengths.device).repeat_interleave(each)
     running, sources, symbols = running.take(first), np.arange(len(lengths)), torch.full_like(first, BOS)
     held = wanted.constraints.first(total).reshape(len(lengths), each, -1)
-    going, steps, recorded = np.ones((len(lengths), each), np.bool_), np.zeros((len(lengths), each), int), []
+    going, steps = np.ones((len(lengths), each), np.bool_), np.zeros((len(lengths), each), int)
+    recorded = Recorder(total)
     chances = chances_of(drawing, numbers, int(wanted.spans.maximum.max()) + 1)
     for written in range(int(wanted.spans.maximum.max()) + 1):
         seen, left = running.step(symbols), wanted.spans.maximum[sources] - written
@@ -71,7 +72,7 @@ def sample(
         ids = drawn(likely, blocked, drawing, chances[sources, :, written].ravel())
         ids = _meeting(ids, likely, wanted.constraints.required, held.reshape(len(ids), -1))
         rows = (sources[:, None] * each + np.arange(each)).ravel()
-        recorded.append(_record(rows, ids, likely, seen))
+        recorded.add(_record(rows, ids, likely, seen))
         ids = ids.reshape(-1, each)
         ended, held = ids == EOS, wanted.constraints.holding(held, ids)
         steps[sources] = np.where(going & (ended | (left[:, None] > 0)), written + 1, steps[sources])
@@ -83,9 +84,9 @@ def sample(
             running = _shrunk(running, kept, each, lengths.device)
             sources, ids, held, going = sources[kept], ids[kept], held[kept], going[kept]
         symbols = torch.from_numpy(ids.ravel()).to(lengths.device)
-    outputs, positions = gathered(recorded, total), lengths.tolist()
+    positions = lengths.tolist()
     return [
-        [outputs.output(source * each + at, int(steps[source, at]), length) for at in range(each)]
+        [recorded.output(source * each + at, int(steps[source, at]), length) for at in range(each)]
         for source, length in enumerate(positions)
     ]
 

@@ -14,6 +14,8 @@ SOURCES = 1024
 """Sources of a stream that are decoded together at most: they bound the memory, whatever its length."""
 OUTPUTS = 2**14
 """Outputs held at a time at most, where sources have many of them."""
+SYMBOLS = 2**16
+"""Characters of the sources held at a time, where each has one output: each step of an output has a weight for each."""
 
 Item = TypeVar("Item")
 Other = TypeVar("Other")
@@ -42,13 +44,44 @@ def sources_at_once(outputs: int) -> int:
     return max(1, min(SOURCES, OUTPUTS // outputs))
 
 
-def chunked(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield items in lists of a size, in their order; an error in the middle of a list comes after what precedes it."""
-    chunk = list[Item]()
+def characters_of(example: Example) -> int:
+    """Return the number of characters of an example: at least its symbols."""
+    return len(example.source) + len(example.target) + len(example.features)
+
+
+class PartSize:
+    """Counts the items of a part and their characters, to tell when the part is full."""
+
+    def __init__(self, outputs: int) -> None:
+        """Count from zero, for a part whose items have so many outputs each."""
+        self.most_sources = sources_at_once(outputs)
+        self.most_symbols = max(1, SYMBOLS // outputs)
+        self.sources = self.symbols = 0
+
+    def is_filled_by(self, characters: int) -> bool:
+        """Count an item of so many characters; return whether the part is full, and if so, count from zero again."""
+        self.sources, self.symbols = self.sources + 1, self.symbols + characters
+        if self.sources < self.most_sources and self.symbols < self.most_symbols:
+            return False
+        self.sources = self.symbols = 0
+        return True
+
+
+def chunked(items: Iterable[Item], outputs: int, characters: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield items in lists that can be decoded together, in their order.
+
+    An error in the middle of a list comes after what precedes it.
+
+    Args:
+        items: The items.
+        outputs: The number of outputs of each item.
+        characters: A function that returns the number of characters of an item.
+    """
+    chunk, size = list[Item](), PartSize(outputs)
     try:
         for item in items:
             chunk.append(item)
-            if len(chunk) == size:
+            if size.is_filled_by(characters(item)):
                 yield chunk
                 chunk = []
     except Exception:
@@ -103,21 +136,22 @@ def decode_parts(
             None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefixes", "prefix")]
         )
         return decode(Part(examples, paired, first))
-    return _decode_stream(decode, examples, prefixes, sources_at_once(outputs), first)
+    return _decode_stream(decode, examples, prefixes, outputs, first)
 
 
 def _decode_stream(
     decode: Callable[[Part], list[Result]],
     examples: Iterator[Example],
     prefixes: Iterable[Prefix] | None,
-    size: int,
+    outputs: int,
     first: int,
 ) -> Iterator[Result]:
     """Yield the results of each part before the next one is read."""
     if prefixes is None:
-        parts = (Part(chunk) for chunk in chunked(examples, size))
+        parts = (Part(chunk) for chunk in chunked(examples, outputs, characters_of))
     else:
-        pairs = chunked(pair_up(examples, prefixes, "prefixes", "prefix"), size)
+        paired = pair_up(examples, prefixes, "prefixes", "prefix")
+        pairs = chunked(paired, outputs, lambda pair: characters_of(pair[0]))
         parts = (Part([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
     for part in parts:
         yield from _decode_up_to_error(decode, part._replace(first=first))

@@ -29,6 +29,8 @@ ROUNDING = 1e-3
 """How far rounding may put a probability above 1, and a log-probability above 0."""
 MAX_CANDIDATES = 64
 """Candidates of a step that a reader accepts: every step takes as much memory as the one with the most."""
+MAX_EMPTY_ROWS = 1024
+"""Size that a reader accepts of an axis that the trace does not fix, in an array that holds no number."""
 SCALARS = {str, int, float, bool, type(None)}
 SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -117,7 +119,8 @@ def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...
         shape: The shape that is expected. None stands for any size, of the first axis alone.
 
     Raises:
-        DataError: The data is no array, or of another shape.
+        DataError: The data is no array, or of another shape; or it holds no number, but has more than
+            `MAX_EMPTY_ROWS` rows, which no data bounds.
     """
     try:
         if isinstance(given, EncodedArray):
@@ -131,9 +134,11 @@ def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...
         raise DataError(f"expected an array of numbers: {abbreviate_reason(error)}") from None
     if not np.isfinite(values).all():
         raise DataError("expected finite numbers")
+    rows = values.shape[0] if values.ndim else 0
+    if not values.size and (shape is None or None in shape) and rows > MAX_EMPTY_ROWS:
+        raise DataError(f"expected at most {MAX_EMPTY_ROWS} rows where none of them holds a number, got {rows}")
     if shape is None or _fits(values.shape, shape):
         return values
-    rows = values.shape[0] if values.ndim else 0
     empty = tuple(rows if size is None else size for size in shape)
     if values.size or math.prod(empty) or values.ndim == 0:
         raise DataError(f"expected {_shown_shape(shape)} numbers, got {_shown_shape(values.shape)}")

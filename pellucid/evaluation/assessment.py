@@ -8,13 +8,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pellucid.arguments import check_arguments, check_lengths, check_not_empty
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Segmenters
 from pellucid.decoding.trace import Trace
+from pellucid.errors import InputError
 from pellucid.evaluation.calibration import Calibration, calibration
 from pellucid.evaluation.confusion import Confusions, confusions
 from pellucid.evaluation.label_metrics import Labelled
 from pellucid.evaluation.metrics import (
+    Count,
     Evaluation,
     Interval,
     Scored,
@@ -25,11 +28,12 @@ from pellucid.evaluation.metrics import (
     wilson,
     worst,
 )
-from pellucid.evaluation.outcomes import Mean, mean_of_groups, outcomes, rates
+from pellucid.evaluation.outcomes import Mean, Table, mean_of_groups, outcomes, rates
 from pellucid.evaluation.scoring import GroupScores, TaskMetrics
-from pellucid.evaluation.significance import Comparison, Table, compare
+from pellucid.evaluation.significance import Comparison, compare
 
 
+@check_arguments
 def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[str, ...]]]:
     """Examples of one source (and features) as one, with every distinct target any of them has, in the file's order."""
     targets: dict[tuple[str, str], list[str]] = {}
@@ -43,8 +47,14 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
     return [(first[key], tuple(targets[key])) for key in first]
 
 
+@check_arguments
 def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmenters: Segmenters) -> list[Scored]:
-    """Each trace against its references (texts), as symbols; of tags those that are scored (by the first reference)."""
+    """Each trace against its references (texts), as symbols; of tags those that are scored (by the first reference).
+
+    Raises:
+        ArgumentError: There are not as many references as traces, or an argument is of another type.
+    """
+    check_lengths(traces=traces, references=references)
     return [
         _scored(trace, tuple(tuple(segmenters.target.split(text)) for text in texts), segmenters.target.unscored)
         for trace, texts in zip(traces, references, strict=True)
@@ -70,24 +80,34 @@ class Oracle(NamedTuple):
     ci95: Interval
 
 
-def oracle(candidates: Sequence[Sequence[Scored]], count: int) -> list[Oracle]:
+@check_arguments
+def oracle(candidates: Sequence[Sequence[Scored]], count: Count) -> list[Oracle]:
     """Oracle accuracy for k from 1 to `count`: an example is right where any of its first k outputs is a reference.
 
     Transliteration reports it as 1-, 2- and 3-best accuracy. Interval: Wilson's.
+
+    Raises:
+        ArgumentError: There is no example, or these are no scored outputs.
     """
+    check_not_empty("candidates", candidates, "example")
     ranks = _ranks(candidates)
     right = [sum(rank is not None and rank <= k for rank in ranks) for k in range(1, count + 1)]
-    total = max(1, len(ranks))
+    total = len(ranks)
     return [Oracle(k, 100 * hits / total, wilson(hits, total).percent) for k, hits in enumerate(right, start=1)]
 
 
+@check_arguments
 def reciprocal_rank(candidates: Sequence[Sequence[Scored]]) -> float:
     """Mean over examples of 1 / (place of the first right output), 0 where none is right; a share of 1.
 
     Source: E. M. Voorhees (1999), "The TREC-8 question answering track report"; MRR of the NEWS transliteration tasks.
+
+    Raises:
+        ArgumentError: There is no example, or these are no scored outputs.
     """
+    check_not_empty("candidates", candidates, "example")
     ranks = _ranks(candidates)
-    return sum(1 / rank for rank in ranks if rank is not None) / max(1, len(ranks))
+    return sum(1 / rank for rank in ranks if rank is not None) / len(ranks)
 
 
 def _ranks(candidates: Sequence[Sequence[Scored]]) -> list[int | None]:
@@ -203,7 +223,8 @@ class Assessment:
         """The mean over groups without weights, where there are several."""
         return mean_of_groups(list(self.tables.values())) if len(self.tables) > 1 else None
 
-    def worst(self, count: int) -> list[int]:
+    @check_arguments
+    def worst(self, count: Count) -> list[int]:
         """Where the worst examples stand, worst first."""
         return worst(self.scored, count)
 
@@ -249,13 +270,21 @@ class Assessment:
         return {rate.key: rate.value for rate in rates} | {f"{rate.key}_ci95": list(rate.interval) for rate in rates}
 
 
+@check_arguments
 def assess(
     name: str, answered: Answered, own: Segmenters, shared: Segmenters, metrics: TaskMetrics, texts: bool = False
 ) -> Assessment:
     """Score a run's outputs as symbols of `shared`, the same for all runs that are compared.
 
     `own` are the run's: where it cuts targets in another way, its outputs are cut anew.
+
+    Raises:
+        ArgumentError: The lists of `answered` are not of one length, an example has no output, or an argument is of
+            another type.
     """
+    check_lengths(**{f"answered.{field}": values for field, values in answered._asdict().items()})
+    for at, outputs in enumerate(answered.outputs):
+        check_not_empty(f"answered.outputs[{at}]", outputs, "output")
     flat = [trace for outputs in answered.outputs for trace in outputs]
     wanted = [texts for texts, outputs in zip(answered.references, answered.outputs, strict=True) for _ in outputs]
     scored = score(flat, wanted, shared)
@@ -269,15 +298,25 @@ def assess(
     return Assessment(name, answered, lists, metrics, texts, shared.target.kind == "characters", shared.target.unscored)
 
 
+@check_arguments
 def join(parts: Sequence[Assessment]) -> Assessment:
-    """Several assessments of one run, of different groups, as one."""
+    """Several assessments of one run, of different groups, as one; `ArgumentError` where there is none."""
+    check_not_empty("parts", parts, "assessment")
     answered = Answered(*(list(chain(*lists)) for lists in zip(*(part.answered for part in parts), strict=True)))
     candidates = [own for part in parts for own in part.candidates]
     return replace(parts[0], answered=answered, candidates=candidates)
 
 
+@check_arguments
 def compare_runs(a: Assessment, b: Assessment) -> Comparison:
-    """Two runs on the same examples: means over groups where there are several."""
+    """Two runs on the same examples: means over groups where there are several.
+
+    Raises:
+        ArgumentError: One is no assessment, or they have no example.
+        InputError: They are not of the same examples.
+    """
+    if a.answered.groups != b.answered.groups:
+        raise InputError("runs can be compared on the same examples only: they have different groups of them")
     return compare(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from pellucid.arguments import LogProbability, check_arguments, check_lengths, check_not_empty
 from pellucid.evaluation.metrics import Interval, wilson
 
 BINS = 10
@@ -77,14 +78,24 @@ class Calibration:
         }
 
 
-def calibration(log_probabilities: Sequence[float], right: Sequence[bool]) -> Calibration:
+@check_arguments
+def calibration(log_probabilities: Sequence[LogProbability], right: Sequence[bool]) -> Calibration:
     """Calibration of outputs with these ln p, at least one; the order of the examples changes nothing.
 
     Sources: C. Guo, G. Pleiss, Y. Sun and K. Q. Weinberger (2017), "On calibration of modern neural networks", section
     2; G. W. Brier (1950), "Verification of forecasts expressed in terms of probability"; R. El-Yaniv and Y. Wiener
     (2010), "On the foundations of noise-free selective classification"; Y. Geifman, G. Uziel and R. El-Yaniv (2019),
     "Bias-reduced uncertainty estimation for deep neural classifiers" (AURC).
+
+    Args:
+        log_probabilities: ln p of n outputs; −∞ for one that is impossible.
+        right: Whether each of them is right.
+
+    Raises:
+        ArgumentError: There is no output, there are not as many of both, or one is no log-probability.
     """
+    check_lengths(log_probabilities=log_probabilities, right=right)
+    check_not_empty("log_probabilities", log_probabilities, "output")
     scores, hits = np.asarray(log_probabilities, np.float64), np.asarray(right, bool)
     # Sorted, so that sums are of the same terms in the same order however the examples stood.
     order = np.lexsort((hits, -scores))

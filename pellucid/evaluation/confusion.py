@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
+from pellucid.arguments import check_arguments
 from pellucid.evaluation.metrics import Scored, numbered
 
 MATRIX = 18
@@ -67,7 +69,8 @@ class Confusions:
             found[each.kind] += each.times
         return found
 
-    def matrix(self, most: int = MATRIX) -> Matrix:
+    @check_arguments
+    def matrix(self, most: Annotated[int, Meta(ge=0)] = MATRIX) -> Matrix:
         """The symbols with the most errors, on either side, and None first where anything was inserted or deleted."""
         errors: Counter[str | None] = Counter()
         for each in self.errors:
@@ -84,6 +87,7 @@ class Confusions:
         return {"kinds": self.kinds, "pairs": rows, "matrix": self.matrix()._asdict()}
 
 
+@check_arguments
 def aligned(output: Sequence[str], reference: Sequence[str]) -> list[Pair]:
     """The (wanted, written) pairs of one alignment with the fewest edits.
 
@@ -104,6 +108,7 @@ def aligned(output: Sequence[str], reference: Sequence[str]) -> list[Pair]:
     return pairs
 
 
+@check_arguments
 def paired(example: Scored) -> list[Pair]:
     """The (wanted, written) pairs of an output with its nearest reference: place by place, or of an alignment."""
     if example.positional and len(example.output) == len(example.reference):
@@ -111,6 +116,7 @@ def paired(example: Scored) -> list[Pair]:
     return aligned(example.output, example.reference)
 
 
+@check_arguments
 def confusions(scored: Iterable[Scored]) -> Confusions:
     """The aligned pairs of all examples, each output with its nearest reference."""
     pairs: Counter[Pair] = Counter()

@@ -7,11 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
+from msgspec import Meta
 
+from pellucid.arguments import argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import Task
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.confusion import paired
@@ -46,11 +48,13 @@ class Spans(NamedTuple):
         return {**named, "span_f1_ci95": list(self.f1_ci95), **counts}
 
 
+@check_arguments
 def is_chunked(tags: Iterable[str]) -> bool:
     """Whether some of the tags say where a chunk begins."""
     return any(tag.startswith("B-") for tag in tags)
 
 
+@check_arguments
 def chunks(tags: Sequence[str]) -> set[Chunk]:
     """The chunks of a sequence. An I-X that follows no tag of its type begins a chunk as a B-X does.
 
@@ -69,6 +73,7 @@ def chunks(tags: Sequence[str]) -> set[Chunk]:
     return found
 
 
+@check_arguments
 def spans_for_log(scored: Sequence[Scored]) -> dict[str, float]:
     """What training follows of tags beside their accuracy: span F1, where the tags that are wanted begin chunks."""
     if not any(is_chunked(example.reference) for example in scored):
@@ -77,8 +82,14 @@ def spans_for_log(scored: Sequence[Scored]) -> dict[str, float]:
     return {"span_f1": 100 * 2 * right / max(found + wanted, 1)}
 
 
+@check_arguments
 def spans(scored: Sequence[Scored]) -> Spans:
-    """Precision, recall and F1 = 2 right / (found + wanted) of all chunks; a rate over nothing is 0."""
+    """Precision, recall and F1 = 2 right / (found + wanted) of all chunks; a rate over nothing is 0.
+
+    Raises:
+        ArgumentError: There is no example.
+    """
+    check_not_empty("scored", scored, "example")
     right, found, wanted = _counted(scored)
     both = [one + other for one, other in zip(found, wanted, strict=True)]
     doubled = [2 * each for each in right]
@@ -104,6 +115,8 @@ FIRST = 3
 """Positions among which the right one may be, beside the first alone."""
 STRUCTURE = {"H", "E", "C"}
 """Tags of secondary structure: helix, strand, coil."""
+Counts = Annotated[Int[np.ndarray, "C C"], Meta(ge=0, le=2**53)]
+"""How often each of C labels (row) was answered with each (column)."""
 
 
 @dataclass(frozen=True)
@@ -150,20 +163,36 @@ class Labelled:
         return told | (self.spans.to_dict() if self.spans else {})
 
 
+@check_arguments
 def score_positions(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
-    """Score answers that are source positions."""
+    """Score answers that are source positions.
+
+    Raises:
+        ArgumentError: There is no example, or there are not as many traces.
+    """
+    check_not_empty("scored", scored, "example")
+    check_lengths(scored=scored, traces=traces)
     accuracy, interval = _accuracy(scored, per_position=False)
     hits = sum(_among_first(*pair) for pair in zip(scored, traces, strict=True))
     first, first_interval = 100 * hits / len(scored), wilson(hits, len(scored)).percent
     return Labelled(traces[0].task, accuracy, interval, None, first, first_interval, None, None, [], [], None)
 
 
+@check_arguments
 def score_labels(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
-    """Score answers that are labels of one set: of each position, or of each source."""
+    """Score answers that are labels of one set: of each position, or of each source.
+
+    Raises:
+        ArgumentError: There is no example or no label, or there are not as many traces.
+    """
+    check_not_empty("scored", scored, "example")
+    check_lengths(scored=scored, traces=traces)
     per_position = traces[0].per_position
     accuracy, interval = _accuracy(scored, per_position)
     pairs = Counter(pair for example in scored for pair in paired(example))
     labels = sorted({label for pair in pairs for label in pair if label is not None})
+    if not labels:
+        raise argument_error("scored", "at least one label", scored)
     counts = np.array([[pairs[wanted, written] for written in labels] for wanted in labels], np.int64)
     found = spans(scored) if per_position and is_chunked(labels) else None
     q3 = accuracy if per_position and set(labels) <= STRUCTURE else None
@@ -171,7 +200,8 @@ def score_labels(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
     return Labelled(traces[0].task, accuracy, interval, q3, None, None, *shared)
 
 
-def correlation(confusion: Int[np.ndarray, "C C"]) -> float:
+@check_arguments
+def correlation(confusion: Counts) -> float:
     """R_K, the correlation of wanted and answered labels: Matthews' coefficient for any number of them.
 
     R_K = (c s − Σ_k p_k t_k) / √((s² − Σ_k p_k²) (s² − Σ_k t_k²)), s all answers, c the right ones, p_k how often k was
@@ -188,8 +218,14 @@ def correlation(confusion: Int[np.ndarray, "C C"]) -> float:
     return together / math.sqrt(spread[0] * spread[1])
 
 
-def macro_f1(confusion: Int[np.ndarray, "C C"]) -> float:
-    """The mean over labels, wanted or answered, of 2 right / (answered + wanted), in per cent."""
+@check_arguments
+def macro_f1(confusion: Counts) -> float:
+    """The mean over labels, wanted or answered, of 2 right / (answered + wanted), in per cent.
+
+    Raises:
+        ArgumentError: This is no square array of counts, or there is no label.
+    """
+    check_not_empty("confusion", confusion, "label")
     both = confusion.sum(axis=0) + confusion.sum(axis=1)
     return float(100 * np.mean(2 * np.diag(confusion) / np.maximum(both, 1)))
 

@@ -6,18 +6,24 @@ A percentage runs from 0 to 100, a share from 0 to 1, and each stands with its 9
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
+from pellucid.arguments import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
+from pellucid.config.settings import Seed
 from pellucid.errors import InputError, quote
 
 Z95 = 1.959963984540054
 """The standard normal quantile of 0.975: 95 % of the mass lies within so many standard deviations of the mean."""
 
 RESAMPLES = 1000
+Count = Annotated[int, Meta(ge=0, le=2**31)]
+Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
+"""A whole number of which 64 bits hold the sum over all examples."""
 
 
 class Interval(NamedTuple):
@@ -37,7 +43,8 @@ class Interval(NamedTuple):
         return Interval(100 - self.high, 100 - self.low)
 
 
-def wilson(right: int, total: int) -> Interval:
+@check_arguments
+def wilson(right: Count, total: Count) -> Interval:
     """The score interval of a share p = right / total; (0, 1) where nothing was counted.
 
         (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n),    n = total, z = `Z95`
@@ -45,7 +52,12 @@ def wilson(right: int, total: int) -> Interval:
     It stays within [0, 1] and keeps its width where every answer is right or none is, unlike p ± z √(p(1 − p)/n).
     Source: E. B. Wilson (1927), "Probable inference, the law of succession, and statistical inference", Journal of the
     American Statistical Association 22(158), 209-212.
+
+    Raises:
+        ArgumentError: One is no count, or more are right than there are.
     """
+    if right > total:
+        raise argument_error("right", f"at most total ({total})", right)
     if total == 0:
         return Interval(0.0, 1.0)
     share, shrinkage = right / total, Z95**2 / total
@@ -57,7 +69,8 @@ def wilson(right: int, total: int) -> Interval:
     return Interval(low, high)
 
 
-def bootstrap_ratio(numerators: Sequence[int], denominators: Sequence[int], seed: int = 1) -> Interval:
+@check_arguments
+def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count], seed: Seed = 1) -> Interval:
     """The percentile bootstrap interval of Σ numerators / Σ denominators, resampled by example.
 
     Each of `RESAMPLES` resamples draws n of the n examples with replacement and forms the ratio r* of its sums; the
@@ -71,7 +84,12 @@ def bootstrap_ratio(numerators: Sequence[int], denominators: Sequence[int], seed
 
     Source: M. Bisani and H. Ney (2004), "Bootstrap estimates for confidence intervals in ASR performance evaluation",
     ICASSP; B. Efron and R. J. Tibshirani (1993), "An Introduction to the Bootstrap", chapter 13.
+
+    Raises:
+        ArgumentError: There is no example, there are not as many of both, or one is no whole number.
     """
+    check_lengths(numerators=numerators, denominators=denominators)
+    check_not_empty("numerators", numerators, "example")
     sums = resampled(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
     told = sums[sums.any(axis=1)]
     if not len(told):
@@ -125,11 +143,11 @@ class Scored(NamedTuple):
     """Decoded symbols, without the end symbol."""
     references: tuple[tuple[str, ...], ...]
     """One answer or several; an answer may have no symbols."""
-    source_length: int
+    source_length: Count
     """Symbols of the source, features left out."""
     positional: bool = False
     """Whether each symbol answers for its own place (tags, a class): none can be inserted or left out, or be an end."""
-    log_probabilities: tuple[float, ...] = ()
+    log_probabilities: tuple[LogProbability, ...] = ()
     """ln p of each tag of `output`; of other tasks nothing."""
 
     @property
@@ -229,6 +247,7 @@ class Evaluation:
         }
 
 
+@check_arguments
 def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
     """Fewest symbols to insert, delete or replace that turn one sequence into the other.
 
@@ -237,6 +256,7 @@ def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
     return Levenshtein.distance(*numbered(output, reference))
 
 
+@check_arguments
 def differing(output: Sequence[str], reference: Sequence[str]) -> int:
     """At how many places two sequences differ (Hamming distance); what one has beyond the other differs."""
     same = sum(one == other for one, other in zip(output, reference, strict=False))
@@ -253,6 +273,7 @@ def numbered(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[
     return first, second
 
 
+@check_arguments
 def evaluate(scored: Sequence[Scored]) -> Evaluation:
     """Every score of these examples. `InputError` where there are none, or one has no reference."""
     if not scored:
@@ -279,6 +300,7 @@ def evaluate(scored: Sequence[Scored]) -> Evaluation:
     )
 
 
+@check_arguments
 def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
     """The scores that training follows, by name."""
     return {
@@ -288,7 +310,8 @@ def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
     }
 
 
-def worst(scored: Sequence[Scored], count: int) -> list[int]:
+@check_arguments
+def worst(scored: Sequence[Scored], count: Count) -> list[int]:
     """Indices of at most `count` examples with errors, the most errors for the reference's length first.
 
     Among equals those with more errors come first, and then those that stand first.
@@ -379,14 +402,14 @@ class TextScores:
         }
 
 
+@check_arguments
 def text_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TextScores:
     """Every score of these texts; `InputError` where there is none, or one has no reference.
 
     Error rates go by the reference nearest in words, or in characters, the first at a tie; words are what white space
     parts, as in the NIST scoring of speech (sclite), without any normalization. A sum of lengths of 0 counts as 1.
     """
-    if not outputs or not all(references):
-        raise InputError("texts are scored against references: there is none")
+    _check_texts(outputs, references)
     pairs = list(zip(outputs, references, strict=True))
     words = [_nearest(output.split(), [text.split() for text in own]) for output, own in pairs]
     characters = [_nearest(output, own) for output, own in pairs]
@@ -399,6 +422,14 @@ def text_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     )
 
 
+def _check_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Raise an `InputError` where there is no text, or one has no reference."""
+    check_lengths(outputs=outputs, references=references)
+    if not outputs or not all(references):
+        raise InputError("texts are scored against references: there is none")
+
+
+@check_arguments
 def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
     """Corpus BLEU, 0 to 100: the geometric mean of clipped 1- to 4-gram precisions times the brevity penalty.
 
@@ -408,11 +439,13 @@ def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
     """
     from sacrebleu.metrics.bleu import BLEU  # half a second to import, and only texts need it
 
+    _check_texts(outputs, references)
     metric = BLEU()
     score = metric.corpus_score(list(outputs), _streams(references)).score
     return Corpus(float(score), str(metric.get_signature()))
 
 
+@check_arguments
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
     """Corpus chrF2, 0 to 100: the F2 of 1- to 6-grams of characters, by sacrebleu with its defaults.
 
@@ -420,6 +453,7 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
     """
     from sacrebleu.metrics.chrf import CHRF
 
+    _check_texts(outputs, references)
     metric = CHRF()
     score = metric.corpus_score(list(outputs), _streams(references)).score
     return Corpus(float(score), str(metric.get_signature()))

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.arguments import check_arguments
+from pellucid.config.settings import Seed
 from pellucid.errors import InputError
 from pellucid.evaluation.metrics import Interval, resampled
-from pellucid.evaluation.outcomes import rates
+from pellucid.evaluation.outcomes import Table, check_tables, rates
 from pellucid.evaluation.scoring import ERROR_RATES, TaskMetrics
 
 PERMUTATIONS = 10_000
-Table = Int[np.ndarray, "_ 3"]
 
 
 class Difference(NamedTuple):
@@ -70,7 +71,8 @@ class Comparison(NamedTuple):
         return {**{name: each.to_dict() for name, each in self.differences.items()}, **counts}
 
 
-def compare(a: Sequence[Table], b: Sequence[Table], seed: int = 1) -> Comparison:
+@check_arguments
+def compare(a: Sequence[Table], b: Sequence[Table], seed: Seed = 1) -> Comparison:
     """Compare the outcomes of two runs, group by group (one group where there are none) on the same examples.
 
     * Interval: each of `RESAMPLES` resamples draws the examples of each group with replacement, the same for both runs;
@@ -81,9 +83,14 @@ def compare(a: Sequence[Table], b: Sequence[Table], seed: int = 1) -> Comparison
       "Computer-intensive methods for testing hypotheses"; S. Riezler and J. T. Maxwell (2005), "On some pitfalls in
       automatic evaluation and significance testing for MT", section 4.2.
 
-    The results depend on the outcomes and the seed, not on the order of the examples. `InputError` where the runs have
-    not the same number of examples.
+    The results depend on the outcomes and the seed, not on the order of the examples.
+
+    Raises:
+        ArgumentError: There is no group, one has no example, or one is no table of outcomes.
+        InputError: The runs have not the same number of examples.
     """
+    check_tables("a", a)
+    check_tables("b", b)
     if [len(table) for table in a] != [len(table) for table in b]:
         raise InputError("runs can be compared on the same examples only: they have different numbers of them")
     pairs = [np.hstack(tables) for tables in zip(a, b, strict=True)]

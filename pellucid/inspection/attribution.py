@@ -5,7 +5,7 @@ S source positions, T steps, E embedding, M models (one, or the members of an en
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from scipy.stats import rankdata
 from torch import Tensor
 
+from pellucid.arguments import PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import guided
 from pellucid.decoding.forced_decoding import force, likelihoods
@@ -41,6 +42,7 @@ class Evidence(NamedTuple):
     gradient_agreement: float | None
 
 
+@check_arguments
 def evidence(transducer: Predictor, trace: Trace) -> Evidence:
     """What erasure and gradients say of a trace, along its own output.
 
@@ -50,9 +52,16 @@ def evidence(transducer: Predictor, trace: Trace) -> Evidence:
     on offer. For an ensemble, a position is erased in every model, and gradients are summed over the models.
 
     The attention that the transducer's options give stays given. A trace without source or output has nothing to tell.
+
+    Args:
+        transducer: The model, or an ensemble.
+        trace: One of its traces, or one that it could have written.
+
+    Raises:
+        ArgumentError: An argument is of another type, or the model cannot read the trace again.
     """
     with torch.inference_mode(False), answering(transducer, len(trace.source)):  # what was made in it has no gradient
-        for replay in replays(transducer, [trace]):
+        for replay in replays(transducer, [trace], "trace"):
             erased, gradient = erasure(transducer, replay), gradient_input(transducer, replay)
             agreements = [agreement(trace.attention, np.abs(each)) for each in (erased, gradient)]
             return Evidence(erased, gradient, *agreements)
@@ -146,7 +155,10 @@ def _parts(count: int, most: int) -> Iterator[range]:
     return (range(start, min(start + most, count)) for start in range(0, count, most))
 
 
-def agreement(attention: Float[np.ndarray, "T S"], other: Float[np.ndarray, "T S"]) -> float | None:
+@check_arguments
+def agreement(
+    attention: Annotated[Float[np.ndarray, "T S"], PROBABILITY], other: Float[np.ndarray, "T S"]
+) -> float | None:
     """Spearman's rank correlation of each step's two rows, equal values sharing their mean rank; its mean over steps.
 
     Steps in which one of the rows does not vary are left out; None where no step is left. Spearman 1904.

@@ -4,12 +4,14 @@ T steps, V what can be written: the target vocabulary, and for models that copy 
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from pellucid.arguments import LOG_PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.decoding.forced_decoding import likelihoods
@@ -17,18 +19,22 @@ from pellucid.decoding.outputs import array, closed_symbols
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import answering, example_of, replays
+from pellucid.inspection.replay import answering, examples_of, replays
 
 
+@check_arguments
 def distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:
     """ln p of every symbol at every step, given the symbols of the trace before it; −∞ for what is never written.
 
     In the order of the vocabulary's ids. The attention that the transducer's options give is given here too. With
     copying the last column is what the vocabulary lacks and the source has, all its symbols together, so that rows
     have one length whatever the source. A trace without source or output has no row.
+
+    Raises:
+        ArgumentError: An argument is of another type, or the model cannot read a trace again.
     """
     if isinstance(transducer, ClassificationPredictor):
-        return transducer.distributions([example_of(transducer, trace) for trace in traces])
+        return transducer.distributions(examples_of(transducer, traces))
     size = len(transducer.vocabularies.target)
     columns = size + transducer.config.decoder.pointer_generator
     found = [np.zeros((0, columns)) for _ in traces]
@@ -54,7 +60,10 @@ def _merged(likely: Float[Tensor, "B W"], size: int) -> Float[Tensor, "B V"]:
     return torch.cat([likely[:, :size], likely[:, size:].logsumexp(dim=1, keepdim=True)], dim=1)
 
 
-def entropy(log_probabilities: Float[np.ndarray, "*shape V"]) -> Float[np.ndarray, "*shape"]:
+@check_arguments
+def entropy(
+    log_probabilities: Annotated[Float[np.ndarray, "*shape V"], LOG_PROBABILITY],
+) -> Float[np.ndarray, "*shape"]:
     """H = −Σ p log₂ p, in bits; 0 · log 0 is 0. Shannon 1948, section 6."""
     probabilities = np.exp(log_probabilities)
     terms = np.where(probabilities > 0, probabilities * np.where(probabilities > 0, log_probabilities, 0), 0)
@@ -62,16 +71,18 @@ def entropy(log_probabilities: Float[np.ndarray, "*shape V"]) -> Float[np.ndarra
     return bits
 
 
+@check_arguments
 def divergence(
-    before: Float[np.ndarray, "*shape V"], after: Float[np.ndarray, "*other W"]
+    before: Annotated[Float[np.ndarray, "*shape V"], LOG_PROBABILITY],
+    after: Annotated[Float[np.ndarray, "*shape V"], LOG_PROBABILITY],
 ) -> Float[np.ndarray, "*shape"]:
     """KL(before ‖ after) = Σ p log₂(p / q), in bits: what believing `after` costs where `before` holds.
 
-    Infinite where `before` allows what `after` does not. Kullback & Leibler 1951, section 2. `ValueError` where the two
-    are not over the same symbols and steps.
+    Infinite where `before` allows what `after` does not. Kullback & Leibler 1951, section 2.
+
+    Raises:
+        ArgumentError: The two are not log-probabilities of the same symbols and steps.
     """
-    if before.shape != after.shape:
-        raise ValueError(f"distributions of shapes {before.shape} and {after.shape} cannot be compared")
     probabilities = np.exp(before)
     held = probabilities > 0
     ratios = np.subtract(before, after, out=np.zeros_like(before), where=held)

@@ -3,13 +3,16 @@
 T steps, S source positions, N permutations, V symbols.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from msgspec import Meta
 from torch import Tensor
 
+from pellucid.arguments import check_arguments
+from pellucid.config.settings import Seed
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import Guided
 from pellucid.decoding.forced_decoding import likelihoods
@@ -18,10 +21,13 @@ from pellucid.decoding.outputs import closed_symbols
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.errors import InputError
+from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import answering, replays
 from pellucid.model.attention import NoAttention
 from pellucid.model.network import require_seq2seq
+
+Permutations = Annotated[int, Meta(ge=1, le=10_000)]
+"""How many permutations there are of a step; all of them are in memory together."""
 
 
 class Permuted(NamedTuple):
@@ -33,20 +39,31 @@ class Permuted(NamedTuple):
     """The greatest weight of the step: what is spread evenly cannot change by shuffling."""
 
 
-def permutation(transducer: Predictor, trace: Trace, permutations: int = 100, seed: int = 1) -> Permuted:
+@check_arguments
+def permutation(transducer: Predictor, trace: Trace, permutations: Permutations = 100, seed: Seed = 1) -> Permuted:
     """Shuffle one step's weights among the source positions, along the trace's own output, and write that step again.
 
     All other steps keep their own weights. With several heads, all look by the shuffled mean of theirs, and what is
     compared is their look by the mean as it was. A step whose median is near 0 would have been written wherever it
     looked: its weights do not explain it. Source: Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations,
-    the median). The result depends on the seed. `InputError` for a model without attention.
+    the median). The result depends on the seed.
+
+    Args:
+        transducer: The model, or an ensemble.
+        trace: One of its traces, or one that it could have written.
+        permutations: How often each step is written again.
+        seed: That of the permutations.
+
+    Raises:
+        ArgumentError: The model has no attention or cannot read the trace again, or an argument is of another type.
     """
+    require_transducer(transducer, "steps")
     if all(isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in transducer.networks):
-        raise InputError("the model has no attention, so there is nothing to permute")
+        raise ArgumentError("transducer: expected a model with attention: without, there is nothing to permute")
     generator = np.random.default_rng(seed)
     changes, greatest = list[float](), list[float]()
     with torch.inference_mode(), answering(transducer, permutations * len(trace.target)):
-        for replay in replays(transducer, [trace]):
+        for replay in replays(transducer, [trace], "trace"):
             running, symbols = (
                 require_transducer(transducer, "steps").begin(replay.work),
                 torch.full_like(replay.target[:, 0], BOS),

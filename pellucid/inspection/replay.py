@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pellucid.arguments import argument_error
 from pellucid.data.batches import Ragged, ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
@@ -20,9 +21,9 @@ from pellucid.decoding.inference import Alone
 from pellucid.decoding.outputs import Spans
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import Work, sources_of
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import UNKNOWN, Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.errors import InputError
+from pellucid.errors import InputError, quote
 from pellucid.kernels.dispatch import inference_kernels
 from pellucid.model.memory import State, Step
 
@@ -44,12 +45,25 @@ class Replay(NamedTuple):
         return list(zip(self.work.rows.tolist(), self.work.positions.tolist(), self.steps, strict=True))
 
 
-def replays(transducer: Predictor, traces: Sequence[Trace]) -> Iterator[Replay]:
-    """Traces with a source and an output, those of near-equal lengths together."""
-    examples = [example_of(transducer, trace) for trace in traces]
+def replays(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> Iterator[Replay]:
+    """Traces with a source and an output, those of near-equal lengths together.
+
+    Args:
+        transducer: What reads them again.
+        traces: Traces of this model, or of another one that reads the same sources and writes the same symbols.
+        name: What an error calls a trace; "{}" is its number.
+
+    Raises:
+        ArgumentError: The model cannot read a trace again.
+    """
+    examples = examples_of(transducer, traces, name)
     known, cut = transducer.vocabularies, transducer.segmenters
     _, sources = sources_of(examples, known, cut, transducer.config)
-    targets = ragged([target_ids(transducer, trace) for trace in traces])
+    ids = [target_ids(transducer, trace) for trace in traces]
+    for at, (trace, own) in enumerate(zip(traces, ids, strict=True)):
+        if UNK in own:
+            _check_unknown(trace, own, name.format(at))
+    targets = ragged(ids)
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
     ]
@@ -72,6 +86,46 @@ def _replay(
     positions, spans = lengths - torch.tensor(added), Spans(np.zeros(len(rows)), steps.numpy())
     work = Work(rows, source.to(device), lengths.to(device), spans, positions.to(device))
     return Replay(work, target.to(device), steps.tolist())
+
+
+def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Example]:
+    """The sources of traces, with their features.
+
+    Raises:
+        ArgumentError: The model does not read the source of a trace as the trace has it; `name` as for `replays`.
+    """
+    for at, trace in enumerate(traces):
+        if fault := _source_fault(transducer, trace):
+            raise argument_error(name.format(at), f"a trace that this model can read again, {fault}", trace)
+    return [example_of(transducer, trace) for trace in traces]
+
+
+def _source_fault(transducer: Predictor, trace: Trace) -> str:
+    """What a trace must be for a model to read its source as the trace has it; "" where it is."""
+    config = transducer.config
+    if trace.task != config.task:
+        return f"of the task {quote(config.task)}, not {quote(trace.task)}"
+    if not trace.source or not trace.target:
+        return ""
+    added, positions = len(trace.added), len(trace.source) - trace.features
+    summed = config.encoder.features == "sum"
+    if (trace.features or added) and not config.data.features_column:
+        return "without features"
+    if trace.features if summed else added:
+        return "with features " + ("added to its symbols" if summed else "before its symbols")
+    read = transducer.segmenters.source.count(trace.text)
+    if read != positions:
+        return f"of {read} source symbols, not {positions}"
+    if np.shape(trace.attention) != (len(trace.target), len(trace.source)):
+        return "with a weight for each step and source position"
+    return ""
+
+
+def _check_unknown(trace: Trace, ids: Sequence[int], name: str) -> None:
+    """Raise an `ArgumentError` where a model does not know a symbol that it is said to have written."""
+    for at, (symbol, own) in enumerate(zip(trace.target, ids, strict=True)):
+        if own == UNK and symbol != UNKNOWN and at not in trace.unknown_target and trace.origin != "lexicon":
+            raise argument_error(name, f"a trace of symbols that this model writes, not {quote(symbol)}", trace)
 
 
 def example_of(transducer: Predictor, trace: Trace) -> Example:

@@ -12,10 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from pellucid.arguments import check_arguments
 from pellucid.decoding.inference import Alone
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.errors import InputError
+from pellucid.decoding.transducer import require_transducer
+from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import Replay, answering, begun, replays, taken
 from pellucid.inspection.states import outputs_of
 from pellucid.model.attention import MonotonicAttention, NoAttention
@@ -45,6 +47,7 @@ class _Looks(NamedTuple):
     looked: list[Tensor | None]
 
 
+@check_arguments
 def drive(transducer: Predictor, traces: Sequence[Trace]) -> Drive:
     """How much of attention is temporal and how much is driven by the input.
 
@@ -61,12 +64,17 @@ def drive(transducer: Predictor, traces: Sequence[Trace]) -> Drive:
     variance, not shares. They sum to one; one below zero works against attention as it is, and others may exceed one.
     What a score by location saw of the look before stays as it was.
 
-    The means are of the traces given: some hundred make them stand. `InputError` for an ensemble, for models without
-    attention or with monotonic attention, which have no softmax, and where no row varies.
+    The means are of the traces given: some hundred make them stand.
+
+    Raises:
+        ArgumentError: The model's attention is no softmax (none, or monotonic), no trace has a row that varies, the
+            model cannot read a trace again, or an argument is of another type.
+        InputError: The model is an ensemble, or writes nothing.
     """
+    require_transducer(transducer, "steps")
     attention = require_seq2seq(transducer.network).decoder.attention
     if isinstance(attention, NoAttention | MonotonicAttention):
-        raise InputError("only attention by a softmax over the source has scores to take apart")
+        raise ArgumentError("transducer: expected a model with attention by a softmax, which has scores to take apart")
     sums, total = np.zeros(3), 0.0
     with torch.inference_mode(), answering(transducer, len(traces)):
         found = list[tuple[Alone, _Looks]]()
@@ -80,7 +88,7 @@ def drive(transducer: Predictor, traces: Sequence[Trace]) -> Drive:
             sums += [float((part * whole).sum()) for part in (place, both - place, whole - both)]
             total += float((whole * whole).sum())
     if not total:
-        raise InputError("attention is the same everywhere: there is nothing to take apart")
+        raise ArgumentError("traces: expected attention that varies: there is nothing to take apart")
     return Drive(*(sums / total).tolist())
 
 

@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from itertools import combinations
 from math import comb
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from msgspec import Meta
 from torch import Tensor
 
+from pellucid.arguments import argument_error, check_arguments
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.inspection.states import states
+from pellucid.errors import ArgumentError
+from pellucid.inspection.states import nothing, states
 
 
 class Plane(NamedTuple):
@@ -24,23 +27,41 @@ class Plane(NamedTuple):
     explained: tuple[float, float]
     """The share of the variance along each."""
 
+    @check_arguments
     def project(self, vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n 2"]:
-        """Where vectors lie: (v − mean) · axes."""
+        """Where vectors lie: (v − mean) · axes. `ArgumentError` for vectors of another size."""
+        if vectors.shape[1] != len(self.mean):
+            raise argument_error("vectors", f"vectors of {len(self.mean)} numbers", vectors)
         points: Float[np.ndarray, "n 2"] = (vectors.astype(np.float64) - self.mean) @ self.axes.T
         return points
 
 
+Count = Annotated[int, Meta(ge=0)]
+
+
+def _magnitude(values: Float[np.ndarray, "..."]) -> float:
+    """A power of two near the greatest number in size: squares of numbers over it neither vanish nor overflow.
+
+    Dividing by a power of two does not round.
+    """
+    return float(np.ldexp(1.0, np.frexp(np.abs(values).max(initial=0))[1]))
+
+
+@check_arguments
 def plane(vectors: Float[np.ndarray, "n D"]) -> Plane:
     """Eigenvectors of the covariance Σ (v − mean)(v − mean)ᵀ / n, greatest first. Pearson 1901; Hotelling 1933.
 
     The same vectors give the same plane, whatever their order but for rounding. Along an axis that does not exist
-    (D = 1) everything lies at zero; where nothing varies both shares are zero. `ValueError` without vectors.
+    (D = 1) everything lies at zero; where nothing varies both shares are zero.
+
+    Raises:
+        ArgumentError: These are no vectors, or there is none.
     """
-    if not vectors.size:
-        raise ValueError("a plane needs a vector at least")
+    _check_vectors(vectors)
     values = vectors.astype(np.float64)
     mean = values.mean(axis=0)
-    variances, columns = np.linalg.eigh((values - mean).T @ (values - mean) / len(values))
+    centred = (values - mean) / _magnitude(values - mean)
+    variances, columns = np.linalg.eigh(centred.T @ centred / len(values))
     axes, shares = np.zeros((2, values.shape[1])), [0.0, 0.0]
     total = float(np.maximum(variances, 0).sum())
     for at in range(min(2, values.shape[1])):
@@ -50,21 +71,24 @@ def plane(vectors: Float[np.ndarray, "n D"]) -> Plane:
     return Plane(mean, axes, (shares[0], shares[1]))
 
 
-def turned(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, "n 2"]:
+@check_arguments
+def turned(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
     """Points moved, turned and, where that fits better, mirrored, so that they lie nearest to others; never scaled.
 
         Q = argmin ‖(P − p̄) Q − (O − ō)‖, Q orthogonal:  Q = U Vᵀ of the singular value decomposition of (P − p̄)ᵀ(O − ō)
 
     Mirroring is allowed because the sign of a principal axis means nothing. Source: Schönemann 1966, "A generalized
-    solution of the orthogonal Procrustes problem". `ValueError` where there are not as many points as others.
+    solution of the orthogonal Procrustes problem".
+
+    Raises:
+        ArgumentError: There are not as many points as others, or these are no points of a plane.
     """
-    if points.shape != onto.shape:
-        raise ValueError(f"{len(points)} points cannot be turned onto {len(onto)}")
     if not len(points):
         return points.astype(np.float64)
-    centre, goal = points.mean(axis=0), onto.mean(axis=0)
-    left, _, right = np.linalg.svd((points - centre).T @ (onto - goal))
-    moved: Float[np.ndarray, "n 2"] = (points - centre) @ (left @ right) + goal
+    centre, goal = points.mean(axis=0, dtype=np.float64), onto.mean(axis=0, dtype=np.float64)
+    own, others = points - centre, onto - goal
+    left, _, right = np.linalg.svd((own / _magnitude(own)).T @ (others / _magnitude(others)))
+    moved: Float[np.ndarray, "n 2"] = own @ (left @ right) + goal
     return moved
 
 
@@ -90,8 +114,14 @@ class Gathered(NamedTuple):
     decoder: Side
 
 
-def gather(transducer: Predictor, traces: Sequence[Trace], most: int = 200_000) -> Gathered:
-    """The states of traces, in their order, until a side has `most`; the trace in which it does is not cut."""
+@check_arguments
+def gather(transducer: Predictor, traces: Sequence[Trace], most: Annotated[int, Meta(ge=1)] = 200_000) -> Gathered:
+    """The states of traces, in their order, until a side has `most`; the trace in which it does is not cut.
+
+    Raises:
+        ArgumentError: An argument is of another type, or the model cannot read a trace again.
+        InputError: The model is an ensemble, or writes nothing.
+    """
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for start in range(0, len(traces), AT_ONCE):
         for each in states(transducer, traces[start : start + AT_ONCE]):
@@ -99,7 +129,10 @@ def gather(transducer: Predictor, traces: Sequence[Trace], most: int = 200_000) 
             sides[1].append(each.decoder)
         if max(sum(map(len, side)) for side in sides) >= most:
             break
-    return Gathered(*(_side(_limited(side, most)) for side in sides))
+    empty = nothing(transducer)
+    return Gathered(
+        _side(_limited(sides[0], most) or [empty.encoder]), _side(_limited(sides[1], most) or [empty.decoder])
+    )
 
 
 def _limited(vectors: list[np.ndarray], most: int) -> list[np.ndarray]:
@@ -110,10 +143,25 @@ def _limited(vectors: list[np.ndarray], most: int) -> list[np.ndarray]:
 
 def _side(vectors: list[np.ndarray]) -> Side:
     """States of one side, told apart by trace and position."""
-    joined = torch.from_numpy(np.concatenate(vectors) if vectors else np.zeros((0, 1))).float()
+    joined = torch.from_numpy(np.concatenate(vectors)).float()
     positions = [np.arange(len(each)) for each in vectors]
     numbers = np.repeat(np.arange(len(vectors)), [len(each) for each in vectors])
-    return Side(_unit(joined), numbers, np.concatenate(positions) if positions else np.zeros(0, np.int64))
+    return Side(_unit(joined), numbers, np.concatenate(positions))
+
+
+def _directions(vectors: Float[np.ndarray, "*shape D"]) -> Float[np.ndarray, "*shape D"]:
+    """Vectors in double precision and of length one, however short or long they are; zero stays zero."""
+    values = vectors.astype(np.float64)
+    values = _over(values, np.abs(values).max(axis=-1, initial=0, keepdims=True))
+    return _over(values, np.linalg.norm(values, axis=-1, keepdims=True))
+
+
+def _over(
+    values: Float[np.ndarray, "*shape D"], lengths: Float[np.ndarray, "*shape 1"]
+) -> Float[np.ndarray, "*shape D"]:
+    """Vectors over their lengths; zero where a length is."""
+    scaled: Float[np.ndarray, "*shape D"] = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
+    return scaled
 
 
 def _unit(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
@@ -122,32 +170,42 @@ def _unit(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
     return unit
 
 
-def nearest(side: Side, vector: Float[np.ndarray, " D"], count: int) -> list[tuple[int, int, float]]:
+@check_arguments
+def nearest(side: Side, vector: Float[np.ndarray, " D"], count: Count) -> list[tuple[int, int, float]]:
     """Trace, position and cosine u · v / (‖u‖ ‖v‖) of the states nearest to a vector, nearest first.
 
     Every state is compared; of equal ones the first comes first. The vector itself is found too, if it is one.
+
+    Raises:
+        ArgumentError: The vector is not of the states' size, or an argument is of another type.
     """
-    if not len(side.vectors) or count < 1:
+    if not len(side.vectors) or not count:
         return []
-    asked = _unit(torch.from_numpy(np.ascontiguousarray(vector)).float())
+    asked = torch.from_numpy(_directions(vector)).float()
     cosines = (side.vectors @ asked).clamp(-1, 1)
     order = cosines.sort(descending=True, stable=True).indices[:count].tolist()
     return [(int(side.traces[at]), int(side.positions[at]), float(cosines[at])) for at in order]
 
 
+def _check_vectors(vectors: Float[np.ndarray, "n D"]) -> None:
+    """Raise an `ArgumentError` where there is no vector, or they have no numbers."""
+    if not vectors.size:
+        raise argument_error("vectors", "at least one vector", vectors)
+
+
+@check_arguments
 def conicity(vectors: Float[np.ndarray, "S D"]) -> float:
     """Mean over s of cos(h_s, h̄), where h̄ is the mean of all h_s: 1 where all point one way, near 0 where they do not.
 
     Of states that are nearly one, attention may read any: then permuting its weights changes little. Of one state it is
     1; a zero vector has cosine 0. Source: Mohankumar et al. 2020, section 3.1, after Chandrahas et al. 2018.
-    `ValueError` without vectors.
+
+    Raises:
+        ArgumentError: These are no vectors, or there is none.
     """
-    if not vectors.size:
-        raise ValueError("conicity needs a vector at least")
-    values = vectors.astype(np.float64)
-    mean = values.mean(axis=0)
-    lengths = np.linalg.norm(values, axis=1) * np.linalg.norm(mean)
-    return float(np.divide(values @ mean, lengths, out=np.zeros(len(values)), where=lengths > 0).mean())
+    _check_vectors(vectors)
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    return float((_directions(vectors) @ _directions(mean)).mean())
 
 
 MOST = 1_000_000
@@ -169,26 +227,32 @@ class Separation(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Between over within: 1 where the group is spread like everything else."""
-        return self.between / self.within
+        """Between over within: 1 where the group is spread like everything else; infinite where its members are one."""
+        return float(_ratios(np.array([[self.between, self.within]]))[0])
 
 
+@check_arguments
 def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"]) -> Separation:
     """How far a group lies apart, with an exact permutation test over every group of its size.
 
     Source of the test: Fisher 1935, "The Design of Experiments", section 21; of the ratio as a statistic for
-    distances: Mielke and Berry 2007, "Permutation Methods", chapter 2. `ValueError` for a group of less than two or
-    of all, or where there are more than a million groups.
+    distances: Mielke and Berry 2007, "Permutation Methods", chapter 2.
+
+    Raises:
+        ArgumentError: The group has less than two members or all vectors, there are more than a million groups of its
+            size, or these are no vectors.
     """
+    _check_vectors(vectors)
     n, k = len(vectors), int(members.sum())
     if not 2 <= k < n or comb(n, k) > MOST:
-        raise ValueError(f"a group of {k} among {n} cannot be compared with every other such group")
+        expected = f"at least 2 members and at most {MOST:,} groups of as many"
+        raise ArgumentError(f"members: expected {expected}, got a group of {k} among {n}")
     apart = distances(vectors)
     own = _means(apart, members[None])[0]
     groups = np.fromiter((at for group in combinations(range(n), k) for at in group), np.int64).reshape(-1, k)
     ratios = [_means(apart, _membership(part, n)) for part in np.array_split(groups, -(-len(groups) // CHUNK))]
-    ratio = own[0] / own[1]
-    others = np.concatenate([part[:, 0] / part[:, 1] for part in ratios])
+    ratio = _ratios(own[None])[0]
+    others = _ratios(np.concatenate(ratios))
     closest = apart[members].copy()
     closest[np.arange(k), np.flatnonzero(members)] = np.inf
     # Rounding must not part the group from itself.
@@ -196,18 +260,35 @@ def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"
     return Separation(float(own[0]), float(own[1]), share, float(members[closest.argmin(axis=1)].mean()))
 
 
+def _ratios(means: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, " m"]:
+    """The first over the second; infinite over zero, and 1 where both are zero."""
+    between, within = means.T
+    otherwise = np.where(between > 0, np.inf, 1.0)
+    ratios: Float[np.ndarray, " m"] = np.divide(between, within, out=otherwise, where=within > 0)
+    return ratios
+
+
+@check_arguments
 def isolation(vectors: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """Of each vector the distance to its nearest neighbour, and its rank by that: 1 is the most alone."""
+    """Of each vector the distance to its nearest neighbour, and its rank by that: 1 is the most alone.
+
+    Raises:
+        ArgumentError: There are fewer than two vectors, or these are none.
+    """
+    if len(vectors) < 2:
+        raise argument_error("vectors", "at least two vectors", vectors)
     apart = distances(vectors)
     np.fill_diagonal(apart, np.inf)
     alone = apart.min(axis=1)
     return alone, 1 + (alone[None] > alone[:, None]).sum(axis=1)
 
 
+@check_arguments
 def distances(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n n"]:
     """‖v_i − v_j‖."""
-    values = vectors.astype(np.float64)
-    apart: Float[np.ndarray, "n n"] = np.linalg.norm(values[:, None] - values[None], axis=2)
+    scale = _magnitude(vectors)
+    values = vectors.astype(np.float64) / scale
+    apart: Float[np.ndarray, "n n"] = scale * np.linalg.norm(values[:, None] - values[None], axis=2)
     return apart
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import memory_size
 from pellucid.decoding.outputs import array
 from pellucid.decoding.predictor import Predictor
@@ -89,12 +90,22 @@ class States(NamedTuple):
     """By name (inspection/states.py), at source positions or steps; empty unless asked for."""
 
 
+@check_arguments
 def states(transducer: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[States]:
     """The states along each trace, with the attention that the transducer's options give.
 
-    A trace without source or output has none. `InputError` for an ensemble, whose models each have their own.
+    A trace without source or output has none.
+
+    Args:
+        transducer: One model: those of an ensemble each have states of their own.
+        traces: Traces that the model can read again.
+        gates: Whether the gates are asked for.
+
+    Raises:
+        ArgumentError: An argument is of another type, or the model cannot read a trace again.
+        InputError: The model is an ensemble, or writes nothing.
     """
-    found = [_nothing(transducer)] * len(traces)
+    found = [nothing(transducer)] * len(traces)
     with torch.inference_mode(), answering(transducer, len(traces)):
         for replay in replays(transducer, traces):
             for (number, *_), each in zip(replay.sizes, _states(transducer, replay, gates), strict=True):
@@ -127,7 +138,7 @@ def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[States]:
     ]
 
 
-def _nothing(transducer: Predictor) -> States:
+def nothing(transducer: Predictor) -> States:
     """The states of no step."""
     config = transducer.config
     return States(np.zeros((0, memory_size(config.encoder))), np.zeros((0, config.decoder.hidden_size)), {})

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal
 
+from pellucid.errors import abbreviate_reason
+
 Computation = Literal[
     "recurrence",  # recurrent cells over whole sequences
     "keys",  # of attention, projected from a memory
@@ -41,10 +43,10 @@ class Request:
     gradients: bool
     """Whether gradients are to flow through the computation."""
     facts: Facts = ()
-    """Everything else, by name: settings, kinds of layers, and which optional parts are there."""
+    """AllFacts else, by name: settings, kinds of layers, and which optional parts are there."""
 
 
-class Anything:
+class AnyValue:
     """All values: a computation that does not depend on the fact, or that computes it whatever it is."""
 
     def __contains__(self, value: object) -> bool:
@@ -52,15 +54,15 @@ class Anything:
         return True
 
 
-class Everything(dict[str, Container[Any]]):
+class AllFacts(dict[str, Container[Any]]):
     """A table of all facts, whatever they are."""
 
-    def get(self, name: str, default: object = None) -> Anything:
+    def get(self, name: str, default: object = None) -> AnyValue:
         """Return all values."""
         return ANYTHING
 
 
-ANYTHING = Anything()
+ANYTHING = AnyValue()
 Table = Mapping[str, Container[Any]]
 
 
@@ -166,7 +168,6 @@ def compiles(warm_up: Callable[[], None], otherwise: str) -> bool:
     try:
         warm_up()
     except Exception as error:  # whatever a compiler may meet on a machine nobody has seen
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        warnings.warn(f"{otherwise}, slower: {reason[0]}", stacklevel=3)
+        warnings.warn(f"{otherwise}, slower: {abbreviate_reason(error)}", stacklevel=3)
         return False
     return True

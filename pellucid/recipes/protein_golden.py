@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.errors import DataError
+from pellucid.errors import DataError, abbreviate_reason
 from pellucid.evaluation.label_metrics import correlation
 from pellucid.files import make_folder, write_json
 from pellucid.model.device import use_threads
@@ -229,4 +229,4 @@ def _arrays(path: Path, names: Sequence[str] = ()) -> list[np.ndarray]:
         with np.load(path) as stored:
             return [stored[name] for name in names or [f"arr_{at}" for at in range(len(stored.files))]]
     except (ValueError, KeyError, OSError) as error:
-        raise DataError(f"{path} does not hold the arrays it should: {error}") from error
+        raise DataError(f"{path} does not hold the arrays it should: {abbreviate_reason(error)}") from error

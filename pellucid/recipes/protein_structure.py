@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pellucid.data.examples import Example
-from pellucid.errors import DataError
+from pellucid.errors import DataError, abbreviate_reason
 from pellucid.evaluation.metrics import Followed, Scored, bootstrap_ratio
 from pellucid.files import read_bytes
 from pellucid.recipes.experiments import Experiment, Pairs, Reference
@@ -58,7 +58,7 @@ def read_part(path: Path) -> Iterator[Example]:
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no table packed with gzip: {error}") from error
+        raise DataError(f"{path} is no table packed with gzip: {abbreviate_reason(error)}") from error
     for number, line in enumerate(text.splitlines(), start=1):
         columns = line.split("\t")
         if len(columns) != 4 or len({len(column) for column in columns[1:]}) != 1:

@@ -18,7 +18,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
-from pellucid.errors import RunError, abbreviate
+from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, plain_json, write_atomic
 from pellucid.training.loop import Progress, Session
 from pellucid.training.progress_check import check_progress
@@ -70,7 +70,8 @@ class TensorFile(NamedTuple):
         size = os.fstat(self.file.fileno()).st_size
         if size != promised:
             raise _damaged(self.path, f"it has {size:,} bytes, and its header promises {promised:,}")
-        return self.header + self.file.read(promised - len(self.header))
+        self.file.seek(0)  # the header once more: to join it to the rest would copy all
+        return self.file.read(promised)
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def _decoded(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], dict[str
         fields = msgspec.convert(plain_json(header), dict[str, object])
         notes = msgspec.convert(fields.pop(NOTES, {}), dict[str, str])
     except (ValueError, msgspec.ValidationError) as error:
-        raise _damaged(path, f"its header: {error}") from error
+        raise _damaged(path, f"its header: {abbreviate_reason(error)}") from error
     return {name: _info(path, name, field) for name, field in fields.items()}, notes
 
 
@@ -107,7 +108,7 @@ def _info(path: Path, name: str, field: object) -> TensorInfo:
     try:
         info = msgspec.convert(field, TensorInfo)
     except (ValueError, msgspec.ValidationError) as error:
-        raise _damaged(path, f"{abbreviate(name)} in its header: {error}") from error
+        raise _damaged(path, f"{abbreviate(name)} in its header: {abbreviate_reason(error)}") from error
     if info.dtype not in ITEM_SIZES:
         raise RunError(
             f"{path} holds {abbreviate(name)} as {abbreviate(info.dtype)}: expected one of {', '.join(ITEM_SIZES)}"
@@ -135,11 +136,26 @@ TYPE_NAMES: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.float64: "F
 
 def network_file(network: nn.Module) -> bytes:
     """Return the content of a file of the parameters alone; the same parameters are the same bytes."""
-    return safetensors.torch.save(_plain(network.state_dict()), {"format": str(FORMAT)})
+    return parameter_file(_plain(network.state_dict()))
+
+
+def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return the content of a file of parameters, with their checksum.
+
+    Args:
+        tensors: The parameters by name, contiguous and on the processor.
+    """
+    content = safetensors.torch.save(dict(tensors))
+    start = LENGTH + int.from_bytes(content[:LENGTH], "little")
+    # safetensors writes several notes in any order: the header is written here, for the same bytes each time.
+    notes = {"format": str(FORMAT), "sha256": _digest(tensors)}
+    header = msgspec.json.encode({NOTES: notes, **msgspec.json.decode(content[LENGTH:start])})
+    header += b" " * (-len(header) % LENGTH)
+    return b"".join([len(header).to_bytes(LENGTH, "little"), header, memoryview(content)[start:]])
 
 
 def load_network(path: Path, network: nn.Module) -> None:
-    """Read parameters into a network built for them; names, types and shapes must agree, every number be finite."""
+    """Read parameters into a network built for them; names, types, shapes and the checksum must agree."""
     network.load_state_dict(_parameters(path, network))
 
 
@@ -189,11 +205,10 @@ def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     try:
         check_progress(session, progress)
     except ValueError as error:
-        raise RunError(f"{path}: {error}") from error
+        raise RunError(f"{path}: {abbreviate_reason(error)}") from error
     _check_counts(path, tensors, progress.update)
     _check_moments(path, _part(tensors, "optimizer."))
-    if stored.notes.get("sha256") != _digest(tensors, stored.notes["progress"]):
-        raise RunError(f"{path} is damaged: its content is not that of its checksum (sha256)")
+    _check_digest(stored, _digest(tensors, stored.notes["progress"]))
     session.transducer.network.load_state_dict(_part(tensors, "network."))
     session.optimizer.restore(_part(tensors, "optimizer."))
     if session.average is not None:
@@ -201,8 +216,22 @@ def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     session.progress, session.checkpoint = progress, (path, progress.update)
 
 
-def _digest(tensors: Mapping[str, Tensor], progress: str) -> str:
-    """Return a hash of what a training goes on from: a bit that changed would change all that follows."""
+def _check_digest(stored: TensorFile, digest: str) -> None:
+    """`RunError` where a file has no checksum, or another one: a bit that changed would change all that follows."""
+    told = stored.notes.get("sha256")
+    if told is None:
+        raise RunError(
+            f"{stored.path} has no checksum (sha256 in its header): another program has written it; restore the file"
+        )
+    if told != digest:
+        raise RunError(
+            f"{stored.path} is damaged: its content is not that of its checksum (sha256); restore it from a copy, or "
+            "train anew"
+        )
+
+
+def _digest(tensors: Mapping[str, Tensor], progress: str = "") -> str:
+    """Return a hash of parameters, or of all that a training goes on from."""
     digest = hashlib.sha256(progress.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
@@ -230,11 +259,12 @@ def _progress(path: Path, notes: dict[str, str]) -> Progress:
     try:
         return msgspec.json.decode(told, type=Progress)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$.")
+        what, _, where = abbreviate_reason(error).partition(" - at `$.")
         field = f"progress.{where.rstrip('`')}" if where else "progress"
         raise RunError(f"{path} is not a checkpoint of this version of Pellucid: {field}: {in_words(what)}") from error
     except msgspec.DecodeError as error:
-        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {error}") from error
+        told = abbreviate_reason(error)
+        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {told}") from error
 
 
 def _check_counts(path: Path, tensors: dict[str, Tensor], updates: int) -> None:
@@ -264,7 +294,9 @@ def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
     """The parameters in a file, which are those of a network like this one."""
     with open_tensors(path) as stored:
         _check_format(stored, FORMAT)
-        return _read(stored, network.state_dict())
+        tensors = _read(stored, network.state_dict())
+        _check_digest(stored, _digest(tensors))
+        return tensors
 
 
 def check_formats(model: Path, checkpoint: Path) -> None:
@@ -294,7 +326,7 @@ def _read(stored: TensorFile, own: Mapping[str, Any]) -> dict[str, Tensor]:
     try:
         tensors = safetensors.torch.load(stored.content())
     except safetensors.SafetensorError as error:
-        raise RunError(f"{stored.path} is not a whole safetensors file: {error}") from error
+        raise RunError(f"{stored.path} is not a whole safetensors file: {abbreviate_reason(error)}") from error
     for name, value in sorted(tensors.items()):
         if not bool(value.isfinite().all()):
             raise RunError(f"{stored.path} holds numbers that are not finite, in {name}")

@@ -28,7 +28,8 @@ from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import differences, load_config, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import ArgumentError, ConfigError, RunError, quote
+from pellucid.decoding.preprocessing import greatest_length
+from pellucid.errors import ArgumentError, ConfigError, RunError, abbreviate_reason, quote
 from pellucid.files import (
     MAX_SETTINGS,
     decode_json,
@@ -125,6 +126,10 @@ def _load(folder: Path, device: torch.device) -> Predictor:
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     config = load_run_config(folder)
     vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
+    try:
+        greatest_length(config.search, vocabularies)
+    except ConfigError as error:
+        raise ConfigError(f"{folder / CONFIG}: {error}") from error
     outline = build_meta_network(config, vocabularies)
     check_header(folder / MODEL, outline)
     check_memory(config, outline, "load", device)
@@ -147,7 +152,8 @@ def members(folder: Path) -> list[Path]:
     try:
         return [folder / name for name in decode_json(content, _EnsembleList).members]
     except ValueError as error:
-        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {error}") from error
+        told = abbreviate_reason(error)
+        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {told}") from error
 
 
 def load_run_config(folder: Path) -> Config:

@@ -22,7 +22,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.errors import RunError, abbreviate_reason
-from pellucid.files import is_there, make_folder, remove, remove_temporaries, write_atomic
+from pellucid.files import decode_json, is_there, make_folder, remove, remove_temporaries, write_atomic
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
@@ -136,7 +136,7 @@ def _read(path: Path) -> Snapshot:
         content, notes = stored.content(), stored.notes
     try:
         tensors = {name: _finite(name, each) for name, each in safetensors.numpy.load(content).items()}
-        told = msgspec.json.decode(notes["snapshot"], type=SnapshotNotes)
+        told = decode_json(notes["snapshot"].encode(), SnapshotNotes)
         traces = [Trace.from_record(record) for record in told.traces]
         sizes = [(f"entropy {at}", (len(each.target),)) for at, each in enumerate(traces)]
         entropies = [_shaped(tensors, name, shape) for name, shape in sizes]

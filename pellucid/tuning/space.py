@@ -11,7 +11,7 @@ import msgspec
 from pellucid.config.settings import Config, Settings
 from pellucid.config.toml import flattened, from_settings, read_toml
 from pellucid.config.validation import without_idle
-from pellucid.errors import ConfigError, abbreviate, nearest, quote
+from pellucid.errors import ConfigError, abbreviate_reason, nearest, quote
 
 Value = bool | int | float | str
 Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
@@ -158,7 +158,7 @@ def _form(given: object, origin: str) -> _Form:
             try:
                 return msgspec.convert(given, kind)
             except msgspec.ValidationError as error:
-                raise ConfigError(f"{origin}: {abbreviate(str(error).replace('`', ''), 200)}") from error
+                raise ConfigError(f"{origin}: {abbreviate_reason(error).replace('`', '')}") from error
     raise ConfigError(f"{origin}: expected {FORMS}, got {quote(given)}")
 
 
@@ -192,7 +192,8 @@ def _check(key: str, value: Value, origin: str) -> None:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{origin}: {key}: {str(error).replace('`', '')}, got {quote(value)}") from error
+        told = abbreviate_reason(error).replace("`", "")
+        raise ConfigError(f"{origin}: {key}: {told}, got {quote(value)}") from error
 
 
 def _linked(key: str, form: _Like, now: Mapping[str, Any], origin: str) -> Linked:

@@ -21,7 +21,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from pellucid.config.settings import Metric
-from pellucid.errors import RunError
+from pellucid.errors import RunError, abbreviate_reason
 from pellucid.files import read_bytes, write_atomic
 from pellucid.tuning.space import Choice, Range, Space, Value
 
@@ -102,7 +102,8 @@ class Study:
                 way = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
                 self.study = optuna.create_study(study_name=NAME, storage=storage, pruner=pruner, direction=way)
         except (KeyError, ValueError, TypeError) as error:
-            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {error}") from error
+            told = abbreviate_reason(error)
+            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {told}") from error
 
     def agree(self, told: Mapping[str, Any]) -> list[str]:
         """Note what a new study is about; for an old one the names of what is different now, setting by setting."""

@@ -17,10 +17,9 @@ from pellucid.config.settings import EncoderConfig
 from pellucid.data.synthetic import OUTPUTS, SYMBOLS
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.bottleneck import InitialCode, RepeatedCode
-from pellucid.model.cells import RecurrentCell
+from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, RecurrentCell, late_peephole_step
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
-from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
 
 Kind = Literal["repeat", "initialize", "attention"]
 """The code at every step, the code as the first state, or attention."""
@@ -100,7 +99,9 @@ class ContextDecoder(nn.Module):
     the last one is never used. The state starts at zero, the LSTM has peepholes, the output gate's added late.
     """
 
-    def __init__(self, memory_size: int, units: int, attention_units: int, step: Step = late_peephole_step) -> None:
+    def __init__(
+        self, memory_size: int, units: int, attention_units: int, step: PeepholeStep = late_peephole_step
+    ) -> None:
         """The gates i, f, g, o lie one below the other; `step` says which LSTM it is."""
         super().__init__()
         self.units, self.take = units, step
@@ -117,7 +118,10 @@ class ContextDecoder(nn.Module):
         """The contexts of all steps, and the weights."""
         attendable = self.attention.prepare(memory)
         zero = memory.states.new_zeros(len(memory.states), self.units)
-        state, peepholes = Cell(zero, zero), Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole)
+        state, peepholes = (
+            PeepholeState(zero, zero),
+            Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole),
+        )
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
         for _ in range(steps):

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pellucid.errors import DataError
+from pellucid.errors import DataError, abbreviate_reason
 from pellucid.files import make_folder, write_json
 from pellucid.recipes.digits.study import Outcome, Study, conduct
 from pellucid.recipes.following import followed
@@ -73,7 +73,7 @@ def curves(data: Path, kind: str) -> list[Curve]:
             f"{path} is not there: the authors' curves stand in the folder given with --data, or in PELLUCID_DATA"
         ) from None
     except (OSError, msgspec.DecodeError, KeyError) as error:
-        raise DataError(f"{path} does not hold the authors' curves: {error}") from None
+        raise DataError(f"{path} does not hold the authors' curves: {abbreviate_reason(error)}") from None
 
 
 AUTHORS = ("#b4530a", "#8a3ffc", "#0f766e")

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, late_peephole_step, peephole_step
 from pellucid.model.memory import Memory, State
-from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step, peephole_step
 from pellucid.model.recurrence import reverse_sequence
 from pellucid.recipes.digits.networks import ContextDecoder
 
@@ -54,7 +54,7 @@ def recurrent(weights: Weights, proteins: Proteins) -> Float[Tensor, "B C"]:
     return _classified(memory.final.hidden[:, -1], weights[40:])
 
 
-def attending(weights: Weights, proteins: Proteins, step: Step = late_peephole_step) -> Float[Tensor, "B C"]:
+def attending(weights: Weights, proteins: Proteins, step: PeepholeStep = late_peephole_step) -> Float[Tensor, "B C"]:
     """CNN-LSTM-attention: the convolutions, an LSTM each way, two looks of the decoder, two dense layers."""
     contexts, _ = decoder_of(weights[DECODER], step)(_read(weights, proteins), STEPS)
     return _classified(contexts[:, -1], weights[60:])
@@ -71,7 +71,7 @@ RIGHT_PEEPHOLE = partial(attending, step=peephole_step)
 """The attention network with the output gate's peephole before the sigmoid."""
 
 
-def decoder_of(weights: Weights, step: Step) -> ContextDecoder:
+def decoder_of(weights: Weights, step: PeepholeStep) -> ContextDecoder:
     """The digit lessons' attention decoder with stored weights.
 
     They are: hidden weight and bias of the gates i, f, g, o; context weights of the same; peepholes; W, U, v of
@@ -102,11 +102,11 @@ def masked_lstm(inputs: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"], weig
     """
     given, recurrent = torch.cat(tuple(weights[0:12:3]), dim=1), torch.cat(tuple(weights[1:12:3]), dim=1)
     entering, peepholes = inputs @ given + torch.cat(tuple(weights[2:12:3])), Peepholes(*weights[12:15])
-    state = Cell(weights[16].expand(len(inputs), -1), weights[15].expand(len(inputs), -1))
+    state = PeepholeState(weights[16].expand(len(inputs), -1), weights[15].expand(len(inputs), -1))
     states = list[Tensor]()
     for place, sums in enumerate(entering.unbind(dim=1)):
         after, inside = peephole_step(sums + state.hidden @ recurrent, state, peepholes), (place < lengths)[:, None]
-        state = Cell(*(torch.where(inside, new, old) for new, old in zip(after, state, strict=True)))
+        state = PeepholeState(*(torch.where(inside, new, old) for new, old in zip(after, state, strict=True)))
         states.append(state.hidden)
     return torch.stack(states, dim=1)
 

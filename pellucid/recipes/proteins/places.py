@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from pellucid.data.examples import Example
-from pellucid.errors import DataError, quote
+from pellucid.errors import DataError, abbreviate_reason, quote
 from pellucid.files import read_bytes
 from pellucid.recipes.experiments import Pairs
 from pellucid.recipes.proteins.families import families
@@ -52,7 +52,7 @@ def read_fasta(path: Path) -> Iterator[str]:
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no FASTA file packed with gzip: {error}") from error
+        raise DataError(f"{path} is no FASTA file packed with gzip: {abbreviate_reason(error)}") from error
     lines = list[str]()
     for number, line in enumerate([*text.splitlines(), ">"], start=1):
         if line.startswith(">"):

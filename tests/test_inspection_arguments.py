@@ -1,0 +1,368 @@
+"""Inspection refuses what it cannot use by one error that names the argument, and gives nothing that is no number."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from inspected import PAIRS, made, traces_of
+from tasks import answerer_of, config_of, examples
+from wrong_calls import arguments, faults, name_of
+
+from pellucid.config.settings import Task
+from pellucid.data.examples import Example
+from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.trace import Trace
+from pellucid.errors import ArgumentError, InputError
+from pellucid.inspection import attribution
+from pellucid.inspection.attribution import evidence
+from pellucid.inspection.distributions import distributions, divergence, entropy
+from pellucid.inspection.permutation import permutation
+from pellucid.inspection.score_decomposition import drive
+from pellucid.inspection.state_space import (
+    Separation,
+    conicity,
+    distances,
+    gather,
+    isolation,
+    nearest,
+    plane,
+    separation,
+    turned,
+)
+from pellucid.inspection.states import states
+
+MODEL = made()
+TRACES = traces_of(MODEL, PAIRS)
+GATHERED = gather(MODEL, TRACES)
+POINTS = np.array([[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]])
+LIKELY = np.log([[0.5, 0.5], [0.1, 0.9]])
+SIZE = GATHERED.encoder.vectors.shape[1]
+GROUP = np.array([True, True, False])
+
+FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
+    evidence: {"transducer": MODEL, "trace": TRACES[0]},
+    attribution.agreement: {"attention": [[0.5, 0.5]], "other": [[1.0, 2.0]]},
+    distributions: {"transducer": MODEL, "traces": TRACES},
+    entropy: {"log_probabilities": LIKELY},
+    divergence: {"before": LIKELY, "after": LIKELY},
+    permutation: {"transducer": MODEL, "trace": TRACES[3], "permutations": 2},
+    states: {"transducer": MODEL, "traces": TRACES},
+    gather: {"transducer": MODEL, "traces": TRACES},
+    nearest: {"side": GATHERED.encoder, "vector": np.ones(GATHERED.encoder.vectors.shape[1]), "count": 2},
+    drive: {"transducer": MODEL, "traces": TRACES},
+    plane: {"vectors": POINTS},
+    turned: {"points": POINTS, "onto": POINTS[::-1]},
+    conicity: {"vectors": POINTS},
+    separation: {"vectors": POINTS, "members": GROUP},
+    isolation: {"vectors": POINTS},
+    distances: {"vectors": POINTS},
+}
+
+
+@pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
+def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
+    assert faults(function, FUNCTIONS[function], name) == []
+
+
+def test_planes_refuse_what_they_cannot_project() -> None:
+    found = plane(POINTS)
+    assert faults(lambda vectors: found.project(vectors), {}, "vectors") == []
+    with pytest.raises(ArgumentError, match=r"^vectors: expected vectors of 2 numbers, got .* of shape \(1, 3\)$"):
+        found.project(np.zeros((1, 3)))
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "message"),
+    [
+        (
+            plane,
+            ([1.0, 2.0],),
+            "vectors: expected an array of numbers of shape (n, D), got [1.0, 2.0] of",
+        ),
+        (plane, ([[1.0, math.nan]],), "vectors[0, 1]: expected a finite number, got nan"),
+        (plane, ([[1e200]],), "vectors[0, 0]: expected a number from -1e+100 to 1e+100, got 1e+200"),
+        (plane, (np.zeros((0, 3)),), "vectors: expected at least one vector, got array([], shape=(0, 3)"),
+        (plane, (["ab"],), "vectors: expected an array of numbers of shape (n, D), got ['ab']"),
+        (
+            turned,
+            (
+                POINTS,
+                POINTS[:2],
+            ),
+            "onto: expected an array of shape (3, 2), got array(",
+        ),
+        (
+            divergence,
+            (
+                LIKELY,
+                LIKELY[:, :1],
+            ),
+            "after: expected an array of shape (2, 2), got array(",
+        ),
+        (entropy, ([0.5],), "log_probabilities[0]: expected a number from -1e+100 to 0.001, got 0.5"),
+        (
+            nearest,
+            (
+                GATHERED.encoder,
+                [1.0],
+                1,
+            ),
+            f"vector: expected an array of shape ({SIZE})",
+        ),
+        (
+            nearest,
+            (
+                GATHERED.encoder,
+                np.ones(SIZE),
+                -1,
+            ),
+            "count: expected a whole number of at least 0, got -1",
+        ),
+        (
+            separation,
+            (
+                POINTS,
+                [True, False, False],
+            ),
+            "members: expected at least 2 members",
+        ),
+        (
+            separation,
+            (
+                POINTS,
+                [True, False],
+            ),
+            "members: expected an array of shape (3), got array([ True, False])",
+        ),
+        (
+            separation,
+            (
+                POINTS,
+                [1, 1, 0],
+            ),
+            "members: expected an array of booleans of shape (n), got array(",
+        ),
+        (
+            isolation,
+            (POINTS[:1],),
+            "vectors: expected at least two vectors, got array([[0., 1.]]) of",
+        ),
+        (
+            distributions,
+            (
+                MODEL,
+                TRACES[0],
+            ),
+            "traces: expected a list of Trace objects, got Trace(",
+        ),
+        (
+            distributions,
+            (
+                MODEL,
+                [None],
+            ),
+            "traces[0]: expected a Trace, got None",
+        ),
+        (
+            evidence,
+            (
+                None,
+                TRACES[0],
+            ),
+            "transducer: expected a Predictor, got None",
+        ),
+        (
+            permutation,
+            (
+                MODEL,
+                TRACES[0],
+                0,
+            ),
+            "permutations: expected a whole number of at least 1, got 0",
+        ),
+        (
+            permutation,
+            (
+                MODEL,
+                TRACES[0],
+                100,
+                -1,
+            ),
+            "seed: expected a whole number of at least 0, got -1",
+        ),
+        (
+            permutation,
+            (
+                made("none"),
+                TRACES[0],
+            ),
+            "transducer: expected a model with attention",
+        ),
+        (
+            drive,
+            (
+                made("none"),
+                TRACES,
+            ),
+            "transducer: expected a model with attention by a softmax",
+        ),
+        (
+            drive,
+            (
+                MODEL,
+                [],
+            ),
+            "traces: expected attention that varies",
+        ),
+        (
+            states,
+            (
+                MODEL,
+                TRACES,
+                "yes",
+            ),
+            "gates: expected true or false, got 'yes'",
+        ),
+        (
+            gather,
+            (
+                MODEL,
+                TRACES,
+                0,
+            ),
+            "most: expected a whole number of at least 1, got 0",
+        ),
+    ],
+)
+def test_messages_say_what_was_expected(function: Callable[..., Any], given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        function(*given)
+    assert str(caught.value).startswith(message)
+
+
+RE_READ: list[Callable[[Any, Trace], Any]] = [
+    evidence,
+    permutation,
+    lambda model, trace: distributions(model, [trace]),
+    lambda model, trace: states(model, [trace]),
+    lambda model, trace: gather(model, [trace]),
+    lambda model, trace: drive(model, [trace]),
+]
+TRACE = TRACES[0]
+FOREIGN = [
+    (replace(TRACE, text="abcabc"), "again, of 6 source symbols, not 3"),
+    (replace(TRACE, attention=TRACE.attention[:, :1]), "again, with a weight for each step and source position"),
+    (replace(TRACE, target=("v", "?", *TRACE.target[2:])), "of symbols that this model writes, not '?'"),
+    (replace(TRACE, features=1), "again, without features"),
+    (replace(TRACE, added=("V",)), "again, without features"),
+]
+
+
+@pytest.mark.parametrize("call", RE_READ)
+@pytest.mark.parametrize(("trace", "message"), FOREIGN)
+def test_a_trace_that_the_model_cannot_read_again_is_refused(
+    call: Callable[[Any, Trace], Any], trace: Trace, message: str
+) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        call(MODEL, trace)
+    assert str(caught.value).startswith("trace") and message in str(caught.value)
+
+
+def test_the_trace_that_does_not_fit_is_told_by_its_number() -> None:
+    with pytest.raises(ArgumentError, match=r"^traces\[1\]: expected a trace that this model can read again, of 6 "):
+        distributions(MODEL, [TRACE, FOREIGN[0][0]])
+    with pytest.raises(ArgumentError, match=r"^trace: expected a trace that this model can read again, of 6 "):
+        evidence(MODEL, FOREIGN[0][0])
+
+
+@pytest.mark.parametrize("task", ["tag", "classify", "point"])
+@pytest.mark.parametrize("call", RE_READ)
+def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
+    call: Callable[[Any, Trace], Any], task: Task
+) -> None:
+    known = examples(task, 9, 1)
+    other = answerer_of(config_of(task), known)
+    trace = other.predict([known[0].source])[0]
+    for model, own in ((MODEL, trace), (other, TRACE)):
+        with pytest.raises(InputError):
+            call(model, own)
+    if call is RE_READ[2]:
+        assert call(other, trace)[0].shape == (len(trace.target), len(other.vocabularies.target))
+    else:
+        with pytest.raises(InputError):
+            call(other, trace)
+
+
+def test_symbols_and_sources_that_a_model_knows_to_be_unknown_are_read_again() -> None:
+    (given,) = MODEL.force([Example("ax", "v?")])
+    assert given.unknown == (1,) and given.unknown_target == (1,)
+    assert distributions(MODEL, [given])[0].shape[0] == 3
+    assert evidence(MODEL, given).erasure.shape == (3, 2)
+
+
+NOTHING = replace(
+    TRACE,
+    target=(),
+    finished=False,
+    log_probabilities=np.zeros(0),
+    attention=np.zeros((0, 3)),
+    top_symbols=(),
+    top_log_probabilities=np.zeros((0, 5)),
+)
+
+
+@pytest.mark.parametrize("call", RE_READ[:5])
+@pytest.mark.parametrize("kind", ["gru", "none", "copying", "heads"])
+def test_traces_without_source_or_output_are_no_fault(call: Callable[[Any, Trace], Any], kind: str) -> None:
+    model = made(kind)
+    for trace in (*model.predict([""]), NOTHING):
+        if kind == "none" and call is permutation:
+            continue
+        call(model, trace)
+
+
+def test_models_of_an_ensemble_have_no_states_together() -> None:
+    both = ensemble([MODEL, made(seed=4)], ["a", "b"])
+    for call in (lambda: states(both, TRACES), lambda: gather(both, TRACES), lambda: drive(both, TRACES)):
+        with pytest.raises(InputError, match="an ensemble has no states of its own"):
+            call()
+
+
+def test_attention_that_is_given_or_hidden_is_read_again() -> None:
+    painted = MODEL.with_options(Options(painted=(Painted(0, (0.0, 1.0, 0.0)),)))
+    (trace,) = painted.predict(["abc"])
+    assert evidence(painted, trace).erasure.shape == (len(trace.target), 3)
+
+
+def test_lists_tensors_and_generators_are_arrays() -> None:
+    rows = [[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]]
+    expected = plane(POINTS).explained
+    for given in (
+        rows,
+        tuple(map(tuple, rows)),
+        torch.tensor(rows, requires_grad=True),
+        iter(rows),
+        POINTS.astype(">f4"),
+    ):
+        assert plane(given).explained == pytest.approx(expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e90])
+def test_numbers_of_any_size_have_the_same_shape(scale: float) -> None:
+    assert plane(POINTS * scale).explained == pytest.approx(plane(POINTS).explained)
+    assert conicity(POINTS * scale) == pytest.approx(conicity(POINTS))
+    np.testing.assert_allclose(distances(POINTS * scale), distances(POINTS) * scale)
+    np.testing.assert_allclose(turned(POINTS * scale, POINTS[::-1] * scale), turned(POINTS, POINTS[::-1]) * scale)
+    assert separation(POINTS * scale, GROUP).p == separation(POINTS, GROUP).p
+
+
+def test_a_group_at_one_place_is_infinitely_apart() -> None:
+    found = separation(np.array([[0.0], [0.0], [1.0]]), GROUP)
+    assert found.ratio == math.inf and found.p == pytest.approx(1 / 3)
+    assert separation(np.zeros((3, 2)), GROUP).ratio == 1
+    assert Separation(0.0, 0.0, 1.0, 1.0).ratio == 1

@@ -1,0 +1,78 @@
+"""What functions make of arguments that they cannot have, tried for each argument of many functions."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from wrong_arguments import VALUES
+
+from pellucid.errors import ArgumentError, InputError
+from pellucid.wording import abbreviated
+
+Functions = Mapping[Callable[..., Any], Mapping[str, Any]]
+"""Public functions, each with arguments that it takes."""
+
+NUMBERS: list[Any] = [
+    *(
+        [[0.5, float("nan")]],
+        [[float("inf"), 1.0]],
+        [[-float("inf"), 0.0]],
+        [[1e308, -1e308]],
+        [[1e-320, 0.0]],
+        [[-0.5]],
+    ),
+    *(np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((0, 0)), np.zeros((2, 3, 4)), np.full((2, 2), np.nan, np.float32)),
+    *(np.ones((2, 2), np.float16), np.ones((2, 2), np.longdouble), np.ones((2, 2), ">f8"), np.ones((2, 2), bool)),
+    *(np.ones((2, 2), complex), np.ones((2, 2), object), np.ones((2, 2), "M8[s]"), np.array([["a"]]), np.eye(3)[::-1]),
+    *(np.full((2, 2), 2**64 - 1, np.uint64), np.ma.masked_array(np.ones((2, 2)), [[True, False], [False, False]])),
+    *(torch.ones((2, 2), requires_grad=True), torch.ones((2, 2), dtype=torch.bfloat16), torch.eye(2).to_sparse()),
+    *([[1, 2], [3]], [[10**400]], [[1, 2], [3, 4]], [[True, False]], [[None]], [b"x"], [[]], [[0, 1, 2]], [["a", "b"]]),
+]
+"""Arrays that no function, or not every one, can use."""
+
+
+def arguments(functions: Functions) -> list[tuple[Callable[..., Any], str]]:
+    """Every argument of every function."""
+    return [
+        (function, name) for function in functions for name in inspect.signature(function).parameters if name != "self"
+    ]
+
+
+def name_of(value: object) -> str | None:
+    """What a test is called by."""
+    return value.__qualname__ if inspect.isfunction(value) else None
+
+
+def faults(function: Callable[..., Any], given: Mapping[str, Any], name: str) -> list[str]:
+    """What is wrong with calls whose argument `name` is what it cannot be; nothing where each is right or refused."""
+
+    found = list[str]()
+    for value in [*(each() for each in VALUES), *NUMBERS]:
+        try:
+            result = function(**{**given, name: value})
+            wrong = holds_nan(list(result) if isinstance(result, Iterator) else result)
+        except ArgumentError as error:
+            wrong = name not in str(error) or len(str(error)) > 400
+        except InputError:
+            wrong = False
+        except Exception as error:
+            found.append(f"{name} = {abbreviated(value)}: {type(error).__name__}: {str(error)[:300]}")
+            continue
+        if wrong:
+            found.append(f"{name} = {abbreviated(value)}: nan, or a message that does not name it")
+    return found
+
+
+def holds_nan(value: Any) -> bool:  # noqa: ANN401
+    """Whether there is a number that is none, anywhere in a result."""
+    if isinstance(value, float | np.ndarray | torch.Tensor):
+        values = np.asarray(value)
+        return values.dtype.kind == "f" and bool(np.isnan(values).any())
+    if isinstance(value, Mapping):
+        return any(map(holds_nan, value.values()))
+    if is_dataclass(value):
+        return any(holds_nan(getattr(value, field.name)) for field in fields(value))
+    return isinstance(value, list | tuple) and any(map(holds_nan, value))
