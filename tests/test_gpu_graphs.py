@@ -14,7 +14,7 @@ from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import PAD
 from pellucid.kernels import cuda_graphs as graphs
-from pellucid.kernels.cuda_graphs import Computation, CUDAGraphRunner, Recording, bucket, pad_to_bucket
+from pellucid.kernels.cuda_graphs import Computation, CUDAGraphRunner, RecordedGraph, bucket, pad_to_bucket
 from pellucid.model.network import Network
 from pellucid.training.gradients import Found, Gradients
 
@@ -33,11 +33,11 @@ class Rerun(NamedTuple):
             held.copy_(tensor)
 
 
-def record(replayed: CUDAGraphRunner, inputs: Sequence[Tensor]) -> Recording:
+def record(replayed: CUDAGraphRunner, inputs: Sequence[Tensor]) -> RecordedGraph:
     """Stands in for `CUDAGraphRunner.record` where there is no GPU."""
     held = [tensor.clone() for tensor in inputs]
     outputs = [tensor.clone() for tensor in replayed.computation(held)]
-    return Recording(Rerun(replayed.computation, held, outputs), held, outputs)
+    return RecordedGraph(Rerun(replayed.computation, held, outputs), held, outputs)
 
 
 @given(st.integers(0, 2**20))

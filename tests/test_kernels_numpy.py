@@ -90,7 +90,7 @@ def recorded(network: EncoderDecoder, source: torch.Tensor, lengths: torch.Tenso
         parts = {name: part for name, part in value._asdict().items() if part is not None}
         found.update({f"{prefix}.{name}": _array(part) for name, part in parts.items()})
 
-    def run(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.RecurrentOutput:  # noqa: ANN401
+    def run(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.RecurrentTensors:  # noqa: ANN401
         found.update(symbols=symbols.numpy(), lengths=lengths.numpy())
         for at, direction in enumerate(directions):
             note(f"direction{at}", direction)

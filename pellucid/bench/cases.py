@@ -1,17 +1,19 @@
 """Cases of the benchmark: four sizes of GRU and LSTM networks on spelled digits, in training and in decoding."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
 from pellucid.config.settings import Cell, Config
 from pellucid.config.toml import build_config
 from pellucid.errors import InputError, quote, suggest
+from pellucid.kernels.types import CELL_LAYOUTS
 
 BenchTask = Literal["train", "greedy", "beam"]
 TASKS: tuple[BenchTask, ...] = get_args(BenchTask)
-CELLS: tuple[Cell, ...] = get_args(Cell)
+CELLS = cast(tuple[Cell, ...], tuple(CELL_LAYOUTS))
+"""The cells that kernels compute."""
 DIGITS = 20
 """Digits of every pair: about 99 source symbols, 20 target symbols."""
 BEAM_SIZE = 5

@@ -1,4 +1,4 @@
-"""Where arrays stand in memory, and what becomes of memory that was freed."""
+"""Aligned arrays, and the reuse of freed memory."""
 
 import ctypes
 import math

@@ -84,7 +84,7 @@ class LocationBuffers(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What the unrolled decoder attends to."""
+    """Keys and memory that the unrolled decoder attends to."""
 
     scorer: Scorer
     keys: KeyMatrix

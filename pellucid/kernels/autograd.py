@@ -53,7 +53,7 @@ def _arrays(*tensors: Tensor | np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(_array(tensor) for tensor in tensors)
 
 
-class RecurrentOutput(NamedTuple):
+class RecurrentTensors(NamedTuple):
     """The hidden states of each direction, zero beyond a row's length, and each row's last."""
 
     states: Float[Tensor, "B S N H"]
@@ -62,7 +62,7 @@ class RecurrentOutput(NamedTuple):
 
 def run_recurrence(
     directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
-) -> RecurrentOutput:
+) -> RecurrentTensors:
     """Return the states of each direction run from zero over every row, on W x + b = table[symbol].
 
     The first runs from a row's first position to its last, the second from its last to its first. Lengths are at
@@ -74,8 +74,8 @@ def run_recurrence(
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
         ran, _ = run_groups(_recurrent_weights(cells, tensors), groups, shape, False)
-        return RecurrentOutput(torch.from_numpy(ran.states), torch.from_numpy(ran.hidden))
-    return RecurrentOutput(*_Recurrence.apply(cells, groups, shape, *tensors))  # type: ignore[no-untyped-call]
+        return RecurrentTensors(torch.from_numpy(ran.states), torch.from_numpy(ran.hidden))
+    return RecurrentTensors(*_Recurrence.apply(cells, groups, shape, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Recurrence(torch.autograd.Function):
@@ -175,7 +175,7 @@ def _projection(tensors: tuple[Tensor, ...]) -> KeyProjection:
     return KeyProjection(*(tensor.detach().contiguous().numpy() for tensor in tensors))
 
 
-class DecoderOutput(NamedTuple):
+class DecoderTensors(NamedTuple):
     """Results of all steps, and the last state; the cell is empty where the cell has none."""
 
     hidden: Float[Tensor, "B T H"]
@@ -192,7 +192,7 @@ def unroll_decoder(
     hidden: Float[Tensor, "B H"],
     cell: Float[Tensor, "B H"] | None,
     initial_weights: Float[Tensor, "B S"] | None = None,
-) -> DecoderOutput:
+) -> DecoderTensors:
     """Attend from the state before, then step, over known symbols; gradients flow to and from everything.
 
     The location-sensitive score reads the weights before the first step.
@@ -205,7 +205,7 @@ def unroll_decoder(
     tensors = [*own, inputs.keys, inputs.memory, hidden, start, weights_before]
     done = _Unrolled.apply(parameters.cell, parameters.score, symbols, inputs.lengths, *tensors)  # type: ignore[no-untyped-call]
     hiddens, contexts, weights, cells = done
-    return DecoderOutput(hiddens, contexts, weights, hiddens[:, -1], cells)
+    return DecoderTensors(hiddens, contexts, weights, hiddens[:, -1], cells)
 
 
 class _Gradients(NamedTuple):

@@ -43,10 +43,10 @@ class Request:
     gradients: bool
     """Whether gradients are to flow through the computation."""
     facts: Facts = ()
-    """Everything else, by name: settings, kinds of layers, and which optional parts are there."""
+    """AllFacts else, by name: settings, kinds of layers, and which optional parts are there."""
 
 
-class Anything:
+class AnyValue:
     """All values: a computation that does not depend on the fact, or that computes it whatever it is."""
 
     def __contains__(self, value: object) -> bool:
@@ -54,15 +54,15 @@ class Anything:
         return True
 
 
-class Everything(dict[str, Container[Any]]):
+class AllFacts(dict[str, Container[Any]]):
     """A table of all facts, whatever they are."""
 
-    def get(self, name: str, default: object = None) -> Anything:
+    def get(self, name: str, default: object = None) -> AnyValue:
         """Return all values."""
         return ANYTHING
 
 
-ANYTHING = Anything()
+ANYTHING = AnyValue()
 Table = Mapping[str, Container[Any]]
 
 

@@ -40,7 +40,7 @@ from pellucid.kernels.unroll import StepWeights, add_sums, step_weights
 
 
 class Sources(NamedTuple):
-    """What a search attends to. The memory keeps its order: the contexts of a source's hypotheses are one product."""
+    """Keys and memory of a search. The memory keeps its order: contexts of one source are one product."""
 
     scorer: Scorer
     keys: KeyMatrix

@@ -1,7 +1,7 @@
 """The computations of the Numba kernels on CPUs, and the compilation of these kernels.
 
-They take float32. The tables name every setting on which a computation may depend; `ANYTHING` stands for what the
-kernels compute whatever its value, or what is done before or after them in any case.
+They take float32. The tables name every setting on which a computation may depend; `ANYTHING` marks those whose
+values the kernels compute all, or that matter only before or after them.
 """
 
 import subprocess

@@ -22,7 +22,7 @@ NO_UNITS = np.empty(0, np.float32)
 
 
 class CellLayout(NamedTuple):
-    """How kernels compute a recurrent cell. All fields are integers, which compiled code reads."""
+    """Layout of a recurrent cell in kernels. All fields are integers, which compiled code reads."""
 
     cell: int
     """Number by which `cells.cell_forward` and `cells.cell_backward` choose the equations."""

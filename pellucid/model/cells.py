@@ -176,7 +176,7 @@ class RecurrentCell(nn.Module):
 
     @property
     def layout(self) -> CellLayout:
-        """How kernels compute the cell; only cells that a kernel supports have a layout."""
+        """The layout by which kernels compute the cell; other cells have none."""
         return CELL_LAYOUTS[self.cell]
 
     def bias_n(self) -> Float[Tensor, " C"]:
@@ -295,3 +295,49 @@ class StackedCells(nn.Module):
     def __iter__(self) -> Iterator[RecurrentCell]:
         """Yield the cells from the bottom to the top."""
         return iter(cast(Iterable[RecurrentCell], self.layers))
+
+
+class Peepholes(NamedTuple):
+    """The LSTM whose gates see the cell state: the weight of c in each gate, in two versions that differ in one gate.
+
+        i = σ(a_i + p_i ⊙ c)    f = σ(a_f + p_f ⊙ c)    g = tanh(a_g)    c' = f ⊙ c + i ⊙ g
+        o = σ(a_o + p_o ⊙ c')                      h' = o ⊙ tanh(c')       Gers et al. 2002, section 2.3
+        o = σ(a_o) + p_o ⊙ c'                      h' = o ⊙ tanh(c')       Lasagne until 1 October 2015
+
+    The second adds the last peephole after the sigmoid. It was a mistake, but weights exist that were trained with it.
+    """
+
+    enter: Float[Tensor, " H"]
+    forget: Float[Tensor, " H"]
+    leave: Float[Tensor, " H"]
+
+
+class PeepholeState(NamedTuple):
+    """The state of a peephole LSTM."""
+
+    hidden: Float[Tensor, "B H"]
+    cell: Float[Tensor, "B H"]
+
+
+PeepholeStep = Callable[[Float[Tensor, "B G"], PeepholeState, Peepholes], PeepholeState]
+
+
+def peephole_step(sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes) -> PeepholeState:
+    """Return the state after a step from the sums of the gates i, f, g, o, without the cell state."""
+    cell, leave = _new_cell(sums, before, peepholes)
+    return PeepholeState(torch.sigmoid(leave + peepholes.leave * cell) * torch.tanh(cell), cell)
+
+
+def late_peephole_step(sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes) -> PeepholeState:
+    """Return the state as `peephole_step`, the output gate's peephole added after the sigmoid."""
+    cell, leave = _new_cell(sums, before, peepholes)
+    return PeepholeState((torch.sigmoid(leave) + peepholes.leave * cell) * torch.tanh(cell), cell)
+
+
+def _new_cell(
+    sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
+    """Return c', and the sum of the output gate."""
+    enter, forget, candidate, leave = sums.chunk(4, dim=-1)
+    entered = torch.sigmoid(enter + peepholes.enter * before.cell) * torch.tanh(candidate)
+    return torch.sigmoid(forget + peepholes.forget * before.cell) * before.cell + entered, leave

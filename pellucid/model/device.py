@@ -1,4 +1,4 @@
-"""Where the network computes, and in which precision."""
+"""Device, threads and precision of the network."""
 
 import os
 import resource
@@ -20,7 +20,7 @@ DEFAULT_STACK = 2**21
 
 
 def use_threads(threads: int) -> None:
-    """Compute with so many threads in this process; 0 takes one for each core it may use, and one if it is forked.
+    """Compute with these threads in this process; 0 takes one for each core it may use, and one if it is forked.
 
     Threads that share a core wait for each other by spinning, which makes small models many times slower on a busy
     machine: one thread is the safe default.

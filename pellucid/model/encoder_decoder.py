@@ -1,4 +1,4 @@
-"""What all networks have, and the one that writes: the encoder-decoder."""
+"""The base of all networks, and the encoder-decoder."""
 
 from abc import ABC, abstractmethod
 
@@ -15,10 +15,10 @@ from pellucid.model.memory import Seq2SeqOutput
 
 
 class Network(nn.Module, ABC):
-    """What reads, and answers of some kind: logits over the target vocabulary."""
+    """An encoder, and a part that computes logits over the target vocabulary."""
 
     def __init__(self, encoder: Encoder) -> None:
-        """Hold what reads."""
+        """Hold the encoder."""
         super().__init__()
         self.encoder = encoder
 
@@ -54,12 +54,12 @@ class EncoderDecoder(Network):
 
 
 def require_seq2seq(network: Network) -> EncoderDecoder:
-    """The network, if it writes symbol by symbol; else `InputError`."""
+    """Return the network if it is an encoder-decoder; else raise `InputError`."""
     if not isinstance(network, EncoderDecoder):
         raise InputError(f"this is for outputs written symbol by symbol, which a {type(network).__name__} has not")
     return network
 
 
 def shift_right(target: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """What is fed back when a target was written so far: BOS, then all symbols but the last."""
+    """Return the decoder's inputs: BOS, then all target symbols but the last."""
     return torch.cat([torch.full_like(target[:, :1], BOS), target[:, :-1]], dim=1)

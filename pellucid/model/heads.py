@@ -1,4 +1,4 @@
-"""States to answers.
+"""Output layers.
 
 H hidden, D memory, E embedding, V vocabulary.
 """
@@ -85,12 +85,12 @@ class TokenClassificationHead(nn.Module):
 
 
 def size_read(reads: Reads, hidden_size: int, memory_size: int) -> int:
-    """How many numbers are read of a state and a context."""
+    """Return the size of what is read of a state and a context."""
     return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[reads]
 
 
 def joined(reads: Reads, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]) -> Tensor:
-    """What is read of a state and a context, end to end."""
+    """Return the state, the context, or both concatenated."""
     match reads:
         case "state":
             return hidden

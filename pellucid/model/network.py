@@ -35,7 +35,7 @@ __all__ = [
 
 
 class NetworkParts(NamedTuple):
-    """What the network of every task begins with."""
+    """The parts that the networks of all tasks have."""
 
     config: Config
     encoder: Encoder
@@ -61,7 +61,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def tagged(config: Config) -> bool:
-    """Whether sources have tags beside them: the file's, or the one of copied words."""
+    """Return whether sources have tags: those of the file, or the one of copied words."""
     return bool(config.data.features_column) or config.training.augmentation == "copy"
 
 
@@ -75,7 +75,7 @@ def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: Deco
 
 
 def parameter_count(network: nn.Module) -> int:
-    """How many numbers training may change."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 

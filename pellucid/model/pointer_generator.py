@@ -60,7 +60,7 @@ class PointerGenerator(nn.Module):
         read: Float[Tensor, "*shape C"],
         places: Int[Tensor, "B S"],
     ) -> Float[Tensor, "*shape W"]:
-        """ln p of each symbol and place, −∞ where there is none; rows of one source follow each other."""
+        """Return the log-probability of each symbol and place, −∞ for none; rows of one source follow each other."""
         gate: Tensor = self.gate(read)
         sources = len(places)
         rows = (logits.reshape(sources, -1, logits.shape[-1]), weights.reshape(sources, -1, weights.shape[-1]))
@@ -74,7 +74,7 @@ def mix(
     gate: Float[Tensor, "B K 1"],
     places: Int[Tensor, "B S"],
 ) -> Float[Tensor, "B K W"]:
-    """The equation of `PointerGenerator`; the least number above zero stands for a probability that rounds to zero."""
+    """Compute the equation of `PointerGenerator`; a probability that rounds to zero becomes the least positive one."""
     size, positions = logits.shape[-1], weights.shape[-1]
     copyable = places >= 0
     masses = weights * copyable[:, None]

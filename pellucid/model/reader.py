@@ -1,4 +1,4 @@
-"""Networks that answer what they read at once: a tag for each position, one class, one position.
+"""Networks without autoregressive decoding: a tag for each position, one class, one position.
 
 No answer waits for another, so there is nothing to search. B batch, S source positions, T answers of each source, D
 memory, H hidden units, V vocabulary, R looks.
@@ -22,7 +22,7 @@ from pellucid.model.memory import Memory, Seq2SeqOutput
 
 
 class EncoderOnlyModel(Network):
-    """A network that answers without writing."""
+    """A network whose answers do not depend on each other."""
 
     def forward(self, batch: Batch) -> Seq2SeqOutput:
         """The answers' logits; the targets are not looked at."""
@@ -98,7 +98,7 @@ class Pointer(EncoderOnlyModel):
     def answer(self, memory: Memory) -> Seq2SeqOutput:
         """ln α as logits of the positions there are, −∞ for the special symbols and beyond a row's length.
 
-        The least number above zero stands for a weight that rounds to zero.
+        A weight that rounds to zero is replaced by the least positive number.
         """
         attended = self.attention(
             self.query(memory), self.attention.prepare(memory), self.attention.initial_state(memory)
@@ -110,7 +110,7 @@ class Pointer(EncoderOnlyModel):
 
 
 class Query(nn.Module):
-    """What a pointer asks: as a decoder's first state is made, without its layers and cells."""
+    """The query of a pointer: a decoder's first state without layers and cells."""
 
     def __init__(self, start: Literal["zero", "final", "mean"], memory_size: int, hidden_size: int) -> None:
         """W and b, unless the query is zero."""
