@@ -19,7 +19,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL, PAD, Vocabularies, Vocabulary
-from pellucid.decoding.outputs import Decoded
+from pellucid.decoding.outputs import DecodedOutput
 from pellucid.model import cells
 from pellucid.model.attention import ATTENTIONS
 from pellucid.model.decoder import Decoder
@@ -215,7 +215,7 @@ def head_of(decoder: Decoder) -> nn.Linear:
     return decoder.head.projection
 
 
-def same(one: Decoded, two: Decoded) -> None:
+def same(one: DecodedOutput, two: DecodedOutput) -> None:
     """Equal but for the rounding to float32."""
     assert one.ids.tolist() == two.ids.tolist()
     for first, second in zip(one, two, strict=True):

@@ -28,10 +28,10 @@ from pellucid.config.toml import build_config, load_config, validate_config
 from pellucid.data.examples import Example
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import Ensemble
-from pellucid.decoding.inference import Members
-from pellucid.decoding.options import Options
+from pellucid.decoding.inference import EnsembleMembers
+from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Prefixes, Probability
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.transducer import Transducer
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, InputError
@@ -339,20 +339,20 @@ def failing_items() -> Iterator[str]:
 
 
 def test_options_are_values_that_are_compared_copied_and_pickled() -> None:
-    options = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
-    drawing = Drawing(samples=3, temperature=0.5)
+    options = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    drawing = SamplingConfig(samples=3, temperature=0.5)
     for value in (options, drawing, ArgumentError("name: no")):
         for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
             assert type(again) is type(value) and repr(again) == repr(value)
-    again = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
-    assert again == options != Options() and hash(again) == hash(options) != hash(Options())
+    again = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    assert again == options != DecodingOptions() and hash(again) == hash(options) != hash(DecodingOptions())
     two = Lexicon({"a": ("b",), "c": ("d",)})
     assert hash(two) == hash(Lexicon({"c": ("d",), "a": ("b",)})) != hash(options.lexicon)
 
 
 def test_a_temperature_near_zero_takes_the_likeliest() -> None:
     likeliest = [trace.output for trace in PLAIN.predict(["abc", "b"])]
-    drawn = PLAIN.sample(["abc", "b"], Drawing(temperature=5e-324))
+    drawn = PLAIN.sample(["abc", "b"], SamplingConfig(temperature=5e-324))
     assert [traces[0].output for traces in drawn] == likeliest and any(likeliest)
 
 
@@ -448,7 +448,7 @@ def test_the_keys_of_a_dict_have_an_order() -> None:
 
 
 def test_only_an_ensemble_has_members() -> None:
-    members = Members((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,))
+    members = EnsembleMembers((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,))
     with pytest.raises(ArgumentError, match=r"^members: a Transducer has one network.*pellucid\.load"):
         Transducer(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members)
     with pytest.raises(ArgumentError, match=r"^members: expected a table, an order and an id of each network"):

@@ -18,7 +18,7 @@ from pellucid.data.examples import Example, InputFormat, parse_sources, read_sou
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.streaming import OUTPUTS
 from pellucid.training.run_folder import load
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 SOURCES = [example.source for example in spelled_digits(50, 1, 4, seed=11)]
 
@@ -218,7 +218,7 @@ def test_a_reader_that_leaves_is_no_mistake(tmp_path: Path) -> None:
 def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     tagged = [Example("ab"[: 1 + n % 2], "xy"[n % 2], "N;PL" if n % 3 else "V") for n in range(12)]
     tagged.append(Example("aa", "x", "V"))
-    files = Files(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
+    files = TrainingFiles(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}, data={"features_column": "3"}))
     done = pellucid("predict", tmp_path / "run", files.valid, "--format", "jsonl")
     traces = [json.loads(line) for line in outputs(done.out)]

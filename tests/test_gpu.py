@@ -39,8 +39,8 @@ from pellucid.model import cells
 from pellucid.model import device as device_module
 from pellucid.model.device import autocast, find_device, generators, use_determinism
 from pellucid.model.network import EncoderDecoder
-from pellucid.training.gradients import Found, Gradients
-from pellucid.training.loop import Session, Stepped
+from pellucid.training.gradients import Gradients, LossAndGradients
+from pellucid.training.loop import TrainingState, UpdateCompleted
 from pellucid.training.optimizer import Adam
 from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
@@ -215,7 +215,7 @@ def losses(network: EncoderDecoder, config: Config, batch: Batch) -> tuple[torch
         return named(network, Gradients(network, config)(batch))
 
 
-def named(network: EncoderDecoder, found: Found) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def named(network: EncoderDecoder, found: LossAndGradients) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """The loss, and each gradient that there is by its parameter's name."""
     names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     pairs = zip(names, found.gradients, strict=True)
@@ -312,7 +312,7 @@ def test_a_deterministic_training_on_a_gpu_goes_on_to_the_same_bits(tmp_path: Pa
     for update in (1, 4, 9):
         events = train_run(copies_run().files, tmp_path / "broken", config)
         for event in events:
-            if isinstance(event, Stepped) and event.progress.update == update:
+            if isinstance(event, UpdateCompleted) and event.progress.update == update:
                 events.close()
                 break
     train_to_end(copies_run().files, tmp_path / "broken", config)
@@ -335,6 +335,6 @@ def test_a_session_draws_on_the_device_of_its_network() -> None:
     transducer = load(copies_run().run)
     encoded = encode_examples(copies(4, seed=1), transducer.tokenizers, transducer.vocabularies)
     optimizer = Adam(transducer.network)
-    session = Session(replace(transducer), optimizer, encoded, copies(2, seed=2))
+    session = TrainingState(replace(transducer), optimizer, encoded, copies(2, seed=2))
     assert session.gradients.device == torch.device("cpu")
     assert math.isfinite(float(session.gradients(collate(encoded, np.arange(4))).loss))

@@ -16,7 +16,7 @@ from pellucid.data.vocabulary import PAD
 from pellucid.kernels import cuda_graphs as graphs
 from pellucid.kernels.cuda_graphs import Computation, CUDAGraphRunner, RecordedGraph, bucket, pad_to_bucket
 from pellucid.model.network import Network
-from pellucid.training.gradients import Found, Gradients
+from pellucid.training.gradients import Gradients, LossAndGradients
 
 CPU = torch.device("cpu")
 
@@ -59,7 +59,7 @@ def gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
     return named(network, Gradients(network, config)(batch))
 
 
-def named(network: Network, found: Found) -> dict[str, Tensor]:
+def named(network: Network, found: LossAndGradients) -> dict[str, Tensor]:
     """Loss and gradients by their parameters' names; zeros where there is none."""
     trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
     pairs = zip(trained, found.gradients, strict=True)

@@ -38,7 +38,7 @@ from pellucid.data.headers import (
 from pellucid.data.lines import read_lines
 from pellucid.data.readers import ColumnSelection, Record, tsv_records
 from pellucid.training.run_folder import CONFIG
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
 AUTO = DataConfig()
@@ -251,7 +251,7 @@ HEADER = "word\tpronunciation\n"
 
 
 @pytest.fixture(scope="module")
-def headed(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def headed(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
     """Copies below a header."""
     files = copy_files(tmp_path_factory.mktemp("headed"))
     for path in (files.train, files.valid):
@@ -260,7 +260,7 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
-def run(headed: Files) -> Path:
+def run(headed: TrainingFiles) -> Path:
     """A run that was trained on them."""
     folder = headed.train.parent / "run"
     assert train(headed.train, headed.valid, folder, "--header").code == 0
@@ -271,7 +271,7 @@ def train(training: Path, dev: Path, run: Path, *given: object) -> Done:
     return pellucid("train", training, "--valid", dev, "--run", run, *flags(small_config({"epochs": 1})), *given)
 
 
-def test_a_training_asks_once_and_keeps_the_answer(headed: Files, run: Path, tmp_path: Path) -> None:
+def test_a_training_asks_once_and_keeps_the_answer(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
     message = complaint(train(headed.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.train}:1: the first line looks like a header") and "--no-header" in message
     assert "\n" not in message and not (tmp_path / "a").exists()
@@ -289,7 +289,7 @@ def test_a_training_asks_once_and_keeps_the_answer(headed: Files, run: Path, tmp
     assert named.config.data.header is True and named.vocabularies.columns == 2
 
 
-def test_a_validation_file_alone_that_has_a_header_is_told(headed: Files, tmp_path: Path) -> None:
+def test_a_validation_file_alone_that_has_a_header_is_told(headed: TrainingFiles, tmp_path: Path) -> None:
     message = complaint(train(copies_run().files.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
     assert message.endswith(f"; {copies_run().files.train}, which is read in the same way, seems to have none")
@@ -310,7 +310,7 @@ def counted(run: Path, *given: object) -> object:
     return json.loads(done.out)["lines"]
 
 
-def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path) -> None:
+def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: TrainingFiles, run: Path) -> None:
     plain = copies_run()
     assert counted(run, headed.valid) == 10 and counted(run, headed.valid, "--no-header") == 11
     message = complaint(pellucid("evaluate", plain.run, headed.valid))
@@ -320,7 +320,9 @@ def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: 
 
 
 @pytest.mark.parametrize("verb", ["predict", "score"])
-def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path, verb: str) -> None:
+def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(
+    headed: TrainingFiles, run: Path, verb: str
+) -> None:
     plain, lines = copies_run().run, headed.valid.read_bytes()
     assert len(outputs(pellucid(verb, run, headed.valid).out)) == 10
     assert len(outputs(pellucid(verb, run, headed.valid, "--no-header").out)) == 11
@@ -332,7 +334,9 @@ def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(headed: 
     assert len(outputs(pellucid(verb, plain, "-", "--no-header", stdin=lines).out)) == 11
 
 
-def test_look_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path, tmp_path: Path) -> None:
+def test_look_reads_as_training_did_and_asks_where_it_cannot_know(
+    headed: TrainingFiles, run: Path, tmp_path: Path
+) -> None:
     shown, told = tmp_path / "a.html", "the first line looks like a header"
     assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--terminal"))
     assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--export", shown))

@@ -31,7 +31,7 @@ from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
 from pellucid.model.memory import AttentionCache, Memory, State
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import Session, Stepped, build_optimizer, fit
+from pellucid.training.loop import TrainingState, UpdateCompleted, build_optimizer, fit
 
 Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
 SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "location", "dot", "scaled-dot", "general"])
@@ -163,8 +163,8 @@ def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
     network = build_network(config, vocabularies)
     transducer = Transducer(config, vocabularies, network)
     optimizer = build_optimizer(network, config.training)
-    session = Session(transducer, optimizer, encode_examples(examples, cut, vocabularies), examples[:3])
-    return (event.loss for event in fit(session) if isinstance(event, Stepped))
+    session = TrainingState(transducer, optimizer, encode_examples(examples, cut, vocabularies), examples[:3])
+    return (event.loss for event in fit(session) if isinstance(event, UpdateCompleted))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])

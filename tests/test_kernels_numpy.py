@@ -14,14 +14,14 @@ from small import config_of, network_of, padded
 
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import Decoded, Limits
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import autograd
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.network import EncoderDecoder
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
-LENGTHS, LIMITS, WIDTH = [5, 2, 6, 3], Limits(1, 7), 3
+LENGTHS, LIMITS, WIDTH = [5, 2, 6, 3], LengthLimits(1, 7), 3
 PROGRAM = """
 import pkgutil, sys
 sys.modules["torch"] = None
@@ -119,7 +119,7 @@ def _array(part: object) -> np.ndarray:
     return part.detach().numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
 
 
-def assert_written(found: dict[str, np.ndarray], prefix: str, wanted: list[Decoded]) -> None:
+def assert_written(found: dict[str, np.ndarray], prefix: str, wanted: list[DecodedOutput]) -> None:
     """The outputs of a search, which stand one after the other."""
     steps = found[f"{prefix}.steps"]
     assert len(steps) == len(wanted)

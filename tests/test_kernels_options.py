@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
-from pellucid.decoding.outputs import Limits
+from pellucid.decoding.outputs import LengthLimits
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.cells import LayerState
 from pellucid.model.decoder import Decoder
@@ -78,10 +78,10 @@ def test_an_update_takes_no_plain_step(cell: str, by_kernels: list[str], monkeyp
 def test_tied_weights_decode_by_kernels(cell: str, by_kernels: list[str]) -> None:
     network = optioned_network(cell, {"recurrent_dropout": 0.3, "embedding_dropout": 0.3}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
-    found = beam(network, source, lengths, Limits(0, 5), 3, 3)
+    found = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert by_kernels == []
     with disable_kernels():
-        expected = beam(network, source, lengths, Limits(0, 5), 3, 3)
+        expected = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert [[each.ids.tolist() for each in row] for row in found] == [
         [each.ids.tolist() for each in row] for row in expected
     ]
@@ -94,8 +94,8 @@ def test_what_the_search_kernels_do_not_know_is_decoded_by_plain_steps(
 ) -> None:
     network = optioned_network(cell, {"layer_normalization": kind}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
-    found = beam(network, source, lengths, Limits(0, 4), 2, 1)
+    found = beam(network, source, lengths, LengthLimits(0, 4), 2, 1)
     assert by_kernels and len(found) == 2
     network.double()
-    for row, exact in zip(found, beam(network, source, lengths, Limits(0, 4), 2, 1), strict=True):
+    for row, exact in zip(found, beam(network, source, lengths, LengthLimits(0, 4), 2, 1), strict=True):
         assert row[0].ids.tolist() == exact[0].ids.tolist()

@@ -13,7 +13,7 @@ from pellucid.config.settings import Cell, Config
 from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import Decoded, Limits
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import parallel
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.attention import LocationSensitiveAttention
@@ -91,9 +91,9 @@ def test_forced_weights_are_read_from_the_rows_that_were_taken() -> None:
 @given(configs(), batches(), SEEDS, st.integers(1, 5))
 def test_searches_with_kernels_write_what_plain_ones_write(config: Config, batch: Batch, seed: int, width: int) -> None:
     network = network_of(config, seed, torch.float32)
-    given_ = (network, batch.source, batch.source_lengths, Limits(0, 6))
+    given_ = (network, batch.source, batch.source_lengths, LengthLimits(0, 6))
 
-    def searched() -> list[Decoded]:
+    def searched() -> list[DecodedOutput]:
         found = [output for outputs in beam(*given_, width, best=width) for output in outputs]
         return [*greedy(*given_), *found]
 

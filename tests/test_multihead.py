@@ -14,7 +14,7 @@ from small import LENGTHS, SEEDS, config_of, few, near, network_of, padded, shak
 from torch import Tensor
 
 from pellucid.data.examples import Example
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.model.attention import AdditiveAttention, MultiHeadAttention
@@ -121,7 +121,7 @@ def test_traces_of_every_kind_hold_the_weights_of_each_head(order: str) -> None:
     transducer = Transducer(config, vocabularies(), network)
     texts = ["abc", "a", "", "ba"]
     greedy = transducer.predict(texts)
-    lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, Drawing(samples=2)), greedy]
+    lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, SamplingConfig(samples=2)), greedy]
     forced = transducer.force([Example(trace.text, trace.output) for trace in greedy if trace.finished and trace.text])
     traces = [trace for each in [*lists, forced] for trace in each]
     assert len(traces) > 20

@@ -23,7 +23,7 @@ from pellucid.data.batches import Batch
 from pellucid.model.memory import Seq2SeqOutput, State
 from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import Stepped
+from pellucid.training.loop import UpdateCompleted
 from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 
@@ -204,7 +204,7 @@ def test_a_run_keeps_every_option_and_goes_on_to_the_same_bits(tmp_path: Path) -
     config = build_config({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
     train_to_end(files, tmp_path / "whole", config)
     events = train_run(files, tmp_path / "parted", config)
-    assert sum(isinstance(event, Stepped) for event in islice(events, 12)) > 3
+    assert sum(isinstance(event, UpdateCompleted) for event in islice(events, 12)) > 3
     events.close()
     assert (tmp_path / "parted" / "training.safetensors").exists()
     train_to_end(files, tmp_path / "parted", config)

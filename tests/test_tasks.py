@@ -15,9 +15,9 @@ from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
 from pellucid.evaluation.assessment import ERROR_RATE_KEYS
-from pellucid.training.loop import Stepped
+from pellucid.training.loop import UpdateCompleted
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import TrainingFiles, train_run
 from pellucid.viewer.handlers import compare_what_if, decode_source
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
@@ -38,7 +38,7 @@ def shown(task: Task, served: bool = True) -> PageData:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
-    files = Files(*(write_pairs(tmp_path / f"{name}.tsv", examples(task, 60, 7)) for name in ("train", "dev")))
+    files = TrainingFiles(*(write_pairs(tmp_path / f"{name}.tsv", examples(task, 60, 7)) for name in ("train", "dev")))
     files = files._replace(valid=write_pairs(tmp_path / "dev.tsv", examples(task, 20, 8)))
     dropout: dict[str, Any] = {"dropout": 0.3, "convolutions": [1, 3], "filters": 4}
     config = config_of(
@@ -50,7 +50,7 @@ def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
     train_to_end(files, tmp_path / "straight", config)
     events = train_run(files, tmp_path / "broken", config)
     for event in events:
-        if isinstance(event, Stepped) and event.progress.update == 11:
+        if isinstance(event, UpdateCompleted) and event.progress.update == 11:
             break
     events.close()
     train_to_end(files, tmp_path / "broken", config)
@@ -61,7 +61,7 @@ def test_a_log_without_span_f1_goes_on_with_it(tmp_path: Path) -> None:
     """As one that was written before span F1 was followed."""
     lines = [("play a song", "O O B-what"), ("a rainy day", "O B-sky I-sky"), ("play", "O")] * 16
     pairs = [Example(*line) for line in lines]
-    files = Files(
+    files = TrainingFiles(
         write_pairs(tmp_path / "train.tsv", pairs),
         write_pairs(tmp_path / "dev.tsv", [*pairs[:3], Example("a song", "O B-what")]),
     )
@@ -69,7 +69,7 @@ def test_a_log_without_span_f1_goes_on_with_it(tmp_path: Path) -> None:
     config = config_of("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=words)
     train_to_end(files, tmp_path / "straight", config)
     for event in (events := train_run(files, tmp_path / "broken", config)):
-        if isinstance(event, Stepped) and event.progress.update == 7:
+        if isinstance(event, UpdateCompleted) and event.progress.update == 7:
             break
     events.close()
     log = tmp_path / "broken" / "log.jsonl"

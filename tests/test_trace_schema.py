@@ -21,7 +21,7 @@ from sample_traces import HOSTILE, small
 from test_trace import empty, trace_of
 
 from pellucid.config.settings import Task
-from pellucid.decoding.search_tree import Lattice
+from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace import Trace, own_positions
 from pellucid.decoding.trace_schema import (
     LOG_ZERO,
@@ -121,8 +121,8 @@ def assert_same(one: object, other: object, tolerance: float, name: str = "") ->
             np.testing.assert_array_equal(one, other, name)
     elif isinstance(one, float) and tolerance:
         assert other == pytest.approx(one, abs=tolerance), name
-    elif isinstance(one, Lattice):
-        assert isinstance(other, Lattice), name
+    elif isinstance(one, SearchTree):
+        assert isinstance(other, SearchTree), name
         for field in fields(one):
             assert_same(getattr(one, field.name), getattr(other, field.name), tolerance, f"lattice.{field.name}")
     else:
@@ -134,7 +134,7 @@ def assert_same(one: object, other: object, tolerance: float, name: str = "") ->
 def test_a_trace_of_any_task_is_read_as_it_was_written(drawn: dict[str, Any], compact: bool) -> None:
     """To the bit in the compact form, to six decimals as lists; candidates, of probability above 0, to six decimals."""
     lattice = drawn["lattice"]
-    trace = Trace(**{**drawn, "lattice": None if lattice is None else Lattice(**lattice)})
+    trace = Trace(**{**drawn, "lattice": None if lattice is None else SearchTree(**lattice)})
     again = Trace.from_json(trace.to_json(compact))
     tops = ("top_symbols", "top_log_probabilities")
     for field in fields(trace):

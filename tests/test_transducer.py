@@ -19,14 +19,14 @@ from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
 from pellucid.decoding.constraints import FREE
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import Decoded, Limits
-from pellucid.decoding.preprocessing import Asked
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits
+from pellucid.decoding.preprocessing import SearchRequest
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, ConstraintError, DataError, InputError
 from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import Session, build_optimizer, fit
+from pellucid.training.loop import TrainingState, build_optimizer, fit
 
 
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
@@ -65,7 +65,8 @@ def test_wide_lists_are_made_a_few_sources_at_a_time(monkeypatch: pytest.MonkeyP
     whole = PLAIN.nbest(texts, 30)
     monkeypatch.setattr(reading, "TOGETHER", 60)
     assert (
-        Asked(30, 30, FREE).sources(128) == 2 and Asked(61, 1, FREE).sources(128) == Asked(90, 1, FREE).sources(9) == 1
+        SearchRequest(30, 30, FREE).sources(128) == 2
+        and SearchRequest(61, 1, FREE).sources(128) == SearchRequest(90, 1, FREE).sources(9) == 1
     )
     for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
         for trace, again in zip(one, two, strict=True):
@@ -86,7 +87,7 @@ def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
 def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
 
-    def spy(network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: Limits) -> list[Decoded]:
+    def spy(network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: LengthLimits) -> list[DecodedOutput]:
         seen.append(lengths.tolist())
         return greedy(network, source, lengths, limit)
 
@@ -222,7 +223,7 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
     transducer = Transducer(config, known, require_seq2seq(build_network(config, known)))
     encoded = encode_examples(pairs, transducer.tokenizers, known)
     optimizer = build_optimizer(transducer.network, config.training)
-    for _ in fit(Session(transducer, optimizer, encoded, words(10, 2))):
+    for _ in fit(TrainingState(transducer, optimizer, encoded, words(10, 2))):
         pass
     fresh = [example.source for example in words(200, 3)]
     traces = transducer.predict(fresh)

@@ -14,8 +14,8 @@ from pellucid.data.synthetic import spell_digits
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import align_symbols
-from pellucid.training.run_folder import load, locked, read_log
-from pellucid.training.session import Files
+from pellucid.training.run_folder import load, lock_run_folder, read_log
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer import page_contents as assembling
 from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import assemble_page, paired_outcomes
@@ -206,7 +206,7 @@ def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
     for name, lines in (("train", pairs), ("dev", pairs[:10])):
         for side in range(2):
             (tmp_path / f"{name}.{side}").write_text("".join(f"{line.split(chr(9))[side]}\n" for line in lines))
-    files = Files(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
+    files = TrainingFiles(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
     settings = {"size": "tiny", "training": {"epochs": 1}, "data": {"format": "text"}}
     (tmp_path / "dev.0").write_text("six six\n" + (tmp_path / "dev.0").read_text())
     (tmp_path / "dev.1").write_text("66\n" + (tmp_path / "dev.1").read_text())
@@ -296,7 +296,7 @@ def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
     contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
     assert contents.training is not None and not contents.training.finished and len(contents.training.frames) == 2
     assert not contents.training.running
-    with locked(folder):
+    with lock_run_folder(folder):
         contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
         assert contents.training is not None and contents.training.running
     (folder / "model.safetensors").unlink()

@@ -20,7 +20,7 @@ from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 from pellucid.recipes.jobs import progress_callback
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.training.session import Files, RunEvent, train_run
+from pellucid.training.session import RunEvent, TrainingFiles, train_run
 from pellucid.worker_pool import ProgressCallback
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
@@ -37,7 +37,7 @@ RUN_FILES = ["card.md", "config.toml", "log.jsonl", "model.safetensors", "traini
 class Trained(NamedTuple):
     """A finished run and what it was made from."""
 
-    files: Files
+    files: TrainingFiles
     run: Path
     config: Config
 
@@ -66,25 +66,25 @@ def copies(count: int, seed: int) -> list[Example]:
     return [Example(text, text) for text in texts]
 
 
-def copy_files(folder: Path, training: int = 40, development: int = 10) -> Files:
+def copy_files(folder: Path, training: int = 40, development: int = 10) -> TrainingFiles:
     """Copies: a training and a development file."""
     folder.mkdir(parents=True, exist_ok=True)
-    return Files(
+    return TrainingFiles(
         write_pairs(folder / "train.tsv", copies(training, seed=1)),
         write_pairs(folder / "dev.tsv", copies(development, seed=2)),
     )
 
 
-def digit_files(folder: Path, training: int = 60, development: int = 20, digits: int = 2) -> Files:
+def digit_files(folder: Path, training: int = 60, development: int = 20, digits: int = 2) -> TrainingFiles:
     """Spelled digits: a training and a development file."""
     folder.mkdir(parents=True, exist_ok=True)
-    return Files(
+    return TrainingFiles(
         write_pairs(folder / "train.tsv", spelled_digits(training, 1, digits, seed=1)),
         write_pairs(folder / "dev.tsv", spelled_digits(development, 1, digits, seed=2)),
     )
 
 
-def train_to_end(files: Files, folder: Path, config: Config) -> list[RunEvent]:
+def train_to_end(files: TrainingFiles, folder: Path, config: Config) -> list[RunEvent]:
     """All events of a training that nobody disturbs."""
     torch.set_num_threads(1)
     return list(train_run(files, folder, config))

@@ -10,7 +10,7 @@ from viewed import digits_shown
 
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
 
@@ -77,7 +77,7 @@ def _shown(
     """Train a run where that was not done, and show it on its development file."""
     folder = shared_folder() / name
     run = folder / "run"
-    files = Files(folder / "train.tsv", folder / "dev.tsv")
+    files = TrainingFiles(folder / "train.tsv", folder / "dev.tsv")
     config = build_config(settings, origin="test")
     if not run.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -51,8 +51,8 @@ from pellucid.model.device import use_threads
 from pellucid.model.memory import AttentionCache, Memory
 from pellucid.model.network import parameter_count, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import Session, Stepped, build_optimizer, fit
-from pellucid.training.session import Files, train_run
+from pellucid.training.loop import TrainingState, UpdateCompleted, build_optimizer, fit
+from pellucid.training.session import TrainingFiles, train_run
 
 START_PAIRS, START_DEVELOPMENT = 2_000, 100
 """Training and validation pairs of the files for the startup measurement."""
@@ -109,12 +109,12 @@ def measure_startup(request: BenchRequest, began: float) -> StartupTime:
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())
         examples = bench_examples(request, START_PAIRS + START_DEVELOPMENT)
-        files = Files(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
+        files = TrainingFiles(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
         write_pairs(files.train, examples[:START_PAIRS])
         write_pairs(files.valid, examples[START_PAIRS:])
         writing = ClockReading(time.time(), time.process_time()).since(before)
         with closing(train_run(files, Path(folder) / "run", bench_config(request))) as events:
-            next(event for event in events if isinstance(event, Stepped))
+            next(event for event in events if isinstance(event, UpdateCompleted))
             return StartupTime(time.time() - began - writing.wall, time.process_time() - writing.cpu)
 
 
@@ -132,17 +132,17 @@ def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vo
 
 def build_session(
     request: BenchRequest, prepared: tuple[Vocabularies, EncodedExamples], examples: Sequence[Example]
-) -> Session:
+) -> TrainingState:
     """Return a new training on these examples."""
     config, (vocabularies, encoded) = bench_config(request), prepared
     transducer = Transducer(config, vocabularies, build_network(config, vocabularies))
     optimizer = build_optimizer(transducer.network, config.training)
-    return Session(transducer, optimizer, encoded, examples[:1])
+    return TrainingState(transducer, optimizer, encoded, examples[:1])
 
 
-def iterate_updates(session: Session) -> Iterator[Stepped]:
+def iterate_updates(session: TrainingState) -> Iterator[UpdateCompleted]:
     """Yield the updates of a training."""
-    return (event for event in fit(session) if isinstance(event, Stepped))
+    return (event for event in fit(session) if isinstance(event, UpdateCompleted))
 
 
 def _training_steps(request: BenchRequest) -> _TimedSteps:
@@ -297,7 +297,7 @@ def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: EncodedExampl
     return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
 
 
-def _time_stages(session: Session, seconds: float) -> tuple[dict[str, ClockReading], int]:
+def _time_stages(session: TrainingState, seconds: float) -> tuple[dict[str, ClockReading], int]:
     """Return the time of each stage over some updates, and their number."""
     clock, count = StageClock(), 0
     attach_clock(session, clock)
@@ -313,7 +313,7 @@ def _time_stages(session: Session, seconds: float) -> tuple[dict[str, ClockReadi
     return clock.spent, count
 
 
-def attach_clock(session: Session, clock: StageClock) -> None:
+def attach_clock(session: TrainingState, clock: StageClock) -> None:
     """Attach a clock to a new session, which it switches between the stages of an update.
 
     Forward: before and after modules and functions. Backward: on gradients, of the head's inputs for the decoder, of
@@ -336,7 +336,7 @@ def attach_clock(session: Session, clock: StageClock) -> None:
     setattr(session.optimizer, "update", clock.within(UPDATE, OTHER, session.optimizer.update))  # noqa: B010
 
 
-def _attach_feed(session: Session, clock: StageClock) -> None:
+def _attach_feed(session: TrainingState, clock: StageClock) -> None:
     """Charge planning and assembling of batches to their stage, unless another thread does it."""
     if not session.ahead:
         for name in ("plan", "prepare"):

@@ -44,7 +44,7 @@ from pellucid.tasks.task_settings import get_task_settings
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import Drawing
+    from pellucid.decoding.sampling import SamplingConfig
 
 PLACEHOLDER = "{}"
 """Placeholder for the name of a group in the path of a file or run."""
@@ -63,7 +63,7 @@ class AssessmentOptions(NamedTuple):
     texts: bool
     input_format: Format
     search: SearchFlags
-    drawing: "Drawing | None"
+    drawing: "SamplingConfig | None"
     """Configuration of sampling, instead of a search."""
     device: Device
 
@@ -194,14 +194,14 @@ def _assess_part(part: AssessmentPart, how: AssessmentOptions, lexicons: Lexicon
 
 def _load_predictor(path: Path, how: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
     """Load a run or an ensemble with the search options."""
-    from pellucid.decoding.options import Options
+    from pellucid.decoding.options import DecodingOptions
     from pellucid.training.run_folder import load
 
     predictor = apply_search_flags(load(path, how.device), how.search)
     if predictor.config.data not in lexicons:
         lexicons[predictor.config.data] = read_lexicon(predictor, how.search)
     _check_options(predictor, how)
-    return predictor.with_options(Options(lexicon=lexicons[predictor.config.data]))
+    return predictor.with_options(DecodingOptions(lexicon=lexicons[predictor.config.data]))
 
 
 def _check_tasks(paths: Sequence[Path], predictors: "Sequence[Predictor]") -> None:

@@ -140,11 +140,11 @@ def _has_several_outputs(given: PredictArguments) -> bool:
 
 def _configure_predictor(predictor: "Predictor", given: PredictArguments) -> "Predictor":
     """Return the predictor with the settings and options of the command line."""
-    from pellucid.decoding.options import Options
+    from pellucid.decoding.options import DecodingOptions
 
     predictor = apply_search_flags(predictor, given)
     lexicon = read_lexicon(predictor, given)
-    return predictor.with_options(Options(given.prefix, given.forbid, given.require, lexicon, given.lattice))
+    return predictor.with_options(DecodingOptions(given.prefix, given.forbid, given.require, lexicon, given.lattice))
 
 
 def _batch_decoder(predictor: "Predictor", given: PredictArguments) -> BatchDecoder:

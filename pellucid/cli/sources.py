@@ -66,13 +66,13 @@ def _decode_line(line: bytes, path: Path, number: int) -> str:
 
 def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
     """Raise `InputError` with its location for a prefix that the options or the model exclude."""
-    from pellucid.decoding.options import constraints_of
+    from pellucid.decoding.options import build_constraints
 
     target = predictor.vocabularies.target
     if predictor.config.decoder.pointer_generator:
         return  # the source determines what can be copied
     try:
-        asked = constraints_of(predictor.options, [text], predictor.tokenizers.target, target)
+        asked = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
     if asked.least(0) > predictor.max_length:

@@ -60,15 +60,17 @@ def _train_run(given: TrainArguments, config: Config) -> int:
     """Train a single run."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress
-    from pellucid.training.loop import Started, Stopped
-    from pellucid.training.session import Files, train_run
+    from pellucid.training.loop import TrainingStarted, TrainingStopped
+    from pellucid.training.session import TrainingFiles, train_run
 
     with handle_sigint() as interruption, training_progress() as teller:
-        events = train_run(Files(given.train, given.valid, given.train_target, given.valid_target), given.run, config)
+        events = train_run(
+            TrainingFiles(given.train, given.valid, given.train_target, given.valid_target), given.run, config
+        )
         for event in events:
             teller.report(event)
-            interruption.training = interruption.training or isinstance(event, Started)
-            if interruption.requested and not isinstance(event, Stopped):
+            interruption.training = interruption.training or isinstance(event, TrainingStarted)
+            if interruption.requested and not isinstance(event, TrainingStopped):
                 events.close()
                 return report_interruption(given.run)
     return 0
@@ -79,9 +81,9 @@ def _train_ensemble(given: TrainArguments, config: Config) -> int:
     from pellucid.reporting.progress import multi_progress
     from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
     from pellucid.training.run_folder import members
-    from pellucid.training.session import Files
+    from pellucid.training.session import TrainingFiles
 
-    files = Files(given.train, given.valid, given.train_target, given.valid_target)
+    files = TrainingFiles(given.train, given.valid, given.train_target, given.valid_target)
     trainings = plan_ensemble(files, given.run, config, given.ensemble)
     kept = {given.run, *(training.folder for training in trainings)}
     left_out = [folder.name for folder in members(given.run) if folder not in kept]

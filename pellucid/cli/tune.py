@@ -82,13 +82,13 @@ def main(arguments: list[str]) -> int:
 def _study_request(given: TuneArguments, config: Config, seen: "MultiProgress") -> "StudyRequest":
     """What is asked of the search; the files are read to know it."""
     from pellucid.training.ensemble_training import jobs_at_once
-    from pellucid.training.session import Files
+    from pellucid.training.session import TrainingFiles
     from pellucid.tuning.search import StudyRequest, prepare_config
     from pellucid.tuning.space import default_space, load_space
 
     if given.space is not None:
         load_space(given.space, config)  # a mistake in it is told before the data are read
-    files = Files(given.train, given.valid, given.train_target, given.valid_target)
+    files = TrainingFiles(given.train, given.valid, given.train_target, given.valid_target)
     base, reads = prepare_config(config, files)
     for read in reads:
         seen.print_line(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")

@@ -1,4 +1,4 @@
-"""Trace: everything one decoding did. Evaluation, pictures and pages read this and nothing else."""
+"""Trace: one decoded output with everything that led to it. Evaluation, reporting and the viewer read only this."""
 
 import math
 import sys
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, Task
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
-from pellucid.decoding.search_tree import Lattice
+from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace_schema import (
     DECIMALS,
     MAX_CANDIDATES,
@@ -68,88 +68,87 @@ def registered_trace_display() -> TraceDisplay:
 
 
 MAX_RANK = 2**53
-"""Of a trace that is read: a number that JSON readers hold exactly."""
+"""Largest rank in a trace that is read: the largest integer that all JSON readers represent exactly."""
 END, UNKNOWN = SPECIAL_NAMES[EOS], SPECIAL_NAMES[UNK]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Trace:
-    """One source, its output, and how each output symbol came to be.
+    """One source, its output, and the computation of each output symbol.
 
-    T counts the steps, the end symbol's included where decoding reached it; S counts the source positions, the features
-    (which are read first) included; k is how many candidates a step keeps.
+    T decoder steps, including EOS if decoding reached it; S source positions, including features, which come first; k
+    candidates per step.
     """
 
     text: str
-    """The source as it was given."""
+    """Source text as given."""
     source: tuple[str, ...]
-    """S symbols the encoder read, in its order: the features, then the source."""
+    """The S symbols of the encoder, in order: features, then the source."""
     features: int
-    """How many of them, from the first, are features."""
+    """Number of features at the beginning of `source`."""
     unknown: tuple[int, ...]
-    """Positions in `source` whose symbol the model has never seen."""
+    """Positions in `source` whose symbol is not in the vocabulary."""
     target: tuple[str, ...]
-    """T symbols decoded, the last one `END` where decoding finished."""
+    """The T decoded symbols; the last is `END` if decoding finished."""
     output: str
-    """The decoded text, without `END`."""
+    """Output text, without `END`."""
     finished: bool
-    """Whether `END` was decoded; if not, the output was cut at the greatest length."""
+    """True if `END` was decoded; otherwise the output was cut at the maximum length."""
     log_probabilities: Float[np.ndarray, " T"]
-    """ln p of each decoded symbol, given the source and the symbols before it."""
+    """Log-probability of each decoded symbol given the source and the symbols before it."""
     attention: Float[np.ndarray, "T S"]
-    """Weights: row t is where the decoder looked to write symbol t. Rows sum to one (to zero without attention).
+    """Attention weights of each step. Rows sum to one (to zero without attention).
 
-    Each tag looks at its own position: that identity is not part of the JSON form.
+    A tag attends to its own position; that identity matrix is not part of the JSON form.
     """
     top_symbols: tuple[tuple[str, ...], ...]
-    """The k likeliest symbols of each step, likeliest first."""
+    """The k most probable symbols of each step, the most probable first."""
     top_log_probabilities: Float[np.ndarray, "T k"]
-    """ln p of each of them."""
+    """Log-probability of each of them."""
     origin: Origin = "search"
-    """Found by search, drawn at random, given and only scored, or looked up in a table (then nothing was looked at)."""
+    """Origin of the output: search, sample, given (only scored), or lexicon (zero attention)."""
     rank: int = 1
-    """Its place among the outputs of its source, or its number among the samples."""
+    """Rank among the outputs of its source, or number among the samples."""
     probability: float | None = None
-    """Its share of the probability of all outputs in its list; None where no list was asked for."""
+    """Probability normalized over the n-best list; None without a list."""
     search_score: float | None = None
-    """What search ranked it by, where that was not `score`."""
+    """Score that ranked the output, if it differs from `score`."""
     unknown_target: tuple[int, ...] = ()
-    """Positions in `target`, of a given output, whose symbol the model has never seen."""
+    """Positions in a scored `target` whose symbol is not in the vocabulary."""
     forced: tuple[int, ...] = ()
-    """Steps of a search whose symbol was given, not chosen: those of a prefix."""
+    """Steps whose symbol was given by a prefix."""
     painted: tuple[int, ...] = ()
-    """Steps whose attention was given, not computed."""
-    lattice: Lattice | None = None
-    """Everything that the beam considered, where that was asked for."""
+    """Steps whose attention weights were given."""
+    lattice: SearchTree | None = None
+    """Search tree of the beam, if requested."""
     heads: Float[np.ndarray, "N T S"] | None = None
-    """Weights of each of N heads, of which `attention` is the mean; None where the model has one, or there are several
-    models."""
+    """Attention weights of each of N heads; `attention` is their mean. None for one head, and for ensembles."""
     added: tuple[str, ...] = ()
-    """Features that were added to the vector of every source symbol (encoder.features = "sum"): no positions."""
+    """Features added to the embedding of every source symbol (encoder.features = "sum"); they have no positions."""
     task: Task = DEFAULT_TASK
-    """What the model does. Only outputs of autoregressive tasks have an end symbol."""
+    """Task of the model. Only outputs of autoregressive tasks end with `END`."""
     looks: Float[np.ndarray, "L S"] | None = None
-    """Of a class that was told after several looks, the weights of each, the last of which are `attention`."""
+    """Attention weights of each hop of a classifier with several; the last are `attention`."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """What was written or answered, without the end."""
+        """Decoded symbols without `END`."""
         ends = self.autoregressive and self.finished and bool(self.target)
         return self.target[:-1] if ends else self.target
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the output was written symbol by symbol."""
+        """True if the output was decoded symbol by symbol."""
         return get_task_settings(self.task).autoregressive
 
     @property
     def per_position(self) -> bool:
-        """Whether each source position has its own output symbol, and attention is an identity."""
+        """True if each source position has its own output symbol, and attention is an identity matrix."""
         return get_task_settings(self.task).per_position
 
     @property
     def score(self) -> float:
-        """ln p of the whole output given the source: the sum over its steps."""
+        """Log-probability of the output given the source: the sum over its steps."""
         return float(self.log_probabilities.sum(dtype=np.float64))
 
     def to_json(self, compact: bool = False) -> str:
@@ -250,7 +249,7 @@ class Trace:
             unknown_target=tuple(record.unknown_target),
             forced=tuple(record.forced),
             painted=tuple(record.painted),
-            lattice=None if record.lattice is None else Lattice.from_record(record.lattice, S),
+            lattice=None if record.lattice is None else SearchTree.from_record(record.lattice, S),
             heads=None if record.heads is None else decode_field(record, "heads", (None, T, S)),
             added=tuple(record.added),
             task=record.task,
@@ -266,10 +265,10 @@ class Trace:
         ]
 
     def save(self, path: str | Path) -> None:
-        """Write it as what the name ends with: .html (the page), .svg, .png, .json, or .tex (TikZ).
+        """Write the trace to a file. The format follows the name: .html (the page), .svg, .png, .json, or .tex (TikZ).
 
-        `InputError` for another ending, and where the system refuses; `ArgumentError` for fields that `to_record`
-        refuses.
+        Raises:
+            InputError: The ending is not supported, or the file cannot be written.
         """
         registered_trace_display().save(checked_fields(self), convert_argument("path", path, str | Path))
 
@@ -278,7 +277,7 @@ class Trace:
         return registered_trace_display().html(checked_fields(self))
 
     def __str__(self) -> str:
-        """The source and its output, on one line."""
+        """Return the source and its output on one line."""
         return f"{self.text} → {self.output}"
 
     def __getstate__(self) -> list[Any]:
@@ -332,7 +331,7 @@ _PLAIN_FIELDS: dict[str, Any] = {
     **{"target": tuple[str, ...], "output": str, "finished": bool, "top_symbols": tuple[tuple[str, ...], ...]},
     **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
     **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "painted": tuple[int, ...]},
-    **{"lattice": Lattice | None, "added": tuple[str, ...], "task": str},
+    **{"lattice": SearchTree | None, "added": tuple[str, ...], "task": str},
 }
 """Those fields of a trace that are no arrays, and their types."""
 

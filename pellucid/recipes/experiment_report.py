@@ -32,7 +32,7 @@ from pellucid.recipes.experiments import (
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.report_parts import example_parts
 from pellucid.viewer.report_schema import ReportExamples, ReportTable
 from pellucid.viewer.reports import Report, run_report, write_report
@@ -443,7 +443,7 @@ def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
 def train_and_score(job: TransductionJob, tell: ProgressCallback) -> TransductionRun:
     """Train on one thread, score, and write the page of the run; resume or reuse an existing run."""
     experiment, config, paths, folder = job.training
-    train_with_progress(Files(paths.train, paths.dev), folder, config, tell)
+    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, config, tell)
     tell("decoding for evaluation")
     predictor = load(folder)
     judgement, dev = score_predictor(predictor, read_pairs(paths.dev, config), job.candidates)

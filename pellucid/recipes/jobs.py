@@ -9,7 +9,7 @@ from pellucid.config.settings import Config
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.reporting.progress import MultiProgress
 from pellucid.training.ensemble_training import throttle
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import TrainingFiles, train_run
 from pellucid.worker_pool import ProgressCallback, parallel_map
 
 Job = TypeVar("Job")
@@ -38,7 +38,7 @@ def run_jobs(
     return parallel_map(task, [job for _, job in jobs], partial(_show_progress, request.progress, names))
 
 
-def train_with_progress(files: Files, folder: Path, config: Config, tell: ProgressCallback) -> None:
+def train_with_progress(files: TrainingFiles, folder: Path, config: Config, tell: ProgressCallback) -> None:
     """Train on one thread and report progress; resume an unfinished run and skip a finished one.
 
     Args:

@@ -24,7 +24,7 @@ from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import NUM_LISTED_ERRORS, Report, write_report
@@ -163,7 +163,7 @@ def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[Label
 def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
     """Train on one thread and score; resume or reuse an existing run."""
     paths, folder = job.training.paths, job.training.folder
-    train_with_progress(Files(paths.train, paths.dev), folder, job.training.config, tell)
+    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, job.training.config, tell)
     tell("predicting for evaluation")
     run = _score_run(job, load(folder), f"seed {job.training.config.seed}")
     return run._replace(log=read_log(folder))

@@ -11,7 +11,7 @@ from pellucid.data.examples import Example
 from pellucid.data.target_encoding import ExampleEncoder, learn_pair_vocabularies, pair_encoder
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.ensemble import Ensemble, Joined
+from pellucid.decoding.ensemble import Ensemble, JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
@@ -54,7 +54,7 @@ class TransductionTask(Task):
         """Return the predictor that searches for the best output."""
         return Transducer(config, vocabularies, network, name=name)
 
-    def build_ensemble(self, joined: Joined) -> Predictor:
+    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
         """Return an ensemble of several networks."""
         config, vocabularies, network, name, members = joined
         return Ensemble(config, vocabularies, network, name=name, members=members)

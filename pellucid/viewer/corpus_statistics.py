@@ -23,10 +23,10 @@ from pellucid.evaluation.assessment import Assessment, DecodedExamples, assess_o
 from pellucid.evaluation.confusion import SymbolPair, pair_symbols
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample
-from pellucid.inspection.permutation import permutation
-from pellucid.inspection.score_decomposition import drive
+from pellucid.inspection.permutation import permute_attention
+from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import conicity
-from pellucid.inspection.states import states
+from pellucid.inspection.states import trace_states
 from pellucid.tasks.registry import configured_task
 from pellucid.viewer.inputs import ExampleFile, ViewedRun, sample_evenly
 from pellucid.viewer.schema import AccuracyInterval, ConfusionCount, CorpusStatistics, Histogram, Statistic
@@ -104,7 +104,7 @@ def _measure_if_supported(
 
 def _conicity_statistics(predictor: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """Return the conicity of the encoder states."""
-    values = [conicity(each.encoder) for each in states(predictor, sample) if len(each.encoder)]
+    values = [conicity(each.encoder) for each in trace_states(predictor, sample) if len(each.encoder)]
     words = (
         "Mean cosine of the encoder states of a source with their mean (Mohankumar et al. 2020). Near 1, states are "
         f"interchangeable for attention. Over {len(values):,} sources."
@@ -126,7 +126,7 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
             )
         ]
     picked = [short[at] for at in sample_evenly(range(len(short)), PERMUTATION_SAMPLE_SIZE)]
-    changes = list(chain.from_iterable(permutation(predictor, trace).change.tolist() for trace in picked))
+    changes = list(chain.from_iterable(permute_attention(predictor, trace).change.tolist() for trace in picked))
     words = (
         "Mean over steps of the median total variation distance between the output distributions before and after a "
         "permutation of the attention weights (Jain & Wallace 2019). Near 0, the weights do not explain the output. "
@@ -137,7 +137,7 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
 
 def _decomposition_statistics(predictor: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """Return the decomposition of the attention scores; a part may be below zero and another above one."""
-    parts = drive(predictor, sample)
+    parts = decompose_scores(predictor, sample)
     whole = (
         "as its covariance with the attention scores of a step, divided by their variance (Aitken et al. 2021). The "
         "three components sum to one; a component may be below zero, and others above one. "

@@ -16,8 +16,8 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_array
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.confusion import align_symbols
-from pellucid.inspection.attribution import Evidence
-from pellucid.inspection.distributions import distributions, entropy
+from pellucid.inspection.attribution import Attribution
+from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.viewer import schema as contents
 from pellucid.viewer.schema import EditOperation, PageExample, PageTrace
 
@@ -122,7 +122,7 @@ def _top_probabilities(trace: Trace) -> Float[np.ndarray, "T k"]:
     return np.concatenate([likely, rest], axis=1)
 
 
-def attribution_arrays(evidence: Evidence) -> contents.AttributionArrays:
+def attribution_arrays(evidence: Attribution) -> contents.AttributionArrays:
     """Return attribution scores in the page's schema.
 
     Args:
@@ -190,7 +190,7 @@ def step_entropies(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[
     """
     chosen = [at for at, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
     bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
-    for at, likely in zip(chosen, distributions(predictor, [traces[at] for at in chosen]), strict=True):
+    for at, likely in zip(chosen, step_distributions(predictor, [traces[at] for at in chosen]), strict=True):
         bits[at] = entropy(likely)
     return bits
 

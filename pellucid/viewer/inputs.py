@@ -32,10 +32,10 @@ from pellucid.tasks.task import Task
 from pellucid.training.run_folder import (
     CONFIG,
     MODEL,
-    damage_told,
     has_stopped,
     load,
     load_run_config,
+    log_damage,
     members,
     read_log,
 )
@@ -225,7 +225,7 @@ def model_card(model: ViewedRun) -> ModelCard:
         *_training_facts(log, task),
         ("seed", f"{config.seed}"),
     ]
-    told += [("log", sentence) for sentence in damage_told(model.folder)]
+    told += [("log", sentence) for sentence in log_damage(model.folder)]
     attends = config.attention.type != "none" and not task.settings.per_position
     return ModelCard(name=model.name, facts=told, config=to_toml(config), has_attention=attends, task=config.task)
 

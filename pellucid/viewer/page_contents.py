@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid.data.examples import Example
-from pellucid.decoding.options import Options
+from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
@@ -243,7 +243,7 @@ def _decode_outputs(predictor: Predictor, examples: Sequence[Example]) -> list[l
     width = predictor.config.search.beam_size
     if width == 1:
         return [[trace] for trace in predictor.trace(examples)]
-    found = predictor.with_options(Options(lattice=True)).hypotheses(examples, width)
+    found = predictor.with_options(DecodingOptions(lattice=True)).hypotheses(examples, width)
     return [keep_first_lattice(outputs) for outputs in found]
 
 

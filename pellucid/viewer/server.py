@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, abbreviate_reason
 from pellucid.files import os_error_text
-from pellucid.inspection.state_space import Gathered
+from pellucid.inspection.state_space import CorpusStates
 from pellucid.reporting.display_text import visible_message
 from pellucid.training.run_folder import MODEL
 from pellucid.viewer import handlers as questions
@@ -117,7 +117,7 @@ class PageService:
     shown: PageData
     lock: Lock = field(default_factory=Lock)
     """Held while computing: one request at a time."""
-    among: Gathered | None = None
+    among: CorpusStates | None = None
     """States for the search of neighbors, computed at the first request."""
     again: Callable[[], PageData] | None = None
     """Assembles the page again, with newer checkpoints."""

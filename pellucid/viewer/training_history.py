@@ -14,10 +14,10 @@ from pellucid.config.settings import Config
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.decoding.trace_schema import encode_array, encode_json
 from pellucid.files import file_exists
-from pellucid.inspection.state_space import plane, turned
+from pellucid.inspection.state_space import pca, procrustes
 from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import LOG, MODEL, VOCABULARY, has_stopped, in_use, load_run_config, read_log
-from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
+from pellucid.training.snapshots import SYMBOLS, TrainingSnapshot, read_snapshots
 from pellucid.viewer.examples import page_trace
 from pellucid.viewer.inputs import ViewedRun, model_card
 from pellucid.viewer.schema import TrainingFrame, TrainingHistory
@@ -82,7 +82,7 @@ def best_checkpoint_update(course: TrainingHistory | None) -> int | None:
 
 
 def training_frames(
-    snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None
+    snapshots: Sequence[TrainingSnapshot], log: Sequence[dict[str, Any]], base: int | None = None
 ) -> list[TrainingFrame]:
     """Return a frame of each snapshot, with embeddings projected on the principal components of the last one.
 
@@ -121,11 +121,11 @@ def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list
     """Return the projected embeddings of all frames; empty if there are no embeddings, or too few for a plane."""
     if not tables or min(tables[-1].shape) < 2:
         return []
-    fitted = plane(tables[at])
+    fitted = pca(tables[at])
     film: list[Float[np.ndarray, "n 2"]] = []
     for table in tables:
         points = fitted.project(table)
-        film.append(turned(points, film[-1]) if film else points)
+        film.append(procrustes(points, film[-1]) if film else points)
     return film
 
 

@@ -50,7 +50,7 @@ from pellucid.reporting.terminal import render_trace, shade_legend
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.ensemble_training import throttle
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import TrainingFiles, train_run
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import ScoredRun, run_report, score_run, write_report
 from pellucid.worker_pool import ProgressCallback
@@ -96,7 +96,7 @@ def train_and_evaluate(task: DigitsJob, tell: ProgressCallback = discard_progres
     }
     for name, examples in pairs.items():
         write_pairs(data / f"{name}.tsv", examples)
-    events = train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config)
+    events = train_run(TrainingFiles(data / "train.tsv", data / "dev.tsv"), folder, task.config)
     for _, event in throttle(events):
         if event is not None:
             tell(event)

@@ -27,7 +27,7 @@ from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.figures import mean_weights_figure, to_svg
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import ScoredRun, run_report, write_report
 from pellucid.worker_pool import ProgressCallback
@@ -189,7 +189,7 @@ class TranslationResult(NamedTuple):
 
 def train_system(system: TranslationSystem, tell: ProgressCallback) -> TranslationResult:
     """Train on one thread and score; resume or reuse an existing run."""
-    train_with_progress(Files(system.train, system.dev), system.folder, system.config, tell)
+    train_with_progress(TrainingFiles(system.train, system.dev), system.folder, system.config, tell)
     tell("decoding for evaluation")
     use_threads(system.config.threads)
     predictor = load(system.folder)

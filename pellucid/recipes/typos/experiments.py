@@ -45,7 +45,7 @@ from pellucid.recipes.typos.training import (
 )
 from pellucid.reporting.figures import to_svg
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ProgressCallback
@@ -262,12 +262,12 @@ def _draw_data(words: WordList, job: TypoAttentionJob, tell: ProgressCallback) -
     return data._replace(train=data.train[: job.samples])
 
 
-def _write_data(data: TypoData, folder: Path) -> Files:
+def _write_data(data: TypoData, folder: Path) -> TrainingFiles:
     """Write the typos as TSV (form, position, word; the word is not used) and return the files of training."""
     make_folder(folder)
     for name, part in zip(TypoData._fields, data, strict=True):
         write_text(folder / f"{name}.tsv", "".join(_typo_line(typo) for typo in part))
-    return Files(folder / "train.tsv", folder / "dev.tsv")
+    return TrainingFiles(folder / "train.tsv", folder / "dev.tsv")
 
 
 def _typo_line(typo: Typo) -> str:
