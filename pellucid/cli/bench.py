@@ -176,7 +176,7 @@ def _print_results(given: BenchArguments, records: Sequence[dict[str, Any]]) -> 
 
 
 def _print_machine(machine: dict[str, Any], threads: int) -> None:
-    """Where and when."""
+    """Print the machine, the versions and the date."""
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     print(
         f"machine   {machine['processor']}, {machine['cores']} cores, {machine['system']}, load {machine['load']:.1f}"

@@ -22,7 +22,7 @@ from pellucid.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from pellucid.decoding.trace import Trace
-    from pellucid.viewer.inputs import ExampleFile, ViewedRun
+    from pellucid.viewer.inputs import ViewedFile, ViewedRun
     from pellucid.viewer.page_contents import PageData
 
 STDIN_PATH = Path("-")
@@ -181,7 +181,7 @@ def _assemble_page(given: LookArguments, served: bool) -> "PageData":
     )
 
 
-def _read_examples(given: LookArguments, model: "ViewedRun") -> "list[ExampleFile]":
+def _read_examples(given: LookArguments, model: "ViewedRun") -> "list[ViewedFile]":
     """Read FILE, or the validation file of the run; empty if there is neither, or no model yet."""
     from pellucid.training.run_folder import load_run_config
     from pellucid.viewer.inputs import find_validation_file, read_example_file, sources_without_targets

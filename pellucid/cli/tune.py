@@ -22,41 +22,41 @@ if TYPE_CHECKING:
     from pellucid.tuning.search import StudyFinished, StudyRequest, TuneEvent
 
 LISTED = 5
-"""Trials and settings that are listed at the end."""
+"""Maximum number of listed trials and settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneArguments(SettingFlags):
-    """Search the settings that suit the data best, or go on with a search.
+    """Tune hyperparameters on a validation set, or resume a search.
 
-    Each trial trains with settings of its own and is judged on DEV by --training.metric. The first takes the settings
-    that are given: preset, TOML file, flags, as for train. The same command goes on with a search that was stopped.
+    Each trial trains with its own settings and is evaluated on VALID by --training.metric. The first trial uses the
+    given settings: preset, TOML file, flags, as for train. The same command resumes an unfinished search.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
     """Training pairs, as for train."""
     valid: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="VALID")]
-    """Pairs to judge the trials by."""
+    """Validation set."""
     out: Path
-    """Folder of the search; created, or gone on with."""
+    """Folder of the search; created, or resumed."""
     trials: Count = 30
-    """Trials in all, those of earlier calls included."""
+    """Total number of trials, including those of earlier calls."""
     minutes: Amount = 0.0
-    """Stop after so many minutes, to go on at the next call; 0 goes on until all trials are made."""
+    """Time limit in minutes; the next call resumes. 0 is no limit."""
     jobs: Limit = 0
-    """Trials made at once; 0 takes as many as the cores allow (one, on a GPU)."""
+    """Number of parallel trials; 0 uses all cores (one trial on a GPU)."""
     space: Path | None = None
-    """TOML file that says what is searched."""
+    """TOML file with the search space."""
     prune: Literal["median", "halving", "none"] = "median"
-    """What ends a hopeless trial early: the median of those before, successive halving, or nothing."""
+    """Pruning of trials: by the median of earlier trials, by successive halving, or none."""
     train_target: Path | None = None
-    """The targets of TRAIN, line by line, where they are in a file of their own."""
+    """Targets of TRAIN, one per line, if they are in a separate file."""
     valid_target: Path | None = None
-    """The targets of DEV, likewise."""
+    """Targets of VALID, likewise."""
 
 
 def main(arguments: list[str]) -> int:
-    """Search, telling how it goes on standard error and what came of it on standard output."""
+    """Run a search; print progress on standard error and results on standard output."""
     given = parse_tune_arguments(arguments)
     config = config_from_flags(given)
     if find_spec("optuna") is None:
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _study_request(given: TuneArguments, config: Config, seen: "MultiProgress") -> "StudyRequest":
-    """What is asked of the search; the files are read to know it."""
+    """Return the request of the search, after reading the files."""
     from pellucid.training.ensemble_training import jobs_at_once
     from pellucid.training.session import TrainingFiles
     from pellucid.tuning.search import StudyRequest, prepare_config
@@ -145,7 +145,7 @@ def _print_results(over: "StudyFinished", request: "StudyRequest") -> int:
 
 
 def _report_no_result(over: "StudyFinished") -> int:
-    """Why there is nothing to train with; the exit code."""
+    """Report that no trial succeeded; return the exit code."""
     from pellucid.tuning.study import MAX_TRIES
 
     ended = over.study.ended_trials()

@@ -90,7 +90,7 @@ class Predictor(ABC):
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
-        """How each column's text is cut into symbols."""
+        """The tokenizers of sources, targets and features."""
         return build_tokenizers(self.config.data, self.vocabularies.pieces)
 
     @property
@@ -353,11 +353,11 @@ class Predictor(ABC):
 
     @property
     def _copies(self) -> bool:
-        """Whether outputs may hold symbols of the source that the vocabulary lacks."""
+        """True if outputs may copy source symbols outside the vocabulary."""
         return self.config.decoder.pointer_generator
 
     def _forbids_all(self, asked: SearchRequest) -> bool:
-        """Whether every symbol of the vocabulary is forbidden."""
+        """Return whether every symbol of the vocabulary is forbidden."""
         return len(np.unique(asked.constraints.forbidden)) == len(self.vocabularies.target.symbols)
 
     @cached_property

@@ -281,7 +281,7 @@ class Trace:
         return f"{self.text} → {self.output}"
 
     def __getstate__(self) -> list[Any]:
-        """Return the fields, for pickle and copies; None stands for the identity that tags have as attention."""
+        """Return the fields, for pickle and copies; None represents the identity attention of tags."""
         own = self.per_position and _is_own_positions(self.attention, self.features)
         return [None if own and each.name == "attention" else getattr(self, each.name) for each in fields(self)]
 
@@ -349,7 +349,7 @@ def _is_plain(value: object, kind: Any) -> bool:  # noqa: ANN401
 
 
 def _check_array(name: str, values: object, shape: tuple[int | None, ...]) -> None:
-    """Raise an `ArgumentError` for what is no array of floating-point numbers of a shape; None stands for any size."""
+    """Raise `ArgumentError` unless a value is an array of floats of this shape; None means any size."""
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
         raise ArgumentError(f"trace.{name}: expected an array of floating-point numbers, got {describe_value(values)}")
     if len(values.shape) != len(shape) or any(
@@ -369,7 +369,7 @@ def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray
 
 
 def _is_own_positions(weights: Float[np.ndarray, "T S"], features: int) -> bool:
-    """Return whether weights are those of `own_positions`, and so stand for T + S numbers of memory."""
+    """Return whether weights are those of `own_positions`, stored in T + S numbers of memory."""
     number = weights.itemsize
     if weights.dtype != np.float32 or weights.ndim != 2 or weights.strides != (-number, number) or not weights.size:
         return False

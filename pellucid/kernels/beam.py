@@ -34,7 +34,7 @@ class BeamSizes(NamedTuple):
     best: int
 
 
-class BeamStep(NamedTuple):
+class BeamKernelStep(NamedTuple):
     """One step of all hypotheses: weights and candidates of each, and the K extensions chosen of each source."""
 
     sources: Int[np.ndarray, " b"]
@@ -101,7 +101,7 @@ def beam_steps(
         width = min(room[running].max(), scores.shape[1] * logits.shape[1])
         ids, values, numbers, own, totals = extend(logits, closed, scores, (limits.candidates, width))
         parents, chosen = numbers // logits.shape[1], numbers % logits.shape[1]
-        taken = BeamStep(running, looks, ids, values, parents, chosen, own, totals)
+        taken = BeamKernelStep(running, looks, ids, values, parents, chosen, own, totals)
         steps.append(taken)
         going = _collect(taken, ends, room, (written, sizes.best))
         _drop_broken(taken, scores, ends, going)
@@ -128,7 +128,7 @@ def _no_ends(sources: int, room: int) -> FinishedHypotheses:
 
 @njit
 def _collect(
-    taken: BeamStep, ends: FinishedHypotheses, room: Int[np.ndarray, " N"], at: tuple[int, int]
+    taken: BeamKernelStep, ends: FinishedHypotheses, room: Int[np.ndarray, " N"], at: tuple[int, int]
 ) -> Bool[np.ndarray, " b"]:
     """Note the hypotheses that wrote EOS, and remove them from `taken.scores`; return which sources continue."""
     step, best = at
@@ -149,7 +149,7 @@ def _collect(
 
 @njit
 def _drop_broken(
-    taken: BeamStep, before: Float[np.ndarray, "b k"], ends: FinishedHypotheses, going: Bool[np.ndarray, " b"]
+    taken: BeamKernelStep, before: Float[np.ndarray, "b k"], ends: FinishedHypotheses, going: Bool[np.ndarray, " b"]
 ) -> None:
     """Remove all outputs and hypotheses of a source where a hypothesis has probabilities that are not finite."""
     each = before.shape[1]
@@ -172,7 +172,7 @@ def _note(ends: FinishedHypotheses, source: int, first: int, end: tuple[np.float
 
 
 @njit
-def _cut(taken: BeamStep, before: Float[np.ndarray, "b k"], ends: FinishedHypotheses, step: int) -> None:
+def _cut(taken: BeamKernelStep, before: Float[np.ndarray, "b k"], ends: FinishedHypotheses, step: int) -> None:
     """Note the hypotheses that had the maximum length and did not write EOS then."""
     for row in range(taken.sources.shape[0]):
         source = taken.sources[row]
@@ -186,7 +186,7 @@ def _cut(taken: BeamStep, before: Float[np.ndarray, "b k"], ends: FinishedHypoth
 
 
 @njit
-def _places(taken: BeamStep, going: Bool[np.ndarray, " b"], each: int) -> Int[np.ndarray, " R"]:
+def _places(taken: BeamKernelStep, going: Bool[np.ndarray, " b"], each: int) -> Int[np.ndarray, " R"]:
     """Return the places of the parents of the hypotheses that continue, among all of the step."""
     rows = np.flatnonzero(going)
     places = np.empty((rows.shape[0], taken.parents.shape[1]), np.int64)
@@ -196,7 +196,7 @@ def _places(taken: BeamStep, going: Bool[np.ndarray, " b"], each: int) -> Int[np
 
 
 @njit
-def _written(steps: list[BeamStep], ends: FinishedHypotheses, best: int) -> BeamResult:
+def _written(steps: list[BeamKernelStep], ends: FinishedHypotheses, best: int) -> BeamResult:
     """Return the best outputs of each source, each from its end back to its first symbol."""
     counts = np.minimum(ends.counts, best)
     (positions, candidates), total = (steps[0].weights.shape[1], steps[0].top_ids.shape[1]), counts.sum()
@@ -215,7 +215,11 @@ def _written(steps: list[BeamStep], ends: FinishedHypotheses, best: int) -> Beam
 
 @njit
 def _trace_back(
-    taken: BeamStep, outputs: SearchResult, step: int, sources: Int[np.ndarray, " n"], places: Int[np.ndarray, " n"]
+    taken: BeamKernelStep,
+    outputs: SearchResult,
+    step: int,
+    sources: Int[np.ndarray, " n"],
+    places: Int[np.ndarray, " n"],
 ) -> None:
     """Write one step of all outputs that have it; `places` become those of their parents."""
     each = taken.weights.shape[0] // taken.sources.shape[0]

@@ -185,7 +185,7 @@ def _mend(session: TrainingState, folder: Path) -> list[str]:
 
 
 def _is_damaged(model: Path, session: TrainingState) -> bool:
-    """Whether there is a model file, and it holds no parameters of the session's network."""
+    """Return whether a model file exists but does not hold the parameters of this network."""
     try:
         if file_exists(model):
             check_network(model, session.transducer.network)

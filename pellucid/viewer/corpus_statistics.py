@@ -28,7 +28,7 @@ from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import conicity
 from pellucid.inspection.states import trace_states
 from pellucid.tasks.registry import configured_task
-from pellucid.viewer.inputs import ExampleFile, ViewedRun, sample_evenly
+from pellucid.viewer.inputs import ViewedFile, ViewedRun, sample_evenly
 from pellucid.viewer.schema import AccuracyInterval, ConfusionCount, CorpusStatistics, Histogram, Statistic
 
 STATE_SAMPLE_SIZE, PERMUTATION_SAMPLE_SIZE = 200, 20
@@ -198,7 +198,7 @@ ExamplePlaces = Mapping[int, int]
 """Places of the shown examples by their index in the file."""
 
 
-def assess_run(model: ViewedRun, sources: ExampleFile, traces: Sequence[Trace]) -> Assessment:
+def assess_run(model: ViewedRun, sources: ViewedFile, traces: Sequence[Trace]) -> Assessment:
     """Score the outputs of a file with targets.
 
     Args:

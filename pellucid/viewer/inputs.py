@@ -297,7 +297,7 @@ def select_run(models: Sequence[ViewedRun], run: int) -> ViewedRun:
 BAD_LINE_ADVICE = "look requires a file without bad lines: correct or remove such lines"
 
 
-class ExampleFile(NamedTuple):
+class ViewedFile(NamedTuple):
     """Examples of a file with their metadata."""
 
     name: str
@@ -310,7 +310,7 @@ class ExampleFile(NamedTuple):
     """Description of unread columns, skipped bad lines and blank lines."""
 
 
-def read_example_file(path: Path, data: DataConfig, target: Path | None = None) -> ExampleFile:
+def read_example_file(path: Path, data: DataConfig, target: Path | None = None) -> ViewedFile:
     """Read pairs, or sources if the first line is no pair and there is no file of targets.
 
     Args:
@@ -340,10 +340,10 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
     note = "; ".join(
         each for each in (header, columns, bad_line_note(reading.bad), blank_line_note(reading.blank)) if each
     )
-    return ExampleFile(path.name, reading.examples, known, has_targets=True, is_spelled=truth, note=note)
+    return ViewedFile(path.name, reading.examples, known, has_targets=True, is_spelled=truth, note=note)
 
 
-def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> ExampleFile:
+def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> ViewedFile:
     """Return sources without targets; blank lines are skipped.
 
     Args:
@@ -371,7 +371,7 @@ def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data:
     if not listed:
         raise DataError(f"{name} holds no source" + (f": {bad_line_note(bad)}" if bad else ""))
     note = "; ".join(each for each in (bad_line_note(bad), blank_line_note(empty)) if each)
-    return ExampleFile(name, listed, known, has_targets=False, note=note)
+    return ViewedFile(name, listed, known, has_targets=False, note=note)
 
 
 def bad_line_note(bad: Sequence[BadLine]) -> str:

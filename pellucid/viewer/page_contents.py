@@ -26,7 +26,7 @@ from pellucid.viewer.corpus_statistics import (
     score_statistics,
 )
 from pellucid.viewer.examples import gold_alignment, page_examples
-from pellucid.viewer.inputs import ExampleFile, ViewedRun, model_card, sample_evenly, select_examples
+from pellucid.viewer.inputs import ViewedFile, ViewedRun, model_card, sample_evenly, select_examples
 from pellucid.viewer.schema import ComparedRun, CorpusStatistics, PageContents, PageExample
 from pellucid.viewer.states import FittedProjections, add_states, project_states
 from pellucid.viewer.training_history import best_checkpoint_update, training_history
@@ -107,7 +107,7 @@ class _Selection(NamedTuple):
 
 
 def assemble_page(
-    models: Sequence[ViewedRun], sources: Sequence[ExampleFile], max_examples: int, served: bool, pending_file: str = ""
+    models: Sequence[ViewedRun], sources: Sequence[ViewedFile], max_examples: int, served: bool, pending_file: str = ""
 ) -> PageData:
     """Assemble the contents of a page.
 
@@ -152,7 +152,7 @@ def _without_model(contents: PageContents, file: str) -> PageContents:
     return msgspec.structs.replace(contents, title=title, selection_note=told, awaiting_model=True)
 
 
-def _with_examples(empty: PageData, predictor: Predictor, sources: ExampleFile, max_examples: int) -> PageData:
+def _with_examples(empty: PageData, predictor: Predictor, sources: ViewedFile, max_examples: int) -> PageData:
     """Add the examples of a file."""
     first, *others = empty.runs
     traces = predictor.trace(sources.examples)
@@ -180,7 +180,7 @@ def _with_examples(empty: PageData, predictor: Predictor, sources: ExampleFile, 
 
 
 def _select_and_score(
-    models: Sequence[ViewedRun], sources: ExampleFile, traces: Sequence[Trace], max_examples: int
+    models: Sequence[ViewedRun], sources: ViewedFile, traces: Sequence[Trace], max_examples: int
 ) -> _Selection:
     """Score all runs and select the shown examples; fewer if their attention weights would make the page too large."""
     model, *others = models
@@ -208,7 +208,7 @@ def _num_weights(trace: Trace) -> int:
     return WEIGHTS_PER_TAG * len(trace.target) if trace.per_position else trace.attention.size
 
 
-def _gold_alignment(sources: ExampleFile, trace: Trace, scored: ScoredExample) -> list[tuple[int, int]] | None:
+def _gold_alignment(sources: ViewedFile, trace: Trace, scored: ScoredExample) -> list[tuple[int, int]] | None:
     """Return the gold alignment of an output, if the file determines it."""
     return gold_alignment(trace, scored.output, scored.reference) if sources.is_spelled else None
 
@@ -224,7 +224,7 @@ def _select(judged: Sequence[Assessment], traces: Sequence[Trace], max_examples:
 
 
 def _examples_with_traces(
-    predictor: Predictor, sources: ExampleFile, numbers: Sequence[int]
+    predictor: Predictor, sources: ViewedFile, numbers: Sequence[int]
 ) -> list[tuple[PageExample, Trace]]:
     """Decode some examples; return each with its first output."""
     examples = [sources.examples[number] for number in numbers]
@@ -233,7 +233,7 @@ def _examples_with_traces(
     return [(item, own[0]) for item, own in zip(listed, outputs, strict=True)]
 
 
-def _decode_examples(predictor: Predictor, sources: ExampleFile, numbers: Sequence[int]) -> list[PageExample]:
+def _decode_examples(predictor: Predictor, sources: ViewedFile, numbers: Sequence[int]) -> list[PageExample]:
     """Decode some examples."""
     return [item for item, _ in _examples_with_traces(predictor, sources, numbers)]
 
