@@ -10,10 +10,10 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any, get_args, get_type_hints
 
 import jaxtyping
-from beartype.roar import BeartypeDecorHintException
 
 JAXTYPED: Any = jaxtyping.jaxtyped
 SCOPE = JAXTYPED("context")
@@ -33,13 +33,24 @@ def jaxtyped(decorated: Any = None, *, typechecker: Any) -> Any:  # noqa: ANN401
         if is_dataclass(decorated) and not hasattr(decorated.__init__, "__wrapped__"):
             decorated.__init__ = jaxtyped(decorated.__init__, typechecker=typechecker)  # type: ignore[method-assign]
         return decorated
-    try:
-        checked = None if _is_lazy(decorated) else typechecker(decorated)
-    except BeartypeDecorHintException:  # a quoted annotation that means nothing when the program runs
-        checked = None
-    if checked is None:
+    if _is_lazy(decorated):
         return JAXTYPED(decorated, typechecker=typechecker)
-    return _scoped(checked) if any(map(_has_shape, decorated.__annotations__.values())) else checked
+    quoted = decorated.__annotations__
+    decorated.__annotations__ = known = {name: _meant(hint, decorated) for name, hint in quoted.items()}
+    checked = typechecker(decorated)
+    decorated.__annotations__ = checked.__annotations__ = quoted
+    return _scoped(checked) if any(map(_has_shape, known.values())) else checked
+
+
+def _meant(hint: Any, function: Any) -> Any:  # noqa: ANN401
+    """The annotation, out of its quotes; anything, as for jaxtyping, where its names are not there yet or never."""
+    if not isinstance(hint, str):
+        return hint
+    it = SimpleNamespace(__annotations__={"hint": hint})
+    try:
+        return get_type_hints(it, function.__globals__, include_extras=True)["hint"]
+    except Exception:  # whatever it is that the names come to
+        return Any
 
 
 def _is_lazy(function: Any) -> bool:  # noqa: ANN401
@@ -49,9 +60,7 @@ def _is_lazy(function: Any) -> bool:  # noqa: ANN401
 
 
 def _has_shape(hint: Any) -> bool:  # noqa: ANN401
-    """Whether a shape stands somewhere in an annotation, or may do so in a quoted one."""
-    if isinstance(hint, str):
-        return True
+    """Whether a shape stands somewhere in an annotation."""
     if inspect.isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
         return True
     return any(_has_shape(inner) for inner in get_args(hint))
