@@ -32,7 +32,7 @@ Length = Annotated[int, Meta(ge=0, le=2**20)]
 """In symbols; data.max_length allows no longer text."""
 
 
-class Vocabulary(msgspec.Struct, frozen=True, dict=True):
+class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """The symbols of one column, commonest first. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4."""
 
     symbols: tuple[str, ...]
@@ -85,7 +85,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
         return self.symbols[identity - SPECIAL] if identity >= SPECIAL else otherwise[identity]
 
 
-class Vocabularies(msgspec.Struct, frozen=True):
+class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the training file taught before training began."""
 
     source: Vocabulary

@@ -191,7 +191,9 @@ def _shaped(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]
 
 
 def _paths(folder: Path) -> list[Path]:
-    """The snapshots' files, in the order of their updates."""
+    """The snapshots' files, in the order of their updates; `RunError` where something else stands for their folder."""
+    if is_there(folder / SNAPSHOTS) and not (folder / SNAPSHOTS).is_dir():
+        raise RunError(f"{folder / SNAPSHOTS} is no folder, but the snapshots of the training belong there: remove it")
     paths = (folder / SNAPSHOTS).glob("*.safetensors")
     return sorted((path for path in paths if NAME.fullmatch(path.name)), key=_numbers)
 
