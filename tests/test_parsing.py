@@ -58,7 +58,7 @@ def test_a_file_before_the_folder_is_told(verb: str) -> None:
 
 def test_a_folder_that_is_given_twice_is_told(tmp_path: Path) -> None:
     """Its page would have two curves of one name."""
-    run, pairs = copies_run().run, copies_run().files.dev
+    run, pairs = copies_run().run, copies_run().files.valid
     (tmp_path / "link").symlink_to(run)
     html = ("--html", tmp_path / "a.html")
     compared = ": each run is compared with the first one; name another run"

@@ -16,9 +16,17 @@ import msgspec
 
 from pellucid.cli.messages import say
 from pellucid.cli.search_flags import SearchFlags, lexicon_of, with_settings
-from pellucid.cli.sources import STANDARD_INPUT
 from pellucid.config.settings import DataConfig, Device, Format
-from pellucid.data.examples import BadLine, Example, Reading, columns_note, is_undecided, read_examples, read_grouped
+from pellucid.data.examples import (
+    STANDARD_INPUT,
+    BadLine,
+    Example,
+    Reading,
+    columns_note,
+    is_undecided,
+    read_examples,
+    read_grouped,
+)
 from pellucid.data.headers import header_note, of_another_file
 from pellucid.data.readers import column_number, has_known_name
 from pellucid.decoding.trace import Trace

@@ -13,9 +13,9 @@ import tyro
 
 from pellucid.cli.arguments import parsed
 from pellucid.cli.messages import say
-from pellucid.cli.sources import STANDARD_INPUT, check_order, standard_input
+from pellucid.cli.sources import check_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Header, Limit
-from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
+from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, Input, parse_sources, read_sources
 from pellucid.data.headers import of_another_file
 from pellucid.errors import DataError, InputError, quote
 from pellucid.files import check_writable, write_text
