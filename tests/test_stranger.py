@@ -29,7 +29,7 @@ from pellucid.training.run_folder import (
 )
 from pellucid.training.session import FileSaved, ModelBuilt, train_run
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.inputs import find_validation_file
+from pellucid.viewer.inputs import find_validation_file, run_names
 
 DEEP = "[" * 100_000
 DIGITS = "9" * 5_000
@@ -272,9 +272,8 @@ def test_a_vocabulary_that_cannot_be(run: Path, kind: str) -> None:
     (run / "vocabulary.json").write_text(written, "utf-8")
     message = refusal(lambda: load(run))
     assert message.startswith(f"{run / 'vocabulary.json'} is not a vocabulary: ")
-    assert (
-        "nested too deep" if value == DEEP and key == "further" else f"$.{'source.counts' if key == 'counts' else key}"
-    ) in message
+    field = "source.counts" if key == "counts" else key
+    assert ("contains unknown field `further`" if key == "further" else f"$.{field}") in message
 
 
 @pytest.mark.parametrize(
@@ -497,6 +496,22 @@ def test_a_changed_bit_of_a_snapshot_is_noticed_and_stops_a_training_that_goes_o
         assert refusal(lambda: go_on(run)) == f"{message}; remove this file to go on without it"
     path.unlink()
     go_on(run)
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_what_stands_for_the_folder_of_snapshots_is_told(run: Path, kind: str) -> None:
+    (run / "snapshots").rename(run.parent / "old")
+    if kind == "file":
+        (run / "snapshots").touch()
+    else:
+        os.mkfifo(run / "snapshots")
+    told = f"{run / 'snapshots'} is not a folder, but snapshots of the training belong there: remove it"
+    assert refusal(lambda: read_snapshots(run)) == refusal(lambda: go_on(run)) == told
+
+
+def test_a_link_that_leads_to_itself_is_told_on_the_page(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert run_names([tmp_path / "loop"]) == ["loop"]
 
 
 CARDS: dict[str, Callable[[bytes], bytes]] = {

@@ -247,10 +247,11 @@ def _read_pairs(part: AssessmentPart, data: DataConfig, how: AssessmentOptions) 
     if not how.group:
         reading = read_examples(part.file, data, part.target)
         note = header_note(reading.examples) if is_header_unknown(part.file, data, part.target) else ""
+        shown = STANDARD_INPUT if part.file.name == STANDARD_INPUT else part.file
         if note:
-            print(f"pellucid: note: {part.file}: {note}", file=sys.stderr)
+            say(f"note: {shown}: {note}")
         if ignored := column_note(part.file, data, part.target):
-            say(f"note: {part.file}: {ignored}")
+            say(f"note: {shown}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group requires columns in FILE; with --target, FILE has none")

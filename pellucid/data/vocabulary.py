@@ -40,7 +40,7 @@ Length = Annotated[int, Meta(ge=0, le=2**20)]
 """Length in symbols."""
 
 
-class Vocabulary(msgspec.Struct, frozen=True, dict=True):
+class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """Symbols of one column, by descending frequency. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4."""
 
     symbols: tuple[str, ...]
@@ -98,7 +98,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
         return self.symbols[identity - NUM_SPECIAL] if identity >= NUM_SPECIAL else special_names[identity]
 
 
-class Vocabularies(msgspec.Struct, frozen=True):
+class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Vocabularies, subword models and maximum lengths learned from the training file."""
 
     source: Vocabulary

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from os.path import isfile
+from os.path import isfile, realpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,7 +177,8 @@ def run_names(folders: Sequence[Path]) -> list[str]:
     Returns:
         Folder names, or paths if folder names are not unique; repeated folders are numbered.
     """
-    short = [folder.resolve().name for folder in folders]
+    # Path.resolve raises a RuntimeError for a link to itself; the message about it comes when the folder is read.
+    short = [Path(realpath(folder)).name for folder in folders]
     names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
     before = [names[:at].count(name) for at, name in enumerate(names)]
     return [f"{name} ({times + 1})" if times else name for name, times in zip(names, before, strict=True)]
