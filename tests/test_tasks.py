@@ -194,7 +194,7 @@ def test_the_page_is_answered(task: Task) -> None:
     assert decode(there, Asked(text="axb")).traces[0].output == load(task_run(task).run).predict(["axb"])[0].output
     changed = what_if(there, Changed(before=Asked(text="axb"), after=Asked(text="bxb")))
     assert changed.same.output == changed.before.traces[0].output
-    with pytest.raises(ConfigError, match="generated symbol by symbol"):
+    with pytest.raises(ConfigError, match="written symbol by symbol"):
         decode(there, Asked(text="axb", prefix=["C"]))
 
 
@@ -210,7 +210,7 @@ def test_the_page_is_answered(task: Task) -> None:
             {"data": {"target_symbols": "position"}},
             "task = 'transduce' needs data.target_symbols other than 'position'",
         ),
-        ({"task": "point", "attention": {"type": "none"}}, "task = 'point' needs an attention that points"),
+        ({"task": "point", "attention": {"type": "none"}}, "task = 'point' needs attention.type other than"),
         ({"task": "classify", "data": {"ignored_tag": "x"}}, "data.ignored_tag needs task = 'tag'"),
         (
             {"task": "tag", "decoder": {"pointer_generator": True}},
