@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pellucid.config.toml import load_config, preset
     from pellucid.decoding.constraints import Lexicon, load_lexicon
     from pellucid.decoding.ensemble import Ensemble
-    from pellucid.decoding.options import Options, Painted
+    from pellucid.decoding.options import DecodingOptions, ForcedAttention
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import Drawing
+    from pellucid.decoding.sampling import SamplingConfig
     from pellucid.decoding.trace import Trace
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
@@ -34,12 +34,12 @@ _register_viewer()
 
 _HOMES = {
     "Config": "pellucid.config.settings",
-    "Drawing": "pellucid.decoding.sampling",
+    "SamplingConfig": "pellucid.decoding.sampling",
     "Ensemble": "pellucid.decoding.ensemble",
     "InputError": "pellucid.errors",
     "Lexicon": "pellucid.decoding.constraints",
-    "Options": "pellucid.decoding.options",
-    "Painted": "pellucid.decoding.options",
+    "DecodingOptions": "pellucid.decoding.options",
+    "ForcedAttention": "pellucid.decoding.options",
     "Predictor": "pellucid.decoding.predictor",
     "Task": "pellucid.tasks.task",
     "Trace": "pellucid.decoding.trace",
@@ -54,13 +54,13 @@ _HOMES = {
 
 __all__ = [
     "Config",
-    "Drawing",
+    "DecodingOptions",
     "Ensemble",
+    "ForcedAttention",
     "InputError",
     "Lexicon",
-    "Options",
-    "Painted",
     "Predictor",
+    "SamplingConfig",
     "Task",
     "Trace",
     "Transducer",

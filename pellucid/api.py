@@ -13,7 +13,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
 from pellucid.training.run_folder import load
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import TrainingFiles, train_run
 
 PairFiles = str | Path | tuple[str | Path, str | Path]
 """A file of pairs, or a file of sources and a file of targets."""
@@ -52,7 +52,7 @@ def train(
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
     (source, target), (valid_source, valid_target) = _file_pair("train", train), _file_pair("valid", valid)
-    files = Files(source, valid_source, target, valid_target)
+    files = TrainingFiles(source, valid_source, target, valid_target)
     if size != 1:
         _train_ensemble(files, folder, settings, size)
         return load(folder, settings.device)
@@ -62,7 +62,7 @@ def train(
     return load(folder, settings.device)
 
 
-def _train_ensemble(files: Files, folder: Path, config: Config, size: int) -> None:
+def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> None:
     """Train the members of an ensemble in parallel, and print a line for each validation."""
     trainings = plan_ensemble(files, folder, config, size)
     events = train_ensemble(trainings, folder, min(size, jobs_at_once(0, config)))

@@ -8,13 +8,14 @@ import inspect
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence, Set, Sized
 from contextvars import ContextVar
 from dataclasses import fields
 from errno import ENAMETOOLONG
 from functools import cache, wraps
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
@@ -47,6 +48,10 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 """Unpaired surrogates, which UTF-8 cannot encode."""
 SCALAR_TYPES = (str, bytes, bytearray, memoryview, Mapping)
 """Iterable types that count as a single value."""
+MAX_ITEMS = 2**20
+"""Maximum number of items of an iterable without length, and of a mapping other than a dict."""
+MAX_PATHS = 2**12
+"""Maximum number of paths in such an iterable; each is looked up in the file system."""
 
 
 class TypeMismatchError(Exception):
@@ -193,6 +198,15 @@ def _iterate(items: Iterator[object]) -> Iterator[object]:
         raise ArgumentIteratorError from error
 
 
+def _items(values: object) -> Iterator[object]:
+    """Return an iterator over a list; `TypeError` for what is none.
+
+    What has no `__iter__` is asked for as many items as its length says: its `__getitem__` need never end.
+    """
+    items = iter(cast(Iterable[object], values))
+    return items if hasattr(type(values), "__iter__") else itertools.islice(items, len(cast(Sequence[object], values)))
+
+
 def _convert(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a value as the annotated type, or raise `TypeMismatchError`."""
     if kind is Any or (kind is str and type(value) is str):
@@ -256,16 +270,18 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
         fits = isinstance(value, str) and str in (kinds[0], *get_args(kinds[0]))
         hint = f"; put a single string into a list: [{describe_value(value)}]" if fits else ""
         raise TypeMismatchError(describe_type(kind), value, hint)
-    if isinstance(value, Set):
+    if origin in (Sequence, Iterable) and type(value) is list and _are_examples(value, kinds[0]):
+        return list(value)
+    if isinstance(value, Set) and not isinstance(value, MappingView):  # views of a dict have its order
         raise TypeMismatchError(describe_type(kind), value, ": a set has no order")
     if getattr(value, "ndim", None) == 0:  # a NumPy scalar, some of which are iterable
         raise TypeMismatchError(describe_type(kind), value)
     try:
-        items = _iterate(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
+        items = _bounded(value, kind)
     except TypeError:
         raise TypeMismatchError(describe_type(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:
-        given = list(items)
+        given = list(itertools.islice(items, len(kinds) + 1))
         if len(given) != len(kinds):
             raise TypeMismatchError(describe_type(kind), value)
         return tuple(_convert_sequence(given, kinds))
@@ -298,6 +314,24 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
     return (bounds.ge is None or bounds.ge <= min(values)) and (bounds.le is None or max(values) <= bounds.le)
 
 
+def _bounded(value: object, kind: Any) -> Iterator[object]:  # noqa: ANN401
+    """Return the items of an iterable; raise `TypeMismatchError` after the maximum number of them."""
+    items = _iterate(value) if isinstance(value, Iterator) else _items(value)
+    if type(value) in (list, tuple):
+        return items
+    paths = any(each is Path or Path in get_args(each) for each in get_args(kind))
+    most = max(MAX_PATHS if paths else MAX_ITEMS, len(value) if isinstance(value, Sized) else 0)
+    error = TypeMismatchError(f"{describe_type(kind)} with at most {most:,} items", value)
+    return itertools.chain(itertools.islice(items, most), _refused(items, error))
+
+
+def _refused(items: Iterator[object], error: TypeMismatchError) -> Iterator[object]:
+    """Raise the error if there is an item left."""
+    for _ in items:
+        raise error
+    yield from ()
+
+
 def _convert_sequence(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
     """Return converted items or fields.
 
@@ -320,22 +354,44 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
     """Return a dict with converted keys and values."""
     if not isinstance(value, Mapping):
         raise TypeMismatchError(describe_type(kind), value)
+    table = finite_dict(value)
     keys, values = (itertools.repeat(each) for each in get_args(kind))
-    names = [f"[{describe_value(key)}]" for key in value]
+    names = [f"[{describe_value(key)}]" for key in table]
     return dict(
-        zip(_convert_sequence(value, keys, names), _convert_sequence(value.values(), values, names), strict=True)
+        zip(_convert_sequence(table, keys, names), _convert_sequence(table.values(), values, names), strict=True)
     )
+
+
+def finite_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a mapping as a dict; a `TypeMismatchError` where it yields more items than its length says."""
+    if isinstance(value, MappingProxyType):
+        copied: object = value.copy()
+        value = copied if isinstance(copied, dict) else value
+    if type(value) is dict:
+        return dict(value)
+    most = dict.__len__(value) if isinstance(value, dict) else min(len(value), MAX_ITEMS)
+    table = dict(itertools.islice(value.items(), most + 1))
+    if len(table) > most:
+        raise TypeMismatchError(f"{describe_type(Mapping[str, Any])} with at most {most:,} keys", value)
+    return table
 
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a named tuple with converted fields; a tuple of the same length is accepted."""
-    if isinstance(value, tuple) and type(value) is kind and _holds_only_strings(kind) and {*map(type, value)} == {str}:
-        return value  # fast path for examples, of which there may be millions
+    if type(value) is kind and _are_examples([value], kind):
+        return value
     names, kinds = kind._fields, _field_types(kind)
     needed = len(names) - len(kind._field_defaults)
     if not isinstance(value, tuple) or not needed <= len(value) <= len(names):
         raise TypeMismatchError(f"{describe_type(kind)} ({', '.join(names)})", value)
     return kind(*_convert_sequence(value, (kinds[name] for name in names), [f".{name}" for name in names]))
+
+
+def _are_examples(values: list[Any], kind: Any) -> bool:  # noqa: ANN401
+    """Return whether all values are named tuples of this type with string fields, as examples are (fast path)."""
+    if not (isinstance(kind, type) and hasattr(kind, "_fields") and _holds_only_strings(kind)):
+        return False
+    return {*map(type, values)} <= {kind} and {*map(type, itertools.chain.from_iterable(values))} <= {str}
 
 
 @cache

@@ -56,6 +56,14 @@ class DataError(InputError):
     """A file or a line that cannot be read as examples."""
 
 
+class ConstraintError(InputError):
+    """A prefix, a required or a forbidden symbol that no output can have: one that the model does not know, say."""
+
+
+class BadLineError(DataError):
+    """A line that cannot be read as an example, where `data.on_bad_line` is "stop"."""
+
+
 class RunError(InputError):
     """A run folder that is missing, incomplete or invalid, or that cannot be written."""
 
@@ -99,10 +107,10 @@ def _control_picture(match: re.Match[str]) -> str:
 
 
 def quote(value: object, max_length: int = MAX_QUOTE_LENGTH) -> str:
-    """Return a value as error messages quote it: str in quotation marks, escaped and abbreviated.
+    """Return a value as error messages quote it: str in quotation marks, escaped and describe_value.
 
     Every message that quotes user input calls this function, so the length of messages is bounded. Paths are not
-    abbreviated.
+    describe_value.
 
     Args:
         value: A str, a path, or any other value of a setting.
@@ -122,7 +130,7 @@ def quote(value: object, max_length: int = MAX_QUOTE_LENGTH) -> str:
 
 
 def _type_name(value: object) -> str:
-    """Return the abbreviated name of the type of a value."""
+    """Return the describe_value name of the type of a value."""
     return abbreviate(type(value).__name__)
 
 
@@ -140,7 +148,7 @@ def _holds_long_number(value: object, depth: int = 3) -> bool:
 
 
 def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
-    """Return a text, abbreviated with "…" to a maximum length.
+    """Return a text, describe_value with "…" to a maximum length.
 
     Args:
         text: The text.
@@ -150,7 +158,7 @@ def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
 
 
 def abbreviate_reason(error: Exception) -> str:
-    """Return the first line of a library's error message, abbreviated, without shortening the location at its end.
+    """Return the first line of a library's error message, describe_value, without shortening the location at its end.
 
     Every message that repeats a library's words calls this function, because they may quote a user's file.
     """

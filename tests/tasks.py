@@ -14,7 +14,7 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.tasks.registry import build_network, build_predictor, configured_task
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 TASKS: Sequence[Task] = ("tag", "classify", "point")
 UNSCORED = "-"
@@ -80,7 +80,7 @@ def task_run(task: Task) -> Trained:
     """A small finished run that has nearly learned its rule. Read it; copy it to change it."""
     folder = shared_folder() / f"task-{task}"
     folder.mkdir(parents=True, exist_ok=True)
-    files = Files(
+    files = TrainingFiles(
         write_pairs(folder / "train.tsv", examples(task, 300, 1)),
         write_pairs(folder / "dev.tsv", examples(task, 40, 2)),
     )

@@ -27,7 +27,7 @@ from pellucid.evaluation.alignment import (
     summarize_attention,
     trace_statistics,
 )
-from pellucid.recipes.digits.own import word_ends
+from pellucid.recipes.digits.attention_models import word_ends
 
 WEIGHTS = np.array([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]]], np.float32)
 

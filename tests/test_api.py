@@ -19,7 +19,7 @@ import pellucid
 from pellucid.data.batches import Batch, EncodedExamples, collate
 from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import Ensemble
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import ConfigError, DataError, InputError
 
 TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
@@ -199,7 +199,7 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
         assert [len(trace.source) for trace in found] == [trace.attention.shape[1] for trace in found] == [4, 4, 4, 1]
     (forced,) = transducer.force([Example("cab?", up.output, "UP;NOUN")])
     np.testing.assert_allclose(forced.log_probabilities, up.log_probabilities, atol=1e-4)
-    assert transducer.sample(["cab"], Drawing(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
+    assert transducer.sample(["cab"], SamplingConfig(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
 
 
 def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:

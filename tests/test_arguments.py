@@ -10,6 +10,7 @@ import sys
 from collections import UserList, UserString
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed,
 from pellucid.config.toml import build_config, load_config, validate_config
 from pellucid.data.examples import Example
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.options import Options
+from pellucid.decoding.ensemble import Ensemble
+from pellucid.decoding.inference import EnsembleMembers
+from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Prefixes, Probability
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.transducer import Transducer
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, InputError
 
@@ -335,20 +339,20 @@ def failing_items() -> Iterator[str]:
 
 
 def test_options_are_values_that_are_compared_copied_and_pickled() -> None:
-    options = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
-    drawing = Drawing(samples=3, temperature=0.5)
+    options = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    drawing = SamplingConfig(samples=3, temperature=0.5)
     for value in (options, drawing, ArgumentError("name: no")):
         for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
             assert type(again) is type(value) and repr(again) == repr(value)
-    again = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
-    assert again == options != Options() and hash(again) == hash(options) != hash(Options())
+    again = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    assert again == options != DecodingOptions() and hash(again) == hash(options) != hash(DecodingOptions())
     two = Lexicon({"a": ("b",), "c": ("d",)})
     assert hash(two) == hash(Lexicon({"c": ("d",), "a": ("b",)})) != hash(options.lexicon)
 
 
 def test_a_temperature_near_zero_takes_the_likeliest() -> None:
     likeliest = [trace.output for trace in PLAIN.predict(["abc", "b"])]
-    drawn = PLAIN.sample(["abc", "b"], Drawing(temperature=5e-324))
+    drawn = PLAIN.sample(["abc", "b"], SamplingConfig(temperature=5e-324))
     assert [traces[0].output for traces in drawn] == likeliest and any(likeliest)
 
 
@@ -379,3 +383,76 @@ def test_a_masked_number_is_none(kind: type) -> None:
     assert message_of(np.ma.masked, kind).endswith("got masked")
     assert message_of(np.ma.masked_array([1.0, 2.0], [False, True]), list[float]).startswith("name[1]: ")
     assert convert_argument("name", np.ma.masked_array(1.5), float) == 1.5
+
+
+class Unending:
+    """A sequence by its `__getitem__` alone, which never raises an `IndexError`."""
+
+    def __getitem__(self, at: int) -> str:
+        if at > 1000:
+            raise AssertionError("nobody should ask for so many")
+        return "ab"
+
+
+class Sized(Unending):
+    """The same with a length."""
+
+    def __len__(self) -> int:
+        return 3
+
+
+def test_a_sequence_whose_items_never_end_ends_at_its_length_or_is_refused() -> None:
+    assert convert_argument("sources", Sized(), Iterable[str]) == ["ab"] * 3
+    assert convert_argument("sources", Sized(), tuple[str, ...]) == ("ab",) * 3
+    with pytest.raises(ArgumentError, match=r"^sources: expected a list of texts, got <.*Unending object") as caught:
+        convert_argument("sources", Unending(), Iterable[str])
+    assert "raises" not in str(caught.value)
+
+
+class EndlessTable(Mapping[str, Any]):
+    """A mapping that is never done telling its keys."""
+
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, count())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        (repeat("run"), str | Path | Sequence[str | Path], "a path or a list of paths with at most 4,096 items"),
+        (repeat("a"), tuple[str, ...], "a list of texts with at most 1,048,576 items"),
+        (repeat("a"), tuple[str, str], "a tuple of 2 texts"),
+        (EndlessTable(), Mapping[str, int], "a mapping (dict) with at most 2 keys"),
+    ],
+)
+def test_what_is_endless_is_told(value: object, kind: object, message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(f"x: expected {message}, got")):
+        convert_argument("x", value, kind)
+
+
+def test_endless_settings_are_told() -> None:
+    for settings, key in (({"data": EndlessTable()}, "data: "), (EndlessTable(), "")):
+        with pytest.raises(ConfigError, match=rf"^it: {key}expected a mapping \(dict\) with at most 2 keys"):
+            build_config(settings, "it")
+
+
+def test_the_keys_of_a_dict_have_an_order() -> None:
+    assert convert_argument("x", {"b": 1, "a": 2}.keys(), Iterable[str]) == ["b", "a"]
+    assert convert_argument("x", {"b": 1, "a": 2}.keys(), tuple[str, ...]) == ("b", "a")
+
+
+def test_only_an_ensemble_has_members() -> None:
+    members = EnsembleMembers((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,))
+    with pytest.raises(ArgumentError, match=r"^members: a Transducer has one network.*pellucid\.load"):
+        Transducer(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members)
+    with pytest.raises(ArgumentError, match=r"^members: expected a table, an order and an id of each network"):
+        Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members._replace(beyond=()))
+    with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none"):
+        Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network)
+    assert Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members).is_ensemble

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from tasks import TASKS, UNSCORED, answerer_of, config_of, examples, task_run
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.decoding.options import Options
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples
@@ -38,6 +39,12 @@ def test_one_by_one_as_all_together(task: Task) -> None:
         assert own.target == trace.target and own.task == task and own.finished
         np.testing.assert_allclose(own.attention, trace.attention, atol=1e-5)
         np.testing.assert_allclose(own.log_probabilities, trace.log_probabilities, atol=1e-5)
+
+
+def test_tags_of_a_long_source_are_predicted_in_little_memory() -> None:
+    trace = load(task_run("tag").run).predict(["ab" * 400])[0]
+    assert trace.attention.tolist() == np.eye(800).tolist()
+    assert len(pickle.dumps(trace)) < 400_000  # the identity alone would take 2,560,000
 
 
 def test_a_trace_of_each_task() -> None:
@@ -83,12 +90,17 @@ def test_what_is_not_scored_costs_nothing_and_what_was_never_seen_cannot_be() ->
 @pytest.mark.parametrize("task", TASKS)
 def test_what_is_of_written_outputs_is_refused(task: Task) -> None:
     model = load(task_run(task).run)
-    for asked in (Options(prefix="V"), Options(forbidden=("V",)), Options(lattice=True), Options(masked=(0,))):
+    for asked in (
+        DecodingOptions(prefix="V"),
+        DecodingOptions(forbidden=("V",)),
+        DecodingOptions(lattice=True),
+        DecodingOptions(masked=(0,)),
+    ):
         with pytest.raises(ConfigError, match=f"the model's task is '{task}'"):
             model.with_options(asked)
-    assert model.with_options(Options()) is model
+    assert model.with_options(DecodingOptions()) is model
     with pytest.raises(ConfigError, match="sample: "):
-        model.samples([Example("ab", "")], Drawing(samples=2))
+        model.samples([Example("ab", "")], SamplingConfig(samples=2))
     with pytest.raises(ConfigError, match="prefixes: "):
         model.trace([Example("ab", "")], prefixes=["C"])
     with pytest.raises(ConfigError, match=r"search\.beam_size = \d+ needs task = 'transduce'"):

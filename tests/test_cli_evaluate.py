@@ -189,7 +189,7 @@ def test_the_page_of_a_run_lists_its_errors(tmp_path: Path) -> None:
     assert evaluate(pairs_file(), "--html", tmp_path / "a.html", "--nbest", "2").code == 0
     wrong = report(pairs_file(), "--beam-size", "2", "--worst", "100")["worst"]
     (errors,) = parts_of(written_document(tmp_path / "a.html"), ReportExamples, "Errors")
-    assert len(errors.examples) == len(wrong) > 0 and {len(each.items[0].traces) for each in errors.examples} == {2}
+    assert len(errors.examples) == len(wrong) > 0 and {len(each.outputs[0].traces) for each in errors.examples} == {2}
     assert "ends with .html" in complaint(evaluate(pairs_file(), "--html", tmp_path / "a.htm"))
 
 
@@ -252,7 +252,7 @@ def test_groups_and_lexicon_are_read_once_for_all_runs(tmp_path: Path) -> None:
         told = partial(_tell, tmp_path / name, (once, "six\t0\t?\n"))
         threading.Thread(target=told, daemon=True).start()
     pairs, lexicon = tmp_path / "pairs.tsv", tmp_path / "lexicon.tsv"
-    found = report(digits_run().run, pairs, "--group", "3", "--lexicon", lexicon)
+    found = report(copy_of(digits_run().run, tmp_path / "copy"), pairs, "--group", "3", "--lexicon", lexicon)
     for each in found["runs"]:
         assert {row["group"]: row["examples"] for row in each["groups"]} == {"a": 2, "b": 1}
         assert {row["group"]: row["wer"] for row in each["groups"]}["b"] == 0

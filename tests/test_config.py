@@ -346,6 +346,18 @@ def test_differences_read_well() -> None:
     assert config_differences(preset("tiny"), wanted) == ["encoder.num_layers: 1 in the run, 2 now"]
 
 
+def test_a_zero_that_stands_for_something_else_is_told_with_its_meaning() -> None:
+    given = {"threads": 0, "training": {"epochs": 3, "clip_norm": 0, "patience": 0}, "search": {"max_length_ratio": 2}}
+    told = config_differences(build_config({"training": {"patience": 5}}, "it"), build_config(given, "it"))
+    assert told == [
+        "threads: 1 in the run, 0 (all cores) now",
+        "training.epochs: 0.0 (derived from the number of training pairs) in the run, 3.0 now",
+        "training.clip_norm: 1.0 in the run, 0.0 (off) now",
+        "training.patience: 5 in the run, 0 (never) now",
+        "search.max_length_ratio: 0.0 (off) in the run, 2.0 now",
+    ]
+
+
 @pytest.mark.parametrize(
     ("bidirectional", "merge", "size"),
     [(False, "concatenate", 8), (True, "concatenate", 16), (True, "sum", 8), (True, "product", 8)],

@@ -48,7 +48,7 @@ def test_the_report_of_a_run_tells_its_numbers_and_each_error() -> None:
 
 def test_confusions_have_counts_shares_and_what_is_correct() -> None:
     (confusions,) = parts_of(single(made(ROWS)), ReportConfusions)
-    assert [(each.wanted, each.written, each.times, each.of) for each in confusions.errors] == [
+    assert [(each.expected, each.predicted, each.count, each.num_expected) for each in confusions.errors] == [
         ("d", "c", 1, 1),
         ("z", None, 1, 1),
     ]
@@ -98,7 +98,7 @@ def test_candidates_are_told_with_an_error() -> None:
     document = single(made([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
     assert "oracle accuracy, k = 2" in [each.label for each in document.summary]
     (errors,) = parts_of(document, ReportExamples)
-    (item,) = errors.examples[0].items
+    (item,) = errors.examples[0].outputs
     assert [trace.output for trace in item.traces] == ["a", "ab", "b"] and item.references == ["ab"]
 
 
@@ -112,7 +112,7 @@ def test_two_runs_side_by_side() -> None:
     first, second = parts_of(document, ReportExamples)
     assert list(first.runs) == ["one", "two"] and list(second.runs) == ["two", "one"]
     (example,) = first.examples
-    assert [item.exact for item in example.items] == [True, False] and len(second.examples) == 2
+    assert [item.exact for item in example.outputs] == [True, False] and len(second.examples) == 2
     assert example.output == [("ab", False), ("x", True)] and example.expected == [("abc", False)]
     (text,) = parts_of(document, ReportText)
     assert "In exact match, one and two do not differ significantly (p = " in text.text
@@ -156,4 +156,4 @@ def test_hostile_texts_stay_in_the_data(symbol: str, tmp_path: Path) -> None:
     document = written_document(tmp_path / "page.html")
     (errors,) = parts_of(document, ReportExamples)
     shown = "\ufffd" if symbol == "\ud800" else symbol
-    assert [each.items[0].text for each in errors.examples] == [f"{shown}a"] * 2
+    assert [each.outputs[0].text for each in errors.examples] == [f"{shown}a"] * 2

@@ -36,7 +36,7 @@ CONFIG = DataConfig()
 SKIPPING = DataConfig(on_bad_line="skip")
 TAGGED = DataConfig(features_column="3")
 NAMED = DataConfig(header=True, source_column="word", target_column="sound")
-HINT = '\ndata.on_bad_line = "skip" (--on-bad-line skip) skips and counts such lines'
+HINT = '; data.on_bad_line = "skip" skips and counts such lines'
 
 FIELDS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
 ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)

@@ -21,17 +21,17 @@ from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, UNK
 from pellucid.decoding.constraints import load_lexicon
-from pellucid.decoding.options import Options
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.dispatch import disable_kernels, use_kernel
-from pellucid.model.memory import Memory, Unrolled
-from pellucid.model.network import EncoderDecoder, shifted, writing
+from pellucid.model.memory import Memory, Seq2SeqOutput
+from pellucid.model.network import EncoderDecoder, require_seq2seq, shift_right
 from pellucid.model.pointer_generator import BY_PLACE, NEVER, copied_ids, mix
 from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 KNOWN = vocabularies("abcde", "abxyz", ["t"])
 V, N = NUM_SPECIAL + 5, NUM_SPECIAL + 5 + NUM_SPECIAL + 1
@@ -51,7 +51,7 @@ def copying(score: str = "additive", cell: str = "gru") -> Config:
 
 
 def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
-    network = writing(build_network(config, KNOWN)).to(dtype).eval()
+    network = require_seq2seq(build_network(config, KNOWN)).to(dtype).eval()
     shake(network, seed)
     return network
 
@@ -62,8 +62,8 @@ def batch_of(pairs: list[tuple[str, str]], tag: str = "") -> Batch:
     return collate(encoded, torch.arange(len(pairs)).numpy())
 
 
-def through(network: EncoderDecoder, batch: Batch) -> Unrolled:
-    unrolled: Unrolled = network(batch)
+def through(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
+    unrolled: Seq2SeqOutput = network(batch)
     return unrolled
 
 
@@ -125,10 +125,10 @@ def test_probabilities_sum_to_one_alone_and_in_company(
 def stepped(network: EncoderDecoder, batch: Batch, hypotheses: int = 1) -> Tensor:
     """Log-probabilities step by step, of so many equal hypotheses a source."""
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     rows = torch.arange(len(batch.source)).repeat_interleave(hypotheses)
-    state, found = state.take(rows), []
-    for symbols in shifted(batch.target).unbind(dim=1):
+    state, found = state.index_select(rows), []
+    for symbols in shift_right(batch.target).unbind(dim=1):
         step = network.decoder.step(symbols[rows], state, attendable)
         state = step.state
         found.append(step.logits)
@@ -169,14 +169,16 @@ def test_a_search_that_drops_sources_keeps_what_they_copy() -> None:
     network = network_of(copying(), 3, torch.float32)
     with torch.no_grad():
         memory: Memory = network.encoder(batch.source, batch.source_lengths)
-        state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
-        assert attendable.stepping is not None and not use_kernel(network.decoder.request("greedy", attendable))
+        state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+        assert attendable.kernel is not None and not use_kernel(network.decoder.request("greedy", attendable))
         symbols, rows = torch.full((3,), BOS), torch.tensor([2, 0])
         whole = network.decoder.step(symbols, state, attendable)
-        for kept in (attendable, attendable.whole()):
-            taken = network.decoder.step(symbols[rows], state.take(rows), kept.take(rows))
+        for kept in (attendable, attendable.materialize()):
+            taken = network.decoder.step(symbols[rows], state.index_select(rows), kept.index_select(rows))
             near(taken.logits, whole.logits[rows], 1e-5)
-        forced = network.decoder.step(symbols[rows], state.take(rows), attendable.take(rows), taken.attended.weights)
+        forced = network.decoder.step(
+            symbols[rows], state.index_select(rows), attendable.index_select(rows), taken.attended.weights
+        )
         near(forced.logits, whole.logits[rows], 1e-5)
 
 
@@ -205,7 +207,7 @@ def rare(count: int, seed: int, letters: str) -> list[Example]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
     """A model that has seen no sign of its examples often enough to know it."""
     folder = tmp_path_factory.mktemp("copying")
-    files = Files(
+    files = TrainingFiles(
         write_pairs(folder / "train.tsv", rare(300, 1, "abc")), write_pairs(folder / "dev.tsv", rare(40, 2, "abc"))
     )
     training = {"epochs": 14, "learning_rate": 0.01, "eval_interval": 7, "metric": "loss", "label_smoothing": 0.1}
@@ -232,12 +234,12 @@ def test_a_prefix_may_hold_what_only_copying_can_give(trained: Transducer, tmp_p
     assert found[0].target[0] == "𝒳" and found[0].forced == (0,) and found[1].forced == (0, 1, 2)
     assert found[2].output == "" and found[3].output[0] == "c"
     assert trained.with_beam(3).predict(sources[:1], prefixes=["𝒳"])[0].output.startswith("𝒳")
-    drawn = trained.samples([Example(sources[0], "")], Drawing(samples=3), prefixes=["b𝒳"])
+    drawn = trained.samples([Example(sources[0], "")], SamplingConfig(samples=3), prefixes=["b𝒳"])
     assert all(trace.output.startswith("b𝒳") for trace in drawn[0])
     with pytest.raises(InputError, match="prefix of source 1: the model never writes the symbol '𝒴'"):
         trained.predict(sources[:1], prefixes=["𝒴"])
     with pytest.raises(InputError, match="can only copy can stand in a prefix alone"):
-        trained.with_options(Options(required=("𝒳",))).predict(sources[:1])
+        trained.with_options(DecodingOptions(required=("𝒳",))).predict(sources[:1])
     known = write_pairs(tmp_path / "known.tsv", [Example("ab𝒳c", "𝒳yes"), Example("ab𝒳c", "no")])
-    looked = trained.with_options(Options(prefix="𝒳", lexicon=load_lexicon(known, trained.config.data)))
+    looked = trained.with_options(DecodingOptions(prefix="𝒳", lexicon=load_lexicon(known, trained.config.data)))
     assert looked.predict(sources[:1])[0].output == "𝒳yes"

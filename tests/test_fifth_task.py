@@ -42,23 +42,23 @@ from pellucid.errors import ArgumentError, ConfigError
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, wilson_interval
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
-from pellucid.model.decoder import build_attention
+from pellucid.model.attention import build_attention
 from pellucid.model.encoder import Encoder
 from pellucid.model.losses import pointing_cross_entropy
-from pellucid.model.memory import Memory, Unrolled
+from pellucid.model.memory import Memory, Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
-from pellucid.model.reader import Pointer, Query, Reader
+from pellucid.model.reader import EncoderOnlyModel, Pointer, Query
 from pellucid.tasks import task_settings
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import LabelingTask, TaskLabels
 from pellucid.tasks.task_settings import TaskSettings, reject_feature_prefix, task_names
 from pellucid.training.run_folder import read_log
-from pellucid.viewer.schema import Contents
+from pellucid.viewer.schema import PageContents
 
 browser, opened, wrong = chromium.browser, chromium.opened, chromium.wrong
 
 
-class SpanNetwork(Reader):
+class SpanNetwork(EncoderOnlyModel):
     """Two pointers over one encoder: the first and the last position of the span."""
 
     def __init__(self, encoder: Encoder, pointers: Sequence[Pointer]) -> None:
@@ -69,13 +69,13 @@ class SpanNetwork(Reader):
     def vocabulary_size(self) -> int:
         return self.first.vocabulary_size
 
-    def answer(self, memory: Memory) -> Unrolled:
+    def answer(self, memory: Memory) -> Seq2SeqOutput:
         """The two answers, one after the other."""
         ends = [pointer.answer(memory) for pointer in (self.first, self.last)]
         logits, weights = (
             torch.cat(parts, dim=1) for parts in zip(*((e.logits, e.weights) for e in ends), strict=True)
         )
-        return Unrolled(logits, weights, memory.final)
+        return Seq2SeqOutput(logits, weights, memory.final)
 
 
 def score_spans(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
@@ -132,7 +132,9 @@ class Span(LabelingTask):
 
         return SpanNetwork(parts.encoder, [pointer(), pointer()])
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
         """The mean over both ends."""
         logits, target = unrolled.logits, batch.target
         ends = [(logits[:, at : at + 1], target[:, at : at + 1]) for at in range(target.shape[1])]
@@ -160,10 +162,10 @@ def pairs(count: int, seed: int) -> list[Example]:
     return made
 
 
-def exported_contents(path: Path) -> Contents:
+def exported_contents(path: Path) -> PageContents:
     """What an exported page holds, checked against the schema."""
     (data,) = DATA.findall(path.read_text("utf-8"))
-    return msgspec.json.decode(data, type=Contents)
+    return msgspec.json.decode(data, type=PageContents)
 
 
 PROGRAM = """
@@ -258,9 +260,10 @@ def test_what_it_has_not_is_refused(made: Made) -> None:
 
 
 def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
+    copy = shutil.copytree(made.run, tmp_path / "copy")
     one, two = commands(
         ("evaluate", made.run, made.dev, "--json", "--html", tmp_path / "one.html"),
-        ("evaluate", made.run, made.run, made.dev, "--html", tmp_path / "two.html"),
+        ("evaluate", made.run, copy, made.dev, "--html", tmp_path / "two.html"),
     )
     found = json.loads(one.out)
     assert found["task"] == "span" and found["accuracy"] > 90 and "wer" not in found
@@ -273,12 +276,12 @@ def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
 def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", made.run, made.dev)
-    shown, *_ = commands((*look, "--terminal", "--most", 2), *((*look, "--export", tmp_path / name) for name in names))
+    shown, *_ = commands((*look, "--terminal", "--limit", 2), *((*look, "--export", tmp_path / name) for name in names))
     assert shown.out.endswith("The weights point at both ends of the span.\n")
     page = exported_contents(tmp_path / "page.html")
-    assert page.card is not None and page.card.task == "span" and page.card.attends and page.corpus is not None
-    assert page.training is not None and page.training.unit == "an end" and len(page.items) == 40
-    assert page.items[0].traces[0].task == "span" and page.items[0].errors is not None
+    assert page.card is not None and page.card.task == "span" and page.card.has_attention and page.corpus is not None
+    assert page.training is not None and page.training.loss_unit == "an end" and len(page.examples) == 40
+    assert page.examples[0].traces[0].task == "span" and page.examples[0].errors is not None
     view = page.tasks["span"]
     assert (view.symbol, view.output, view.points, view.autoregressive) == ("end", "span", False, False)
     assert all((tmp_path / name).stat().st_size > 300 for name in names)

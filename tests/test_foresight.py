@@ -12,7 +12,7 @@ from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
-from pellucid.training.training_data import foreseen
+from pellucid.training.training_data import data_warnings
 
 
 def said(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:
@@ -21,7 +21,7 @@ def said(task: Task, train: list[Example], development: list[Example], copying: 
     config = msgspec.structs.replace(small_config(data={"target_symbols": symbols}), task=task)
     config = msgspec.structs.replace(config, decoder=msgspec.structs.replace(config.decoder, pointer_generator=copying))
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
-    return list(foreseen(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
+    return list(data_warnings(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
 
 
 def test_one_class_alone_is_nothing_to_learn() -> None:

@@ -38,7 +38,7 @@ from pellucid.data.headers import (
 from pellucid.data.lines import read_lines
 from pellucid.data.readers import ColumnSelection, Record, tsv_records
 from pellucid.training.run_folder import CONFIG
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
 AUTO = DataConfig()
@@ -251,7 +251,7 @@ HEADER = "word\tpronunciation\n"
 
 
 @pytest.fixture(scope="module")
-def headed(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def headed(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
     """Copies below a header."""
     files = copy_files(tmp_path_factory.mktemp("headed"))
     for path in (files.train, files.valid):
@@ -260,7 +260,7 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
-def run(headed: Files) -> Path:
+def run(headed: TrainingFiles) -> Path:
     """A run that was trained on them."""
     folder = headed.train.parent / "run"
     assert train(headed.train, headed.valid, folder, "--header").code == 0
@@ -271,7 +271,7 @@ def train(training: Path, dev: Path, run: Path, *given: object) -> Done:
     return pellucid("train", training, "--valid", dev, "--run", run, *flags(small_config({"epochs": 1})), *given)
 
 
-def test_a_training_asks_once_and_keeps_the_answer(headed: Files, run: Path, tmp_path: Path) -> None:
+def test_a_training_asks_once_and_keeps_the_answer(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
     message = complaint(train(headed.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.train}:1: the first line looks like a header") and "--no-header" in message
     assert "\n" not in message and not (tmp_path / "a").exists()
@@ -289,7 +289,7 @@ def test_a_training_asks_once_and_keeps_the_answer(headed: Files, run: Path, tmp
     assert named.config.data.header is True and named.vocabularies.columns == 2
 
 
-def test_a_validation_file_alone_that_has_a_header_is_told(headed: Files, tmp_path: Path) -> None:
+def test_a_validation_file_alone_that_has_a_header_is_told(headed: TrainingFiles, tmp_path: Path) -> None:
     message = complaint(train(copies_run().files.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
     assert message.endswith(f"; {copies_run().files.train}, which is read in the same way, seems to have none")
@@ -299,7 +299,9 @@ def test_a_training_notes_what_may_be_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("word\tabc\n" + copies_run().files.train.read_text())
     done = train(path, copies_run().files.valid, tmp_path / "run")
-    assert done.code == 0 and "the source 'word' is a usual column name; it is read as an example" in done.err
+    assert done.code == 0 and "the source 'word' is what columns are named by; it is read as an example" in done.err
+    done = pellucid("evaluate", copies_run().run, "-", stdin=path.read_bytes())
+    assert "pellucid: note: standard input: the first line may be a header: the source 'word' " in done.err
 
 
 def counted(run: Path, *given: object) -> object:
@@ -308,7 +310,7 @@ def counted(run: Path, *given: object) -> object:
     return json.loads(done.out)["lines"]
 
 
-def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path) -> None:
+def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: TrainingFiles, run: Path) -> None:
     plain = copies_run()
     assert counted(run, headed.valid) == 10 and counted(run, headed.valid, "--no-header") == 11
     message = complaint(pellucid("evaluate", plain.run, headed.valid))
@@ -318,7 +320,9 @@ def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: 
 
 
 @pytest.mark.parametrize("verb", ["predict", "score"])
-def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path, verb: str) -> None:
+def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(
+    headed: TrainingFiles, run: Path, verb: str
+) -> None:
     plain, lines = copies_run().run, headed.valid.read_bytes()
     assert len(outputs(pellucid(verb, run, headed.valid).out)) == 10
     assert len(outputs(pellucid(verb, run, headed.valid, "--no-header").out)) == 11
@@ -330,7 +334,9 @@ def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(headed: 
     assert len(outputs(pellucid(verb, plain, "-", "--no-header", stdin=lines).out)) == 11
 
 
-def test_look_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path, tmp_path: Path) -> None:
+def test_look_reads_as_training_did_and_asks_where_it_cannot_know(
+    headed: TrainingFiles, run: Path, tmp_path: Path
+) -> None:
     shown, told = tmp_path / "a.html", "the first line looks like a header"
     assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--terminal"))
     assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--export", shown))
@@ -388,3 +394,48 @@ def test_no_published_file_is_refused_whatever_its_first_line() -> None:
             lines, noted = lines + 1, noted + bool(header_note(moved))
         assert refused([("word", "pronunciation"), *rows])
     assert files > 200 and noted < lines / 300
+
+
+def test_prediction_notes_a_first_line_that_may_be_a_header_and_answers_it(run: Path, tmp_path: Path) -> None:
+    """One line out for every line in: of sources alone nobody can be sure."""
+    plain, path = copies_run().run, tmp_path / "a.tsv"
+    path.write_text("word\n" + "ab\ncd\n")
+    told = "the first line may be a header: the source 'word' is what columns are named by; it is read as an example ("
+    for trained in (plain, run):
+        done = pellucid("predict", trained, path)
+        assert len(outputs(done.out)) == 3 and f"note: {path}:1: {told}" in done.err
+        assert len(outputs(pellucid("predict", trained, path, "--header").out)) == 2
+        done = pellucid("predict", trained, path, "--no-header")
+        assert len(outputs(done.out)) == 3 and "header" not in done.err
+        done = pellucid("predict", trained, "-", stdin=path.read_bytes())
+        assert len(outputs(done.out)) == 3 and f"standard input:1: {told}" in done.err
+    path.write_text("\n日本\n" + "ab\ncd\n" * 15)
+    done = pellucid("predict", plain, path)
+    assert len(outputs(done.out)) == 32
+    assert f"{path}:2: the first line may be a header: no character of the source '日本' occurs in the 30 " in done.err
+
+
+def test_a_first_line_that_is_left_out_as_the_training_files_was_is_told(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("ab\tab\ncd\tcd\n")
+    for verb in ("predict", "score"):
+        done = pellucid(verb, run, path)
+        assert len(outputs(done.out)) == 1 and done.code == 0
+        assert (
+            f"{path}:1: the first line is read as the names of the columns, as in the training file, but 'ab' is not "
+            "what columns are usually named by; --no-header reads it as an example"
+        ) in done.err
+        for flag, count in (("--header", 1), ("--no-header", 2)):
+            done = pellucid(verb, run, path, flag)
+            assert len(outputs(done.out)) == count and "header" not in done.err and "names" not in done.err
+
+
+@pytest.mark.parametrize("stdin", [False, True])
+def test_scoring_stops_at_a_header_that_evaluation_stops_at(stdin: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("Wort\tLohn\n" + "ab\tab\ncd\tcd\n" * 15)
+    messages = [
+        complaint(pellucid(verb, copies_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes()))
+        for verb in ("evaluate", "score")
+    ]
+    assert messages[0] == messages[1] and "the first line looks like a header: no character of the " in messages[0]

@@ -22,7 +22,7 @@ from trained_runs import (
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
-from pellucid.training.session import Saved, train_run
+from pellucid.training.session import FileSaved, train_run
 
 LONG = "a" * 200_000
 
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_is_not_whole_is_named_and_left_alone(run: Path) -> No
 def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Path, largest: str, saved: int) -> None:
     """The limit lets the small files pass and checkpoints not; before it, so many checkpoints were written."""
     files, straight, config = copies_run()
-    events = (event for event in train_run(files, tmp_path / "run", config) if isinstance(event, Saved))
+    events = (event for event in train_run(files, tmp_path / "run", config) if isinstance(event, FileSaved))
     for _ in range(saved):
         next(events)
     kept = contents(tmp_path / "run") if saved else {}

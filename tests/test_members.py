@@ -21,9 +21,9 @@ from trained_runs import (
 
 from pellucid.errors import ConfigError, RunError
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
-from pellucid.training.run_folder import ENSEMBLE, load, locked, members
-from pellucid.training.session import Built
-from pellucid.training.training_data import Files
+from pellucid.training.run_folder import ENSEMBLE, load, lock_run_folder, members
+from pellucid.training.session import ModelBuilt
+from pellucid.training.training_data import TrainingFiles
 
 
 def given(run: Path, size: int) -> list[object]:
@@ -110,7 +110,7 @@ LONG = small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
 
 
 @cache
-def trained_without_stop() -> tuple[Files, dict[str, Path]]:
+def trained_without_stop() -> tuple[TrainingFiles, dict[str, Path]]:
     """The files of an ensemble, and its members by their names, each trained by itself and never stopped."""
     folder = shared_folder() / "trained-without-stop"
     folder.mkdir()
@@ -152,7 +152,7 @@ def test_a_member_killed_at_its_first_validation_goes_on_and_leaves_nothing_behi
     for path in temporaries:
         path.write_bytes(b"part")
     heard = list(train_ensemble(plan_ensemble(copies_run().files, run, copies_run().config, 3), run, 1))
-    built = [each.event.resumed for each in heard if each is not None and isinstance(each.event, Built)]
+    built = [each.event.resumed for each in heard if each is not None and isinstance(each.event, ModelBuilt)]
     assert built == [True, False, True]
     assert not any(path.exists() for path in temporaries)
     for name in ("seed-1", "seed-2", "seed-3"):
@@ -161,7 +161,7 @@ def test_a_member_killed_at_its_first_validation_goes_on_and_leaves_nothing_behi
 
 
 def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:
-    with locked(ensemble[0], ()):
+    with lock_run_folder(ensemble[0], ()):
         assert complaint(pellucid(*given(ensemble[0], 3))) == (
             f"{ensemble[0]} is in use: another training is writing to it"
         )

@@ -13,8 +13,8 @@ from pellucid.config.settings import Task
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.reporting.progress import MAX_LISTED_LINES, format_scores, training_progress
-from pellucid.training.loop import Progress, Started, Stepped, Stopped, Validated
-from pellucid.training.session import Built, Read, RunEvent, Saved
+from pellucid.training.loop import Progress, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import FileRead, FileSaved, ModelBuilt, RunEvent
 
 METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
 
@@ -49,15 +49,15 @@ def vocabulary(symbols: str) -> Vocabulary:
 
 
 def test_what_was_read() -> None:
-    assert told(Read(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
-    assert told(Read(Path("a.tsv"), 3, (), 2, "look here")) == (
+    assert told(FileRead(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
+    assert told(FileRead(Path("a.tsv"), 3, (), 2, "look here")) == (
         "a.tsv: 3 examples, 2 blank lines skipped\n  note: look here\n"
     )
 
 
 def test_bad_lines_are_listed_up_to_a_few() -> None:
     bad = [BadLine("a.tsv", number, "the target is empty") for number in range(1, MAX_LISTED_LINES + 4)]
-    lines = told(Read(Path("a.tsv"), 3, bad, 0, "")).splitlines()
+    lines = told(FileRead(Path("a.tsv"), 3, bad, 0, "")).splitlines()
     assert lines[0] == f"a.tsv: 3 examples, {MAX_LISTED_LINES + 3} bad lines skipped"
     assert lines[1:-1] == [f"  {line}" for line in bad[:MAX_LISTED_LINES]]
     assert lines[-1] == "  … and 3 more"
@@ -65,25 +65,25 @@ def test_bad_lines_are_listed_up_to_a_few() -> None:
 
 def test_nothing_in_a_name_is_taken_for_markup() -> None:
     name = "[red]runs[/red]/[link=x]:smile:"
-    assert told(Read(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
+    assert told(FileRead(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
 
 
 def test_what_was_built() -> None:
     vocabularies = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary(""), 3, 2)
-    assert told(Built(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
+    assert told(ModelBuilt(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
         "runs/a: new run, 1,234 parameters, 3 source symbols, 2 target symbols\n"
     )
     tagged = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary("NV"), 3, 2)
-    assert "resumed" in (text := told(Built(Path("a"), 5, tagged, resumed=True))) and "2 features" in text
+    assert "resumed" in (text := told(ModelBuilt(Path("a"), 5, tagged, resumed=True))) and "2 features" in text
 
 
 def test_a_validation_and_the_end() -> None:
     progress = Progress(epoch=2, batch=5, update=1500, seconds=61.4, best_update=1500, finished="all is done")
-    text = told(Validated(progress, METRICS, True, []))
+    text = told(ValidationCompleted(progress, METRICS, True, []))
     assert re.search(r"epoch +3 · update +1,500 · exact match +12\.50 % · symbol error rate +3\.25 %", text)
     assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
-    assert "best" not in told(Validated(progress, METRICS, False, []))
-    assert told(Stopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
+    assert "best" not in told(ValidationCompleted(progress, METRICS, False, []))
+    assert told(TrainingStopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_validation_and_the_end() -> None:
     ],
 )
 def test_scores_are_named_as_the_task_has_them(task: Task, words: str, short: str) -> None:
-    assert f" · {words} · " in told(Validated(Progress(), METRICS, False, [], task))
+    assert f" · {words} · " in told(ValidationCompleted(Progress(), METRICS, False, [], task))
     assert format_scores(task, METRICS, short=True) == f"{short} · loss 0.500"
 
 
@@ -110,8 +110,8 @@ def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
 
 
 def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:
-    steps = [Stepped(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
-    text = told(Started(Progress(), 1.0, 3), *steps, Saved(Path("a"), True))
+    steps = [UpdateCompleted(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
+    text = told(TrainingStarted(Progress(), 1.0, 3), *steps, FileSaved(Path("a"), True))
     assert text == "training for 1 epochs at most, 3 updates\n"
 
 
@@ -119,8 +119,8 @@ def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TERM", "xterm")
     for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-    step = Stepped(Progress(update=2), 0.5, 1.25, 0.1, 1.0)
-    text = told_to_a_terminal(Started(Progress(), 1.0, 4), step)
+    step = UpdateCompleted(Progress(update=2), 0.5, 1.25, 0.1, 1.0)
+    text = told_to_a_terminal(TrainingStarted(Progress(), 1.0, 4), step)
     assert "training" in text and "50 %" in text and "loss 1.250" in text
     assert "\x1b[2K" in text.rpartition("training")[2], "the bar is wiped at the end"
 
@@ -136,5 +136,5 @@ def test_a_whole_training_is_told_a_line_a_validation(tmp_path: Path) -> None:
 def test_standard_error_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
     """Notebooks and tests replace sys.stderr after the module was imported."""
     with training_progress() as reporter:
-        reporter.report(Read(Path("a.tsv"), 1, (), 0, ""))
+        reporter.report(FileRead(Path("a.tsv"), 1, (), 0, ""))
     assert capsys.readouterr().err == "a.tsv: 1 examples\n"

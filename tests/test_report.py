@@ -17,8 +17,8 @@ from pellucid.errors import RunError
 from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, ValidationMetric
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import ATTENTION_CAPTION
-from pellucid.viewer.pages import built
-from pellucid.viewer.report_parts import ExampleOutput, accuracy_charts, compared_texts, learning_charts, split_tags
+from pellucid.viewer.pages import built_page
+from pellucid.viewer.report_parts import ExampleOutput, accuracy_charts, compare_texts, learning_charts, split_tags
 from pellucid.viewer.report_schema import (
     MarkedText,
     ReportCharts,
@@ -102,7 +102,7 @@ def test_the_written_page_is_the_built_one_with_the_report_in_it(tmp_path: Path)
     assert written_document(tmp_path / "report.html").title == "Spelling <to> sound"
     assert "<script>1" not in source and "<i>" not in source and "connect-src &#x27;none&#x27;" in source
     assert not re.search(r"""<(script|link|img|iframe)[^>]*\s(src|href)=["']?(https?:)?//""", source)
-    assert source.count("</script>") == built().count("</script>")
+    assert source.count("</script>") == built_page().count("</script>")
 
 
 def test_sections_stand_in_their_order() -> None:
@@ -134,7 +134,7 @@ def test_parts_keep_their_texts() -> None:
 def test_drawn_examples_share_one_caption_and_know_whether_they_are_correct() -> None:
     (attention,) = parts_of(report_document(full()), ReportExamples, "Attention")
     assert attention.caption == ATTENTION_CAPTION and not attention.listed
-    items = [example.items[0] for example in attention.examples]
+    items = [example.outputs[0] for example in attention.examples]
     assert [item.exact for item in items] == [True, False, None]
     assert [edit.kind for edit in items[1].edits] == ["same", "substitution"] and items[1].references == ["AC", "B"]
     attended = items[1].traces[0].attention
@@ -148,11 +148,11 @@ def test_errors_mark_what_differs_from_the_nearest_reference() -> None:
     first, second = errors.examples
     assert errors.listed and first.output == [("AB", False)] and first.edits == 1
     assert first.expected == [("A", False), ("C", True), ("B", False)] and first.errors == [("C", None)]
-    assert second.items[0].references == ["<i>שלום</i>"] and list(second.errors) == []
+    assert second.outputs[0].references == ["<i>שלום</i>"] and list(second.errors) == []
 
 
 def pieces(symbols: list[str], *references: str) -> tuple[MarkedText, MarkedText, int | None]:
-    return compared_texts(ExampleOutput(made("x", symbols, [[1]] * len(symbols)), references))
+    return compare_texts(ExampleOutput(made("x", symbols, [[1]] * len(symbols)), references))
 
 
 def test_characters_are_compared_with_their_marks() -> None:
@@ -175,7 +175,7 @@ def test_an_output_cut_in_other_symbols_has_no_alignment() -> None:
         Report("t", mistakes=[ExampleOutput(small(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
     )
     (errors,) = parts_of(document, ReportExamples)
-    assert errors.examples[0].items[0].edits == [] and errors.examples[0].errors == [("AC", "AB")]
+    assert errors.examples[0].outputs[0].edits == [] and errors.examples[0].errors == [("AC", "AB")]
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_each_wrong_tag_has_the_expected_one() -> None:
     def wrong(trace: Trace, expected: str, ignored_tag: str = "") -> list[tuple[int | None, str | None]]:
         output = ExampleOutput(trace, (expected,), ignored_tag=ignored_tag)
         (errors,) = parts_of(report_document(Report("t", mistakes=[output])), ReportExamples)
-        edits = errors.examples[0].items[0].edits
-        assert [edit.written for edit in edits] == list(range(len(trace.target)))
-        return [(edit.written, edit.wanted) for edit in edits if edit.kind != "same"]
+        edits = errors.examples[0].outputs[0].edits
+        assert [edit.step for edit in edits] == list(range(len(trace.target)))
+        return [(edit.step, edit.expected) for edit in edits if edit.kind != "same"]
 
     assert wrong(tagged("play a <b>", "O O B-x"), "O B-y B-x") == [(1, "B-y")]
     assert wrong(tagged("a b", "O O"), "O -", ignored_tag="-") == []
@@ -243,7 +243,7 @@ def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
 
     assert drawn(log, "tag") == ["Loss", "Tag accuracy", "Sequence accuracy"]
     assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tag accuracy", "Sequence accuracy"]
-    assert drawn(log, "classify") == ["Loss", "Classes right"] and drawn(log, "point") == ["Loss", "Positions right"]
+    assert drawn(log, "classify") == ["Loss", "Accuracy"] and drawn(log, "point") == ["Loss", "Accuracy"]
     document = report_document(Report("t", log=log, validation_metrics=[ValidationMetric("symbol_accuracy", "Q3")]))
     assert [chart.title for chart in parts_of(document, ReportCharts)[0].charts] == ["Loss", "Q3"]
 

@@ -68,6 +68,7 @@ OWN_ERRORS = {
         "InputError",
         "ConfigError",
         "ArgumentError",
+        "ConstraintError",
         "TypeMismatchError",
         "MismatchError",
         "DataError",

@@ -9,7 +9,7 @@ from pathlib import Path
 from trained_runs import train_to_end
 
 from pellucid.config.toml import build_config
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
@@ -33,7 +33,7 @@ def test_the_python_examples_run(tmp_path: Path) -> None:
     assert len(blocks) == 4
     examples = ROOT / "examples" / "roman"
     config = build_config({"size": "tiny", "training": {"epochs": 2, "learning_rate": 0.02}}, "test")
-    train_to_end(Files(examples / "train.tsv", examples / "dev.tsv"), tmp_path / "runs" / "roman", config)
+    train_to_end(TrainingFiles(examples / "train.tsv", examples / "dev.tsv"), tmp_path / "runs" / "roman", config)
     assert os.listdir(tmp_path) == ["runs"]
     shown = run([sys.executable, "-W", "error", "-"], "\n".join(blocks), tmp_path)
     assert "(1,)" in shown and "(0, 1)" in shown and "monotonicity: " in shown and "Drive(temporal=" in shown

@@ -17,9 +17,9 @@ from pellucid.data.vectors import PretrainedVectors, read_vectors
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 from pellucid.training.run_folder import load
-from pellucid.training.session import Built
+from pellucid.training.session import ModelBuilt
 
 SYMBOLS = vocabulary(["a", "é", " ", "two words", "7"])
 
@@ -95,19 +95,19 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
     sides = {"encoder": {"hidden_size": 6, **settings}, "decoder": {"hidden_size": 12, **settings}}
     config = build_config({"size": "tiny", **sides, "training": {"epochs": 1, "batch_size": 8}}, "test")
     events = train_to_end(files, tmp_path / "run", config)
-    [built] = [event for event in events if isinstance(event, Built)]
+    [built] = [event for event in events if isinstance(event, ModelBuilt)]
     assert [(each.side, each.found, each.symbols) for each in built.covered] == [("source", 1, 4), ("target", 1, 4)]
     assert f"{path}: pretrained vectors for 1 of 4 target symbols" in told(built)
     path.unlink()
     transducer = load(tmp_path / "run")
     for table, symbols in (
         (transducer.network.encoder.table, transducer.vocabularies.source),
-        (writing(transducer.network).decoder.table, transducer.vocabularies.target),
+        (require_seq2seq(transducer.network).decoder.table, transducer.vocabularies.target),
     ):
         own, given_ = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
         assert torch.equal(own, given_) == (kind == "frozen") and torch.allclose(own, given_, atol=0.5)
     again = train_to_end(files, tmp_path / "run", load_config(tmp_path / "run" / "config.toml"))
-    assert [event.covered for event in again if isinstance(event, Built)] == [()]
+    assert [event.covered for event in again if isinstance(event, ModelBuilt)] == [()]
 
 
 def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ import torch
 from IPython.display import Image, Markdown, display
 
 from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS, draw_digits
-from pellucid.recipes.digits.networks import Design, DigitsNetwork, parameters_of
-from pellucid.recipes.digits.study import inputs_of
-from pellucid.recipes.digits_data import gradient_norms, layers_of
+from pellucid.recipes.digits.analysis import gradient_norms, layer_shapes
+from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork, parameter_shapes
+from pellucid.recipes.digits.training import to_tensors
 from pellucid.reporting.figures import ACCENT, MUTED, SHADES, empty_figure, freeze_layout, style_axes, to_png
 
 # %% [markdown]
@@ -101,9 +101,9 @@ batch = draw_digits(BATCH, 20, 20, np.random.default_rng(1))
 networks = {}
 for name, kind in {"without attention": "repeat", "with attention": "attention"}.items():
     torch.manual_seed(1)
-    networks[name] = DigitsNetwork(Design(kind))
+    networks[name] = DigitsNetwork(DigitsArchitecture(kind))
     print(f"{name}:")
-    for layer in layers_of(networks[name], batch):
+    for layer in layer_shapes(networks[name], batch):
         print(f"  {layer.name:22}{layer.shape}")
 
 # %% [markdown]
@@ -117,7 +117,7 @@ for name, kind in {"without attention": "repeat", "with attention": "attention"}
 
 # %%
 for name, network in networks.items():
-    listed, norms = parameters_of(network), gradient_norms(network, batch)
+    listed, norms = parameter_shapes(network), gradient_norms(network, batch)
     total = sum(int(np.prod(shape)) for _, shape in listed)
     rows = [f"| `{each}` | {shape} | {norm:.1e} |" for (each, shape), norm in zip(listed, norms, strict=True)]
     head = f"**{name.capitalize()}: {total:,} parameters.**\n\n| parameter | shape | norm of its gradient |"
@@ -156,7 +156,7 @@ Image(
 def slopes(network: DigitsNetwork, size: float = 1e-5) -> tuple[float, float]:
     """The slope of the cost in a random direction: by differentiation, and by a difference."""
     small = draw_digits(5, 20, 20, np.random.default_rng(3))
-    inputs, targets = inputs_of(small), torch.from_numpy(small.targets).long().flatten()
+    inputs, targets = to_tensors(small), torch.from_numpy(small.targets).long().flatten()
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad and parameter.numel()]
     directions = [torch.randn_like(parameter) for parameter in parameters]
 
@@ -185,5 +185,5 @@ for name, network in networks.items():
 # pellucid recipe digits-data --out runs/digits-data
 # ```
 #
-# prints all of this and writes it as a report. In the notebook, draw the batch with `draw_digits(BATCH, 1, 20, …)`:
-# which shapes change, and which do not?
+# prints all of this and writes it as a report. In the notebook, draw the batch with `draw(BATCH, 1, 20, …)`: which
+# shapes change, and which do not?

@@ -33,10 +33,25 @@ from IPython.display import Image
 from pellucid.data.synthetic import draw_digits
 from pellucid.errors import DataError
 from pellucid.model.network import parameter_count
-from pellucid.recipes.digits.networks import Design, DigitsNetwork, parameters_of
-from pellucid.recipes.digits.report import POSITIONS_ATTENTION, Group, curve_figure, curves, position_figure
-from pellucid.recipes.digits.study import Outcome, Plan, Point, Study, conduct, inputs_of, judge, train
-from pellucid.recipes.digits_data import gradient_norms
+from pellucid.recipes.digits.analysis import gradient_norms
+from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork, parameter_shapes
+from pellucid.recipes.digits.report import (
+    POSITIONS_ATTENTION,
+    DigitsRuns,
+    curve_figure,
+    load_reference_curves,
+    position_figure,
+)
+from pellucid.recipes.digits.training import (
+    DigitsResult,
+    DigitsStudy,
+    DigitsTrainingPlan,
+    DigitsValidation,
+    evaluate_network,
+    run_study,
+    to_tensors,
+    training_steps,
+)
 from pellucid.recipes.recipe import data_folder
 from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_weights_figure, style_axes, to_png
 
@@ -49,15 +64,18 @@ from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_
 # %%
 torch.manual_seed(1)
 torch.set_num_threads(1)
-network, plan = DigitsNetwork(Design("attention")), Plan(SAMPLES, every=EVERY, validation=VALIDATION)
-names = [name for name, _ in parameters_of(network)]
+network, plan = (
+    DigitsNetwork(DigitsArchitecture("attention")),
+    DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION),
+)
+names = [name for name, _ in parameter_shapes(network)]
 validation, batch = (draw_digits(count, 20, 20, np.random.default_rng([1, count])) for count in (VALIDATION, 100))
 norms, curve = {0: gradient_norms(network, batch)}, []
-for samples, cost in train(network, plan, seed=1):
-    judged = judge(network, validation)
-    curve.append(Point(samples, cost, judged.symbol_accuracy, judged.exact_match))
+for samples, cost in training_steps(network, plan, seed=1):
+    judged = evaluate_network(network, validation)
+    curve.append(DigitsValidation(samples, cost, judged.symbol_accuracy, judged.exact_match))
     norms[samples] = gradient_norms(network, batch)
-run = Outcome("attention of 2016", 1, parameter_count(network), 0.0, curve, judged)
+run = DigitsResult("attention of 2016", 1, parameter_count(network), 0.0, curve, judged)
 print(
     f"{run.parameters:,} parameters, {100 * judged.symbol_accuracy:.1f} % of the symbols, "
     f"{100 * judged.exact_match:.1f} % of the sequences after {samples:,} samples"
@@ -65,11 +83,11 @@ print(
 
 # %%
 try:
-    theirs = curves(data_folder(), "attention")
+    theirs = load_reference_curves(data_folder(), "attention")
 except DataError:
     theirs = []
     print("The authors' curves are not at hand; the picture does without them.")
-figure = curve_figure([Group(run.name, [run])], theirs, SAMPLES)
+figure = curve_figure([DigitsRuns(run.name, [run])], theirs, SAMPLES)
 Image(to_png(figure, 100), alt="Validation accuracy with attention, over the samples")
 
 # %% [markdown]
@@ -142,7 +160,7 @@ print(f"{100 * agreed.mass:.1f} % of the weight lies on the right word")
 # ## Which symbols are right?
 
 # %%
-figure = position_figure([Group(run.name, [run])], POSITIONS_ATTENTION, "the better run of 2016")
+figure = position_figure([DigitsRuns(run.name, [run])], POSITIONS_ATTENTION, "the better run of 2016")
 Image(to_png(figure, 100), alt="Accuracy by position with attention")
 
 # %% [markdown]
@@ -156,7 +174,7 @@ Image(to_png(figure, 100), alt="Accuracy by position with attention")
 
 # %%
 with torch.inference_mode():
-    weights = network(*inputs_of(validation, slice(0, 500)), 21).attention.numpy()
+    weights = network(*to_tensors(validation, slice(0, 500)), 21).attention.numpy()
 outside = (weights * (validation.input_masks[:500] == 0)[:, None]).sum(axis=2).mean(axis=0)
 print("share of the weight on padding, for each symbol written:")
 print(*(f"{place}: {share:.2f}" for place, share in enumerate(outside, 1)), sep="  ")
@@ -167,12 +185,12 @@ print(*(f"{place}: {share:.2f}" for place, share in enumerate(outside, 1)), sep=
 # sight.
 
 # %%
-masked = conduct(Study("padding masked", Design("attention", attends_padding=False), plan, seed=1))
+masked = run_study(DigitsStudy("padding masked", DigitsArchitecture("attention", attends_padding=False), plan, seed=1))
 print(
     f"padding masked: {100 * masked.accuracy:.1f} % of the symbols, alignment error "
     f"{100 * masked.final.agreement.error:.1f} %; padding seen: {100 * run.accuracy:.1f} %, {100 * agreed.error:.1f} %"
 )
-figure = position_figure([Group("padding seen", [run]), Group("padding masked", [masked])])
+figure = position_figure([DigitsRuns("padding seen", [run]), DigitsRuns("padding masked", [masked])])
 Image(to_png(figure, 100), alt="Accuracy by position, with padding seen and masked")
 
 # %% [markdown]

@@ -32,12 +32,12 @@ import numpy as np
 from IPython.display import Image, Markdown, display
 
 from pellucid.data.synthetic import spell_digits, spelled_digits
-from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
-from pellucid.recipes.digits.report import colors
-from pellucid.recipes.recipe import recipe_config
+from pellucid.recipes.digits.attention_models import DigitsJob, trace_agreement, train_and_evaluate
+from pellucid.recipes.digits.report import line_colors
+from pellucid.recipes.recipe import load_recipe_config
 from pellucid.reporting.figures import MUTED, attention_figure, empty_figure, freeze_layout, style_axes, to_png
 from pellucid.training.run_folder import load
-from pellucid.viewer.reports import judge
+from pellucid.viewer.reports import score_run
 
 # %% [markdown]
 # ## Training
@@ -46,9 +46,9 @@ from pellucid.viewer.reports import judge
 out, scores = Path(tempfile.mkdtemp()), ("additive", "location", "monotonic")
 networks, within = {}, {}
 for score in scores:
-    config = recipe_config("digits-extrapolate", {"seed": 1, "attention": {"type": score}})
-    task = Task(score, out, 1, SAMPLES, config, digits=(1, 20), development=DEVELOPMENT, test=TEST)
-    result = train_and_judge(task)
+    config = load_recipe_config("digits-extrapolate", {"seed": 1, "attention": {"type": score}})
+    task = DigitsJob(score, out, 1, SAMPLES, config, digits=(1, 20), development=DEVELOPMENT, test=TEST)
+    result = train_and_evaluate(task)
     networks[score], within[score] = load(result.folder), result.outcome
     print(f"{score}: {result.outcome.parameters:,} parameters, {100 * result.outcome.accuracy:.2f} % of the symbols")
 
@@ -61,10 +61,10 @@ for score in scores:
 right, error = {}, {}
 for score, network in networks.items():
     for digits in LENGTHS:
-        judged = judge(network, spelled_digits(EACH, digits, digits, 1_000 + digits))
+        judged = score_run(network, spelled_digits(EACH, digits, digits, 1_000 + digits))
         answers = [target for (target,) in judged.references]
         right[score, digits] = judged.evaluation.symbol_accuracy / 100
-        error[score, digits] = agreement_of(judged.traces, answers).error
+        error[score, digits] = trace_agreement(judged.traces, answers).error
 
 head = f"| digits | {' | '.join(scores)} |\n|--:|{'--:|' * len(scores)}\n"
 rows = [f"| {n} | {' | '.join(f'{100 * right[score, n]:.1f}' for score in scores)} |" for n in LENGTHS]
@@ -74,7 +74,7 @@ display(Markdown("Symbols right, %, by the number of digits:\n\n" + head + "\n".
 figure = empty_figure(7.2, 3.4)
 axes = figure.add_subplot()
 axes.axvspan(1, 20, color="#eef2f7", linewidth=0)
-for score, color in zip(scores, colors(3), strict=True):
+for score, color in zip(scores, line_colors(3), strict=True):
     axes.plot(LENGTHS, [right[score, digits] for digits in LENGTHS], "o-", color=color, markersize=3, label=score)
 style_axes(axes)
 axes.set_ylim(0, 1.03)
@@ -93,7 +93,7 @@ Image(to_png(freeze_layout(figure), 100), alt="Symbols right over the number of 
 row = spelled_digits(1, max(LENGTHS), max(LENGTHS), 5)[0]
 figure = empty_figure(7.2, 3.8)
 axes = figure.add_subplot()
-for score, color in zip(scores, colors(3), strict=True):
+for score, color in zip(scores, line_colors(3), strict=True):
     (trace,) = networks[score].predict([row.source])
     axes.plot(trace.attention.argmax(axis=1) + 1, ".-", color=color, linewidth=1, markersize=4, label=score)
 ends = np.cumsum([len(word) + 1 for word in row.source.split()])

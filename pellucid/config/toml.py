@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,7 +14,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.arguments import convert_argument, convert_setting
+from pellucid.arguments import TypeMismatchError, convert_argument, convert_setting, finite_dict
 from pellucid.config.presets import PRESETS, SHARED_PRESET
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.config.validation import check_consistency
@@ -130,14 +131,16 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
     Raises:
         ConfigError: A section is not a table, or a key does not exist.
     """
-    fields = {field.name: field.type for field in _fields(struct)}
+    fields = _field_types(struct)
     try:
         if isinstance(settings, struct):
             table = {name: getattr(settings, name) for name in fields}
         elif isinstance(settings, Mapping):
-            table = dict(settings.items())
+            table = finite_dict(settings)
         else:
             raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {describe_value(settings)}")
+    except TypeMismatchError as error:
+        raise ConfigError(error.message(prefix.rstrip(".")).removeprefix(": ")) from None
     except ConfigError:
         raise
     except Exception as error:  # methods of a mapping may raise anything
@@ -154,9 +157,9 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
 
 
 @cache
-def _fields(struct: type[Settings]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Return the fields of a struct; msgspec reads the annotations anew at each call, which takes a millisecond."""
-    return msgspec.structs.fields(struct)
+def _field_types(struct: type[Settings]) -> dict[str, Any]:
+    """Return the types of a struct's fields; msgspec reads the annotations anew at each call, which takes a while."""
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
@@ -167,8 +170,8 @@ def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
 def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
     """Return complete settings as a struct; raise `ConfigError` for a value of the wrong type or out of range."""
     values = dict[str, Any]()
-    for field in _fields(struct):
-        name, kind, key = field.name, field.type, f"{prefix}{field.name}"
+    for name, kind in _field_types(struct).items():
+        key = f"{prefix}{name}"
         if name not in settings:
             continue  # the default applies
         value = settings[name]
@@ -202,19 +205,33 @@ def flatten_config(config: Config) -> dict[str, Any]:
     return dict(_leaves(msgspec.to_builtins(config), ""))
 
 
-def config_differences(saved: Config, current: Config) -> list[str]:
-    """Return a line for each setting that differs: "encoder.num_layers: 1 in the run, 2 now".
+def config_differences(saved: Config, wanted: Config) -> list[str]:
+    """Return a line for each setting that differs: "training.patience: 0 (never) in the run, 2 now".
 
     Args:
         saved: Configuration of the run.
-        current: Configuration that was given now.
+        wanted: Configuration that was given now.
     """
-    now = flatten_config(current)
+    now = flatten_config(wanted)
     return [
-        f"{key}: {quote(value)} in the run, {quote(now[key])} now"
+        f"{key}: {_shown(key, value)} in the run, {_shown(key, now[key])} now"
         for key, value in flatten_config(saved).items()
         if value != now[key]
     ]
+
+
+ZERO = re.compile(r"\b0 (?:=|is|uses|(?P<derives>derives it)) (?P<meaning>[^.;)]+)")
+"""Meaning of the value 0 in the docstring of a setting."""
+
+
+def _shown(key: str, value: object) -> str:
+    """Return a value for a message; a 0 with a special meaning is followed by that meaning."""
+    section, _, name = key.rpartition(".")
+    struct = {field.name: field.type for field in msgspec.structs.fields(Config)}[section] if section else Config
+    found = ZERO.search(_field_docstrings(struct)[name]) if value == 0 and not isinstance(value, bool) else None
+    if found is None:
+        return quote(value)
+    return f"{quote(value)} ({'derived ' if found['derives'] else ''}{found['meaning']})"
 
 
 def to_toml(config: Config) -> str:

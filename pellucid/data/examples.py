@@ -4,12 +4,12 @@ Every line of a file becomes an example, a bad line with its reason, or one of t
 stripped, normalized, truncated or skipped silently.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_header_cells
+from pellucid.data.headers import check_header_cells, header_note
 from pellucid.data.lines import read_lines
 from pellucid.data.readers import (
     TABLE_FORMATS,
@@ -28,7 +28,7 @@ from pellucid.data.readers import (
     split_last_field,
 )
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
-from pellucid.errors import ConfigError, DataError, parse_whole_number, quote
+from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_number, quote
 
 
 def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
@@ -93,9 +93,11 @@ def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
 
 
 __all__ = [
+    "STANDARD_INPUT",
     "BadLine",
     "Example",
     "ExampleFile",
+    "check_first_line",
     "column_note",
     "count_columns",
     "describe_used_columns",
@@ -112,7 +114,7 @@ __all__ = [
 
 COLUMN_SETTINGS = ("source_column", "target_column", "features_column")
 PAIR_ROLES = ("source", "target", "features")
-SKIP_HINT = 'data.on_bad_line = "skip" (--on-bad-line skip) skips and counts such lines'
+SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
 
 
 class Example(NamedTuple):
@@ -240,8 +242,12 @@ class InputFormat(NamedTuple):
     """Whether the first line names the columns; "auto": as in the training file."""
     columns: int = 0
     """Number of columns of the training file, the maximum for a line of the input; 0 for no maximum."""
+    report: Callable[[str], None] | None = None
+    """Receives notes about the first line."""
 
 
+STANDARD_INPUT = "standard input"
+"""Name of the standard input in messages."""
 FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
 """Default formats of files, and of lines from a stream."""
 
@@ -330,19 +336,61 @@ def parse_pairs(
     )
 
 
-def _file_records(path: Path, config: DataConfig, input_format: InputFormat, columns: ColumnSelection) -> Records:
+def _file_records(path: Path, config: DataConfig, known: InputFormat, columns: ColumnSelection) -> Records:
     """Return the records of an input file."""
-    format = resolve_input_format(path, config) if input_format.format == "auto" else input_format.format
-    return read_records(path, format, columns._replace(max_columns=input_format.columns))
+    return read_records(path, _format_of(path, config, known), _with_input_format(columns, known))
 
 
 def _parse_lines(
-    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat, columns: ColumnSelection
+    lines: Iterable[bytes], name: str, config: DataConfig, known: InputFormat, columns: ColumnSelection
 ) -> Records:
     """Return the records of input lines."""
-    format = config.format if input_format.format == "auto" else input_format.format
-    header = columns.header if format == "csv" else input_format.header
-    return parse_records(lines, name, format, columns._replace(header=header, max_columns=input_format.columns))
+    format = _format_of(None, config, known)
+    header = columns.header if format == "csv" else known.header
+    return parse_records(lines, name, format, _with_input_format(columns, known)._replace(header=header))
+
+
+def _with_input_format(columns: ColumnSelection, known: InputFormat) -> ColumnSelection:
+    """Return the columns with the format of the input."""
+    return columns._replace(max_columns=known.columns, header_given=known.header is True, report=known.report)
+
+
+def _format_of(path: Path | None, config: DataConfig, known: InputFormat) -> Format:
+    """Return the format of a file, or of lines (path None)."""
+    if known.format != "auto":
+        return known.format
+    return config.format if path is None else resolve_input_format(path, config)
+
+
+def check_first_line(
+    items: Sequence[Example | BadLine], path: Path | None, config: DataConfig, known: InputFormat
+) -> str:
+    """Check whether the first line of an input is a header, if the user did not specify it.
+
+    Args:
+        items: The first items of the input.
+        path: The file; None for lines.
+        config: The data settings of the run.
+        known: Format of the input, where the user specifies it.
+
+    Returns:
+        A note; "" if the line does not look like a header.
+
+    Raises:
+        HeaderError: It is clearly a header.
+    """
+    format = _format_of(path, config, known)
+    header = (
+        known.header if path is None and format != "csv" else _selected_columns(config, ("source", "features")).header
+    )
+    line = next((at for at, item in enumerate(items, 1) if isinstance(item, BadLine) or item.source), 0)
+    if header != "auto" or format not in (*TABLE_FORMATS, "auto") or not line or isinstance(items[line - 1], BadLine):
+        return ""
+    cells = [(item.source, item.target) for item in items if isinstance(item, Example) and item.source]
+    place = f"{path or STANDARD_INPUT}:{line}"
+    check_header_cells(cells, place)
+    note = header_note(cells)
+    return f"{place}: {note}" if note else ""
 
 
 def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> ColumnSelection:
@@ -409,7 +457,7 @@ def _collect_examples(
                 continue
             bad = BadLine(name, record.line, reason)
         if config.on_bad_line == "stop":
-            raise DataError(str(bad), SKIP_HINT)
+            raise BadLineError(f"{bad}; {SKIP_HINT}")
         reading.bad.append(bad)
     reading = reading._replace(blank=blank)
     if not reading.examples:

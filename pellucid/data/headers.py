@@ -95,8 +95,13 @@ def header_note(cells: Sequence[tuple[str, ...]]) -> str:
     return ""
 
 
+def name_note(role: str, cell: str) -> str:
+    """Return a note about a first line of one cell that is a common column name."""
+    return f"the first line may be a header: the {role} {quote(cell)} is what columns are named by; {READ_AS_EXAMPLE}"
+
+
 def check_shared_header(training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], place: str) -> str:
-    """Return a note if two files begin with the same line and contain it nowhere else; else "".
+    """Return a note where two files begin with one line, which stands nowhere else; "" where they do not.
 
     Args:
         training: The training examples.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_header_names
+from pellucid.data.headers import check_header_names, is_column_name, name_note
 from pellucid.data.lines import (
     MAX_LINE_BYTES,
     RecordError,
@@ -55,19 +55,20 @@ Records = Iterator[Record | BadLine]
 
 
 class ColumnSelection(NamedTuple):
-    """Columns to read from each record, in the order of its fields.
+    """Columns to read from each record.
 
-    Attributes:
-        selected: Column (a name, or a number from 1) for each of the roles "source", "target", "features" and "group".
-        header: Whether the first line that is not blank names the columns; "auto" refuses one that looks like it.
-        single_column: Whether a record of one column is a source, as in prediction.
-        max_columns: Maximum number of columns of a record; 0 for no maximum.
+    `selected` maps "source", "target", "features" and "group" to a name, or a number from 1. `header`: the first
+    non-blank line names the columns; "auto" refuses one that seems to. `single_column`: a record of one column is a
+    source (in prediction). `max_columns`: maximum number of columns of a record; 0 is no limit. `header_given`: the
+    user specified the header of this input. `report` receives notes about its first line.
     """
 
     selected: dict[str, str]
     header: Header = False
     single_column: bool = False
     max_columns: int = 0
+    header_given: bool = False
+    report: Callable[[str], None] | None = None
 
 
 @dataclass
@@ -224,13 +225,39 @@ def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tupl
         if not row.fields:
             before.append(row)
         elif columns.single_column and len(row.fields) == 1:
-            # A single column is the header of a list of sources, or the first source.
-            source = columns.selected["source"]
-            rest = rows if row.fields[0] == source and column_number(source) is None else chain([row], rows)
+            # One column: the header of a list of sources, or already the first source.
+            rest = rows if _names_source(row, columns, name) else chain([row], rows)
             return _column_positions(columns, name), ColumnCount(), chain(before, rest)
         else:
-            return find_columns(columns, row.fields, name), ColumnCount(len(row.fields), row.line), chain(before, rows)
+            positions = find_columns(columns, row.fields, name)
+            _report_inherited_header(row, positions[0], columns, name)
+            return positions, ColumnCount(len(row.fields), row.line), chain(before, rows)
     return [], ColumnCount(), iter(before)
+
+
+def _names_source(row: Record, columns: ColumnSelection, name: str) -> bool:
+    """Return whether a first line of one cell is the header of a list of sources, not the first source."""
+    cell, source = row.fields[0], columns.selected["source"]
+    if column_number(source) is None:
+        return cell == source
+    if not columns.header_given and columns.report is not None and is_column_name(cell):
+        columns.report(f"{name}:{row.line}: {name_note('source', cell)}")
+    return columns.header_given
+
+
+def _report_inherited_header(row: Record, source: int, columns: ColumnSelection, name: str) -> None:
+    """Report a first line that looks like an example but is read as a header, as in the training file."""
+    numbered = all(column_number(column) is not None for column in columns.selected.values())
+    if (
+        numbered
+        and not columns.header_given
+        and columns.report is not None
+        and not is_column_name(cell := row.fields[source])
+    ):
+        columns.report(
+            f"{name}:{row.line}: the first line is read as the names of the columns, as in the training file, but "
+            f"{quote(cell)} is not what columns are usually named by; --no-header reads it as an example"
+        )
 
 
 def _check_first_row(rows: Records, name: str) -> Records:

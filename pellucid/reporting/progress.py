@@ -12,9 +12,9 @@ from pellucid.config.settings import Task
 from pellucid.kernels.cache import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
-from pellucid.training.loop import Started, Stepped, Stopped, Validated
-from pellucid.training.session import Built, Read, RunEvent
-from pellucid.training.training_data import Augmented
+from pellucid.training.loop import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import FileRead, ModelBuilt, RunEvent
+from pellucid.training.training_data import DataAugmented
 
 MAX_LISTED_LINES = 5
 """Maximum number of bad lines that are listed."""
@@ -73,20 +73,20 @@ class ProgressReporter:
     def report(self, event: RunEvent) -> None:
         """Print the information of an event."""
         match event:
-            case Read():
+            case FileRead():
                 self._report_reading(event)
-            case Augmented():
+            case DataAugmented():
                 made = "copied targets" if event.kind == "copy" else "pairs with random stems"
                 self._print_line(f"augmentation: {event.made:,} {made} in addition to {event.examples:,} examples")
-            case Built():
+            case ModelBuilt():
                 self._report_model(event)
-            case Started():
+            case TrainingStarted():
                 self._report_start(event)
-            case Stepped():
+            case UpdateCompleted():
                 self._report_step(event)
-            case Validated():
+            case ValidationCompleted():
                 self._report_validation(event)
-            case Stopped():
+            case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self._print_line(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
@@ -94,7 +94,7 @@ class ProgressReporter:
         """Print one line."""
         self.console.report(text)
 
-    def _report_reading(self, event: Read) -> None:
+    def _report_reading(self, event: FileRead) -> None:
         """Print the number of examples and the bad lines."""
         blank = f", {event.blank:,} blank lines skipped" if event.blank else ""
         bad = f", {len(event.bad):,} bad lines skipped" if event.bad else ""
@@ -106,7 +106,7 @@ class ProgressReporter:
         if event.note:
             self._print_line(f"  note: {event.note}")
 
-    def _report_model(self, event: Built) -> None:
+    def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""
         source, target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
         beside = len(event.vocabularies.features.symbols)
@@ -125,18 +125,18 @@ class ProgressReporter:
         if event.compiles:
             self._print_line(compilation_note())
 
-    def _report_start(self, event: Started) -> None:
+    def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
         self._print_line(f"training for {event.epochs:g} epochs at most, {event.updates:,} updates")
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
 
-    def _report_step(self, event: Stepped) -> None:
+    def _report_step(self, event: UpdateCompleted) -> None:
         """Update the progress bar."""
         if self.task is not None:
             state = f"loss {event.loss:.3f}"
             self.bar.update(self.task, completed=event.progress.update, state=state)
 
-    def _report_validation(self, event: Validated) -> None:
+    def _report_validation(self, event: ValidationCompleted) -> None:
         """Print the validation metrics, and mark the best checkpoint so far."""
         progress = event.progress
         self._print_line(
@@ -203,21 +203,21 @@ class MultiProgress:
             event: An event of it.
         """
         match event:
-            case Started():
+            case TrainingStarted():
                 self.remove_row(name)
                 done = event.progress.update
                 self.tasks[name] = self.bars.add_task(
                     visible_message(name), total=event.updates, completed=done, state=""
                 )
-            case Stepped() if name in self.tasks:
+            case UpdateCompleted() if name in self.tasks:
                 self.bars.update(self.tasks[name], completed=event.progress.update)
-            case Validated() if name in self.tasks:
+            case ValidationCompleted() if name in self.tasks:
                 self.bars.update(
                     self.tasks[name],
                     completed=event.progress.update,
                     state=format_scores(event.task, event.metrics, short=True),
                 )
-            case Stopped():
+            case TrainingStopped():
                 self.remove_row(name)
 
     def report(self, name: str, event: RunEvent) -> None:
@@ -229,19 +229,19 @@ class MultiProgress:
         """
         self.update_row(name, event)
         match event:
-            case Built():
+            case ModelBuilt():
                 self.print_line(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
                 for sentence in event.foreseen:
                     self.print_line(f"{name}: note: {sentence}")
                 if event.compiles:
                     self.print_line(f"{name}: {compilation_note()}")
-            case Validated() if not self.is_live:
+            case ValidationCompleted() if not self.is_live:
                 best = " · best" if event.best else ""
                 self.print_line(
                     f"{name}: update {event.progress.update:,} · "
                     f"{format_scores(event.task, event.metrics, short=True)}{best}"
                 )
-            case Stopped():
+            case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self.print_line(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 

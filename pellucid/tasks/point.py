@@ -14,9 +14,9 @@ from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.evaluation.label_metrics import score_positions
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
-from pellucid.model.decoder import build_attention
+from pellucid.model.attention import build_attention
 from pellucid.model.losses import pointing_cross_entropy
-from pellucid.model.memory import Unrolled
+from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Pointer, Query
 from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
@@ -55,7 +55,9 @@ class PointingTask(LabelingTask):
         attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
         return Pointer(parts.encoder, query, attention, sizes.vocabulary - NUM_SPECIAL)
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
         """Return the cross-entropy over source positions."""
         return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
 

@@ -4,7 +4,7 @@ from pellucid.config.settings import Config
 from pellucid.evaluation.label_metrics import chunk_metrics_for_log, score_labels
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, position_rates
-from pellucid.model.heads import PositionTag
+from pellucid.model.heads import TokenClassificationHead
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Tagger
 from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
@@ -45,7 +45,7 @@ class TaggingTask(LabelingTask):
 
     def build_network(self, parts: NetworkParts) -> Network:
         """Return an encoder with a token classification head."""
-        return Tagger(parts.encoder, PositionTag(parts.sizes.memory, parts.sizes.vocabulary))
+        return Tagger(parts.encoder, TokenClassificationHead(parts.sizes.memory, parts.sizes.vocabulary))
 
     def describe_architecture(self, config: Config) -> str:
         """Describe the encoder."""

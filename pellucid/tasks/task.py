@@ -20,11 +20,11 @@ from pellucid.data.target_encoding import ExampleEncoder, encode_labels, learn_l
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.decoding.ensemble import Joined
+from pellucid.decoding.ensemble import JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.losses import cross_entropy
-from pellucid.model.memory import Unrolled
+from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.tasks.task_settings import TaskSettings
 from pellucid.tasks.task_view import TaskView
@@ -106,7 +106,9 @@ class Task(ABC):
             parts: Encoder, sizes and configuration.
         """
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
         """Return the loss of a batch, by default the cross-entropy of its targets.
 
         Args:
@@ -129,7 +131,7 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def build_ensemble(self, joined: Joined) -> Predictor:
+    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
         """Return the predictor of several trained networks."""
 
     @abstractmethod
@@ -152,7 +154,7 @@ class LabelingTask(Task):
         """Return the predictor of labels."""
         return ClassificationPredictor(config, vocabularies, network, name=name)
 
-    def build_ensemble(self, joined: Joined) -> Predictor:
+    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
         """Return the predictor of labels for several networks."""
         config, vocabularies, network, name, members = joined
         return ClassificationPredictor(config, vocabularies, network, name=name, members=members)

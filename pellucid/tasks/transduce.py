@@ -11,13 +11,13 @@ from pellucid.data.examples import Example
 from pellucid.data.target_encoding import ExampleEncoder, learn_pair_vocabularies, pair_encoder
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.ensemble import Ensemble, Joined
+from pellucid.decoding.ensemble import Ensemble, JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
-from pellucid.model.memory import Unrolled
-from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, writing
+from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_seq2seq
 from pellucid.tasks.task import Task, TaskLabels
 from pellucid.tasks.task_settings import TRANSDUCE
 
@@ -42,9 +42,11 @@ class TransductionTask(Task):
         config = parts.config
         return EncoderDecoder(parts.encoder, build_decoder(config.decoder, config.attention, parts.sizes))
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
         """Return the cross-entropy of the targets; for decoders that copy, over vocabulary and copies."""
-        if writing(network).decoder.copying is not None:
+        if require_seq2seq(network).decoder.copying is not None:
             return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
@@ -52,7 +54,7 @@ class TransductionTask(Task):
         """Return the predictor that searches for the best output."""
         return Transducer(config, vocabularies, network, name=name)
 
-    def build_ensemble(self, joined: Joined) -> Predictor:
+    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
         """Return an ensemble of several networks."""
         config, vocabularies, network, name, members = joined
         return Ensemble(config, vocabularies, network, name=name, members=members)

@@ -17,7 +17,7 @@ from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, Validation
 from pellucid.reporting.display_text import grapheme_clusters
 from pellucid.reporting.figures import accuracy_range, logged_values, round_up
 from pellucid.reporting.terminal import NO_ATTENTION, attention_caption
-from pellucid.viewer.examples import alone_told, edits
+from pellucid.viewer.examples import edit_operations, page_trace_without_model
 from pellucid.viewer.report_schema import (
     ChartLine,
     ChartPoint,
@@ -28,7 +28,7 @@ from pellucid.viewer.report_schema import (
     ReportExamples,
     ReportTable,
 )
-from pellucid.viewer.schema import Edit, Item
+from pellucid.viewer.schema import EditOperation, PageExample
 
 MAX_POINTS = 200
 """A training loss of more points is averaged over stretches of equal length."""
@@ -68,7 +68,7 @@ def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupA
 
 
 def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return the same charts with a line for each run, without intervals."""
+    """Return the accuracy charts with a line for each run, without intervals."""
     positions = [RunAccuracies(run.name, run.evaluation.positions) for run in runs]
     lengths = [RunAccuracies(run.name, run.evaluation.lengths) for run in runs]
     charts = [
@@ -251,14 +251,14 @@ class ExampleOutput:
 
     @property
     def correct(self) -> bool:
-        """Whether the output is one of the references."""
+        """Return whether the output equals one of the references."""
         if self.scored is not None:
             return self.scored.errors == 0
         return self.trace.output in self.references
 
 
-def drawn_examples(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
-    """Return outputs whose attention is drawn at once, under one caption."""
+def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
+    """Return outputs with their attention weights, under one caption."""
     if not outputs:
         return []
     attending = [each.trace for each in outputs if each.trace.attention.any()]
@@ -266,8 +266,8 @@ def drawn_examples(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportE
     return [ReportExamples(title, caption, [_example(each) for each in outputs], listed=False)]
 
 
-def listed_errors(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
-    """Return wrong outputs as a list; `omitted` further ones are counted in its caption."""
+def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
+    """Return wrong outputs as a list; the caption counts `omitted` further ones."""
     if not outputs:
         return []
     total = len(outputs) + omitted
@@ -275,7 +275,7 @@ def listed_errors(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[Re
     return [ReportExamples("Errors", caption, [_example(each) for each in outputs], listed=True)]
 
 
-def listed_disagreements(
+def disagreement_parts(
     correct: Assessment, wrong: Assessment, places: Sequence[int], omitted: int
 ) -> list[ReportExamples]:
     """Return the examples at `places`, of which only the first of two runs is correct."""
@@ -283,10 +283,10 @@ def listed_disagreements(
         return []
     examples = []
     for at in places:
-        first, second = assessed_output(correct, at), _example(assessed_output(wrong, at))
+        first, second = example_output(correct, at), _example(example_output(wrong, at))
         examples.append(
             ReportExample(
-                items=[_item(first), *second.items],
+                outputs=[_item(first), *second.outputs],
                 output=second.output,
                 expected=[(first.trace.output, False)],
                 edits=second.edits,
@@ -299,7 +299,7 @@ def listed_disagreements(
     return [ReportExamples(title, caption, examples, True, (correct.name, wrong.name))]
 
 
-def assessed_output(assessment: Assessment, at: int) -> ExampleOutput:
+def example_output(assessment: Assessment, at: int) -> ExampleOutput:
     """Return one example of an assessment with all of its outputs."""
     answered = assessment.decoded
     return ExampleOutput(
@@ -312,7 +312,7 @@ def assessed_output(assessment: Assessment, at: int) -> ExampleOutput:
     )
 
 
-def compared_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | None]:
+def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | None]:
     """Return output and nearest reference, with their differences marked, and their edit distance.
 
     Words are compared where the model writes words or parts of words, else characters.
@@ -329,7 +329,7 @@ def compared_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int |
 
 
 def split_tags(written: str, trace: Trace) -> list[str]:
-    """Return the tags of a text, cut where the trace's are: what stands between its first two stands between all."""
+    """Return the tags of a text, split by the separator of the trace's tags."""
     n = len(trace.target)
     if n < 2:
         return [written]
@@ -340,10 +340,10 @@ def split_tags(written: str, trace: Trace) -> list[str]:
 
 def _example(output: ExampleOutput) -> ReportExample:
     """Return an output as the schema has it."""
-    text, reference, distance = compared_texts(output)
+    text, reference, distance = compare_texts(output)
     pairs: Iterable[SymbolPair] = pair_symbols(output.scored) if output.scored is not None else ()
     return ReportExample(
-        items=[_item(output)],
+        outputs=[_item(output)],
         output=text,
         expected=reference,
         edits=distance,
@@ -352,13 +352,13 @@ def _example(output: ExampleOutput) -> ReportExample:
     )
 
 
-def _item(output: ExampleOutput) -> Item:
+def _item(output: ExampleOutput) -> PageExample:
     """Return an output, and further ones of the same source, as the page lists examples."""
     trace, scored = output.trace, output.scored
-    return Item(
+    return PageExample(
         text=trace.text,
         features=list(trace.source[: trace.features]),
-        traces=[alone_told(each) for each in (trace, *output.others)],
+        traces=[page_trace_without_model(each) for each in (trace, *output.others)],
         references=list(output.references),
         edits=_edits(output),
         errors=None if scored is None else scored.errors,
@@ -366,7 +366,7 @@ def _item(output: ExampleOutput) -> Item:
     )
 
 
-def _edits(output: ExampleOutput) -> list[Edit]:
+def _edits(output: ExampleOutput) -> list[EditOperation]:
     """Return the alignment of an output with its reference, where its steps are the symbols that are compared."""
     trace, scored = output.trace, output.scored
     if not output.references:
@@ -375,21 +375,21 @@ def _edits(output: ExampleOutput) -> list[Edit]:
         return _tag_edits(trace, split_tags(output.references[0], trace), output.ignored_tag)
     if scored is None or scored.output != trace.symbols:
         return []
-    return edits(scored.output, scored.reference)
+    return edit_operations(scored.output, scored.reference)
 
 
-def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[Edit]:
-    """Return the same of tags, each at its own position; at a tag that is not scored no answer is wrong."""
-    found = list[Edit]()
+def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[EditOperation]:
+    """Return the alignment of tags, position by position; an unscored tag counts as correct."""
+    found = list[EditOperation]()
     for at, (tag, predicted) in enumerate(zip(expected, trace.target, strict=False)):
         correct = tag in (predicted, unscored)
         kind: Literal["same", "substitution"] = "same" if correct else "substitution"
-        found.append(Edit(kind=kind, written=at, wanted=predicted if correct else tag))
+        found.append(EditOperation(kind=kind, step=at, expected=predicted if correct else tag))
     return found
 
 
 def _writes_words(output: ExampleOutput) -> bool:
-    """Return whether symbols stand apart in the output, or are parts of words longer than a character."""
+    """Return whether the symbols of the output are words or parts of words."""
     symbols, text = output.trace.symbols, output.trace.output
     if not any(" " in each for each in (text, *output.references)):
         return False

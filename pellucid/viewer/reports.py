@@ -30,17 +30,17 @@ from pellucid.reporting.tables import exclusively_right, format_p_value, format_
 from pellucid.tasks.registry import configured_task, get_task
 from pellucid.training.run_folder import read_log
 from pellucid.version import __version__
-from pellucid.viewer.pages import exported
+from pellucid.viewer.pages import export_page
 from pellucid.viewer.report_parts import (
     ExampleOutput,
     accuracy_charts,
-    assessed_output,
     calibration_charts,
     compared_accuracy_charts,
-    drawn_examples,
+    disagreement_parts,
+    error_parts,
+    example_output,
+    example_parts,
     learning_charts,
-    listed_disagreements,
-    listed_errors,
 )
 from pellucid.viewer.report_schema import (
     REPORT_FORMAT,
@@ -53,7 +53,7 @@ from pellucid.viewer.report_schema import (
     ReportText,
     SummaryValue,
 )
-from pellucid.viewer.schema import Confusion
+from pellucid.viewer.schema import ConfusionCount
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Report:
 
 def write_report(path: Path, report: Report) -> None:
     """Write a report as one stand-alone HTML file; `RunError` where the system refuses."""
-    write_text(path, exported(report_document(report)))
+    write_text(path, export_page(report_document(report)))
 
 
 def report_document(report: Report) -> ReportDocument:
@@ -93,8 +93,8 @@ def report_document(report: Report) -> ReportDocument:
     parts: list[ReportPart] = [
         *learning_charts(report.log, report.validation_metrics),
         *accuracy_charts(report.positions, report.lengths),
-        *drawn_examples("Attention", report.examples),
-        *listed_errors(report.mistakes),
+        *example_parts("Attention", report.examples),
+        *error_parts(report.mistakes),
         *report.parts,
         *settings,
     ]
@@ -112,79 +112,97 @@ def report_document(report: Report) -> ReportDocument:
 def _tasks(parts: Sequence[ReportPart]) -> list[str]:
     """Return the tasks of all outputs that are shown."""
     examples = (example for part in parts if isinstance(part, ReportExamples) for example in part.examples)
-    return sorted({trace.task for example in examples for item in example.items for trace in item.traces})
+    return sorted({trace.task for example in examples for item in example.outputs for trace in item.traces})
 
 
 def _summary_value(label: str, told: str) -> SummaryValue:
-    """Return a value, and separately what stands in parentheses behind it."""
+    """Return a summary value; a trailing parenthesis becomes its note."""
     value, parenthesis, note = told.partition(" (")
     if not parenthesis or not note.endswith(")"):
         return SummaryValue(label, told)
     return SummaryValue(label, value, note[:-1])
 
 
-EXAMPLES = 6
-MISTAKES = 25
+NUM_DRAWN_EXAMPLES = 6
+NUM_LISTED_ERRORS = 25
 
 
-class Judgement(NamedTuple):
-    """What came out, and what it is worth."""
+class ScoredRun(NamedTuple):
+    """Outputs of a run, with references and scores."""
 
-    transducer: Predictor
+    predictor: Predictor
     traces: list[Trace]
     references: list[tuple[str, ...]]
     scored: list[ScoredExample]
     evaluation: Evaluation
 
 
-def judge(transducer: Predictor, examples: Sequence[Example]) -> Judgement:
-    """Decode examples with a trained model and score them, each against its own target."""
-    use_threads(transducer.config.threads)
-    traces = transducer.trace(examples)
+def score_run(predictor: Predictor, examples: Sequence[Example]) -> ScoredRun:
+    """Decode examples and score them, each against its own target.
+
+    Args:
+        predictor: Model.
+        examples: Examples.
+
+    Returns:
+        Outputs with scores.
+    """
+    use_threads(predictor.config.threads)
+    traces = predictor.trace(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
-    scored = score_traces(traces, references, transducer.tokenizers)
-    return Judgement(transducer, traces, references, scored, evaluate_examples(scored))
+    scored = score_traces(traces, references, predictor.tokenizers)
+    return ScoredRun(predictor, traces, references, scored, evaluate_examples(scored))
 
 
-def report_on(folder: Path, judgement: Judgement, title: str, introduction: str) -> Report:
-    """The report of a run and its judgement: numbers, curves, attention, mistakes, settings."""
+def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str) -> Report:
+    """Return the report of a run: scores, training curves, attention weights, errors, settings.
+
+    Args:
+        folder: Run folder.
+        judgement: Outputs with scores.
+        title: Title of the report.
+        introduction: First paragraphs.
+
+    Returns:
+        Report.
+    """
     log = read_log(folder)
-    wrong = worst_examples(judgement.scored, MISTAKES)
+    wrong = worst_examples(judgement.scored, NUM_LISTED_ERRORS)
     mistaken = wrong[:2]
-    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: EXAMPLES - len(mistaken)]
-    parts = [f"the first {len(right)} right outputs"] if right else []
-    parts += ["the worst mistake" if len(mistaken) == 1 else "the two worst mistakes"] if mistaken else []
-    drawn = f"Drawn below: {' and '.join(parts)}."
+    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: NUM_DRAWN_EXAMPLES - len(mistaken)]
+    parts = [f"the first {len(right)} correct outputs"] if right else []
+    parts += ["the worst error" if len(mistaken) == 1 else "the two worst errors"] if mistaken else []
+    drawn = f"Attention weights are drawn for {' and '.join(parts)}."
     stopped = [record for record in log if record["event"] == "stopped"]
     return Report(
         title=title,
         introduction=f"{introduction}\n\n{drawn}",
         summary=_summary(judgement, stopped[-1] if stopped else None),
         log=log,
-        validation_metrics=configured_task(judgement.transducer.config).metrics.validation_metrics,
+        validation_metrics=configured_task(judgement.predictor.config).metrics.validation_metrics,
         positions=judgement.evaluation.positions,
         lengths=judgement.evaluation.lengths,
         examples=[_output(judgement, at) for at in right + mistaken],
         mistakes=[_output(judgement, at) for at in wrong],
-        config_toml=to_toml(judgement.transducer.config),
+        config_toml=to_toml(judgement.predictor.config),
     )
 
 
-def _output(judgement: Judgement, at: int) -> ExampleOutput:
+def _output(judgement: ScoredRun, at: int) -> ExampleOutput:
     """Return one output with its references."""
-    unscored = judgement.transducer.tokenizers.target.ignored_tag
+    unscored = judgement.predictor.tokenizers.target.ignored_tag
     return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], ignored_tag=unscored)
 
 
-def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """The numbers that matter most."""
-    evaluation, config = judgement.evaluation, judgement.transducer.config
+def _summary(judgement: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the main scores."""
+    evaluation, config = judgement.evaluation, judgement.predictor.config
     rows = [
         ("exact match", _with_interval(evaluation.exact_match, evaluation.exact_match_ci95)),
         ("symbol error rate", _with_interval(evaluation.symbol_error_rate, evaluation.symbol_error_rate_ci95)),
-        ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, the end included)"),
+        ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, including the end symbol)"),
         ("examples", f"{evaluation.examples:,}"),
-        ("parameters", f"{parameter_count(judgement.transducer.network):,}"),
+        ("parameters", f"{parameter_count(judgement.predictor.network):,}"),
         ("seed", f"{config.seed}"),
     ]
     if stopped:
@@ -193,24 +211,24 @@ def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple
 
 
 def _with_interval(value: float, interval: ConfidenceInterval) -> str:
-    """A percentage and its 95 % interval."""
+    """Return a percentage with its 95 % interval."""
     return f"{value:.2f} % (95 %: {interval.low:.2f} to {interval.high:.2f})"
 
 
 MAX_CONFUSIONS = 400
-"""Kinds of error that the report of one run lists at most."""
-COMPARED_CONFUSIONS = 20
-"""The same for a comparison."""
+"""Maximum number of confusions in the report of one run."""
+MAX_COMPARED_CONFUSIONS = 20
+"""Maximum number of confusions in the report of a comparison."""
 SIGNIFICANCE_LEVEL = 0.05
 """A difference with a smaller p is called significant."""
-ALIGNMENT = "Counted on an alignment of each output with its nearest reference by the fewest edits; – is no symbol."
+ALIGNMENT_NOTE = "Counted on the minimum edit alignment of each output with its nearest reference; – is no symbol."
 
 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:
     """Return the report of one run on one file (or several, by name), with at most `max_errors` errors."""
     evaluation = assessment.evaluation
     wrong = assessment.worst_examples(len(assessment.scored))
-    listed = [assessed_output(assessment, at) for at in wrong[:max_errors]]
+    listed = [example_output(assessment, at) for at in wrong[:max_errors]]
     return Report(
         title=f"{assessment.name} on {file.rsplit('/', 1)[-1]}",
         introduction=f"{evaluation.examples:,} examples of {file}, decoded and scored.",
@@ -220,7 +238,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
             *accuracy_charts(evaluation.positions, evaluation.lengths),
             *_confusion_parts(assessment.confusions),
             calibration_charts([assessment]),
-            *listed_errors(listed, len(wrong) - len(listed)),
+            *error_parts(listed, len(wrong) - len(listed)),
         ],
     )
 
@@ -322,9 +340,11 @@ def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
     involved = {symbol for each in errors for symbol in (each.wanted, each.written) if symbol is not None}
     yield ReportConfusions(
         title="Confusions",
-        caption=f"{kinds}. {ALIGNMENT}",
+        caption=f"{kinds}. {ALIGNMENT_NOTE}",
         errors=[
-            Confusion(wanted=each.wanted, written=each.written, times=each.times, of=each.of, examples=[])
+            ConfusionCount(
+                expected=each.wanted, predicted=each.written, count=each.times, num_expected=each.of, example_indices=[]
+            )
             for each in errors[:MAX_CONFUSIONS]
         ],
         omitted=max(0, len(errors) - MAX_CONFUSIONS),
@@ -380,7 +400,9 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     counted = [{(each.wanted, each.written): each.times for each in run.confusions.errors} for run in runs]
     every = {pair: " → ".join(map(format_symbol, pair)) for counts in counted for pair in counts}
     ranked = sorted(every, key=lambda pair: (-sum(counts.get(pair, 0) for counts in counted), every[pair]))
-    rows = [[every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:COMPARED_CONFUSIONS]]
+    rows = [
+        [every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:MAX_COMPARED_CONFUSIONS]
+    ]
     if rows:
         heads = ["expected → predicted", *(run.name for run in runs)]
         yield ReportTable("Confusions", "– is no symbol: an insertion or a deletion.", heads, rows)
@@ -389,4 +411,4 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
 def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
     """Return the examples of which only one run is correct."""
     places = exclusively_right(correct, wrong)
-    return listed_disagreements(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))
+    return disagreement_parts(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))
