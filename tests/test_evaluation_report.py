@@ -96,7 +96,7 @@ def test_what_there_is_not_is_left_out() -> None:
 
 def test_candidates_are_told_with_an_error() -> None:
     document = single(made([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
-    assert "right in the first 2" in [each.label for each in document.summary]
+    assert "oracle accuracy, k = 2" in [each.label for each in document.summary]
     (errors,) = parts_of(document, ReportExamples)
     (item,) = errors.examples[0].outputs
     assert [trace.output for trace in item.traces] == ["a", "ab", "b"] and item.references == ["ab"]

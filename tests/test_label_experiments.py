@@ -154,7 +154,7 @@ def test_the_page_has_the_table_of_all_runs(made: Made) -> None:
     assert "All runs" in titles and "seed 1" in str(parts_of(document, ReportTable, "All runs"))
     assert len(parts_of(document, ReportSettings)) == 1
     assert ("Published" in titles) == (made.name == "snips")
-    drawn = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(made.name, ("Classes right",))
+    drawn = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(made.name, ("Accuracy",))
     (curves,) = parts_of(document, ReportCharts)
     assert [chart.title for chart in curves.charts] == ["Loss", *drawn]
     tagged = [example for part in parts_of(document, ReportExamples) for example in part.examples]

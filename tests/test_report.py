@@ -241,9 +241,9 @@ def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
             for chart in part.charts
         ]
 
-    assert drawn(log, "tag") == ["Loss", "Tags right", "All tag accuracy"]
-    assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tags right", "All tag accuracy"]
-    assert drawn(log, "classify") == ["Loss", "Classes right"] and drawn(log, "point") == ["Loss", "Positions right"]
+    assert drawn(log, "tag") == ["Loss", "Tag accuracy", "Sequence accuracy"]
+    assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tag accuracy", "Sequence accuracy"]
+    assert drawn(log, "classify") == ["Loss", "Accuracy"] and drawn(log, "point") == ["Loss", "Accuracy"]
     document = report_document(Report("t", log=log, validation_metrics=[ValidationMetric("symbol_accuracy", "Q3")]))
     assert [chart.title for chart in parts_of(document, ReportCharts)[0].charts] == ["Loss", "Q3"]
 

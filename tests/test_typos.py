@@ -76,7 +76,7 @@ def test_only_words_in_lower_case_are_read(tmp_path: Path) -> None:
 
 
 def test_a_missing_list_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"words is not there: .*apt-get install wamerican.*--words"):
+    with pytest.raises(DataError, match=r"words does not exist: .*apt-get install wamerican.*--words"):
         read_words(tmp_path / "words")
     (tmp_path / "empty").write_text("Aachen\n")
     with pytest.raises(DataError, match="empty has 0 words of 3 to 16 letters a to z"):
