@@ -110,7 +110,7 @@ def test_one_system_can_be_asked_for_and_others_are_refused(data: Path, tmp_path
     ):
         list(find("spanish-tatoeba")(Request(tmp_path / "out", data=data, only=["word"])))
     message = complaint(pellucid("recipe", "spanish-faithful", "--out", tmp_path / "out", "--only", "words"))
-    assert "has no experiments to choose from" in message
+    assert "has only one experiment" in message
 
 
 def test_samples_are_the_same_each_time(data: Path) -> None:

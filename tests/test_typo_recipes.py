@@ -249,7 +249,7 @@ def test_a_missing_list_is_told(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "typo-faithful", "--out", tmp_path / "out", "--words", tmp_path / "none"))
     assert "apt-get install wamerican" in message and not (tmp_path / "out").exists()
     message = complaint(pellucid("recipe", "digits-data", "--out", tmp_path / "out", "--words", tmp_path / "none"))
-    assert "--words is for the recipes about typos" in message
+    assert "--words applies to the typo recipes" in message
 
 
 def test_typo_attention_reads_both_ways_and_drops_nothing() -> None:

@@ -57,7 +57,7 @@ def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) ->
               - listitem:
                 - button /Step 1/
           - region "Matrix":
-            - group "Scale of the colours":
+            - group "Scale of the colors":
               - button "0 … 1" [pressed]
             - application /Heat map of \\d+ output steps/
     """)
