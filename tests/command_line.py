@@ -30,7 +30,7 @@ from pellucid.kernels.numba_backend import is_numba_available
 is_numba_available()
 for verb in SUBCOMMANDS:
     with suppress(InputError):
-        import_module(f"pellucid.cli.{verb}").run(["--no-such-flag"])  # the arguments of the verb are then known
+        import_module(f"pellucid.cli.{verb}").main(["--no-such-flag"])  # the arguments of the verb are then known
 pellucid.worker_pool.START_METHOD = "fork"  # workers import nothing anew; this process has one thread
 
 gc.freeze()
