@@ -23,14 +23,14 @@ from importlib import import_module
 import pellucid.training.ensemble_training, pellucid.worker_pool
 import pellucid.reporting.figures, pellucid.viewer.reports, pellucid.training.session, pellucid.viewer.page_contents
 import pellucid.viewer.server
-from pellucid.cli import VERBS, main
+from pellucid.cli import SUBCOMMANDS, main
 from pellucid.errors import InputError
 from pellucid.kernels.numba_backend import is_numba_available
 
 is_numba_available()
-for verb in VERBS:
+for verb in SUBCOMMANDS:
     with suppress(InputError):
-        import_module(f"pellucid.cli.{verb}").run(["--no-such-flag"])  # the arguments of the verb are then known
+        import_module(f"pellucid.cli.{verb}").main(["--no-such-flag"])  # the arguments of the verb are then known
 pellucid.worker_pool.START_METHOD = "fork"  # workers import nothing anew; this process has one thread
 
 gc.freeze()

@@ -22,12 +22,12 @@ def test_help_lists_every_verb() -> None:
 @pytest.mark.parametrize("flag", ["-h", "help"])
 def test_help_has_three_names(flag: str) -> None:
     done = pellucid(flag)
-    assert done.code == 0 and "usage: pellucid VERB" in done.out
+    assert done.code == 0 and "usage: pellucid SUBCOMMAND" in done.out
 
 
 def test_nothing_asked_is_told_how_to_ask() -> None:
     done = pellucid()
-    assert done.code == 2 and "usage: pellucid VERB" in done.out
+    assert done.code == 2 and "usage: pellucid SUBCOMMAND" in done.out
 
 
 def test_the_version() -> None:
@@ -50,11 +50,11 @@ def test_every_verb_refuses_missing_arguments(verb: str) -> None:
 @pytest.mark.parametrize(("wrong", "right"), [("trian", "train"), ("evalute", "evaluate"), ("recipes", "recipe")])
 def test_a_misspelt_verb_is_told_the_nearest(wrong: str, right: str) -> None:
     message = complaint(pellucid(wrong))
-    assert message == f"there is no verb {wrong!r}; did you mean {right!r}? (pellucid --help lists them)"
+    assert message == f"there is no subcommand {wrong!r}; did you mean {right!r}? (pellucid --help lists all)"
 
 
 def test_a_verb_like_no_other_gets_no_suggestion() -> None:
-    assert complaint(pellucid("xyzzy")) == "there is no verb 'xyzzy' (pellucid --help lists them)"
+    assert complaint(pellucid("xyzzy")) == "there is no subcommand 'xyzzy' (pellucid --help lists all)"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def code_of(monkeypatch: pytest.MonkeyPatch, error: BaseException, loading: bool
         raise error
 
     def load(name: str) -> SimpleNamespace:
-        return SimpleNamespace(run=run([]) if loading else run)
+        return SimpleNamespace(main=run([]) if loading else run)
 
     monkeypatch.setattr(cli, "import_module", load)
     try:

@@ -96,7 +96,7 @@ def test_every_line_counts_against_its_own_target_or_any(tmp_path: Path) -> None
     (right,) = outputs(pellucid("predict", digits_run().run, stdin=b"two one\n").out)
     file = write_pairs(tmp_path / "a.tsv", [Example("two one", target) for target in (right, "x", "y")])
     alone, merged = evaluate(file, "--json"), evaluate(file, "--json", "--multi-reference")
-    assert "2 further targets belong to sources that have one already" in alone.err and merged.err == ""
+    assert "2 further targets repeat the source of an earlier pair" in alone.err and merged.err == ""
     one, other = json.loads(alone.out), json.loads(merged.out)
     assert (one["examples"], one["wer"]) == (3, pytest.approx(200 / 3))
     assert (other["examples"], other["lines"], other["wer"], other["errors"]) == (1, 3, 0.0, 0)
@@ -232,8 +232,8 @@ def test_a_name_in_the_paths(tmp_path: Path) -> None:
     assert found["macro"]["exact_match"] == pytest.approx(sum(row["exact_match"] for row in found["groups"]) / 2)
     one_run = json.loads(evaluate(tmp_path / "{}_test.tsv", "--json").out)
     assert len(one_run["groups"]) == 3 and one_run["examples"] == 60
-    assert "no file is named like" in complaint(evaluate(tmp_path / "{}.none"))
-    assert "no run has a folder" in complaint(pellucid("evaluate", tmp_path / "no" / "{}", tmp_path / "{}_test.tsv"))
+    assert "no file matches" in complaint(evaluate(tmp_path / "{}.none"))
+    assert "no run folder matches" in complaint(pellucid("evaluate", tmp_path / "no" / "{}", tmp_path / "{}_test.tsv"))
     assert "has none" in complaint(pellucid("evaluate", tmp_path / "{}", pairs_file()))
 
 

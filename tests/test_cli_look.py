@@ -153,14 +153,14 @@ def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_what_is_written_is_not_shown_here_too(tmp_path: Path) -> None:
     message = complaint(look(digits_run().files.valid, "--terminal", "--export", tmp_path / "a.html"))
-    assert message == "--terminal shows FILE here and --export writes it: expected one of them"
+    assert message == "--terminal and --export exclude each other"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     message = complaint(look(tmp_path / "pipe", "--export", tmp_path / "a.html"))
-    assert message == f"{tmp_path / 'pipe'} is a pipe, and look reads a file more than once: write it to a file first"
+    assert message == f"{tmp_path / 'pipe'} is a pipe, but look reads its input several times: write it to a file first"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html", "a.json", "a.tex"])
@@ -174,7 +174,7 @@ def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> Non
     (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
     message = complaint(look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html"))
     assert "mixed.tsv:2: expected 2 columns, got 1" in message and not (tmp_path / "a.html").exists()
-    assert "--on-bad-line" not in message and "look shows files whose lines are all good" in message
+    assert "--on-bad-line" not in message and "look requires a file without bad lines" in message
 
 
 def test_a_file_that_cannot_be_shown_is_told_before_there_is_a_model(tmp_path: Path) -> None:
@@ -206,16 +206,16 @@ def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
     data = msgspec.structs.replace(config.data, target_symbols="position")
     (other / CONFIG).write_text(to_toml(msgspec.structs.replace(config, task="point", data=data)))
     message = complaint(pellucid("look", digits_run().run, other, "--no-open"))
-    assert "runs of one task can be compared" in message and "of other 'point'" in message
+    assert "runs of different tasks cannot be compared" in message and "of other 'point'" in message
 
 
 def test_what_names_no_run_is_told(tmp_path: Path) -> None:
     assert "the folder of a run is required" in complaint(pellucid("look"))
     assert "is not a run folder" in complaint(pellucid("look", tmp_path))
-    assert "show one run: give one DIR" in complaint(look(digits_run().run, "--terminal"))
+    assert "show one run: give one RUN" in complaint(look(digits_run().run, "--terminal"))
     run = copy_of(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
-    assert "pellucid look DIR FILE --export page.html" in complaint(
+    assert "pellucid look RUN FILE --export page.html" in complaint(
         pellucid("look", run, "--export", tmp_path / "a.html")
     )
 

@@ -77,7 +77,7 @@ def test_a_width_that_is_none_is_refused(width: int) -> None:
 
 
 def test_nothing_in_is_nothing_out_and_is_said() -> None:
-    assert predict(stdin="") == (0, "", "pellucid: no line came in, so none went out\n")
+    assert predict(stdin="") == (0, "", "pellucid: the input is empty\n")
 
 
 def test_a_file_and_standard_input_give_the_same(tmp_path: Path) -> None:
@@ -156,7 +156,8 @@ def test_unknown_symbols_are_counted() -> None:
     done = predict(stdin="one é\nß two ßß\nthree\n")
     assert done.code == 0 and len(outputs(done.out)) == 3
     assert done.err == (
-        "pellucid: 4 source symbols (2 different) not in the training data and read as unknown: 'ß' × 3, 'é' × 1\n"
+        "pellucid: 4 source symbols (2 different) not in the vocabulary (read as the unknown symbol): "
+        "'ß' × 3, 'é' × 1\n"
     )
 
 
@@ -166,7 +167,7 @@ def test_cut_outputs_are_counted(tmp_path: Path) -> None:
     (run / "config.toml").write_text(settings.replace("\nmax_length = 0", ""))
     done = pellucid("predict", run, stdin=b"one\nnine nine nine\n")
     assert done.code == 0 and outputs(done.out)[1] == expected(["nine nine nine"])[0][:1]
-    assert done.err == "pellucid: 1 output cut at the greatest length\n"
+    assert done.err == "pellucid: 1 output truncated at the maximum length\n"
 
 
 BAD = b"one\n\xff\xfetwo\nthree\0\nfour\n"
@@ -175,7 +176,7 @@ BAD = b"one\n\xff\xfetwo\nthree\0\nfour\n"
 def test_a_bad_line_stops() -> None:
     message = complaint(predict(stdin=BAD))
     assert message.startswith("standard input:2: invalid UTF-8 at byte 1 (0xff)")
-    assert message.endswith("(--on-bad-line skip gives such lines an empty output)")
+    assert message.endswith("(--on-bad-line skip writes an empty output for such lines)")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
 
 def test_a_lattice_that_nobody_would_see_is_refused() -> None:
     for arguments in (("--lattice",), ("--lattice", "--format", "jsonl", "--sample", 2)):
-        assert "--lattice puts what a beam considered" in complaint(predict(*arguments, stdin="one\n"))
+        assert "--lattice requires --format jsonl" in complaint(predict(*arguments, stdin="one\n"))
 
 
 def test_lists_lose_no_line() -> None:
@@ -266,8 +267,8 @@ def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--temperature", 2), "--temperature needs --sample"),
-        (("--sample", 2, "--nbest", 2), "give one of them"),
+        (("--temperature", 2), "--temperature requires --sample"),
+        (("--sample", 2, "--nbest", 2), "--nbest controls beam search"),
         (("--sample", 2, "--top-p", 0), "--top-p: expected a number above 0.0, got 0.0"),
         (("--top-mass", 0.5), "it requires --nbest, or a larger --beam-size"),
         (("--nbest", 2, "--top-mass", 2), "--top-mass: expected a probability above 0 and at most 1, got 2.0"),
@@ -303,7 +304,7 @@ def test_a_lexicon_answers_first_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "known.tsv").write_text("one\tI\none\tUN\n")
     done = predict("--lexicon", tmp_path / "known.tsv", stdin="one\nnine\n")
     assert outputs(done.out) == ["I", expected(["nine"])[0]]
-    assert done.err == "pellucid: 1 source answered by the lexicon\n"
+    assert done.err == "pellucid: 1 source decoded by the lexicon\n"
     (tmp_path / "known.tsv").write_text("one\tI\none\n")
     assert "known.tsv:2: expected 2 columns" in complaint(predict("--lexicon", tmp_path / "known.tsv", stdin="one\n"))
 
@@ -337,12 +338,12 @@ def test_each_source_may_have_a_prefix_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "message"),
     [
-        ("1\n", (), "prefixes.txt ends after 1 lines: source 2 has no prefix"),
-        ("1\n2\n3\n", (), "prefixes.txt:3: there is no source 3 that could begin so"),
+        ("1\n", (), "prefixes.txt ends after 1 lines: input line 2 has no prefix"),
+        ("1\n2\n3\n", (), "prefixes.txt:3: there is no input line 3 for this prefix"),
         ("1\nx\n", (), "prefixes.txt:2: prefix: the model never writes the symbol 'x'"),
         ("\n12\n", ("--forbid", "2"), "prefixes.txt:2: prefix: the symbol '2' is forbidden"),
         ("1\n1234\n", ("--max-length", "3"), "prefixes.txt:2: the prefix and the required symbols take 4 symbols"),
-        ("1\n2\n", ("--prefix", "1"), "--prefix is for all sources, --prefixes for each: give one of them"),
+        ("1\n2\n", ("--prefix", "1"), "--prefix and --prefixes exclude each other"),
         (b"1\n\xff\n", (), "prefixes.txt:2: invalid UTF-8 at byte 1"),
     ],
 )
@@ -358,7 +359,7 @@ def test_prefixes_that_cannot_be_are_named(
     ("flags", "message"),
     [
         (("--nbest", 0), "--nbest: expected 1 to 1,024 outputs, got 0"),
-        (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000: the beam is at least as large"),
+        (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000"),
         (("--beam-size", 0), "--beam-size: expected a whole number of at least 1, got 0"),
         (("--min-length", 9, "--max-length", 3), "--min-length = 9 is beyond --max-length = 3"),
         (("--nbest", 2, "--top-mass", 1.5), "--top-mass: expected a probability above 0 and at most 1, got 1.5"),

@@ -41,7 +41,7 @@ def test_blank_and_bad_lines_keep_their_places() -> None:
     lines = outputs(done.out)
     assert done.code == 0 and [bool(line) for line in lines] == [True, False, False, False, True]
     assert "no output for standard input:3: expected 2 columns, got 1" in done.err
-    assert "1 target symbol (1 different) not in the training data and counted as unknown: 'é' × 1" in done.err
+    assert "1 target symbol (1 different) not in the vocabulary (scored as the unknown symbol): 'é' × 1" in done.err
     assert complaint(score(stdin="one\n")).startswith("standard input:1: expected 2 columns, got 1")
 
 

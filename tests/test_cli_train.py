@@ -140,7 +140,7 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(tmp_path: Pa
         interrupt(process)
         done = ended(process)
     assert done.code == 130 and "Traceback" not in done.err and done.out == ""
-    assert f"pellucid: interrupted; the same command goes on from here ({run})" in done.err
+    assert f"pellucid: interrupted; the same command resumes from {run}" in done.err
     assert (run / "training.safetensors").exists() and updates_of(run) < 500
     assert pellucid(*command).code == 0
     assert_same_outcome(long.run, run)

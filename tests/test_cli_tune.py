@@ -56,7 +56,7 @@ def test_a_search_leaves_the_best_settings_and_every_trial(searched: tuple[Path,
     config = flatten_config(load_config(out / "best.toml"))
     assert {key: config[key] for key in best["values"]} == best["values"]
     assert said.strip().startswith(f"{best['score']:.2f} %  trial {best['number']}: ")
-    assert "4 trials in all, 1 at once" in told and "encoder.dropout: 0.0, 0.2" in told
+    assert "4 trials in total, 1 in parallel" in told and "encoder.dropout: 0.0, 0.2" in told
     (table,) = parts_of(written_document(out / "report.html"), ReportTable, "Trials")
     assert len(table.rows) == 4 and str(out / "best.toml") in said
 
@@ -93,7 +93,7 @@ def test_a_finished_search_makes_no_trial_again_and_can_go_on(searched: tuple[Pa
     with (out / "study.journal").open("ab") as journal:
         journal.write(b'{"op_code": 8, "trial')  # as a crash may cut a line
     done = pellucid(*given(copies_run(), out, 5))
-    assert done.code == 0 and "4 ended, 0 to go on with; 5 trials in all" in done.err
+    assert done.code == 0 and "4 ended, 0 to resume; 5 trials in total" in done.err
     assert len(trials_of(out)) == 5 and trials_of(out)[:4] == trials_of(searched[0])
 
 
@@ -131,12 +131,12 @@ def test_a_search_that_was_stopped_goes_on(tmp_path: Path, how: str) -> None:
             interrupt(process)
             done = ended(process)
             assert done.code == 130 and "Traceback" not in done.err
-            assert f"the same command goes on from here ({out})" in done.err
+            assert f"the same command resumes from {out}" in done.err
         else:
             process.kill()
     first = contents(out / "trials" / "0000")
     done = pellucid(*asked)
-    assert done.code == 0 and "to go on with; 3 trials in all" in done.err
+    assert done.code == 0 and "to resume; 3 trials in total" in done.err
     assert {name: first[name] for name in ("log.jsonl", "card.md")} == {
         name: contents(out / "trials" / "0000")[name] for name in ("log.jsonl", "card.md")
     }
@@ -176,7 +176,7 @@ def test_failed_trials_are_tried_again_and_counted_once(tmp_path: Path) -> None:
     for tries in (1, 2, 3):
         done = pellucid(*asked, "--trials", 1)
         assert done.code == 1 and "all of 1 trial failed; the first: training diverged" in done.err
-        assert ("1 failed and tried again; 1 trial in all" in done.err) == (tries > 1)
+        assert ("1 failed and retried; 1 trial in total" in done.err) == (tries > 1)
         assert [(trial["number"], trial["tries"]) for trial in trials_of(out)] == [(tries - 1, tries)]
     before = contents(out / "trials")
     done = pellucid(*asked, "--trials", 1)  # enough is enough

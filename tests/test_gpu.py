@@ -159,7 +159,7 @@ def test_memory_that_a_gpu_has_not_is_told_in_a_sentence(capsys: pytest.CaptureF
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_run", run)
         assert cli.main(["train"]) == 2
-    assert capsys.readouterr().err.startswith("pellucid: not enough memory; a smaller training.batch_size")
+    assert capsys.readouterr().err.startswith("pellucid: out of memory; reduce training.batch_size")
 
 
 # The same computation where nothing has content: no GPU is needed to see where tensors are made and who looks at them.

@@ -43,7 +43,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_each_member_is_the_run_of_its_seed_to_the_bit(ensemble: tuple[Path, str], tmp_path: Path) -> None:
     folder, said = ensemble
-    assert "3 runs, seeds 1 to 3, 2 at once" in said
+    assert "3 runs, seeds 1 to 3, 2 in parallel" in said
     assert [path.name for path in members(folder)] == ["seed-1", "seed-2", "seed-3"]
     assert_same_outcome(folder / "seed-1", copies_run().run)
     plan = plan_ensemble(copies_run().files, folder, copies_run().config, 3)
@@ -131,7 +131,7 @@ def test_what_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> N
             interrupt(process)
             done = ended(process)
             assert done.code == 130 and "Traceback" not in done.err
-            assert f"pellucid: interrupted; the same command goes on from here ({run})" in done.err
+            assert f"pellucid: interrupted; the same command resumes from {run}" in done.err
         else:
             process.kill()
     assert any(records(run / name)[-1]["event"] != "stopped" for name in ("seed-1", "seed-2"))
@@ -189,4 +189,4 @@ def test_one_training_has_no_jobs(tmp_path: Path) -> None:
     message = complaint(
         pellucid("train", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", "--jobs", 2)
     )
-    assert "--jobs needs --ensemble" in message
+    assert "--jobs requires --ensemble" in message

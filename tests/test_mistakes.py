@@ -49,8 +49,8 @@ WRONG = {
     "run --out a --forbid": "--forbid: expected a value, got nothing",
     "run --out a --forbid --beam 3": "--forbid: expected a value, got the flag --beam",
     "run --out a --open-page=no": "--open-page is a switch: it takes no value, got 'no'",
-    "run too --out a": "'too' is one argument too many: expected RUN and flags",
-    "run --out a --open-page no": "'no' is one argument too many: expected RUN and flags",
+    "run too --out a": "'too' is a surplus argument: expected RUN and flags",
+    "run --out a --open-page no": "'no' is a surplus argument: expected RUN and flags",
 }
 
 
@@ -77,7 +77,9 @@ def test_right_arguments_have_no_mistake(pieces: list[str], first: bool) -> None
 FLAGS = [
     (verb, flag)
     for verb in ("train", "tune", "predict", "score", "evaluate", "look", "recipe", "bench")
-    for flag in _argument_specs(import_module(f"pellucid.cli.{verb}").Arguments, "--", None)
+    for flag in _argument_specs(
+        getattr(import_module(f"pellucid.cli.{verb}"), f"{verb.capitalize()}Arguments"), "--", None
+    )
     if flag.kind in (int, float)
 ]
 
@@ -85,7 +87,7 @@ FLAGS = [
 @pytest.mark.parametrize("digits", [19, 4300, 5000])
 def test_a_number_of_thousands_of_digits_is_told_of_every_flag(digits: int) -> None:
     for verb, flag in FLAGS:
-        kind = import_module(f"pellucid.cli.{verb}").Arguments
+        kind = getattr(import_module(f"pellucid.cli.{verb}"), f"{verb.capitalize()}Arguments")
         value = "1" * digits
         given = [flag.name, value] if flag.flagged else [value]
         if flag.kind is float:

@@ -53,7 +53,7 @@ def test_what_lacks_is_told_with_what_was_got(given: list[object], message: str)
 def test_a_file_before_the_folder_is_told(verb: str) -> None:
     trained = copies_run()
     message = complaint(pellucid(verb, trained.files.valid, trained.run))
-    assert message.endswith(f"folders come first, then the file (pellucid {verb} {trained.run} {trained.files.valid})")
+    assert message.endswith(f"run folders precede the file (pellucid {verb} {trained.run} {trained.files.valid})")
 
 
 def test_a_folder_that_is_given_twice_is_told(tmp_path: Path) -> None:
@@ -70,8 +70,10 @@ def test_a_folder_that_is_given_twice_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_place_of_the_file_is_told() -> None:
     run, pairs = copies_run().run, copies_run().files.valid
-    assert "the file of pairs comes last" in complaint(pellucid("evaluate", run, run))
-    assert "--json takes no file: it prints" in complaint(pellucid("evaluate", run, pairs, "--json", "scores.json"))
+    assert "the file of pairs is the last argument" in complaint(pellucid("evaluate", run, run))
+    assert "--json prints to standard output and takes no file" in complaint(
+        pellucid("evaluate", run, pairs, "--json", "scores.json")
+    )
 
 
 @pytest.mark.parametrize("verb", [["evaluate", "--html"], ["look", "--export"]])
@@ -93,7 +95,7 @@ def test_help_shows_what_a_flag_takes() -> None:
 
 def test_a_column_of_groups_that_is_not_there_is_told() -> None:
     message = complaint(pellucid("evaluate", copies_run().run, copies_run().files.valid, "--group", 9))
-    assert message.startswith("--group 9: there is no such column (") and "\n" not in message
+    assert message.startswith("--group 9: no such column (") and "\n" not in message
 
 
 def test_hints_name_symbols_that_are_alike_or_some_there_are(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_one_system_can_be_selected_and_unknown_ones_are_refused(data: Path, tmp
     ):
         list(find_recipe("spanish-tatoeba")(RecipeRequest(tmp_path / "out", data=data, only=["word"])))
     message = complaint(pellucid("recipe", "spanish-faithful", "--out", tmp_path / "out", "--only", "words"))
-    assert "has no experiments to choose from" in message
+    assert "has only one experiment" in message
 
 
 def test_samples_are_the_same_each_time(data: Path) -> None:

@@ -239,4 +239,4 @@ def test_what_contradicts_a_task_is_told(settings: dict[str, Any], message: str)
 def test_runs_of_different_tasks_are_not_compared() -> None:
     tagger, pointer = task_run("tag"), task_run("point")
     message = complaint(pellucid("evaluate", tagger.run, pointer.run, tagger.files.valid))
-    assert message.startswith("runs of one task can be compared: that of ") and message.endswith("'point'")
+    assert message.startswith("runs of different tasks cannot be compared: ") and message.endswith("'point'")

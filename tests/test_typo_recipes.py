@@ -270,7 +270,7 @@ def test_missing_word_list_is_an_error(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "typo-faithful", "--out", tmp_path / "out", "--words", tmp_path / "none"))
     assert "apt-get install wamerican" in message and not (tmp_path / "out").exists()
     message = complaint(pellucid("recipe", "digits-data", "--out", tmp_path / "out", "--words", tmp_path / "none"))
-    assert "--words is for the recipes about typos" in message
+    assert "--words applies to the typo recipes" in message
 
 
 def test_typo_attention_is_bidirectional_without_dropout() -> None:

@@ -159,9 +159,9 @@ def test_the_command_line_refuses_them() -> None:
             ["--min-length-ratio", 3, "--max-length-ratio", 2],
             "--min-length-ratio = 3.0 is greater than --max-length-ratio = 2.0",
         ),
-        (["--sample", 2, "--beam-size", 3], "--sample draws outputs, --beam-size searches for them: give one of them"),
-        (["--sample", 2, "--coverage-penalty", 3], "--sample draws outputs, --coverage-penalty searches"),
-        (["--top-k", 2], "--top-k needs --sample"),
+        (["--sample", 2, "--beam-size", 3], "--beam-size controls beam search and cannot be combined with --sample"),
+        (["--sample", 2, "--coverage-penalty", 3], "--coverage-penalty controls beam search"),
+        (["--top-k", 2], "--top-k requires --sample"),
     ],
 )
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])

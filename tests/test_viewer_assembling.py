@@ -145,12 +145,12 @@ def test_the_caption_of_the_losses_tells_what_sets_them_apart(
     (tmp_path / "config.toml").write_text(config, encoding="utf-8")
     course = training_history(tmp_path)
     caption = course.loss_caption if course else ""
-    told = f"The training loss is taken with {taken}, the validation loss without"
+    told = f"Only the training loss includes {taken}, so it may be higher."
     assert (told in caption) if taken else caption.endswith("at each validation.")
 
 
 def test_large_attention_makes_fewer_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembling, "CELLS", 500)
+    monkeypatch.setattr(assembling, "MAX_WEIGHTS", 500)
     trained = digits_run()
     sources = read_example_file(trained.files.valid, trained.config.data)
     contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
@@ -178,13 +178,13 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
     contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert contents.selection_note == (
         "all 2 examples; the file has 3 columns, read are 1 as source, 2 as target; "
-        "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2; 1 blank line left out"
+        "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2; 1 blank line skipped"
     )
     with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook shows files whose lines are all good"):
         read_example_file(path, trained.config.data)
     (tmp_path / "sources.txt").write_bytes(b"one\n\xff\n\n \nnine\n")
     alone = read_example_file(tmp_path / "sources.txt", skipping)
-    assert len(alone.examples) == 2 and alone.note.endswith("; 2 blank lines left out")
+    assert len(alone.examples) == 2 and alone.note.endswith("; 2 blank lines skipped")
     assert alone.note.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
 
 
@@ -233,7 +233,7 @@ def test_the_truth_of_spelled_digits_is_told() -> None:
 def test_what_is_not_computed_of_long_sources_says_so() -> None:
     corpus = long_shown().contents.corpus
     assert corpus is not None
-    (shuffled,) = (each for each in corpus.alignment if each.name == "change when shuffled")
+    (shuffled,) = (each for each in corpus.alignment if each.name == "permutation effect")
     assert shuffled.value is None
     assert shuffled.definition == "Not computed: sources of more than 200 symbols."
 
@@ -266,9 +266,7 @@ def test_examples_on_which_the_runs_differ_are_shown_first(tmp_path: Path) -> No
     differ = sum(one.exact != other.exact for one, other in zip(shown.examples, beside.examples, strict=True))
     # A fifth is left for those on which they do not.
     assert differ == min(10, beside.outcomes[1] + beside.outcomes[2]) > 0
-    assert (
-        f"{differ} of " in shown.selection_note and "that one run has right and another wrong" in shown.selection_note
-    )
+    assert f"{differ} of " in shown.selection_note and "correct in only some runs" in shown.selection_note
     assert beside.num_differing is not None and beside.num_differing >= sum(beside.outcomes[1:3])
 
 
@@ -312,4 +310,4 @@ def test_a_card_says_what_the_model_is() -> None:
     shown = assemble_page([model], [], 30, True).contents.card
     assert shown is not None and shown.has_attention and "[encoder]" in shown.config
     facts = dict(shown.facts)
-    assert facts["trained on"] == "40 examples" and facts["search"] == "beam of 4"
+    assert facts["training set"] == "40 examples" and facts["search"] == "beam search, beam size 4"

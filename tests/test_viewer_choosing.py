@@ -22,15 +22,13 @@ def test_the_worst_come_before_the_others_and_right_ones_are_drawn_evenly() -> N
     wrong = [at for at in numbers if at % 2]
     assert len(numbers) == 20 and len(wrong) == 10 and all(at % 10 == 9 for at in wrong)
     assert numbers == sorted(numbers) and numbers[0] == 0 and 98 in numbers
-    assert words == (
-        "20 of 100 examples: the 10 worst of 50 wrong ones, and 10 of 50 right ones, drawn evenly from the file"
-    )
+    assert words == ("20 of 100 examples: the 10 worst of 50 wrong, and 10 of 50 correct, sampled evenly from the file")
 
 
 def test_all_wrong_ones_where_they_are_few() -> None:
     numbers, words = select_examples([scored(0)] * 50 + [scored(1)] * 3, 20)
     assert numbers[-3:] == [50, 51, 52] and len(numbers) == 20
-    assert "all 3 wrong ones" in words
+    assert "all 3 wrong" in words
 
 
 def test_beside_another_run_examples_on_which_they_differ_come_first() -> None:
@@ -40,11 +38,11 @@ def test_beside_another_run_examples_on_which_they_differ_come_first() -> None:
     assert len(numbers) == 11 and {0, 30, 1, 2, 44} < set(numbers) and numbers == sorted(numbers)
     assert sum(at % 3 == 0 for at in numbers if at not in (0, 30)) == 3
     assert words == (
-        "11 of 90 examples: all 5 that one run has right and another wrong; the 3 worst of 28 that all runs have "
-        "wrong, and 3 of 57 that all have right, drawn evenly from the file"
+        "11 of 90 examples: all 5 correct in only some runs; the 3 worst of 28 wrong in all runs, "
+        "and 3 of 57 correct in all runs, sampled evenly from the file"
     )
     assert select_examples(ours, 11, [ours])[0] == select_examples(ours, 11)[0]
-    assert "all 0 that one run has right and another wrong" in select_examples(ours, 11, [ours])[1]
+    assert "all 0 correct in only some runs" in select_examples(ours, 11, [ours])[1]
 
 
 def test_of_too_many_that_differ_both_kinds_are_drawn_evenly() -> None:
@@ -52,7 +50,7 @@ def test_of_too_many_that_differ_both_kinds_are_drawn_evenly() -> None:
     numbers, words = select_examples(ours, 10, [[scored(1 - at % 2) for at in range(100)], ours])
     assert [at % 2 for at in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
     assert words.startswith(
-        "10 of 100 examples: 10 of 100 that one run has right and another wrong, drawn evenly; all 0 that all runs"
+        "10 of 100 examples: 10 of 100 correct in only some runs, sampled evenly; all 0 wrong in all runs"
     )
     few = [scored(1 if at == 7 else at % 2) for at in range(100)]
     numbers, _ = select_examples(few, 10, [[scored(0)] * 100])
@@ -66,19 +64,16 @@ def test_a_fifth_is_kept_for_those_on_which_runs_do_not_differ() -> None:
     alike = [at for at in numbers if bool(ours[at].errors) == bool(theirs[at].errors)]
     assert len(numbers) == 20 and len(alike) == 4 and sum(ours[at].errors > 0 for at in alike) == 2
     assert words == (
-        "20 of 100 examples: 16 of 93 that one run has right and another wrong, drawn evenly; all 2 that all runs have "
-        "wrong, and 2 of 5 that all have right, drawn evenly from the file"
+        "20 of 100 examples: 16 of 93 correct in only some runs, sampled evenly; all 2 wrong in all runs, "
+        "and 2 of 5 correct in all runs, sampled evenly from the file"
     )
-    assert (
-        "; none of 2 that all runs have wrong, and none of 5 that all have right"
-        in select_examples(ours, 4, [theirs])[1]
-    )
+    assert "; none of 2 wrong in all runs, and none of 5 correct in all runs" in select_examples(ours, 4, [theirs])[1]
 
 
 def test_of_a_file_without_a_wrong_one_that_is_said() -> None:
     numbers, words = select_examples([scored(0)] * 50, 20)
     assert len(numbers) == 20
-    assert words == "20 of 50 examples, drawn evenly from the file, in which none is wrong"
+    assert words == "20 of 50 examples, sampled evenly from the file, in which none is wrong"
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 30))

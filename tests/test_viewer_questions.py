@@ -120,7 +120,7 @@ def test_a_beginning_that_was_written_anyway_changes_nothing() -> None:
 
 
 def test_a_what_if_asks_one_model_about_something() -> None:
-    with pytest.raises(InputError, match="one"):
+    with pytest.raises(InputError, match="same run"):
         compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=DecodeRequest(text="one", run=1)))
     with pytest.raises(InputError, match="empty"):
         compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=DecodeRequest(text="")))
@@ -129,16 +129,16 @@ def test_a_what_if_asks_one_model_about_something() -> None:
 def test_a_rival_is_asked_by_its_place() -> None:
     own, rival = decode_source(SHOWN(), PLAIN), decode_source(SHOWN(), DecodeRequest(text="nine two", run=1))
     assert own.traces[0].output == rival.traces[0].output
-    with pytest.raises(InputError, match="rival: expected −1 to 0, got 1"):
+    with pytest.raises(InputError, match="run: expected 0 to 1, got 2"):
         decode_source(SHOWN(), DecodeRequest(text="one", run=2))
     alone = SHOWN()._replace(runs=SHOWN().runs[:1])
-    with pytest.raises(InputError, match="rival: the page shows one run alone: expected −1, got 0"):
+    with pytest.raises(InputError, match="run: the page shows one run, expected 0, got 1"):
         decode_source(alone, DecodeRequest(text="one", run=1))
 
 
 def test_a_painted_step_that_no_output_reaches_is_refused() -> None:
     far = DecodeRequest(text="nine two", attention_overrides=[AttentionOverride(step=99, weights=[1.0] * 8)])
-    words = "painted: there is no step 99: the output has 0 to 2"
+    words = "attention_overrides: no step 99: the output has 0 to 2"
     with pytest.raises(InputError, match=words):
         decode_source(SHOWN(), far)
     with pytest.raises(InputError, match=words):
@@ -161,14 +161,16 @@ def test_rows_are_given_one_after_another_to_the_output_that_came_of_the_last() 
     before = DecodeRequest(text=item.text, beam_size=len(item.traces))
     lengths = list[int]()
     for count in range(1, len(rows) + 1):
-        after = msgspec.structs.replace(before, painted=sorted(rows[:count], key=lambda row: row.step))
+        after = msgspec.structs.replace(before, attention_overrides=sorted(rows[:count], key=lambda row: row.step))
         now = compare_what_if(shown, WhatIfRequest(before=before, after=after)).after.traces[0]
         assert now.painted == [row.step for row in after.attention_overrides if row.step < len(now.target)]
         lengths.append(len(now.target))
     last = rows[1]
     assert last.step in range(len(item.traces[0].target), lengths[0]) and lengths[2] <= last.step
-    with pytest.raises(InputError, match=f"painted: there is no step {last.step}"):
-        compare_what_if(shown, WhatIfRequest(before=before, after=msgspec.structs.replace(before, painted=[last])))
+    with pytest.raises(InputError, match=f"attention_overrides: no step {last.step}"):
+        compare_what_if(
+            shown, WhatIfRequest(before=before, after=msgspec.structs.replace(before, attention_overrides=[last]))
+        )
 
 
 def test_the_nearest_states_are_of_the_file_and_not_the_one_asked_for() -> None:

@@ -127,7 +127,7 @@ DEEP = b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 )
 def test_what_is_no_question_is_refused(port: int, question: bytes) -> None:
     answer = ask(port, "/api/decode", question, Content_Type="application/json")
-    assert answer.status == 400 and "not a question" in answer.json["error"]
+    assert answer.status == 400 and "invalid request" in answer.json["error"]
 
 
 def test_a_question_that_breaks_off_is_nobodys_fault(port: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -280,7 +280,7 @@ def test_the_newest_model_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
         assert ask(found, "/api/export", b"{}", **own).json["examples"][0]["text"] == after["examples"][0]["text"]
     with background_server(create_app(shown())) as address:
         alone = urlsplit(address).port
-        assert alone and "start pellucid look again" in post(alone, "/api/reload", {}).json["error"]
+        assert alone and "restart pellucid look" in post(alone, "/api/reload", {}).json["error"]
 
 
 def test_the_first_model_is_taken_up_when_it_is_there(tmp_path: Path) -> None:
@@ -315,18 +315,18 @@ import time
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from pellucid.viewer.server import abandon, address, listening, serve
+from pellucid.viewer.server import exit_without_waiting, open_socket, serve_until_interrupted, server_url
 
 def slow(request):
     print("asked", flush=True)
     time.sleep(30)
     return PlainTextResponse("late")
 
-opened = listening(0)
-print(address(opened), flush=True)
-serve(Starlette(routes=[Route("/", slow)]), opened)
+opened = open_socket(0)
+print(server_url(opened), flush=True)
+serve_until_interrupted(Starlette(routes=[Route("/", slow)]), opened)
 print("ended")
-abandon()
+exit_without_waiting()
 """
 
 

@@ -49,7 +49,7 @@ def _alone(step: int, at: int, positions: int) -> AttentionOverride:
 
 def _target(shown: PageData, asked: DecodeRequest, painted: list[AttentionOverride]) -> list[str]:
     """What is written under these rows."""
-    return decode_source(shown, msgspec.structs.replace(asked, painted=painted)).traces[0].target
+    return decode_source(shown, msgspec.structs.replace(asked, attention_overrides=painted)).traces[0].target
 
 
 def begun_run(folder: Path) -> Path:

@@ -36,7 +36,7 @@ def says_its_cell(page: Page, title: str) -> None:
     told = own.locator("[aria-live]")
     expect(told).to_have_text(re.compile(r"; .+ on .+: −?\d\.\d{4}\.$"))
     page.keyboard.press("Enter")
-    expect(told).to_have_text(re.compile(r"\d\.\s*Held\.$"))
+    expect(told).to_have_text(re.compile(r"\d\.\s*Locked\.$"))
     expect(page.locator(".readout [aria-live=polite]")).to_have_count(1)
     expect(told).to_have_attribute("aria-live", "polite")
     page.keyboard.press("Escape")

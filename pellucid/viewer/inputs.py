@@ -71,7 +71,7 @@ def select_examples(
     shown_wrong = wrong[: max(room - len(right), min(len(wrong), room // 2))]
     shown_right = sample_evenly(right, room - len(shown_wrong))
     chosen = sorted([*differing, *shown_wrong, *shown_right])
-    ones = ("that all runs have wrong", "that all have right") if others else ("wrong ones", "right ones")
+    ones = ("wrong in all runs", "correct in all runs") if others else ("wrong", "correct")
     if not others and not wrong:
         return (
             chosen,
@@ -99,7 +99,7 @@ def _share_text(shown: int, there: int, some: str) -> str:
 
 def _differing_text(shown: int, parted: int) -> str:
     """Return the description of the shown examples on which the runs differ."""
-    those = "that one run has right and another wrong"
+    those = "correct in only some runs"
     many = f"{shown:,} of {parted:,} {those}, sampled evenly"
     return f"{many if shown < parted else f'all {parted:,} {those}'}; "
 
@@ -246,7 +246,7 @@ def _model_sizes(model: ViewedRun, predictor: Predictor) -> list[tuple[str, str]
 
 def _search_text(width: int) -> str:
     """Return the description of the search."""
-    return "greedy" if width == 1 else f"beam of {width}"
+    return "greedy search" if width == 1 else f"beam search, beam size {width}"
 
 
 def _training_facts(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:

@@ -1,12 +1,8 @@
 """Register the viewer as the display of traces. The modules that draw are imported when a trace is displayed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pellucid.decoding.trace import TraceDisplay, register_trace_display
-
-if TYPE_CHECKING:
-    from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import Trace, TraceDisplay, register_trace_display
 
 
 def register_viewer() -> None:
@@ -14,14 +10,14 @@ def register_viewer() -> None:
     register_trace_display(TraceDisplay(_trace_html, _save_trace))
 
 
-def _trace_html(trace: "Trace") -> str:
+def _trace_html(trace: Trace) -> str:
     """Return the page of a trace in a frame."""
     from pellucid.viewer.pages import trace_frame
 
     return trace_frame(trace)
 
 
-def _save_trace(trace: "Trace", path: Path) -> None:
+def _save_trace(trace: Trace, path: Path) -> None:
     """Write a trace to a file."""
     from pellucid.viewer.pages import save_trace
 

@@ -157,7 +157,7 @@ def test_who_wins_where_is_saved_with_the_counts_of_the_file(opened: Open, tmp_p
     texts = drawn(saved(page, "Paired outcomes", "SVG", tmp_path))
     rate = contents().compared_runs[0].scores[0]
     assert any(f"{rate.value:.2f} %" in text for text in texts) and "exact match" in texts
-    assert said in " ".join(texts) and "has p = 0.54." in " ".join(texts)
+    assert said in " ".join(texts) and "p = 0.54." in " ".join(texts)
 
 
 def test_the_list_marks_what_is_missing_and_what_both_have_wrong_differently(opened: Open, tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     assert given[1] == "symbol and attention"
     change = json.loads(saved(page, "Result", "JSON", tmp_path))
     first = digits_shown(beam=3).contents.examples[0]
-    assert change["difference"]["before"]["text"] == change["asked"]["text"] == first.text
-    assert change["asked"]["prefix"] == after[:1] and change["asked"]["attention_overrides"][0]["step"] == 0
-    assert change["asked"]["masked_positions"] == [len(first.traces[0].source) - 1]
+    assert change["difference"]["before"]["text"] == change["request"]["text"] == first.text
+    assert change["request"]["prefix"] == after[:1] and change["request"]["attention_overrides"][0]["step"] == 0
+    assert change["request"]["masked_positions"] == [len(first.traces[0].source) - 1]
 
 
 def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: Open, address: str) -> None:
@@ -107,7 +107,7 @@ def test_of_a_new_output_what_changed_alone_is_marked_and_whether_it_is_right_is
     expect(output.locator(".after")).to_contain_text("✓ correct")
     expect(output.locator(".missed")).to_have_count(0)
     page.get_by_role("textbox", name="prefix").fill("8" if item.traces[0].output.startswith("7") else "7")
-    expect(output.locator(".after")).to_contain_text(f"✗ “{item.references[0]}” was expected")
+    expect(output.locator(".after")).to_contain_text(f"✗ “{item.references[0]}” expected")
     marked = output.locator(".after .missed").first
     expect(marked).to_have_text(re.compile("^[78]"))
     assert len(marked.inner_text()) < len(output.locator(".after b").inner_text())

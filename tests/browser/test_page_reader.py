@@ -48,7 +48,7 @@ def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) ->
                 - rowheader "output"
               - row:
                 - rowheader "expected"
-          - paragraph: /wrote “.*” with p =/
+          - paragraph: /“.*” with p =/
           - region "Links":
             - heading "Links" [level=2]
             - application /Links from \\d+ source positions/
@@ -57,7 +57,7 @@ def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) ->
               - listitem:
                 - button /Step 1/
           - region "Matrix":
-            - group "Scale of the colours":
+            - group "Scale of the colors":
               - button "0 … 1" [pressed]
             - application /Heat map of \\d+ output steps/
     """)

@@ -55,7 +55,7 @@ def edit_the_source(page: Page) -> None:
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     for absent in ("Mask in attention", "Uniform"):
         expect(page.get_by_role("button", name=absent)).to_have_count(0)
-    expect(page.get_by_text("prefix")).to_have_count(0)
+    expect(page.get_by_role("textbox", name="prefix")).to_have_count(0)
     page.get_by_role("textbox", name="Symbol", exact=True).fill("c")
     page.get_by_role("button", name="Replace", exact=True).click()
     expect(panel(page, "Result").locator("tbody tr").first).to_be_visible()

@@ -13,7 +13,7 @@ test("an output that was expected is followed as far as the beam went with it", 
 
 test("what became of it is told", () => {
   const said = (...expected: string[]): string => describeReference(beam, followReference(beam, expected));
-  expect(said("b")).toBe("The expected output (underlined) is in the beam too: log p = −1.500, of the output −0.750.");
+  expect(said("b")).toBe("The expected output (underlined) is in the beam too: log p = −1.500; output: −0.750.");
   expect(said("a", "d", "x")).toBe("The expected output (underlined) was pruned at step 2 with “d”, log p = −3.500.");
   expect(said("a", "c", "x")).toBe("The expected output (underlined) was kept at step 2, where the search ended, log p = −0.750.");
   expect(said("b", "c")).toBe("The expected output (underlined) left the beam at step 2: “c” was not considered.");

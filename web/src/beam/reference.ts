@@ -25,7 +25,7 @@ export function describeReference({ symbols, parents, fates, leaf, scores }: Lat
   const marked = last < 0 ? "" : " (underlined)";
   const fate =
     fates[last] === "pruned" ? `was pruned at step ${way.length} with ${quoteSymbol(symbols[last]!)}, log p = ${reached(last)}`
-    : lacks === null ? `is in the beam too: log p = ${reached(last)}, of the output ${reached(leaf)}`
+    : lacks === null ? `is in the beam too: log p = ${reached(last)}; output: ${reached(leaf)}`
     : last >= 0 && !parents.includes(last) ? `was kept at step ${way.length}, where the search ended, log p = ${reached(last)}`
     : `left the beam at step ${way.length + 1}: ${quoteSymbol(lacks)} was not considered`;
   return `The expected output${marked} ${fate}.`;

@@ -32,8 +32,8 @@ export async function fetchContents(): Promise<PageContents> {
   return told;
 }
 /** Requests that the server loads the newest checkpoint. */
-export const requestReload = (): Promise<ReloadResponse> => ask("newest", {});
-export const requestExport = (): Promise<ExportResponse> => ask("kept", {});
+export const requestReload = (): Promise<ReloadResponse> => ask("reload", {});
+export const requestExport = (): Promise<ExportResponse> => ask("export", {});
 export const requestDecode = (asked: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => ask("decode", asked, signal);
 export const requestWhatIf = (changed: WhatIfRequest, signal?: AbortSignal): Promise<WhatIfResponse> => ask("what-if", changed, signal);
 export const requestNeighbors = (nearby: NeighborsRequest, signal?: AbortSignal): Promise<NeighborsResponse> =>

@@ -10,7 +10,7 @@ export interface EncodedArray {
   data: string;
 }
 
-/** The JSON form of a lattice: everything that a beam considered for one source (decoding/search_tree.py). */
+/** JSON form of a search tree: everything that a beam considered for one source (decoding/search_tree.py). */
 export interface Lattice {
   symbols: string[];
   parents: number[];
