@@ -199,7 +199,7 @@ def _shaped(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]
 
 def _paths(folder: Path) -> list[Path]:
     """Return the snapshot files in the order of their updates; `RunError` if their folder is another file."""
-    if is_there(folder / SNAPSHOTS) and not (folder / SNAPSHOTS).is_dir():
+    if file_exists(folder / SNAPSHOTS) and not (folder / SNAPSHOTS).is_dir():
         raise RunError(f"{folder / SNAPSHOTS} is not a folder, but snapshots of the training belong there: remove it")
     paths = (folder / SNAPSHOTS).glob("*.safetensors")
     return sorted((path for path in paths if NAME.fullmatch(path.name)), key=_numbers)
