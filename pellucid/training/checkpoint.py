@@ -145,7 +145,7 @@ def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
     Args:
         tensors: The parameters by name, contiguous and on the processor.
     """
-    content = _content(dict(tensors), {})
+    content = _content(dict(tensors))
     start = LENGTH + int.from_bytes(content[:LENGTH], "little")
     # safetensors writes several notes in any order: the header is written here, for the same bytes each time.
     notes = {"format": str(FORMAT), "sha256": _digest(tensors)}
@@ -154,7 +154,7 @@ def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
     return b"".join([len(header).to_bytes(LENGTH, "little"), header, memoryview(content)[start:]])
 
 
-def _content(tensors: dict[str, Tensor], notes: dict[str, str]) -> bytes:
+def _content(tensors: dict[str, Tensor], notes: dict[str, str] | None = None) -> bytes:
     """Return the content of a file of tensors; `RunError` where there is no memory for it."""
     try:
         return safetensors.torch.save(tensors, notes)
