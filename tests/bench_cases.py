@@ -1,11 +1,11 @@
-"""Measurements so small that tests can wait for them."""
+"""Small measurements for the tests of the benchmark."""
 
-from pellucid.bench.cases import Asked, Case, Task
-from pellucid.bench.results import Measured
-from pellucid.bench.roofline import Floor, Rates, Shape
+from pellucid.bench.cases import BenchCase, BenchRequest, BenchTask
+from pellucid.bench.results import BenchResult
+from pellucid.bench.roofline import MachineRates, StepShape, TimeFloor
 from pellucid.config.settings import Cell
 
-GRU = Shape(
+GRU = StepShape(
     rows=2,
     positions=6.0,
     steps=3.0,
@@ -18,18 +18,18 @@ GRU = Shape(
     target_symbols=5,
     parameters=10,
 )
-"""Small enough to be counted by hand."""
-RATES = Rates(2e9, 1e-6, 1e-6, 1e-6, 1e6, 1e6)
+"""Sizes small enough to be counted by hand."""
+RATES = MachineRates(2e9, 1e-6, 1e-6, 1e-6, 1e6, 1e6)
 
 
-def small(task: Task = "train", cell: Cell = "gru", seconds: float = 0.05) -> Asked:
-    """A network of few units on short numbers."""
-    return Asked(task, "tiny", Case(6, 4, 5, 4), cell, digits=3, repeats=2, seconds=seconds)
+def small(task: BenchTask = "train", cell: Cell = "gru", seconds: float = 0.05) -> BenchRequest:
+    """Return a request for a small network on short numbers."""
+    return BenchRequest(task, "tiny", BenchCase(6, 4, 5, 4), cell, digits=3, repeats=2, seconds=seconds)
 
 
-def measured(operations: float, milliseconds: float, mib: float, shape: Shape = GRU) -> Measured:
-    """A measurement that was never made."""
-    return Measured(
+def measured(operations: float, milliseconds: float, mib: float, shape: StepShape = GRU) -> BenchResult:
+    """Return a fabricated result."""
+    return BenchResult(
         task="train",
         case="tiny",
         cell="gru",
@@ -51,7 +51,7 @@ def measured(operations: float, milliseconds: float, mib: float, shape: Shape = 
         start_seconds=2.0,
         start_cpu_seconds=2.0,
         operations=operations,
-        floor=Floor(1.0, 0.0, 0.0, 0.0, 0.0),
+        floor=TimeFloor(1.0, 0.0, 0.0, 0.0, 0.0),
         rates=RATES,
         shape=shape,
     )

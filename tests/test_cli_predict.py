@@ -14,11 +14,11 @@ from trained_runs import copy_of, digits_run, small_config, train_to_end, write_
 
 from pellucid.cli.sources import DecodingNotes, read_chunks
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import Example, Input, parse_sources, read_sources
+from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.streaming import OUTPUTS
 from pellucid.training.run_folder import load
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 SOURCES = [example.source for example in spelled_digits(50, 1, 4, seed=11)]
 
@@ -219,7 +219,7 @@ def test_a_reader_that_leaves_is_no_mistake(tmp_path: Path) -> None:
 def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     tagged = [Example("ab"[: 1 + n % 2], "xy"[n % 2], "N;PL" if n % 3 else "V") for n in range(12)]
     tagged.append(Example("aa", "x", "V"))
-    files = Files(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
+    files = TrainingFiles(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}, data={"features_column": "3"}))
     done = pellucid("predict", tmp_path / "run", files.valid, "--format", "jsonl")
     traces = [json.loads(line) for line in outputs(done.out)]
@@ -374,7 +374,7 @@ def test_numbers_that_cannot_be_are_named_by_their_flag(flags: tuple[object, ...
 def test_many_outputs_are_held_of_few_lines_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n" * 40)
     for count, sizes in ((1, [40]), (OUTPUTS // 16, [16, 16, 8]), (2 * OUTPUTS, [1] * 40)):
-        read = read_chunks(tmp_path / "a.txt", DataConfig(), Input(), (read_sources, parse_sources), count)
+        read = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), (read_sources, parse_sources), count)
         assert [len(chunk) for chunk in read] == sizes
 
 

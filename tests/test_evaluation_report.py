@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from report_documents import parts_of, titles_of, written_document
 from sample_traces import HOSTILE, diagonal
-from test_assessment import ROWS, made, segmenters
+from test_assessment import ROWS, made, tokenizers
 
 from pellucid.data.examples import Example
 from pellucid.decoding.trace import END
-from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs
-from pellucid.evaluation.scoring import ERROR_RATES
+from pellucid.evaluation.assessment import Assessment, DecodedExamples, assess_outputs, compare_runs
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.viewer.report_schema import (
     ReportCharts,
     ReportConfusions,
@@ -73,7 +73,7 @@ def test_calibration_charts_hold_the_bins_and_the_diagonal() -> None:
     )
     assert reliability.lines[1].reference and [(p.x, p.y) for p in reliability.lines[1].points] == [(0, 0), (100, 100)]
     assert reliability.numbers is not None and len(reliability.numbers.rows) == 10
-    certain = assessment.calibration.certain
+    certain = assessment.calibration.coverage_points
     assert [(p.x, p.y) for p in selective.lines[0].points] == [(100 * c.share, 100 * c.accuracy) for c in certain]
     assert [p.y for p in review.lines[0].points] == [100 * c.caught for c in reversed(certain)]
 
@@ -150,8 +150,8 @@ def test_runs_that_never_disagree_have_no_lists_and_three_runs_have_more() -> No
 @pytest.mark.parametrize("symbol", HOSTILE)
 def test_hostile_texts_stay_in_the_data(symbol: str, tmp_path: Path) -> None:
     trace = diagonal((symbol, "a"), (symbol, END))
-    answered = Answered([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
-    bad = assess(symbol, answered, segmenters(), segmenters(), ERROR_RATES)
+    answered = DecodedExamples([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
+    bad = assess_outputs(symbol, answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
     write_report(tmp_path / "page.html", evaluation_report(bad, symbol, {}, 10))
     document = written_document(tmp_path / "page.html")
     (errors,) = parts_of(document, ReportExamples)

@@ -99,13 +99,13 @@ def test_a_number_of_thousands_of_digits_is_told_of_every_flag(digits: int) -> N
 
 
 def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:
-    for verb, needed in (("train", ("a", "--dev", "b", "--run", "c")), ("tune", ("a", "b", "--out", "c"))):
+    for verb, needed in (("train", ("a", "--valid", "b", "--run", "c")), ("tune", ("a", "b", "--out", "c"))):
         message = complaint(pellucid(verb, *needed, "--size", "hug"))
         assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {verb} --help)"
     message = complaint(pellucid("train", "a", "--hidden-size", 3))
     assert message == "there is no flag --hidden-size; did you mean '--encoder.hidden-size'? (pellucid train --help)"
     message = complaint(pellucid("train", "a", "--size", "base"))
-    assert message == "--dev and --run are required (pellucid train --help)"
+    assert message == "--valid and --run are required (pellucid train --help)"
 
 
 @pytest.mark.parametrize(

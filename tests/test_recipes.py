@@ -1,4 +1,4 @@
-"""Reference experiments, made small: data, training, report, and the numbers in it."""
+"""Recipes at small size: catalog, data, training, report and its numbers."""
 
 import json
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from trained_runs import contents, copies
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
 from pellucid.errors import InputError
-from pellucid.recipes import digits_attention
-from pellucid.recipes.catalog import ABOUT, REFERENCES, find
-from pellucid.recipes.experiments import LEAST, Experiment, Pairs, spread, write_pairs
-from pellucid.recipes.following import Reached, followed
-from pellucid.recipes.recipe import Request, data_folder, recipe_config
-from pellucid.reporting.progress import rows
+from pellucid.recipes.catalog import RECIPES, TRANSDUCTION_RECIPES, find_recipe
+from pellucid.recipes.digits import attention_models
+from pellucid.recipes.experiments import MIN_DEV_PAIRS, DataSplits, Experiment, sample_evenly, write_splits
+from pellucid.recipes.jobs import SampleProgress, run_jobs
+from pellucid.recipes.recipe import RecipeRequest, data_folder, load_recipe_config
+from pellucid.reporting.progress import multi_progress
 from pellucid.training.loop import derived_epochs
 from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportExamples, ReportFigure
@@ -33,44 +33,45 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
-    """The digits recipe on three digits and few samples, with two seeds: its folder and what it said."""
-    for name, value in {"DIGITS": 3, "DEVELOPMENT": 20, "TEST": 30, "NUMBERS": ("314",)}.items():
-        patched.setattr(digits_attention, name, value)
+    """Output folder and lines of digits-attention with three digits, few samples and two seeds."""
+    small = {"DEMO_DIGITS": 3, "DEMO_DEV_PAIRS": 20, "DEMO_TEST_PAIRS": 30, "DEMO_NUMBERS": ("314",)}
+    for name, value in small.items():
+        patched.setattr(attention_models, name, value)
     out = tmp_path_factory.mktemp("digits") / "out"
-    return out, list(find("digits-attention")(Request(out, seeds=2, samples=120)))
+    return out, list(find_recipe("digits-attention")(RecipeRequest(out, seeds=2, samples=120)))
 
 
 def test_the_list_names_every_recipe() -> None:
     done = pellucid("recipe", "list")
     assert done.code == 0 and done.err == ""
-    assert [line.split()[0] for line in done.out.splitlines()] == list(ABOUT)
+    assert [line.split()[0] for line in done.out.splitlines()] == list(RECIPES)
 
 
-def test_a_misspelt_recipe_is_told_the_nearest(tmp_path: Path) -> None:
+def test_error_for_misspelled_recipe_suggests_nearest(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "digits-atention", "--out", tmp_path / "out"))
     assert message.startswith("there is no recipe 'digits-atention'; did you mean 'digits-attention'?")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ABOUT)
+@pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_has_a_function(name: str) -> None:
-    assert callable(find(name))
+    assert callable(find_recipe(name))
 
 
 @pytest.mark.parametrize(
-    "name", ["digits-attention", "digits-fewest", *REFERENCES, "snips", "protein-structure", "protein-place"]
+    "name", ["digits-attention", "digits-fewest", *TRANSDUCTION_RECIPES, "snips", "protein-structure", "protein-place"]
 )
-def test_settings_of_a_recipe_can_be_overlaid(name: str) -> None:
-    assert isinstance(recipe_config(name, {}), Config)
-    assert recipe_config(name, {"seed": 9, "training": {"patience": 3}}).training.patience == 3
+def test_recipe_settings_can_be_overridden(name: str) -> None:
+    assert isinstance(load_recipe_config(name, {}), Config)
+    assert load_recipe_config(name, {"seed": 9, "training": {"patience": 3}}).training.patience == 3
 
 
 def test_an_unknown_recipe_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"there is no recipe 'x' \(pellucid recipe list\)"):
-        find("x")
+        find_recipe("x")
 
 
-def test_the_digits_are_told_apart_by_seed_and_purpose(digits: tuple[Path, list[str]]) -> None:
+def test_digit_data_differ_by_seed_and_split(digits: tuple[Path, list[str]]) -> None:
     out, _ = digits
     texts = [(out / "data" / f"seed-{seed}" / name).read_text() for seed in (1, 2) for name in SIZES]
     assert len(set(texts)) == 6
@@ -80,7 +81,7 @@ def test_the_digits_are_told_apart_by_seed_and_purpose(digits: tuple[Path, list[
 SIZES = {"train.tsv": 120, "dev.tsv": 20, "test.tsv": 30}
 
 
-def test_the_report_of_the_digits_tells_what_the_runs_say(digits: tuple[Path, list[str]]) -> None:
+def test_digits_report_agrees_with_the_runs(digits: tuple[Path, list[str]]) -> None:
     out, _ = digits
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     assert report["name"] == "digits-attention" and [run["seed"] for run in report["runs"]] == [1, 2]
@@ -99,7 +100,7 @@ def test_the_report_of_the_digits_tells_what_the_runs_say(digits: tuple[Path, li
     assert len(parts_of(document, ReportFigure)) >= 2 and len(parts_of(document, ReportExamples)) >= 1
 
 
-def test_what_the_digits_recipe_says(digits: tuple[Path, list[str]]) -> None:
+def test_lines_of_the_digits_recipe(digits: tuple[Path, list[str]]) -> None:
     lines = digits[1]
     assert "three one four →" in lines[0]
     assert [line.split(":")[0] for line in lines[-3:]] == ["attention, seed 1", "attention, seed 2", "report"]
@@ -109,7 +110,7 @@ def test_what_the_digits_recipe_says(digits: tuple[Path, list[str]]) -> None:
 def test_a_finished_recipe_is_not_trained_again(digits: tuple[Path, list[str]]) -> None:
     out, lines = digits
     before = contents(out / "runs")
-    assert list(find("digits-attention")(Request(out, seeds=2, samples=120))) == lines
+    assert list(find_recipe("digits-attention")(RecipeRequest(out, seeds=2, samples=120))) == lines
     assert contents(out / "runs") == before
 
 
@@ -119,23 +120,23 @@ def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 class Count(NamedTuple):
-    """A job that tells of its way to a number."""
+    """A job that counts to a number."""
 
     to: int
 
 
 def climb(job: Count, tell: ProgressCallback) -> int:
-    """ProgressCallback of half the way, and of its end."""
-    tell(Reached(job.to // 2, job.to, "half"))
+    """Report half of the count and its end."""
+    tell(SampleProgress(job.to // 2, job.to, "half"))
     tell("there")
     return job.to
 
 
 @pytest.mark.parametrize("jobs", [[8], [4, 6, 8]])
-def test_what_jobs_say_is_told_with_their_place(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
-    with rows() as seen:
-        request = Request(Path("unused"), seen=seen)
-        results = list(followed(climb, [(f"to {each}", Count(each)) for each in jobs], request))
+def test_progress_of_jobs_is_reported_with_their_number(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    with multi_progress() as seen:
+        request = RecipeRequest(Path("unused"), progress=seen)
+        results = list(run_jobs(climb, [(f"to {each}", Count(each)) for each in jobs], request))
     told = capsys.readouterr().err
     assert results == jobs and told.count("half") == told.count("there") == len(jobs)
     if len(jobs) > 1:
@@ -144,22 +145,22 @@ def test_what_jobs_say_is_told_with_their_place(jobs: list[int], capsys: pytest.
         assert told == "to 8: 4 of 8 samples · half\nto 8: there\n"
 
 
-def test_development_pairs_are_cut_in_proportion_and_it_is_said(tmp_path: Path) -> None:
+def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Path) -> None:
     whole, dev = copies(400, seed=1), copies(100, seed=2)
-    experiment = Experiment("copies", lambda folder: Pairs(whole, dev, dev))
-    paths = write_pairs(experiment, tmp_path, tmp_path / "pairs", 120)
+    experiment = Experiment("copies", lambda folder: DataSplits(whole, dev, dev))
+    paths = write_splits(experiment, tmp_path, tmp_path / "pairs", 120)
     counts = [len(path.read_text().splitlines()) for path in paths[:3] if isinstance(path, Path)]
-    assert counts == [120, 30, 100] and paths.passes == round(derived_epochs(400))
-    assert paths.cut == "120 of 400 training pairs, 30 of 100 development pairs"
-    few = write_pairs(experiment, tmp_path, tmp_path / "few", 10)
-    assert len(few.dev.read_text().splitlines()) == LEAST
+    assert counts == [120, 30, 100] and paths.max_epochs == round(derived_epochs(400))
+    assert paths.reduction == "120 of 400 training pairs, 30 of 100 validation pairs"
+    few = write_splits(experiment, tmp_path, tmp_path / "few", 10)
+    assert len(few.dev.read_text().splitlines()) == MIN_DEV_PAIRS
     for samples in (0, 400, 500):
-        uncut = write_pairs(experiment, tmp_path, tmp_path / "whole", samples)
-        assert uncut.cut == "" and len(uncut.dev.read_text().splitlines()) == 100
-    assert spread(dev, 3) == [dev[0], dev[33], dev[66]] and spread(dev[:2], 9) == dev[:2]
+        uncut = write_splits(experiment, tmp_path, tmp_path / "whole", samples)
+        assert uncut.reduction == "" and len(uncut.dev.read_text().splitlines()) == 100
+    assert sample_evenly(dev, 3) == [dev[0], dev[33], dev[66]] and sample_evenly(dev[:2], 9) == dev[:2]
 
 
-def test_a_recipe_tells_of_its_training(tmp_path: Path) -> None:
+def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
     for part, count in {"train": 3600, "dev": 30, "test": 8}.items():  # of so many pairs, 30 passes
         lines = "".join(f"{each.source}\t{each.target}\n" for each in copies(count, seed=count))
         (tmp_path / "spelling-codespell").mkdir(exist_ok=True)
@@ -167,8 +168,8 @@ def test_a_recipe_tells_of_its_training(tmp_path: Path) -> None:
     asked = ("recipe", "spelling-codespell", "--out", tmp_path / "out", "--samples", 24, "--data", tmp_path)
     done = pellucid(*asked)
     assert done.code == 0
-    assert "codespell: 24 of 3,600 training pairs, 20 of 30 development pairs, 30 passes at most\n" in done.err
+    assert "codespell: 24 of 3,600 training pairs, 20 of 30 validation pairs, at most 30 epochs\n" in done.err
     first = "codespell, seed 1 (1 of 2)"
     assert f"{first}: new run, " in done.err and f"{first}: update " in done.err
-    assert f"{first}: decoding, to judge it" in done.err
+    assert f"{first}: decoding for evaluation" in done.err
     assert done.out.splitlines()[-1].startswith("report: ")

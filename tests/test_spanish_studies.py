@@ -1,4 +1,4 @@
-"""Sampled softmax and ways to batch: against formulae, against brute force, and what must be equal."""
+"""Sampled softmax and batching schemes compared with equations and with brute force."""
 
 import json
 import math
@@ -14,42 +14,39 @@ from report_documents import parts_of, written_document
 from torch import nn
 
 from pellucid.data.examples import Example
-from pellucid.recipes import spanish_studies
-from pellucid.recipes.catalog import find
-from pellucid.recipes.recipe import Request
-from pellucid.recipes.spanish import padding as padding_module
-from pellucid.recipes.spanish import sampled
-from pellucid.recipes.spanish.padding import (
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.recipes.spanish import studies
+from pellucid.recipes.spanish import studies as padding_module
+from pellucid.recipes.spanish.sentences import EOS, GO, PAIRS, build_corpus
+from pellucid.recipes.spanish.studies import (
+    BATCHING_SCHEMES,
     BUCKETS,
-    PADDINGS,
-    SCHEMES,
-    Job,
-    Scheme,
-    batches_of,
-    bucket_of,
-    cut,
-    measure,
-    sequence_loss,
-)
-from pellucid.recipes.spanish.sampled import (
-    Drawn,
-    Plan,
-    conduct,
-    draw_different,
+    PADDING_MODES,
+    BatchingJob,
+    BatchingScheme,
+    SampledWords,
+    SoftmaxStudy,
+    cut_batch,
+    draw_distinct_words,
     draw_words,
-    expected,
-    full_cost,
-    log_uniform,
-    made_up,
-    sampled_cost,
+    find_bucket,
+    full_softmax_loss,
+    generate_sentences,
+    inclusion_probabilities,
+    log_uniform_probabilities,
+    measure_batching,
+    plan_batches,
+    sampled_softmax_loss,
+    sequence_loss,
+    train_softmax,
 )
-from pellucid.recipes.spanish.sentences import EOS, GO, PAIRS, corpus_of
-from pellucid.recipes.spanish.tatoeba import Sentences
+from pellucid.recipes.spanish.tatoeba import TatoebaPairs
 from pellucid.viewer.report_schema import ReportTable
 
 
 def test_the_log_uniform_law_sums_to_one_and_falls() -> None:
-    law = log_uniform(np.arange(1_000), 1_000)
+    law = log_uniform_probabilities(np.arange(1_000), 1_000)
     assert float(law.sum()) == pytest.approx(1.0)
     assert (np.diff(law) < 0).all()
     assert law[0] == pytest.approx(math.log(2) / math.log(1_001))
@@ -58,61 +55,63 @@ def test_the_log_uniform_law_sums_to_one_and_falls() -> None:
 def test_words_are_drawn_by_it() -> None:
     drawn = draw_words(np.random.default_rng(1), 200_000, 50)
     counts = np.bincount(drawn, minlength=50) / 200_000
-    np.testing.assert_allclose(counts, log_uniform(np.arange(50), 50), atol=0.004)
+    np.testing.assert_allclose(counts, log_uniform_probabilities(np.arange(50), 50), atol=0.004)
 
 
 @given(st.integers(0, 2**31), st.integers(1, 99))
 def test_drawn_words_are_different_and_the_draws_are_counted(seed: int, count: int) -> None:
-    drawn = draw_different(np.random.default_rng(seed), count, 100)
+    drawn = draw_distinct_words(np.random.default_rng(seed), count, 100)
     assert len(set(drawn.words.tolist())) == count <= drawn.draws
-    again = draw_different(np.random.default_rng(seed), count, 100)
+    again = draw_distinct_words(np.random.default_rng(seed), count, 100)
     assert again.draws == drawn.draws and (again.words == drawn.words).all()
 
 
 def test_the_expected_count_is_how_often_a_word_is_among_those_drawn() -> None:
     generator = np.random.default_rng(2)
     among = np.mean([np.bincount(draw_words(generator, 8, 20), minlength=20) > 0 for _ in range(20_000)], axis=0)
-    np.testing.assert_allclose(among, expected(np.arange(20), 8, 20), atol=0.015)
+    np.testing.assert_allclose(among, inclusion_probabilities(np.arange(20), 8, 20), atol=0.015)
 
 
 def test_the_sampled_cost_is_its_formula() -> None:
     torch.manual_seed(1)
     softmax, outputs, targets = nn.Linear(4, 9), torch.randn(3, 4), torch.tensor([2, 5, 0])
-    drawn = Drawn(np.array([0, 3, 5]), 4)
+    drawn = SampledWords(np.array([0, 3, 5]), 4)
     logits = softmax(outputs).detach().numpy()
     costs = []
     for row, target in enumerate(targets.tolist()):
-        own = logits[row, target] - math.log(expected(np.array([target]), 4, 9)[0])
+        own = logits[row, target] - math.log(inclusion_probabilities(np.array([target]), 4, 9)[0])
         others = [
-            logits[row, word] - math.log(expected(np.array([word]), 4, 9)[0]) for word in (0, 3, 5) if word != target
+            logits[row, word] - math.log(inclusion_probabilities(np.array([word]), 4, 9)[0])
+            for word in (0, 3, 5)
+            if word != target
         ]
         costs.append(math.log(sum(map(math.exp, [own, *others]))) - own)
-    cost = sampled_cost(outputs, targets, softmax, drawn).item()
+    cost = sampled_softmax_loss(outputs, targets, softmax, drawn).item()
     assert cost == pytest.approx(float(np.mean(costs)), rel=1e-4)
 
 
-def test_with_nearly_all_words_drawn_it_is_the_full_cost() -> None:
+def test_sampled_loss_of_nearly_all_words_is_the_full_loss() -> None:
     torch.manual_seed(2)
     softmax, outputs, targets = nn.Linear(4, 30), torch.randn(5, 4), torch.tensor([1, 4, 9, 0, 28])
-    nearly = Drawn(np.arange(30), 100_000)
-    cost = sampled_cost(outputs, targets, softmax, nearly).item()
-    assert cost == pytest.approx(full_cost(outputs, targets, softmax).item(), rel=1e-3)
+    nearly = SampledWords(np.arange(30), 100_000)
+    cost = sampled_softmax_loss(outputs, targets, softmax, nearly).item()
+    assert cost == pytest.approx(full_softmax_loss(outputs, targets, softmax).item(), rel=1e-3)
 
 
 def test_only_drawn_words_and_targets_are_trained() -> None:
     softmax, outputs, targets = nn.Linear(4, 30), torch.randn(2, 4), torch.tensor([7, 8])
-    torch.autograd.backward(sampled_cost(outputs, targets, softmax, Drawn(np.array([1, 2, 3]), 3)))
+    torch.autograd.backward(sampled_softmax_loss(outputs, targets, softmax, SampledWords(np.array([1, 2, 3]), 3)))
     assert softmax.weight.grad is not None
     assert set(softmax.weight.grad.abs().sum(dim=1).nonzero().flatten().tolist()) == {1, 2, 3, 7, 8}
 
 
-def test_as_many_words_as_there_are_cannot_be_sampled() -> None:
+def test_sample_of_the_whole_vocabulary_is_refused() -> None:
     with pytest.raises(ValueError, match="of 9 words 9 different ones"):
-        draw_different(np.random.default_rng(1), 9, 9)
+        draw_distinct_words(np.random.default_rng(1), 9, 9)
 
 
-def test_made_up_sentences_are_translated_word_by_word() -> None:
-    made = made_up(np.random.default_rng(1), 5, 60)
+def test_generated_sentences_are_translated_word_by_word() -> None:
+    made = generate_sentences(np.random.default_rng(1), 5, 60)
     assert torch.equal(made.given[:, 1:], made.source) and torch.equal(made.targets[:, :-1], made.source)
     assert (made.given[:, 0] == GO).all() and (made.targets[:, -1] == EOS).all()
     assert int(made.source.min()) >= 4 and int(made.source.max()) < 60
@@ -122,23 +121,23 @@ def test_made_up_sentences_are_translated_word_by_word() -> None:
 def test_both_trainings_lower_the_loss_of_all_words(
     cost: Literal["full", "sampled"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampled, "DESIGN", sampled.DESIGN._replace(hidden=16, embedding=16))
-    monkeypatch.setattr(sampled, "BATCH", 8)
-    outcome = conduct(Plan(cost, 60, 1, vocabulary=200, sampled=20))
+    monkeypatch.setattr(studies, "SOFTMAX_ARCHITECTURE", studies.SOFTMAX_ARCHITECTURE._replace(hidden=16, embedding=16))
+    monkeypatch.setattr(studies, "SOFTMAX_BATCH", 8)
+    outcome = train_softmax(SoftmaxStudy(cost, 60, 1, vocabulary=200, sampled=20))
     assert [point.updates for point in outcome.curve] == [0, 50, 60]
     assert outcome.curve[-1].loss < outcome.curve[0].loss - 0.2
 
 
 def test_a_pair_falls_into_the_first_bucket_that_holds_it() -> None:
-    assert bucket_of(5, 10) == 0 and bucket_of(6, 10) == 1 and bucket_of(1, 11) == 1
-    assert bucket_of(40, 50) == 3 and bucket_of(41, 2) is None
+    assert find_bucket(5, 10) == 0 and find_bucket(6, 10) == 1 and find_bucket(1, 11) == 1
+    assert find_bucket(40, 50) == 3 and find_bucket(41, 2) is None
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_way_to_batch_has_each_pair_once_and_whole(scheme: Scheme) -> None:
-    data, seen = corpus_of(PAIRS).data, []
-    for at, widths in batches_of(data, scheme):
-        batch = cut(data, at, widths)
+@pytest.mark.parametrize("scheme", BATCHING_SCHEMES)
+def test_every_batching_scheme_has_each_pair_once_and_complete(scheme: BatchingScheme) -> None:
+    data, seen = build_corpus(PAIRS).data, []
+    for at, widths in plan_batches(data, scheme):
+        batch = cut_batch(data, at, widths)
         seen += at.tolist()
         assert batch.source.shape == (len(at), widths[0]) and batch.targets.shape == (len(at), widths[1])
         assert ((batch.targets == EOS).sum(dim=1) == 1).all()
@@ -147,10 +146,14 @@ def test_every_way_to_batch_has_each_pair_once_and_whole(scheme: Scheme) -> None
     assert sorted(seen) == list(range(20))
 
 
-def test_masked_padding_makes_all_ways_to_batch_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padding_module, "BATCH", 4)
-    measured = [measure(Job(PAIRS, scheme, padding, hidden=6)) for padding in PADDINGS for scheme in SCHEMES]
-    compared = spanish_studies.compare(measured)
+def test_batching_schemes_are_equal_with_masked_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padding_module, "PASS_BATCH", 4)
+    measured = [
+        measure_batching(BatchingJob(PAIRS, scheme, padding, hidden=6))
+        for padding in PADDING_MODES
+        for scheme in BATCHING_SCHEMES
+    ]
+    compared = studies.compare_batching(measured)
     attended, masked = compared[:3], compared[3:]
     assert all(each.off < 1e-5 and each.gradient_off < 1e-5 for each in masked)
     assert all(each.off > 1e-5 for each in attended[1:])
@@ -161,13 +164,13 @@ def test_a_sequence_loss_is_a_mean_of_means() -> None:
     assert float(sequence_loss(torch.tensor([6.0, 4.0]), torch.tensor([3, 1]))) == pytest.approx((2 + 4) / 2)
 
 
-def test_the_recipe_tells_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_reports_its_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [Example(*pair) for pair in PAIRS]
-    monkeypatch.setattr(spanish_studies, "read_sentences", lambda data, samples: Sentences(pairs, pairs, pairs))
-    monkeypatch.setattr(spanish_studies, "SAMPLED", 20)
-    monkeypatch.setattr(spanish_studies, "parallel_map", lambda work, jobs: (work(job, print) for job in jobs))
-    monkeypatch.setattr(sampled, "DESIGN", sampled.DESIGN._replace(hidden=4, embedding=4))
-    lines = list(find("spanish-studies")(Request(tmp_path / "out", samples=20)))
+    monkeypatch.setattr(studies, "read_tatoeba", lambda data, samples: TatoebaPairs(pairs, pairs, pairs))
+    monkeypatch.setattr(studies, "NUM_SAMPLED", 20)
+    monkeypatch.setattr(studies, "parallel_map", lambda work, jobs: (work(job, print) for job in jobs))
+    monkeypatch.setattr(studies, "SOFTMAX_ARCHITECTURE", studies.SOFTMAX_ARCHITECTURE._replace(hidden=4, embedding=4))
+    lines = list(find_recipe("spanish-studies")(RecipeRequest(tmp_path / "out", samples=20)))
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [run["cost"] for run in report["sampled_softmax"]] == ["full", "sampled"]
     assert len(report["batching"]) == 6 and report["sentences"] == 20

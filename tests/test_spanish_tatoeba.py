@@ -1,4 +1,4 @@
-"""Real sentences: words apart and together again, all translations of a sentence, and the recipe made small."""
+"""Sentences of Tatoeba: words, references, and the recipe at small size."""
 
 import gzip
 import json
@@ -13,18 +13,18 @@ from trained_runs import right_here
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError
-from pellucid.recipes import spanish_tatoeba
-from pellucid.recipes.catalog import find
-from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.recipes.spanish import tatoeba
 from pellucid.recipes.spanish.sentences import PAIRS
 from pellucid.recipes.spanish.tatoeba import (
     JOINER,
     PARTS,
-    apart,
-    asked_of,
-    links_of,
-    read_sentences,
-    together,
+    attention_links,
+    group_references,
+    join_words,
+    read_tatoeba,
+    split_words,
     unknown_share,
 )
 from pellucid.training.run_folder import load
@@ -33,8 +33,8 @@ pytest.importorskip("tokenizers")
 
 
 @given(st.text(st.characters(exclude_characters=JOINER, exclude_categories=["Cs"])))
-def test_words_together_are_the_text_but_for_the_width_of_spaces(text: str) -> None:
-    assert together(apart(text)) == " ".join(text.split())
+def test_joined_words_are_the_text_up_to_width_of_spaces(text: str) -> None:
+    assert join_words(split_words(text)) == " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_words_together_are_the_text_but_for_the_width_of_spaces(text: str) -> N
         ("", ""),
     ],
 )
-def test_a_sign_says_on_which_side_it_stands_close(text: str, words: str) -> None:
-    assert apart(text) == words and together(words) == text
+def test_joiner_marks_sides_without_space(text: str, words: str) -> None:
+    assert split_words(text) == words and join_words(words) == text
 
 
-def test_each_sentence_is_asked_once_with_all_its_translations() -> None:
-    asked = asked_of([Example("a", "x"), Example("b", "y"), Example("a", "z"), Example("a", "x")])
+def test_each_source_occurs_once_with_all_translations() -> None:
+    asked = group_references([Example("a", "x"), Example("b", "y"), Example("a", "z"), Example("a", "x")])
     assert asked.sources == ["a", "b"] and asked.references == [("x", "z"), ("y",)]
 
 
@@ -64,7 +64,7 @@ def test_unknown_symbols_are_counted() -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of data with the twenty pairs as training set and some as the others."""
+    """A data folder with the twenty pairs as training set and some of them as the other sets."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "mt-tatoeba-spa-eng" / "derived-split").mkdir(parents=True)
     for part, pairs in zip(PARTS, (PAIRS[:14], PAIRS[14:17], PAIRS[17:]), strict=True):
@@ -75,7 +75,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
         "size": "tiny",
         "encoder": {"hidden_size": 4, "embedding_size": 4},
@@ -85,11 +85,11 @@ def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypa
         "search": {"max_length": 12},
     }
     monkeypatch.setattr(
-        spanish_tatoeba, "recipe_config", lambda name, settings: recipe_config(name, {**settings, **small})
+        tatoeba, "load_recipe_config", lambda name, settings: load_recipe_config(name, {**settings, **small})
     )
-    monkeypatch.setattr(spanish_tatoeba, "followed", right_here)
+    monkeypatch.setattr(tatoeba, "run_jobs", right_here)
     out = tmp_path / "out"
-    lines = list(find("spanish-tatoeba")(Request(out, data=data)))
+    lines = list(find_recipe("spanish-tatoeba")(RecipeRequest(out, data=data)))
     assert [line.split(",")[0] for line in lines[:2]] == ["words", "subwords"]
     report = json.loads((out / "report.json").read_text())
     for run in report["runs"]:
@@ -99,25 +99,25 @@ def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypa
     assert subwords.vocabularies.pieces.target is not None
     (trace,) = subwords.predict(["My cat sleeps."])
     assert "".join(trace.source) == "My cat sleeps."
-    assert links_of([trace], 3)[0].times >= 1
+    assert attention_links([trace], 3)[0].times >= 1
     titles = titles_of(written_document(out / "report.html"))
     assert {"Attention as alignment: words, seed 1", "Attention as alignment: subwords, seed 1"} <= set(titles)
 
 
-def test_one_system_can_be_asked_for_and_others_are_refused(data: Path, tmp_path: Path) -> None:
+def test_one_system_can_be_selected_and_unknown_ones_are_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"has no system 'word'; did you mean 'words'\? \(there are: words, subwords\)"
     ):
-        list(find("spanish-tatoeba")(Request(tmp_path / "out", data=data, only=["word"])))
+        list(find_recipe("spanish-tatoeba")(RecipeRequest(tmp_path / "out", data=data, only=["word"])))
     message = complaint(pellucid("recipe", "spanish-faithful", "--out", tmp_path / "out", "--only", "words"))
     assert "has only one experiment" in message
 
 
 def test_samples_are_the_same_each_time(data: Path) -> None:
-    first, again = (read_sentences(data, 5) for _ in range(2))
+    first, again = (read_tatoeba(data, 5) for _ in range(2))
     assert first == again and [len(part) for part in first] == [5, 3, 3]
 
 
-def test_without_its_data_it_says_where_they_are_from(tmp_path: Path) -> None:
+def test_missing_data_error_names_the_source(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"manythings\.org/anki"):
-        read_sentences(tmp_path, 0)
+        read_tatoeba(tmp_path, 0)

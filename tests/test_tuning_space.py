@@ -1,4 +1,4 @@
-"""What is searched: read from TOML, checked, and put into configurations."""
+"""The search space: parsing, validation and configurations."""
 
 from pathlib import Path
 
@@ -8,9 +8,18 @@ from hypothesis import strategies as st
 from small import config_of, few
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import flattened, preset
+from pellucid.config.toml import flatten_config, preset
 from pellucid.errors import ConfigError
-from pellucid.tuning.space import Choice, Linked, Range, configured, default_space, described, load_space, start
+from pellucid.tuning.space import (
+    ChoiceDimension,
+    LinkedSetting,
+    RangeDimension,
+    apply_values,
+    default_space,
+    described,
+    initial_values,
+    load_space,
+)
 
 BASE = config_of({"training": {"epochs": 10.0}})
 
@@ -25,19 +34,19 @@ def test_each_form_is_read(tmp_path: Path) -> None:
     space = space_of(
         tmp_path,
         '[encoder]\nhidden_size = { times = [0.5, 1, 0.01] }\ncell = { choices = ["gru", "lstm"] }\n'
-        "layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
+        "num_layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
         '[decoder]\nhidden_size = { like = "encoder.hidden_size", times = 2 }\n'
         '[training]\nlearning_rate = { from = 1e-4, to = 1e-2, scale = "log" }\n',
     )
     assert space == (
         (
-            Choice("encoder.hidden_size", (8, 16, 1)),
-            Choice("encoder.cell", ("gru", "lstm")),
-            Range("encoder.num_layers", 1, 3, None, False),
-            Range("encoder.dropout", 0, 0.5, 0.1, False),
-            Range("training.learning_rate", 1e-4, 1e-2, None, True),
+            ChoiceDimension("encoder.hidden_size", (8, 16, 1)),
+            ChoiceDimension("encoder.cell", ("gru", "lstm")),
+            RangeDimension("encoder.num_layers", 1, 3, None, False),
+            RangeDimension("encoder.dropout", 0, 0.5, 0.1, False),
+            RangeDimension("training.learning_rate", 1e-4, 1e-2, None, True),
         ),
-        (Linked("decoder.hidden_size", "encoder.hidden_size", 2.0),),
+        (LinkedSetting("decoder.hidden_size", "encoder.hidden_size", 2.0),),
     )
 
 
@@ -76,7 +85,7 @@ def test_each_form_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_space_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_search_space_raises_config_error(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         space_of(tmp_path, text)
 
@@ -96,30 +105,30 @@ def test_any_number_in_a_space_is_a_value_or_a_mistake(tmp_path: Path, key: str)
             path = _written(tmp_path, f"[{section}]\n{name} = {form.format(n=number)}\n")
             try:
                 space = load_space(path, BASE)
-                assert described(space) and configured(BASE, space, start(BASE, space), "a trial")
+                assert described(space) and apply_values(BASE, space, initial_values(BASE, space), "a trial")
             except ConfigError as error:
                 assert len(str(error)) < 400 + len(str(path))
 
 
-def test_what_goes_along_follows_through_a_chain() -> None:
+def test_links_form_a_chain() -> None:
     space = default_space(BASE, ())
-    config = configured(BASE, space, {"encoder.hidden_size": 24, "encoder.dropout": 0.2}, "a trial")
+    config = apply_values(BASE, space, {"encoder.hidden_size": 24, "encoder.dropout": 0.2}, "a trial")
     assert (config.encoder.hidden_size, config.decoder.hidden_size, config.attention.size) == (24, 48, 48)
     assert (config.decoder.dropout, config.seed, config.training.epochs) == (0.2, BASE.seed, 10.0)
 
 
-def test_what_was_given_is_not_searched_and_what_goes_along_follows_it() -> None:
+def test_given_settings_are_not_searched_and_links_follow_them() -> None:
     base = config_of({"encoder": {"hidden_size": 20}, "training": {"epochs": 10.0}})
     space = default_space(base, {"encoder.hidden_size", "training.epochs"})
     assert not {"encoder.hidden_size", "training.epochs"} & {each.key for each in space.searched}
-    config = configured(base, space, start(base, space), "a trial")
+    config = apply_values(base, space, initial_values(base, space), "a trial")
     assert (config.encoder.hidden_size, config.decoder.hidden_size) == (20, 40)
 
 
 def test_values_that_contradict_each_other_are_a_config_error(tmp_path: Path) -> None:
     space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
     with pytest.raises(ConfigError, match="a trial: attention\\.score"):
-        configured(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
+        apply_values(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
 
 
 def _written(folder: Path, text: str) -> Path:
@@ -131,10 +140,10 @@ def _written(folder: Path, text: str) -> Path:
 def test_the_default_space_holds_the_preset(size: str) -> None:
     base: Config = config_of({"size": size, "training": {"epochs": 30.0}})
     space = default_space(base, ())
-    assert set(start(base, space)) == {each.key for each in space.searched}
-    assert configured(base, space, start(base, space), "a trial") == base
+    assert set(initial_values(base, space)) == {each.key for each in space.searched}
+    assert apply_values(base, space, initial_values(base, space), "a trial") == base
     assert len(described(space)) == len(space.searched) + len(space.linked)
-    assert set(flattened(preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
+    assert set(flatten_config(preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
 
 
 @few
@@ -143,7 +152,7 @@ def test_every_point_of_the_default_space_is_a_configuration(data: st.DataObject
     space = default_space(BASE, ())
     values: dict[str, bool | int | float | str] = {}
     for each in space.searched:
-        inside = st.sampled_from(each.values) if isinstance(each, Choice) else st.floats(each.low, each.high)
+        inside = st.sampled_from(each.values) if isinstance(each, ChoiceDimension) else st.floats(each.low, each.high)
         values[each.key] = data.draw(inside)
-    told = flattened(configured(BASE, space, values, "a trial"))
+    told = flatten_config(apply_values(BASE, space, values, "a trial"))
     assert all(told[key] == value for key, value in values.items())

@@ -1,4 +1,4 @@
-"""The recipes about wrong letters, made small: networks, trainings, tables, pictures, and what their reports say."""
+"""The typo recipes at small size: networks, trainings, tables, figures and reports."""
 
 import itertools
 import json
@@ -18,15 +18,32 @@ from torch import nn
 from trained_runs import SMALL, right_here
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.synthetic import Typo, WordList, read_words
-from pellucid.recipes import typo_attention, typo_faithful
-from pellucid.recipes.catalog import find
-from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
-from pellucid.recipes.typos.report import POST, by_doubt, by_length, by_letters, cases, film_svg
-from pellucid.recipes.typos.study import EXAMPLES, answers, chances_of, data_of, numbered, ranks_of
-from pellucid.reporting.progress import rows
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.recipes.typos import experiments
+from pellucid.recipes.typos.report import (
+    POST_BLUES,
+    describe_typos,
+    film_svg,
+    rows_by_ambiguity,
+    rows_by_length,
+    rows_by_letter,
+)
+from pellucid.recipes.typos.training import (
+    PADDING,
+    POST_WORDS,
+    SYMBOLS,
+    TypoNetwork,
+    TypoNetworkSizes,
+    encode_words,
+    make_typo_data,
+    position_probabilities,
+    predict_positions,
+    rank_positions,
+)
+from pellucid.reporting.progress import multi_progress
 
 State = tuple[torch.Tensor, torch.Tensor]
 """Hidden and cell of one layer for one word."""
@@ -34,7 +51,7 @@ State = tuple[torch.Tensor, torch.Tensor]
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A list of made-up words, with those that the post's words may have been meant as."""
+    """A word list with generated words and the possible meanings of the post's words."""
     syllables = ["ba", "co", "di", "fer", "gu", "lan", "mo", "ne", "pis", "tor"]
     draw = random.Random(1)
     made = {"".join(draw.choices(syllables, k=draw.randint(2, 6))) for _ in range(160)}
@@ -46,46 +63,46 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    """Small networks, short trainings, and no further processes."""
+    """Small networks, short trainings, no worker processes."""
 
     def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
         training = {"batch_size": 16, "epochs": 2, "learning_rate": 0.02}
-        return from_settings({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
+        return build_config({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typo_faithful, "SIZES", Sizes(hidden=4, longest=18))
-        patch.setattr(typo_faithful, "followed", right_here)
-        patch.setattr(typo_attention, "LONGEST", 18)
-        patch.setattr(typo_attention, "recipe_config", quick_config)
-        patch.setattr(typo_attention, "followed", right_here)
+        patch.setattr(experiments, "FAITHFUL_SIZES", TypoNetworkSizes(hidden=4, longest=18))
+        patch.setattr(experiments, "run_jobs", right_here)
+        patch.setattr(experiments, "MAX_LETTERS", 18)
+        patch.setattr(experiments, "load_recipe_config", quick_config)
+        patch.setattr(experiments, "run_jobs", right_here)
         yield
 
 
 @pytest.fixture(scope="module")
 def faithful(listed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """typo-faithful with two seeds: its folder and what it said."""
+    """Output folder and lines of typo-faithful with two seeds."""
     out = tmp_path_factory.mktemp("faithful") / "out"
-    return out, list(find("typo-faithful")(Request(out, seeds=2, samples=640, words=listed)))
+    return out, list(find_recipe("typo-faithful")(RecipeRequest(out, seeds=2, samples=640, words=listed)))
 
 
 @pytest.fixture(scope="module")
 def attention(listed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """typo-attention with one seed."""
+    """Output folder and lines of typo-attention with one seed."""
     out = tmp_path_factory.mktemp("attention") / "out"
-    return out, list(find("typo-attention")(Request(out, samples=200, words=listed)))
+    return out, list(find_recipe("typo-attention")(RecipeRequest(out, samples=200, words=listed)))
 
 
 def cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> State:
-    """TensorFlow's LSTMCell with forget bias one: gates i, j, f, o of one kernel; here from PyTorch's i, f, g, o."""
+    """Compute TensorFlow's LSTMCell with forget bias one (gates i, j, f, o) from PyTorch's weights (i, f, g, o)."""
     sums = weights[0] @ vector + weights[1] @ state[0] + weights[2]
     enter, forget, candidate, leave = sums.chunk(4)
     new = torch.sigmoid(forget) * state[1] + torch.sigmoid(enter) * torch.tanh(candidate)
     return torch.sigmoid(leave) * torch.tanh(new), new
 
 
-def test_the_network_is_the_posts_step_by_step() -> None:
+def test_network_equals_the_equations_of_the_post() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(Sizes(hidden=3, longest=5))
+    network = TypoNetwork(TypoNetworkSizes(hidden=3, longest=5))
 
     def stack(module: nn.LSTM, vector: torch.Tensor, states: list[State]) -> torch.Tensor:
         for layer in range(3):
@@ -96,7 +113,7 @@ def test_the_network_is_the_posts_step_by_step() -> None:
 
     with torch.no_grad():
         states: list[State] = [(torch.zeros(3), torch.zeros(3))] * 3
-        word = numbered(["cab"], 5)[0]
+        word = encode_words(["cab"], 5)[0]
         assert word.tolist() == [2, 0, 1, PADDING, PADDING]
         outputs = [stack(network.encoder, network.table.weight[symbol], states) for symbol in word]
         read_out = (torch.cat(outputs) * network.matrix).sum() + network.bias
@@ -104,9 +121,9 @@ def test_the_network_is_the_posts_step_by_step() -> None:
         assert torch.allclose(network(word[None])[0], logits, atol=1e-5)
 
 
-def test_parameters_begin_as_in_tensorflow() -> None:
+def test_initial_parameters_are_those_of_tensorflow() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(Sizes(hidden=32, longest=16))
+    network = TypoNetwork(TypoNetworkSizes(hidden=32, longest=16))
     first = dict(network.encoder.named_parameters())
     bias, second = first["bias_ih_l0"], first["bias_hh_l0"]
     assert bias.tolist() == [0.0] * 32 + [1.0] * 32 + [0.0] * 64 and not second.any() and not second.requires_grad
@@ -116,26 +133,30 @@ def test_parameters_begin_as_in_tensorflow() -> None:
     assert float(network.bias.detach()) == 0 and not network.output.bias.any()
 
 
-def test_padding_is_read_and_may_be_pointed_at() -> None:
+def test_padding_is_read_and_may_be_predicted() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(Sizes(hidden=8, longest=8))
+    network = TypoNetwork(TypoNetworkSizes(hidden=8, longest=8))
     with torch.no_grad():
-        assert not torch.allclose(network(numbered(["cab"], 8)), network(numbered(["cab-"], 8)), atol=1e-6)
-    found = answers(partial(chances_of, network), [Typo("cab", 3, "cat")])
-    assert found.chances.shape == (1, 8) and found.chances.sum() == pytest.approx(1) and found.chances[0, 7] > 0
+        assert not torch.allclose(network(encode_words(["cab"], 8)), network(encode_words(["cab-"], 8)), atol=1e-6)
+    found = predict_positions(partial(position_probabilities, network), [Typo("cab", 3, "cat")])
+    assert (
+        found.probabilities.shape == (1, 8)
+        and found.probabilities.sum() == pytest.approx(1)
+        and found.probabilities[0, 7] > 0
+    )
 
 
-def test_a_rank_counts_what_is_likelier() -> None:
+def test_rank_counts_more_probable_positions() -> None:
     chances = np.array([[0.5, 0.2, 0.3], [0.2, 0.4, 0.4]])
-    assert ranks_of(chances, [Typo("abc", 2, ""), Typo("abc", 3, "")]).tolist() == [3, 1]
+    assert rank_positions(chances, [Typo("abc", 2, ""), Typo("abc", 3, "")]).tolist() == [3, 1]
 
 
 def test_cases_by_hand() -> None:
     words = WordList(["bank", "bark", "tables", "table", "tally"])
     typos = [Typo("bapk", 3, "bank"), Typo("tably", 5, "table"), Typo("tabies", 4, "tables")]
-    found = cases(words, typos, np.array([1, 3, 4]))
+    found = describe_typos(words, typos, np.array([1, 3, 4]))
     assert [(case.words, case.positions, case.best) for case in found] == [(2, 1, 1.0), (2, 2, 0.5), (1, 1, 1.0)]
-    rows = {row.label: row for row in [*by_length(found), *by_letters(found), *by_doubt(found)]}
+    rows = {row.label: row for row in [*rows_by_length(found), *rows_by_letter(found), *rows_by_ambiguity(found)]}
     assert rows["all"][1:] == pytest.approx((3, 1 / 3, 2 / 3, 2 / 3, 1 / 3, 5 / 6))
     assert rows["up to 5 letters"].total == 2 and rows["8 letters or more"].total == 0 and rows["6"].top_3 == 0
     assert (
@@ -146,15 +167,15 @@ def test_cases_by_hand() -> None:
     assert rows["several words, one position"].total == 1 and rows["short: one word fits"].total == 0
 
 
-def test_no_tested_form_and_no_word_of_the_post_is_trained_on(listed: Path) -> None:
-    data = data_of(read_words(listed, longest=18), 1)
+def test_training_set_excludes_tested_forms_and_post_words(listed: Path) -> None:
+    data = make_typo_data(read_words(listed, max_length=18), 1)
     words = [{typo.right for typo in part} for part in data]
     assert all(not one & two for one, two in itertools.combinations(words, 2))
     assert not {typo.wrong for typo in data.train} & {typo.wrong for typo in (*data.dev, *data.test)}
     assert not {"bank", "table", "parental", "bookcase"} & set(itertools.chain(*words)) and len(data.test) > 30
 
 
-def test_what_typo_faithful_says(faithful: tuple[Path, list[str]]) -> None:
+def test_lines_of_typo_faithful(faithful: tuple[Path, list[str]]) -> None:
     lines = faithful[1]
     assert [line.split(":")[0] for line in lines[:2]] == [f"three layers of LSTM, seed {seed}" for seed in (1, 2)]
     assert "vowels apart by" in lines[2] and lines[2].startswith("seed 1") and lines[-1].startswith("report: ")
@@ -173,15 +194,15 @@ def test_the_report_has_every_table(name: str, request: pytest.FixtureRequest) -
     assert sum(row["total"] for row in report["by_letters"][:2]) == whole["total"]
     assert sum(row["total"] for row in report["by_doubt"][:3]) == whole["total"]
     for run in report["runs"]:
-        assert list(run["examples"]) == list(EXAMPLES) and [len(row) for row in run["examples"].values()] == list(
-            map(len, EXAMPLES)
+        assert list(run["examples"]) == list(POST_WORDS) and [len(row) for row in run["examples"].values()] == list(
+            map(len, POST_WORDS)
         )
         assert all(sum(row) <= 1 + 1e-3 for row in run["examples"].values()) and run["curve"]
     titles = titles_of(written_document(out / "report.html"))
-    assert {"By length", "By letter", "Is there one answer?", "The words of the post"} <= set(titles)
+    assert {"By length", "By letter", "Ambiguity", "The words of the post"} <= set(titles)
 
 
-def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) -> None:
+def test_attention_excludes_padding(attention: tuple[Path, list[str]]) -> None:
     report = json.loads((attention[0] / "report.json").read_text())
     assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in report["runs"][0]["examples"].values())
     written = (attention[0] / "data" / "seed-1" / "train.tsv").read_text().splitlines()
@@ -197,18 +218,18 @@ def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) ->
         ("typo-faithful", 640, ["seed 1: 32 of 640 samples · positions right ", "seed 1: 640 of 640 samples"]),
     ],
 )
-def test_it_is_told_how_training_goes(
+def test_progress_of_training_is_reported(
     name: str, samples: int, told: list[str], listed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with rows() as seen:
-        list(find(name)(Request(tmp_path / "out", samples=samples, words=listed, seen=seen)))
+    with multi_progress() as seen:
+        list(find_recipe(name)(RecipeRequest(tmp_path / "out", samples=samples, words=listed, progress=seen)))
     err = capsys.readouterr().err
     assert all(each in err for each in told)
 
 
 def test_a_finished_attention_is_not_trained_again(attention: tuple[Path, list[str]], listed: Path) -> None:
     out, lines = attention
-    assert list(find("typo-attention")(Request(out, samples=200, words=listed))) == lines
+    assert list(find_recipe("typo-attention")(RecipeRequest(out, samples=200, words=listed))) == lines
 
 
 def test_the_claims_are_measured_before_and_after(faithful: tuple[Path, list[str]]) -> None:
@@ -227,7 +248,7 @@ def test_a_film_moves_every_symbol_without_a_script(faithful: tuple[Path, list[s
         assert len(each.attrib["values"].split(";")) == len(each.attrib["keyTimes"].split(";"))
 
 
-def test_a_film_keeps_its_points_in_sight() -> None:
+def test_film_points_are_inside_the_picture() -> None:
     film = np.random.default_rng(1).normal(size=(5, 28, 2)) * 9
     root = ET.fromstring(film_svg(film, "a < b"))
     points = [
@@ -240,19 +261,19 @@ def test_a_film_keeps_its_points_in_sight() -> None:
     assert min(points) > 0 and max(points) < 560
 
 
-def test_the_posts_figure_names_letters_that_are_there() -> None:
-    assert list(POST) == list(EXAMPLES)
-    assert all(1 <= place <= len(word) for word, blues in POST.items() for place in blues)
+def test_post_figure_positions_exist() -> None:
+    assert list(POST_BLUES) == list(POST_WORDS)
+    assert all(1 <= place <= len(word) for word, blues in POST_BLUES.items() for place in blues)
 
 
-def test_a_missing_list_is_told(tmp_path: Path) -> None:
+def test_missing_word_list_is_an_error(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "typo-faithful", "--out", tmp_path / "out", "--words", tmp_path / "none"))
     assert "apt-get install wamerican" in message and not (tmp_path / "out").exists()
     message = complaint(pellucid("recipe", "digits-data", "--out", tmp_path / "out", "--words", tmp_path / "none"))
     assert "--words applies to the typo recipes" in message
 
 
-def test_typo_attention_reads_both_ways_and_drops_nothing() -> None:
-    config = recipe_config("typo-attention", {"seed": 7})
+def test_typo_attention_is_bidirectional_without_dropout() -> None:
+    config = load_recipe_config("typo-attention", {"seed": 7})
     assert config.task == "point" and config.encoder.bidirectional and config.seed == 7
     assert config.encoder.dropout == config.decoder.dropout == config.training.label_smoothing == 0

@@ -9,13 +9,13 @@ from trained_runs import copies_run, copy_of, digits_run, small_config, train_to
 from viewed import begun_run, digits_shown
 from viewed_kinds import long_shown
 
-from pellucid.config.toml import from_settings, to_toml
-from pellucid.data.synthetic import spell
+from pellucid.config.toml import build_config, to_toml
+from pellucid.data.synthetic import spell_digits
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import DataError, RunError
-from pellucid.evaluation.confusion import aligned
-from pellucid.training.run_folder import load, locked, read_log
-from pellucid.training.session import Files
+from pellucid.evaluation.confusion import align_symbols
+from pellucid.training.run_folder import load, lock_run_folder, read_log
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer import page_contents as assembling
 from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import assemble_page, paired_outcomes
@@ -65,7 +65,7 @@ def test_the_corpus_counts_all_examples_and_leads_to_those_shown() -> None:
     first = corpus.confusions[0]
     for place in first.example_indices:
         output = items[place].traces[0].output
-        assert (first.expected, first.predicted) in aligned(list(output), list(items[place].references[0]))
+        assert (first.expected, first.predicted) in align_symbols(list(output), list(items[place].references[0]))
     exact = corpus.scores[0]
     assert exact.low is not None and exact.value is not None and exact.high is not None
     assert exact.low <= exact.value <= exact.high
@@ -206,11 +206,11 @@ def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
     for name, lines in (("train", pairs), ("dev", pairs[:10])):
         for side in range(2):
             (tmp_path / f"{name}.{side}").write_text("".join(f"{line.split(chr(9))[side]}\n" for line in lines))
-    files = Files(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
+    files = TrainingFiles(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
     settings = {"size": "tiny", "training": {"epochs": 1}, "data": {"format": "text"}}
     (tmp_path / "dev.0").write_text("six six\n" + (tmp_path / "dev.0").read_text())
     (tmp_path / "dev.1").write_text("66\n" + (tmp_path / "dev.1").read_text())
-    train_to_end(files, tmp_path / "run", from_settings(settings, origin="test"))
+    train_to_end(files, tmp_path / "run", build_config(settings, origin="test"))
     model = open_run(tmp_path / "run", "run", "cpu", None)
     assert find_validation_file(model.folder) == (files.valid, files.valid_target)
     assert read_example_file(files.valid, model.loaded_predictor.config.data, files.valid_target).has_targets
@@ -225,7 +225,7 @@ def test_the_truth_of_spelled_digits_is_told() -> None:
         for edit in item.edits:
             if edit.step is not None and edit.expected is not None:
                 first, stop = item.gold_alignment[edit.step]
-                assert "".join(item.traces[0].source[first:stop]) == spell(edit.expected)
+                assert "".join(item.traces[0].source[first:stop]) == spell_digits(edit.expected)
     assert contents.corpus is not None
     assert "alignment error" in {each.name for each in contents.corpus.alignment}
 
@@ -294,7 +294,7 @@ def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
     contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
     assert contents.training is not None and not contents.training.finished and len(contents.training.frames) == 2
     assert not contents.training.running
-    with locked(folder):
+    with lock_run_folder(folder):
         contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
         assert contents.training is not None and contents.training.running
     (folder / "model.safetensors").unlink()

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.metrics import Scored
+from pellucid.evaluation.metrics import ScoredExample
 from pellucid.viewer.inputs import sample_evenly, select_examples
 
 
-def scored(errors: int) -> Scored:
+def scored(errors: int) -> ScoredExample:
     """An output with so many wrong symbols of ten."""
-    return Scored(tuple("x" * errors + "a" * (10 - errors)), (tuple("a" * 10),), 5)
+    return ScoredExample(tuple("x" * errors + "a" * (10 - errors)), (tuple("a" * 10),), 5)
 
 
 def test_a_small_file_is_shown_whole() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sample_traces import made, small
 from saved_files import assert_latex
 
-from pellucid.decoding.trace import END
+from pellucid.decoding.trace import END, own_positions
 from pellucid.errors import InputError
 from pellucid.viewer.examples import entropy_lower_bound, page_trace_without_model
 from pellucid.viewer.latex import escape_latex, tikz_picture
@@ -48,6 +48,33 @@ def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"\.html, \.svg, \.png, \.json or \.tex"):
         small().save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "sides", "ending", "message"),
+    [
+        ("tag", (1025, 1025), ".svg", r"a picture \(.svg\) has room for 1,024 symbols, but the trace has 1,025"),
+        ("transduce", (512, 513), ".png", r"a picture \(.png\) has room for 1,024 symbols, but the trace has 1,025"),
+        ("transduce", (1025, 1024), ".tex", "a picture .* has room for 1,048,576 weights, but the trace has 1,049,600"),
+    ],
+)
+def test_a_trace_that_is_too_long_for_a_picture_is_told(
+    task: str, sides: tuple[int, int], ending: str, message: str, tmp_path: Path
+) -> None:
+    steps, positions = sides
+    trace = replace(
+        small(),
+        task=task,
+        source=("s",) * positions,
+        target=("t",) * steps,
+        log_probabilities=np.zeros(steps, np.float32),
+        attention=own_positions(steps, positions, 0),
+        top_symbols=((),) * steps,
+        top_log_probabilities=np.zeros((steps, 0), np.float32),
+    )
+    with pytest.raises(InputError, match=f"^path: {message}.*: save it as .html or .json$"):
+        trace.save(tmp_path / f"a{ending}")
+    trace.save(tmp_path / "a.html")
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:

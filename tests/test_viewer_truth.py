@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from sample_traces import made
 
 from pellucid.data.examples import Example
-from pellucid.data.synthetic import digit_spans, spell
+from pellucid.data.synthetic import digit_spans, spell_digits
 from pellucid.decoding.trace import END
 from pellucid.viewer.examples import are_spelled_digits, gold_alignment
 
 
 @given(st.text("0123456789", min_size=1, max_size=12))
 def test_spans_hold_the_digits_words(digits: str) -> None:
-    text = spell(digits)
+    text = spell_digits(digits)
     letters, words = digit_spans(list(text), digits), digit_spans(text.split(), digits)
     assert letters is not None and [text[first:stop] for first, stop in letters] == text.split()
     assert words == [(at, at + 1) for at in range(len(digits))]

@@ -54,13 +54,13 @@ def _target(shown: PageData, asked: DecodeRequest, painted: list[AttentionOverri
 
 def begun_run(folder: Path) -> Path:
     """A run folder whose training was interrupted after its second validation."""
-    from pellucid.training.loop import Validated
+    from pellucid.training.loop import ValidationCompleted
     from pellucid.training.session import train_run
 
     trained = digits_run()
     events, validations = train_run(trained.files, folder, trained.config), 0
     for event in events:
-        validations += isinstance(event, Validated)
+        validations += isinstance(event, ValidationCompleted)
         if validations == 2:
             break
     events.close()

@@ -8,9 +8,9 @@ from typing import Any
 from trained_runs import shared_folder, train_to_end, write_pairs
 from viewed import digits_shown
 
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
 
@@ -77,8 +77,8 @@ def _shown(
     """Train a run where that was not done, and show it on its development file."""
     folder = shared_folder() / name
     run = folder / "run"
-    files = Files(folder / "train.tsv", folder / "dev.tsv")
-    config = from_settings(settings, origin="test")
+    files = TrainingFiles(folder / "train.tsv", folder / "dev.tsv")
+    config = build_config(settings, origin="test")
     if not run.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_pairs(Path(files.train), training)

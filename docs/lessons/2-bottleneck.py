@@ -22,13 +22,19 @@ import numpy as np
 from IPython.display import Image
 
 from pellucid.errors import DataError
-from pellucid.recipes.digits.networks import Design
-from pellucid.recipes.digits.report import POSITIONS_REPEAT, Group, curve_figure, curves, position_figure
-from pellucid.recipes.digits.study import Plan, Study, conduct, conduct_and_keep
-from pellucid.recipes.digits_jigsaw import roughness
-from pellucid.recipes.digits_positions import probe
+from pellucid.recipes.digits.analysis import probe_codes
+from pellucid.recipes.digits.networks import DigitsArchitecture
+from pellucid.recipes.digits.report import (
+    POSITIONS_REPEAT,
+    DigitsRuns,
+    curve_figure,
+    load_reference_curves,
+    position_figure,
+)
+from pellucid.recipes.digits.studies import roughness
+from pellucid.recipes.digits.training import DigitsStudy, DigitsTrainingPlan, run_study, train_network
 from pellucid.recipes.recipe import data_folder
-from pellucid.reporting.figures import png
+from pellucid.reporting.figures import to_png
 
 # %% [markdown]
 # ## Two ways to hand over the code
@@ -42,9 +48,9 @@ from pellucid.reporting.figures import png
 # fresh samples, Adam with a rate of 0.005, gradients clipped. Accuracy counts symbols, the `#` among them.
 
 # %%
-plan = Plan(SAMPLES, every=EVERY, validation=VALIDATION)
-network, repeated = conduct_and_keep(Study("repeated", Design("repeat"), plan, seed=1))
-first_state = conduct(Study("first state", Design("initialize"), plan, seed=1))
+plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION)
+network, repeated = train_network(DigitsStudy("repeated", DigitsArchitecture("repeat"), plan, seed=1))
+first_state = run_study(DigitsStudy("first state", DigitsArchitecture("initialize"), plan, seed=1))
 for run in (repeated, first_state):
     print(
         f"{run.name}: {run.parameters:,} parameters, {100 * run.accuracy:.1f} % of the symbols, "
@@ -53,12 +59,12 @@ for run in (repeated, first_state):
 
 # %%
 try:
-    theirs = curves(data_folder(), "repeat")
+    theirs = load_reference_curves(data_folder(), "repeat")
 except DataError:
     theirs = []
     print("The authors' curves are not at hand; the picture does without them.")
-groups = [Group(run.name, [run]) for run in (repeated, first_state)]
-Image(png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy without attention, over the samples")
+groups = [DigitsRuns(run.name, [run]) for run in (repeated, first_state)]
+Image(to_png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy without attention, over the samples")
 
 # %% [markdown]
 # Guessing gives 0.143. The repeated code runs along the authors' curves, not far above that. As a first state the code
@@ -69,7 +75,7 @@ Image(png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy 
 
 # %%
 figure = position_figure(groups, POSITIONS_REPEAT, "the blog, after 3,000,000 samples")
-Image(png(figure, 100), alt="Accuracy by position without attention: high at the ends, near chance in the middle")
+Image(to_png(figure, 100), alt="Accuracy by position without attention: high at the ends, near chance in the middle")
 
 # %%
 for run in (repeated, first_state):
@@ -89,10 +95,12 @@ for run in (repeated, first_state):
 # their end to their beginning. Now the first digits are nearest to the code, and the shape should turn round.
 
 # %%
-backwards_plan = plan._replace(backwards=True)
-backwards_network, backwards = conduct_and_keep(Study("read backwards", Design("repeat"), backwards_plan, seed=1))
-turned = [Group("read forwards", [repeated]), Group("read backwards", [backwards])]
-Image(png(position_figure(turned), 100), alt="Accuracy by position, for inputs read forwards and backwards")
+backwards_plan = plan._replace(reverse_inputs=True)
+backwards_network, backwards = train_network(
+    DigitsStudy("read backwards", DigitsArchitecture("repeat"), backwards_plan, seed=1)
+)
+turned = [DigitsRuns("read forwards", [repeated]), DigitsRuns("read backwards", [backwards])]
+Image(to_png(position_figure(turned), 100), alt="Accuracy by position, for inputs read forwards and backwards")
 
 # %%
 for name, run in (("forwards", repeated), ("backwards", backwards)):
@@ -110,10 +118,10 @@ for name, run in (("forwards", repeated), ("backwards", backwards)):
 
 # %%
 generator = np.random.default_rng(7)
-probed = probe(network, *(plan.samples_from(PROBED, generator) for _ in range(2)))
+probed = probe_codes(network, *(plan.draw_samples(PROBED, generator) for _ in range(2)))
 reading = repeated._replace(final=repeated.final._replace(per_position=probed))
-figure = position_figure([Group("written by the decoder", [repeated]), Group("read by the probe", [reading])])
-Image(png(figure, 100), alt="Accuracy by position of the decoder and of the probe")
+figure = position_figure([DigitsRuns("written by the decoder", [repeated]), DigitsRuns("read by the probe", [reading])])
+Image(to_png(figure, 100), alt="Accuracy by position of the decoder and of the probe")
 
 # %%
 written, held = np.array(repeated.final.per_position[:20]), np.array(probed[:20])
@@ -131,11 +139,13 @@ print(f"over the places the two go together with a correlation of {np.corrcoef(w
 # update may overshoot. The test is the same training with a rate that falls to zero along half a cosine.
 
 # %%
-long = Plan(LONG, every=EVERY, validation=VALIDATION)
-constant = conduct(Study("constant rate", Design(), long, seed=1))
-falling = conduct(Study("falling rate", Design(), long._replace(decay="cosine"), seed=1))
-longer = [Group(run.name, [run]) for run in (constant, falling)]
-Image(png(curve_figure(longer, theirs, LONG), 100), alt="Accuracy over a long training, with two courses of the rate")
+long = DigitsTrainingPlan(LONG, eval_interval=EVERY, validation_samples=VALIDATION)
+constant = run_study(DigitsStudy("constant rate", DigitsArchitecture(), long, seed=1))
+falling = run_study(DigitsStudy("falling rate", DigitsArchitecture(), long._replace(decay="cosine"), seed=1))
+longer = [DigitsRuns(run.name, [run]) for run in (constant, falling)]
+Image(
+    to_png(curve_figure(longer, theirs, LONG), 100), alt="Accuracy over a long training, with two courses of the rate"
+)
 
 # %%
 for run in (constant, falling):

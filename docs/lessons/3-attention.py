@@ -30,15 +30,30 @@ import numpy as np
 import torch
 from IPython.display import Image
 
-from pellucid.data.synthetic import draw
+from pellucid.data.synthetic import draw_digits
 from pellucid.errors import DataError
 from pellucid.model.network import parameter_count
-from pellucid.recipes.digits.networks import Design, DigitsNetwork, parameters_of
-from pellucid.recipes.digits.report import POSITIONS_ATTENTION, Group, curve_figure, curves, position_figure
-from pellucid.recipes.digits.study import Outcome, Plan, Point, Study, conduct, inputs_of, judge, train
-from pellucid.recipes.digits_data import gradient_norms
+from pellucid.recipes.digits.analysis import gradient_norms
+from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork, parameter_shapes
+from pellucid.recipes.digits.report import (
+    POSITIONS_ATTENTION,
+    DigitsRuns,
+    curve_figure,
+    load_reference_curves,
+    position_figure,
+)
+from pellucid.recipes.digits.training import (
+    DigitsResult,
+    DigitsStudy,
+    DigitsTrainingPlan,
+    DigitsValidation,
+    evaluate_network,
+    run_study,
+    to_tensors,
+    training_steps,
+)
 from pellucid.recipes.recipe import data_folder
-from pellucid.reporting.figures import MUTED, empty_figure, mean_weights_figure, png, settled, tidy
+from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_weights_figure, style_axes, to_png
 
 # %% [markdown]
 # ## Training, watched
@@ -49,15 +64,18 @@ from pellucid.reporting.figures import MUTED, empty_figure, mean_weights_figure,
 # %%
 torch.manual_seed(1)
 torch.set_num_threads(1)
-network, plan = DigitsNetwork(Design("attention")), Plan(SAMPLES, every=EVERY, validation=VALIDATION)
-names = [name for name, _ in parameters_of(network)]
-validation, batch = (draw(count, 20, 20, np.random.default_rng([1, count])) for count in (VALIDATION, 100))
+network, plan = (
+    DigitsNetwork(DigitsArchitecture("attention")),
+    DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION),
+)
+names = [name for name, _ in parameter_shapes(network)]
+validation, batch = (draw_digits(count, 20, 20, np.random.default_rng([1, count])) for count in (VALIDATION, 100))
 norms, curve = {0: gradient_norms(network, batch)}, []
-for samples, cost in train(network, plan, seed=1):
-    judged = judge(network, validation)
-    curve.append(Point(samples, cost, judged.symbol_accuracy, judged.exact_match))
+for samples, cost in training_steps(network, plan, seed=1):
+    judged = evaluate_network(network, validation)
+    curve.append(DigitsValidation(samples, cost, judged.symbol_accuracy, judged.exact_match))
     norms[samples] = gradient_norms(network, batch)
-run = Outcome("attention of 2016", 1, parameter_count(network), 0.0, curve, judged)
+run = DigitsResult("attention of 2016", 1, parameter_count(network), 0.0, curve, judged)
 print(
     f"{run.parameters:,} parameters, {100 * judged.symbol_accuracy:.1f} % of the symbols, "
     f"{100 * judged.exact_match:.1f} % of the sequences after {samples:,} samples"
@@ -65,12 +83,12 @@ print(
 
 # %%
 try:
-    theirs = curves(data_folder(), "attention")
+    theirs = load_reference_curves(data_folder(), "attention")
 except DataError:
     theirs = []
     print("The authors' curves are not at hand; the picture does without them.")
-figure = curve_figure([Group(run.name, [run])], theirs, SAMPLES)
-Image(png(figure, 100), alt="Validation accuracy with attention, over the samples")
+figure = curve_figure([DigitsRuns(run.name, [run])], theirs, SAMPLES)
+Image(to_png(figure, 100), alt="Validation accuracy with attention, over the samples")
 
 # %% [markdown]
 # With half the samples of lesson 2 it gets far beyond it. The authors' two complete runs reached 0.731 and 0.892; no
@@ -90,12 +108,14 @@ watched = {
 }
 for (name, label), color in zip(watched.items(), ("#1f5fc0", "#15803d", "#c2410c"), strict=True):
     axes.plot(list(norms), [each[names.index(name)] for each in norms.values()], color=color, label=label)
-tidy(axes)
+style_axes(axes)
 axes.set_yscale("log")
 axes.set_xlabel("samples seen", color=MUTED)
 axes.set_ylabel("norm of the gradient", color=MUTED)
 axes.legend(frameon=False, labelcolor="linecolor")
-Image(png(settled(figure), 100), alt="Gradients of query, key and output while training, on a logarithmic scale")
+Image(
+    to_png(freeze_layout(figure), 100), alt="Gradients of query, key and output while training, on a logarithmic scale"
+)
 
 # %%
 query = names.index("decoder.attention.query_projection.weight")
@@ -117,7 +137,7 @@ print(f"accuracy reaches 0.3 at {next((p.samples for p in curve if p.symbol_accu
 
 # %%
 figure = mean_weights_figure(np.array(judged.attention_mean))
-Image(png(figure, 100), alt="Mean weights, a line for each symbol written")
+Image(to_png(figure, 100), alt="Mean weights, a line for each symbol written")
 
 # %% [markdown]
 # Each symbol looks further right than the one before it, by a word and a space. The peaks are narrow first and wide
@@ -140,8 +160,8 @@ print(f"{100 * agreed.mass:.1f} % of the weight lies on the right word")
 # ## Which symbols are right?
 
 # %%
-figure = position_figure([Group(run.name, [run])], POSITIONS_ATTENTION, "the better run of 2016")
-Image(png(figure, 100), alt="Accuracy by position with attention")
+figure = position_figure([DigitsRuns(run.name, [run])], POSITIONS_ATTENTION, "the better run of 2016")
+Image(to_png(figure, 100), alt="Accuracy by position with attention")
 
 # %% [markdown]
 # The U of lesson 2 is gone. What is wrong now is wrong late, with a dip shortly before the end, in our run and in the
@@ -154,7 +174,7 @@ Image(png(figure, 100), alt="Accuracy by position with attention")
 
 # %%
 with torch.inference_mode():
-    weights = network(*inputs_of(validation, slice(0, 500)), 21).attention.numpy()
+    weights = network(*to_tensors(validation, slice(0, 500)), 21).attention.numpy()
 outside = (weights * (validation.input_masks[:500] == 0)[:, None]).sum(axis=2).mean(axis=0)
 print("share of the weight on padding, for each symbol written:")
 print(*(f"{place}: {share:.2f}" for place, share in enumerate(outside, 1)), sep="  ")
@@ -165,13 +185,13 @@ print(*(f"{place}: {share:.2f}" for place, share in enumerate(outside, 1)), sep=
 # sight.
 
 # %%
-masked = conduct(Study("padding masked", Design("attention", attends_padding=False), plan, seed=1))
+masked = run_study(DigitsStudy("padding masked", DigitsArchitecture("attention", attends_padding=False), plan, seed=1))
 print(
     f"padding masked: {100 * masked.accuracy:.1f} % of the symbols, alignment error "
     f"{100 * masked.final.agreement.error:.1f} %; padding seen: {100 * run.accuracy:.1f} %, {100 * agreed.error:.1f} %"
 )
-figure = position_figure([Group("padding seen", [run]), Group("padding masked", [masked])])
-Image(png(figure, 100), alt="Accuracy by position, with padding seen and masked")
+figure = position_figure([DigitsRuns("padding seen", [run]), DigitsRuns("padding masked", [masked])])
+Image(to_png(figure, 100), alt="Accuracy by position, with padding seen and masked")
 
 # %% [markdown]
 # The dip is gone. Counting was not the trouble; a mask that the notebook forgot was. (This is one seed, and such runs

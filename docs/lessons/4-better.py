@@ -25,14 +25,19 @@ from pathlib import Path
 import numpy as np
 from IPython.display import Image, Markdown, display
 
-from pellucid.data.synthetic import spell
-from pellucid.recipes.digits.networks import Design
-from pellucid.recipes.digits.own import Result, Task, samples_to, train_and_judge
-from pellucid.recipes.digits.report import Group, curve_figure
-from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
-from pellucid.recipes.digits_fewest import WITHOUT
-from pellucid.recipes.recipe import recipe_config
-from pellucid.reporting.figures import attention_figure, mean_weights_figure, png
+from pellucid.data.synthetic import spell_digits
+from pellucid.recipes.digits.attention_models import (
+    ABLATIONS,
+    DigitsJob,
+    TrainedDigitsRun,
+    samples_to_accuracy,
+    train_and_evaluate,
+)
+from pellucid.recipes.digits.networks import DigitsArchitecture
+from pellucid.recipes.digits.report import DigitsRuns, curve_figure
+from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, DigitsTrainingPlan, run_study
+from pellucid.recipes.recipe import load_recipe_config
+from pellucid.reporting.figures import attention_figure, mean_weights_figure, to_png
 from pellucid.training.run_folder import load
 
 # %% [markdown]
@@ -45,13 +50,13 @@ from pellucid.training.run_folder import load
 out = Path(tempfile.mkdtemp())
 
 
-def trained(name: str, changes: dict) -> Result:
+def trained(name: str, changes: dict) -> TrainedDigitsRun:
     """Our network with some settings changed."""
-    config = recipe_config("digits-fewest", {"seed": 1, **changes})
-    return train_and_judge(Task(name, out, 1, SAMPLES, config, development=DEVELOPMENT, test=TEST))
+    config = load_recipe_config("digits-fewest", {"seed": 1, **changes})
+    return train_and_evaluate(DigitsJob(name, out, 1, SAMPLES, config, development=DEVELOPMENT, test=TEST))
 
 
-config = recipe_config("digits-fewest", {})
+config = load_recipe_config("digits-fewest", {})
 print(f"encoder: {config.encoder.cell}, {config.encoder.hidden_size} units, reads {config.encoder.bidirectional} ways")
 print(f"attention: {config.attention.type}, {config.attention.size} units")
 print(f"decoder: {config.decoder.cell}, {config.decoder.hidden_size} units, output from {config.decoder.output}")
@@ -59,7 +64,7 @@ print(f"training: batches of {config.training.batch_size}, rate {config.training
 
 # %%
 ours = trained("ours", {})
-enough = samples_to(ours.outcome, 0.99)
+enough = samples_to_accuracy(ours.outcome, 0.99)
 print(
     f"{ours.outcome.parameters:,} parameters, {100 * ours.outcome.accuracy:.2f} % of the symbols, "
     f"{100 * ours.outcome.final.exact_match:.1f} % of the sequences of the test set"
@@ -72,14 +77,17 @@ print(f"99 % of the symbols were right after {f'{enough:,}' if enough else 'more
 # The same number of samples, drawn as it draws them; then the same network with one thing changed.
 
 # %%
-notebook, short = Design("attention"), Plan(SAMPLES, every=max(SAMPLES // 20, 1), validation=DEVELOPMENT)
+notebook, short = (
+    DigitsArchitecture("attention"),
+    DigitsTrainingPlan(SAMPLES, eval_interval=max(SAMPLES // 20, 1), validation_samples=DEVELOPMENT),
+)
 theirs = [
-    conduct(Study("2016", notebook, short, seed=1)),
-    conduct(Study("2016, weights scaled by size", notebook._replace(initial="scaled"), short, seed=1)),
-    conduct(Study("2016, rate 0.02 falling", notebook, short._replace(rate=0.02, decay="cosine"), seed=1)),
+    run_study(DigitsStudy("2016", notebook, short, seed=1)),
+    run_study(DigitsStudy("2016, weights scaled by size", notebook._replace(initial="scaled"), short, seed=1)),
+    run_study(DigitsStudy("2016, rate 0.02 falling", notebook, short._replace(rate=0.02, decay="cosine"), seed=1)),
 ]
-figure = curve_figure([Group(run.name, [run]) for run in (ours.outcome, *theirs)], [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples: Pellucid's network, and three of 2016")
+figure = curve_figure([DigitsRuns(run.name, [run]) for run in (ours.outcome, *theirs)], [], SAMPLES)
+Image(to_png(figure, 100), alt="Accuracy over the samples: Pellucid's network, and three of 2016")
 
 # %% [markdown]
 # ## Which ingredient does what?
@@ -87,12 +95,12 @@ Image(png(figure, 100), alt="Accuracy over the samples: Pellucid's network, and 
 # Each is taken away by itself; everything else stays.
 
 # %%
-runs = [ours.outcome, *(trained(name, changes).outcome for name, changes in WITHOUT.items() if changes), *theirs]
+runs = [ours.outcome, *(trained(name, changes).outcome for name, changes in ABLATIONS.items() if changes), *theirs]
 
 
-def row(run: Outcome) -> str:
+def row(run: DigitsResult) -> str:
     """One line of the table."""
-    enough = samples_to(run, 0.99)
+    enough = samples_to_accuracy(run, 0.99)
     return f"| {run.name} | {f'{enough:,}' if enough else '–'} | {100 * run.accuracy:.1f} | {run.parameters:,} |"
 
 
@@ -100,7 +108,7 @@ head = "| network | samples to 99 % | symbols right, % | parameters |\n|---|--:|
 display(Markdown(head + "\n".join(map(row, runs))))
 
 # %%
-without = runs[1 : len(WITHOUT)]
+without = runs[1 : len(ABLATIONS)]
 order = sorted(without, key=lambda run: run.accuracy)
 print(f"taken away, it costs most: {order[0].name} ({100 * order[0].accuracy:.1f} % of the symbols are left)")
 unharmed = [run.name for run in without if run.accuracy > 0.99]
@@ -120,7 +128,7 @@ print(f"still above 99 %: {'; '.join(unharmed) or 'none'}")
 # and the weights. Here are the first digits of π; of twenty, the first seven are drawn.
 
 # %%
-(trace,) = load(ours.folder).predict([spell("31415926535897932384")])
+(trace,) = load(ours.folder).predict([spell_digits("31415926535897932384")])
 print(f"{trace.output}, log p = {trace.score:.3f}")
 least = int(trace.log_probabilities.argmin())
 (best, second), (p, q) = trace.top_symbols[least][:2], np.exp(trace.top_log_probabilities[least][:2])
@@ -135,7 +143,7 @@ part = replace(
     attention=trace.attention[:few, :letters],
     log_probabilities=trace.log_probabilities[:few],
 )
-Image(png(attention_figure(part), 90), alt="Where the network looked to write the first seven digits of pi")
+Image(to_png(attention_figure(part), 90), alt="Where the network looked to write the first seven digits of pi")
 
 # %%
 words = trace.text.split()
@@ -150,7 +158,7 @@ print(f"the greatest weight lies outside the right word for {100 * agreed.error:
 
 # %%
 figure = mean_weights_figure(np.array(ours.outcome.final.attention_mean))
-Image(png(figure, 100), alt="Mean weights of Pellucid's network, a line for each symbol written")
+Image(to_png(figure, 100), alt="Mean weights of Pellucid's network, a line for each symbol written")
 
 # %% [markdown]
 # ## Try it

@@ -20,18 +20,18 @@ VALIDATION = 2_000
 import numpy as np
 from IPython.display import Image
 
-from pellucid.recipes.digits.networks import Design
-from pellucid.recipes.digits.report import Group, curve_figure, position_figure
-from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
-from pellucid.recipes.digits_optimizers import RATES
-from pellucid.reporting.figures import png
+from pellucid.recipes.digits.networks import DigitsArchitecture
+from pellucid.recipes.digits.report import DigitsRuns, curve_figure, position_figure
+from pellucid.recipes.digits.studies import LEARNING_RATES
+from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, DigitsTrainingPlan, run_study
+from pellucid.reporting.figures import to_png
 
-plan = Plan(SAMPLES, every=EVERY, validation=VALIDATION)
+plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION)
 
 
-def trained(name: str, design: Design, plan: Plan = plan) -> Outcome:
+def trained(name: str, design: DigitsArchitecture, plan: DigitsTrainingPlan = plan) -> DigitsResult:
     """Train once, and tell."""
-    run = conduct(Study(name, design, plan, seed=1))
+    run = run_study(DigitsStudy(name, design, plan, seed=1))
     print(
         f"{name:24} {run.parameters:6,} parameters, {100 * run.accuracy:5.1f} % of the symbols, "
         f"{100 * run.final.exact_match:5.1f} % of the sequences"
@@ -39,9 +39,9 @@ def trained(name: str, design: Design, plan: Plan = plan) -> Outcome:
     return run
 
 
-def groups(*runs: Outcome) -> list[Group]:
+def groups(*runs: DigitsResult) -> list[DigitsRuns]:
     """Each run as a line of a picture."""
-    return [Group(run.name, [run]) for run in runs]
+    return [DigitsRuns(run.name, [run]) for run in runs]
 
 
 # %% [markdown]
@@ -51,15 +51,15 @@ def groups(*runs: Outcome) -> list[Group]:
 # where there is no attention?*
 
 # %%
-forward = trained("forward", Design())
+forward = trained("forward", DigitsArchitecture())
 both = [
-    trained(f"bidirectional, {merge}", Design(directions="both", merge=merge))
+    trained(f"bidirectional, {merge}", DigitsArchitecture(bidirectional=True, merge=merge))
     for merge in ("concatenate", "sum", "product")
 ]
 
 # %%
 figure = position_figure(groups(forward, *both))
-Image(png(figure, 100), alt="Accuracy by position: unidirectional and bidirectional, merged in three ways")
+Image(to_png(figure, 100), alt="Accuracy by position: unidirectional and bidirectional, merged in three ways")
 
 # %% [markdown]
 # The code now holds two last states: that of the GRU that has just read the last word, and that of the GRU that has
@@ -74,14 +74,16 @@ Image(png(figure, 100), alt="Accuracy by position: unidirectional and bidirectio
 
 # %%
 varying = plan._replace(digits=(1, 20))
-masked = trained("mask in the cost", Design(), varying._replace(masked=True))
-unmasked = trained("no mask in the cost", Design(), varying)
-padding = 1 - varying.samples_from(VALIDATION, np.random.default_rng(1)).target_masks.mean()
+masked = trained("mask in the cost", DigitsArchitecture(), varying._replace(masked=True))
+unmasked = trained("no mask in the cost", DigitsArchitecture(), varying)
+padding = 1 - varying.draw_samples(VALIDATION, np.random.default_rng(1)).target_masks.mean()
 print(f"{100 * padding:.0f} % of the places in the targets are padding")
 
 # %%
 figure = position_figure(groups(masked, unmasked))
-Image(png(figure, 100), alt="Accuracy by position of targets of unequal length, with the mask in the cost and without")
+Image(
+    to_png(figure, 100), alt="Accuracy by position of targets of unequal length, with the mask in the cost and without"
+)
 
 # %% [markdown]
 # Accuracy counts only symbols that are there, in both. Without the mask much of what the network is paid for is
@@ -94,11 +96,11 @@ Image(png(figure, 100), alt="Accuracy by position of targets of unequal length, 
 # add?*
 
 # %%
-learned = trained("learned embedding", Design(embedding="learned"))
+learned = trained("learned embedding", DigitsArchitecture(embedding="learned"))
 
 # %%
 figure = curve_figure(groups(forward, learned), [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples: one-hot and learned embedding")
+Image(to_png(figure, 100), alt="Accuracy over the samples: one-hot and learned embedding")
 
 # %% [markdown]
 # Nothing that could not be said before: the GRU's own matrix already gives each letter any row it likes, and a product
@@ -112,13 +114,13 @@ Image(png(figure, 100), alt="Accuracy over the samples: one-hot and learned embe
 
 # %%
 optimizers = [
-    trained(f"{name}, rate {rate:g}", Design(), plan._replace(optimizer=name, rate=rate))
-    for name, (rate, *_) in RATES.items()
+    trained(f"{name}, rate {rate:g}", DigitsArchitecture(), plan._replace(optimizer=name, rate=rate))
+    for name, (rate, *_) in LEARNING_RATES.items()
 ]
 
 # %%
 figure = curve_figure(groups(*optimizers), [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples with six optimizers")
+Image(to_png(figure, 100), alt="Accuracy over the samples with six optimizers")
 
 # %%
 best, worst = max(optimizers, key=lambda run: run.accuracy), min(optimizers, key=lambda run: run.accuracy)
@@ -135,9 +137,9 @@ print(f"best: {best.name}, {100 * best.accuracy:.1f} %; worst: {worst.name}, {10
 # *The lessons take a GRU because it has one state and is faster. Is an LSTM better?*
 
 # %%
-lstm = trained("LSTM", Design(cell="lstm"))
+lstm = trained("LSTM", DigitsArchitecture(cell="lstm"))
 figure = position_figure(groups(forward, lstm))
-Image(png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
+Image(to_png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
 
 # %% [markdown]
 # An LSTM has one gate more and a second state. Through a code of ten numbers, that helps or harms only a little: the
@@ -149,13 +151,13 @@ Image(png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
 # passes through?*
 
 # %%
-looking = Plan(LOOKING, every=max(LOOKING // 10, 1), validation=VALIDATION)
-narrow = trained("N(0, 0.1)", Design("attention"), looking)
-scaled = trained("scaled by size", Design("attention", initial="scaled"), looking)
+looking = DigitsTrainingPlan(LOOKING, eval_interval=max(LOOKING // 10, 1), validation_samples=VALIDATION)
+narrow = trained("N(0, 0.1)", DigitsArchitecture("attention"), looking)
+scaled = trained("scaled by size", DigitsArchitecture("attention", initial="scaled"), looking)
 
 # %%
 figure = curve_figure(groups(narrow, scaled), [], LOOKING)
-Image(png(figure, 100), alt="Accuracy of the attention network over the samples, with two starts")
+Image(to_png(figure, 100), alt="Accuracy of the attention network over the samples, with two starts")
 
 # %% [markdown]
 # Not much: both climb side by side, and where they end they differ by less than the authors' two runs. So small first

@@ -1,5 +1,5 @@
-"""Measured speed: cases, machine, the least time that the operations take, profiles of training.
+"""Speed measurements: cases, machine, lower bounds of time (roofline), profiles of training.
 
 Imports: config, data, decoding, errors, kernels, model, reporting, tasks, training, version.
-Start with: measuring.py.
+Start with: measurement.py.
 """

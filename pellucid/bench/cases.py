@@ -1,109 +1,121 @@
-"""What is measured: four networks of either cell, on numbers spelled out, in training and in decoding."""
+"""Cases of the benchmark: four sizes of GRU and LSTM networks on spelled digits, in training and in decoding."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
 from pellucid.config.settings import Cell, Config
-from pellucid.config.toml import from_settings
-from pellucid.errors import InputError, nearest, quote
+from pellucid.config.toml import build_config
+from pellucid.errors import InputError, quote, suggest
+from pellucid.kernels.types import CELL_LAYOUTS
 
-Task = Literal["train", "greedy", "beam"]
-TASKS: tuple[Task, ...] = get_args(Task)
-CELLS: tuple[Cell, ...] = get_args(Cell)
+BenchTask = Literal["train", "greedy", "beam"]
+TASKS: tuple[BenchTask, ...] = get_args(BenchTask)
+CELLS = cast(tuple[Cell, ...], tuple(CELL_LAYOUTS))
+"""The cells that kernels compute."""
 DIGITS = 20
-"""Digits of every number: about 99 characters to read, 20 to write."""
-BEAM = 5
+"""Digits of every pair: about 99 source symbols, 20 target symbols."""
+BEAM_SIZE = 5
 """Hypotheses of beam search."""
-BATCHES = 50
+NUM_BATCHES = 50
 """Batches in the training data."""
-CALL = 4
-"""Batches decoded by one call: few, so that a call is short, and several, so that they are sorted by length."""
+BATCHES_PER_CALL = 4
+"""Batches decoded by one call: a call is short, and several batches are sorted by length."""
 
 
-class Case(msgspec.Struct, frozen=True):
+class BenchCase(msgspec.Struct, frozen=True):
     """Sizes of a network and of its batch."""
 
     hidden: int
-    """H of the decoder; each direction of the encoder has half as many units."""
+    """H of the decoder; each direction of the encoder has half of it."""
     embedding: int
     units: int
-    """A, units of the additive attention."""
+    """A, the size of additive attention."""
     batch: int
 
 
-CASES: dict[str, Case] = {
-    "tiny": Case(10, 10, 20, 100),
-    "small": Case(128, 64, 128, 64),
-    "medium": Case(256, 64, 256, 64),
-    "large": Case(512, 256, 512, 32),
+CASES: dict[str, BenchCase] = {
+    "tiny": BenchCase(10, 10, 20, 100),
+    "small": BenchCase(128, 64, 128, 64),
+    "medium": BenchCase(256, 64, 256, 64),
+    "large": BenchCase(512, 256, 512, 32),
 }
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """One measurement, as it is asked of a process of its own."""
+class BenchRequest(msgspec.Struct, frozen=True):
+    """One measurement, as requested from a worker process."""
 
-    task: Task
+    task: BenchTask
     name: str
-    """The case's name, for people."""
-    case: Case
+    """Displayed name of the case."""
+    case: BenchCase
     cell: Cell
     digits: int = DIGITS
     threads: int = 1
     repeats: int = 5
     seconds: float = 5.0
-    """About how long the steady state is measured."""
+    """Approximate duration of the steady state."""
     plain: bool = False
-    """In plain PyTorch, without kernels."""
+    """Use plain PyTorch without kernels."""
 
 
-class Wanted(NamedTuple):
-    """What a person wants measured."""
+class BenchSelection(NamedTuple):
+    """Selected tasks, cases and cells."""
 
-    tasks: Sequence[Task]
+    tasks: Sequence[BenchTask]
     cases: Sequence[str]
     cells: Sequence[Cell]
 
 
-def wanted(task: str, cases: Sequence[str], cells: Sequence[str]) -> Wanted:
-    """What the words of a command name; all cases and both cells where none is named. `InputError` for other words."""
-    tasks = TASKS if task == "all" else (_one(task, TASKS, "task", ("all",)),)
-    named = tuple(_one(name, tuple(CASES), "case") for name in dict.fromkeys(cases)) or tuple(CASES)
-    return Wanted(tasks, named, tuple(_one(cell, CELLS, "cell") for cell in dict.fromkeys(cells)) or CELLS)
+def select_cases(task: str, cases: Sequence[str], cells: Sequence[str]) -> BenchSelection:
+    """Return the selection that the arguments of a command name.
 
+    Args:
+        task: A task or "all".
+        cases: Names of cases; empty takes all.
+        cells: Names of cells; empty takes both.
 
-def config_of(asked: Asked) -> Config:
-    """The configuration of a measurement: a bidirectional encoder, no dropout, no end and no validation in reach.
-
-    Every output is forced to as many symbols as there are digits, because the network is not trained.
+    Raises:
+        InputError: A name is unknown.
     """
-    sizes: dict[str, Any] = {"cell": asked.cell, "embedding_size": asked.case.embedding, "dropout": 0.0}
+    tasks = TASKS if task == "all" else (_choose(task, TASKS, "task", ("all",)),)
+    named = tuple(_choose(name, tuple(CASES), "case") for name in dict.fromkeys(cases)) or tuple(CASES)
+    return BenchSelection(tasks, named, tuple(_choose(cell, CELLS, "cell") for cell in dict.fromkeys(cells)) or CELLS)
+
+
+def bench_config(request: BenchRequest) -> Config:
+    """Return the configuration of a measurement.
+
+    The encoder is bidirectional; there is no dropout, and neither the end of training nor a validation is reached.
+    Decoding is forced to as many symbols as there are digits, since the network is untrained.
+    """
+    sizes: dict[str, Any] = {"cell": request.cell, "embedding_size": request.case.embedding, "dropout": 0.0}
     settings = {
-        "threads": asked.threads,
-        "encoder": {**sizes, "hidden_size": asked.case.hidden // 2},
-        "decoder": {**sizes, "hidden_size": asked.case.hidden},
-        "attention": {"size": asked.case.units},
-        "training": {"batch_size": asked.case.batch, "epochs": 1e6, "eval_interval": 1e9},
-        "search": _search(asked),
+        "threads": request.threads,
+        "encoder": {**sizes, "hidden_size": request.case.hidden // 2},
+        "decoder": {**sizes, "hidden_size": request.case.hidden},
+        "attention": {"size": request.case.units},
+        "training": {"batch_size": request.case.batch, "epochs": 1e6, "eval_interval": 1e9},
+        "search": _search_settings(request),
     }
-    return from_settings(settings, origin="benchmark")
+    return build_config(settings, origin="benchmark")
 
 
-def batches_a_call(task: Task) -> int:
-    """Batches that one timed call takes: an update has one."""
-    return 1 if task == "train" else CALL
+def batches_per_call(task: BenchTask) -> int:
+    """Return the number of batches of one timed call; an update has one."""
+    return 1 if task == "train" else BATCHES_PER_CALL
 
 
-def _search(asked: Asked) -> dict[str, Any]:
-    """The settings of search."""
-    forced = {"min_length": asked.digits, "max_length": asked.digits}
-    return {**forced, "batch_size": asked.case.batch, "beam_size": BEAM if asked.task == "beam" else 1}
+def _search_settings(request: BenchRequest) -> dict[str, Any]:
+    """Return the settings of search."""
+    forced = {"min_length": request.digits, "max_length": request.digits}
+    return {**forced, "batch_size": request.case.batch, "beam_size": BEAM_SIZE if request.task == "beam" else 1}
 
 
-def _one(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401
-    """The word, if it is one of the choices."""
+def _choose(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401
+    """Return the word if it is one of the choices."""
     if word not in choices:
         listed = ", ".join([*choices, *more])
-        raise InputError(f"there is no {what} {quote(word)}{nearest(word, [*choices, *more])} ({listed})")
+        raise InputError(f"there is no {what} {quote(word)}{suggest(word, [*choices, *more])} ({listed})")
     return word

@@ -1,4 +1,4 @@
-"""A measurement in a process of its own: how it is asked for, and what that process does."""
+"""A measurement in a worker process: request and entry point."""
 
 import os
 import subprocess
@@ -8,68 +8,71 @@ from typing import Literal
 
 import msgspec
 
-from pellucid.bench.cases import Asked
-from pellucid.bench.results import Measured, Stage, Start
+from pellucid.bench.cases import BenchRequest
+from pellucid.bench.results import BenchResult, StageTime, StartupTime
 from pellucid.errors import RunError
 
 
-class Request(msgspec.Struct, frozen=True):
-    """What the process is to do."""
+class ChildRequest(msgspec.Struct, frozen=True):
+    """Request to the worker process."""
 
     what: Literal["measure", "start", "profile"]
-    asked: Asked
+    request: BenchRequest
     began: float
-    """When the process was started, in seconds of the epoch."""
+    """Start of the process, in seconds of the epoch."""
 
 
-def measured(asked: Asked) -> Measured:
-    """One measurement; for training, the time to the first update as well, which a further process finds out."""
-    result = measured_briefly(asked)
-    if asked.task != "train":
+def run_measurement(request: BenchRequest) -> BenchResult:
+    """Return one measurement; for training, a further process measures the time to the first update."""
+    result = run_step_measurement(request)
+    if request.task != "train":
         return result
-    start = msgspec.json.decode(_answer("start", asked), type=Start)
+    start = msgspec.json.decode(_run_child("start", request), type=StartupTime)
     return msgspec.structs.replace(result, start_seconds=start.seconds, start_cpu_seconds=start.cpu_seconds)
 
 
-def measured_briefly(asked: Asked) -> Measured:
-    """One measurement, without the time to the first update."""
-    return msgspec.json.decode(_answer("measure", asked), type=Measured)
+def run_step_measurement(request: BenchRequest) -> BenchResult:
+    """Return one measurement without the time to the first update."""
+    return msgspec.json.decode(_run_child("measure", request), type=BenchResult)
 
 
-def profiled(asked: Asked) -> list[Stage]:
-    """The stages of a training."""
-    return msgspec.json.decode(_answer("profile", asked), type=list[Stage])
+def run_profile(request: BenchRequest) -> list[StageTime]:
+    """Return the stages of a training."""
+    return msgspec.json.decode(_run_child("profile", request), type=list[StageTime])
 
 
-def _answer(what: Literal["measure", "start", "profile"], asked: Asked) -> bytes:
-    """Ask a new process. `RunError` with its last words where it fails; it ends with whoever is interrupted here."""
-    request = msgspec.json.encode(Request(what, asked, time.time()))
+def _run_child(what: Literal["measure", "start", "profile"], request: BenchRequest) -> bytes:
+    """Run a worker process and return its answer; an interrupt ends it, too.
+
+    Raises:
+        RunError: The process fails; the message is its last line.
+    """
+    message = msgspec.json.encode(ChildRequest(what, request, time.time()))
     done = subprocess.run(
-        [sys.executable, "-m", __name__, request.decode()],
+        [sys.executable, "-m", __name__, message.decode()],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
     if done.returncode:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        raise RunError(f"measuring {asked.task} {asked.name} {asked.cell} failed: {words[-1]}")
+        raise RunError(f"measuring {request.task} {request.name} {request.cell} failed: {words[-1]}")
     return done.stdout
 
 
 def main(words: list[str]) -> int:
-    """Do what is asked, and write the answer as JSON."""
-    request = msgspec.json.decode(words[0], type=Request)
-    # Only now, what takes seconds to import.
-    from pellucid.bench.measuring import measure, started
-    from pellucid.bench.stages import profile
+    """Handle the request and write the answer as JSON."""
+    request = msgspec.json.decode(words[0], type=ChildRequest)
+    # Imported here, since these imports take seconds and count for the start.
+    from pellucid.bench.measurement import measure_case, measure_startup, profile_training
 
     match request.what:
         case "measure":
-            answer: object = measure(request.asked)
+            answer: object = measure_case(request.request)
         case "start":
-            answer = started(request.asked, request.began)
+            answer = measure_startup(request.request, request.began)
         case "profile":
-            answer = profile(request.asked)
+            answer = profile_training(request.request)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     return 0
 

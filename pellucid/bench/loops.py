@@ -1,62 +1,62 @@
-"""Loops whose speed is known to the floor: a function of numbers in the nearest cache, many times over.
+"""Compiled loops for the roofline: sums of elementary functions over numbers in the first-level cache.
 
-Each returns a sum, so that no evaluation can be left out, and reads other values each time.
+Each loop returns a sum, so that no evaluation can be optimized away, and changes its arguments in every pass.
 """
 
 import numpy as np
 
-from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exponential, tangent
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, tanh
+from pellucid.kernels.jit import njit
 
 
-@compiled
-def tangent_over(values: Flat, times: int) -> np.float32:
-    """Σ tanh v, so many times over."""
+@njit
+def sum_tanh(values: Flat, times: int) -> np.float32:
+    """Return Σ tanh v, `times` times."""
     total = ZERO
     for time in range(times):
         shift = np.float32(time)
         for i in range(values.shape[0]):
-            total += tangent(values[i] + shift)
+            total += tanh(values[i] + shift)
     return total
 
 
-@compiled
-def exponential_over(values: Flat, times: int) -> np.float32:
-    """Σ e^v, so many times over."""
+@njit
+def sum_exponential(values: Flat, times: int) -> np.float32:
+    """Return Σ e^v, `times` times."""
     total = ZERO
     for time in range(times):
         shift = np.float32(time)
         for i in range(values.shape[0]):
-            total += exponential(values[i] + shift)
+            total += exp(values[i] + shift)
     return total
 
 
-@compiled
-def energies_over(values: Flat, times: int) -> np.float32:
-    """Σ 1 / (1 + a v), so many times over: tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
+@njit
+def sum_energies(values: Flat, times: int) -> np.float32:
+    """Return Σ 1 / (1 + a v), `times` times, as in tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
     total = ZERO
     for time in range(times):
-        asked = ONE + np.float32(time)
+        request = ONE + np.float32(time)
         for i in range(values.shape[0]):
-            total += ONE / (ONE + asked * values[i])
+            total += ONE / (ONE + request * values[i])
     return total
 
 
-@compiled
-def paired_energies_over(values: Flat, times: int) -> np.float32:
-    """The same with one division for two: 1 / x + 1 / y = (x + y) / (x y)."""
+@njit
+def sum_paired_energies(values: Flat, times: int) -> np.float32:
+    """Return the sum of `sum_energies` with one division per two terms: 1 / x + 1 / y = (x + y) / (x y)."""
     total, half = ZERO, values.shape[0] // 2
     for time in range(times):
-        asked = ONE + np.float32(time)
+        request = ONE + np.float32(time)
         for i in range(half):
-            first, second = ONE + asked * values[i], ONE + asked * values[i + half]
+            first, second = ONE + request * values[i], ONE + request * values[i + half]
             total += (first + second) / (first * second)
     return total
 
 
-@compiled
-def sum_over(values: Flat, times: int) -> np.float32:
-    """Σ v, so many times over."""
+@njit
+def sum_values(values: Flat, times: int) -> np.float32:
+    """Return Σ v, `times` times."""
     total = ZERO
     for time in range(times):
         partial = ZERO

@@ -1,4 +1,4 @@
-"""The machine a measurement was made on, and the memory it took."""
+"""The machine of a measurement and the memory of the process."""
 
 import os
 import platform
@@ -16,35 +16,35 @@ MIB = 2**20
 PACKAGES = ("torch", "numba", "numpy")
 
 
-class Machine(msgspec.Struct, frozen=True):
-    """Where and when."""
+class MachineInfo(msgspec.Struct, frozen=True):
+    """Hardware, software and time of a measurement."""
 
     processor: str
     cores: int
     system: str
     load: float
-    """Processes that were running at the start, on average over a minute."""
+    """Load average over one minute at the start."""
     versions: dict[str, str]
     date: str
 
 
-def this_machine() -> Machine:
-    """What can be known without importing anything heavy."""
+def describe_machine() -> MachineInfo:
+    """Describe the machine without heavy imports."""
     versions = {"pellucid": __version__, "python": platform.python_version()}
-    return Machine(
-        processor=_processor(),
+    return MachineInfo(
+        processor=_processor_name(),
         cores=os.cpu_count() or 1,
         system=f"{platform.system()} {platform.release()}",
         load=os.getloadavg()[0],
-        versions={**versions, **{name: _version(name) for name in PACKAGES}},
+        versions={**versions, **{name: _package_version(name) for name in PACKAGES}},
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )
 
 
-def peak_mib() -> float:
-    """The most memory this process had at once, in MiB.
+def peak_memory_mib() -> float:
+    """Return the peak memory of this process in MiB.
 
-    Linux says it for the program that runs now; the usual figure includes the process it was started from.
+    On Linux it is that of the current program; the usual figure includes the parent process.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -55,8 +55,8 @@ def peak_mib() -> float:
     return most / (MIB if sys.platform == "darwin" else 1024)
 
 
-def _processor() -> str:
-    """The processor's name as the system tells it."""
+def _processor_name() -> str:
+    """Return the name of the processor."""
     told = Path("/proc/cpuinfo")
     if told.exists():
         for line in told.read_text("utf-8", "replace").splitlines():
@@ -65,8 +65,8 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _version(name: str) -> str:
-    """The installed version of a package."""
+def _package_version(name: str) -> str:
+    """Return the installed version of a package, or "none"."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Results of measurements, the machine, and timers of wall clock and processor."""
+"""Results of measurements, and timers of wall clock and CPU."""
 
 import statistics
 import time
@@ -8,78 +8,85 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from pellucid.bench.roofline import Floor, Rates, Shape
+from pellucid.bench.roofline import MachineRates, StepShape, TimeFloor
 
-SKIPPED = 3
-"""Updates before the state counts as steady, the first included."""
+NUM_WARMUP_STEPS = 3
+"""Updates before the steady state, including the first."""
 
 
-class Tick(NamedTuple):
-    """Seconds on either clock."""
+class ClockReading(NamedTuple):
+    """Seconds of wall clock and CPU."""
 
     wall: float
     cpu: float
-    """Of all threads of this process together."""
+    """Sum over all threads of the process."""
 
-    def since(self, earlier: "Tick") -> "Tick":
-        """What has passed between two ticks."""
-        return Tick(self.wall - earlier.wall, self.cpu - earlier.cpu)
+    def since(self, earlier: "ClockReading") -> "ClockReading":
+        """Return the time between two readings."""
+        return ClockReading(self.wall - earlier.wall, self.cpu - earlier.cpu)
 
 
-class Timing(NamedTuple):
-    """The seconds of a step."""
+class StepTiming(NamedTuple):
+    """Time of a step in seconds."""
 
     first: float
-    """Of the first step on the wall, all that it had to load included."""
+    """Wall time of the first step, including loading."""
     wall: float
     cpu: float
-    """Medians over the repeats, each of which is a mean over its share of the steps."""
+    """Medians over repeats; a repeat is the mean over its share of the steps."""
     fastest: float
     slowest: float
-    """The extremes of the repeats, in processor seconds."""
+    """Extremes of the repeats in CPU seconds."""
     steps: int
-    """Steps in the steady state."""
+    """Number of steps in the steady state."""
 
 
-def now() -> Tick:
-    """Both clocks."""
-    return Tick(time.perf_counter(), time.process_time())
+def read_clocks() -> ClockReading:
+    """Return both clocks."""
+    return ClockReading(time.perf_counter(), time.process_time())
 
 
-def timed(step: Callable[[], object], seconds: float, repeats: int, skipped: int = SKIPPED) -> Timing:
-    """Take a step again and again for so many seconds, at least once a repeat, after those that are skipped."""
-    first = _one(step)
+def time_steps(step: Callable[[], object], seconds: float, repeats: int, skipped: int = NUM_WARMUP_STEPS) -> StepTiming:
+    """Time a step in the steady state.
+
+    Args:
+        step: Function that takes the step.
+        seconds: Minimum duration of the steady state.
+        repeats: Number of repeats; each has at least one step.
+        skipped: Steps before the steady state, including the first.
+    """
+    first = _time_step(step)
     for _ in range(skipped - 1):
         step()
-    steps: list[Tick] = []
+    steps: list[ClockReading] = []
     began = time.perf_counter()
     while len(steps) < repeats or time.perf_counter() - began < seconds:
-        steps.append(_one(step))
-    return summary(first.wall, steps, repeats)
+        steps.append(_time_step(step))
+    return summarize_steps(first.wall, steps, repeats)
 
 
-def summary(first: float, steps: Sequence[Tick], repeats: int) -> Timing:
-    """Medians over repeats, each a run of consecutive steps."""
+def summarize_steps(first: float, steps: Sequence[ClockReading], repeats: int) -> StepTiming:
+    """Return medians over repeats of consecutive steps."""
     ends = [len(steps) * repeat // repeats for repeat in range(repeats + 1)]
     runs = [steps[start:end] for start, end in pairwise(ends)]
     wall = [statistics.mean(step.wall for step in run) for run in runs]
     cpu = [statistics.mean(step.cpu for step in run) for run in runs]
-    return Timing(first, statistics.median(wall), statistics.median(cpu), min(cpu), max(cpu), len(steps))
+    return StepTiming(first, statistics.median(wall), statistics.median(cpu), min(cpu), max(cpu), len(steps))
 
 
-def _one(step: Callable[[], object]) -> Tick:
-    """How long one step takes."""
-    began = now()
+def _time_step(step: Callable[[], object]) -> ClockReading:
+    """Return the time of one step."""
+    began = read_clocks()
     step()
-    return now().since(began)
+    return read_clocks().since(began)
 
 
 FirstCall = Literal["loaded", "compiled", "plain"]
-"""What the first call did with kernels: took them from the disk, compiled them, or did without."""
+"""Kernels at the first call: loaded from disk, compiled, or not used."""
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """What came out. A step is one update of training, or one batch decoded."""
+class BenchResult(msgspec.Struct, frozen=True):
+    """Result of a measurement; a step is one training update or one decoded batch."""
 
     task: str
     case: str
@@ -89,34 +96,34 @@ class Measured(msgspec.Struct, frozen=True):
     samples_per_cpu_second: float
     samples_per_second: float
     tokens_per_second: float
-    """Target symbols learned or written a second on the wall, the end's included where there is one."""
+    """Target symbols per wall second, including end symbols."""
     peak_mib: float
     floor_ratio: float
-    """Processor time of a step over the floor."""
+    """CPU time of a step divided by its lower bound."""
     floor_ms: float
     step_ms: float
-    """On the wall."""
+    """Wall time."""
     step_cpu_ms: float
     fastest_cpu_ms: float
     slowest_cpu_ms: float
-    """The extremes of the repeats."""
+    """Extremes of the repeats."""
     steps: int
-    """Steps in the steady state."""
+    """Number of steps in the steady state."""
     first_call_seconds: float
-    """What the first step took on the wall beyond any other."""
+    """Additional wall time of the first step."""
     first_call: FirstCall
     start_seconds: float | None
-    """From the start of the process to the first update, for training, on the wall."""
+    """Wall time from process start to the first update of a training."""
     start_cpu_seconds: float | None
     operations: float
-    """The counted work of a step."""
-    floor: Floor
-    rates: Rates
-    shape: Shape
+    """Counted operations of a step."""
+    floor: TimeFloor
+    rates: MachineRates
+    shape: StepShape
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """One stage of a training: milliseconds a batch, and shares of all stages."""
+class StageTime(msgspec.Struct, frozen=True):
+    """A stage of a training: milliseconds per batch and shares of the total."""
 
     name: str
     wall_ms: float
@@ -125,9 +132,9 @@ class Stage(msgspec.Struct, frozen=True):
     cpu_share: float
 
 
-class Start(msgspec.Struct, frozen=True):
-    """How long a process took from its start to its first update."""
+class StartupTime(msgspec.Struct, frozen=True):
+    """Time from process start to the first update."""
 
     seconds: float
-    """On the wall."""
+    """Wall time."""
     cpu_seconds: float

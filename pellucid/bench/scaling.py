@@ -1,4 +1,4 @@
-"""Measurements around a case: time and memory of a step as the source gets longer, the batch or the network larger."""
+"""Scaling curves: time and memory of a step over source length, batch size and network size."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -8,52 +8,55 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from pellucid.bench.cases import DIGITS, Asked
-from pellucid.bench.child import measured_briefly
-from pellucid.bench.results import Measured
-from pellucid.reporting.figures import ACCENT, INK, MUTED, empty_figure, settled, tidy
+from pellucid.bench.cases import DIGITS, BenchRequest
+from pellucid.bench.child import run_step_measurement
+from pellucid.bench.results import BenchResult
+from pellucid.reporting.figures import ACCENT, INK, MUTED, empty_figure, freeze_layout, style_axes
 
-Varied = Literal["length", "batch", "hidden"]
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Of each size, the others staying as they are."""
-TITLES: dict[Varied, str] = {"length": "source length", "batch": "batch size", "hidden": "hidden units"}
+ScaledSize = Literal["length", "batch", "hidden"]
+SCALE_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Factors of one size; the others are constant."""
+SIZE_TITLES: dict[ScaledSize, str] = {"length": "source length", "batch": "batch size", "hidden": "hidden units"}
 
 
-class Point(NamedTuple):
+class ScalingPoint(NamedTuple):
     """One measurement of a curve."""
 
-    varied: Varied
+    varied: ScaledSize
     value: int
-    """Source positions of a mean row, rows, or hidden units."""
-    measured: Measured
+    """Mean source positions of a row, rows, or hidden units."""
+    measured: BenchResult
 
 
-def points(asked: Asked) -> Iterator[Point]:
-    """All curves around a case, one measurement after the other; the case itself is measured once."""
-    middle = measured_briefly(asked)
-    for varied in TITLES:
-        for factor in FACTORS:
-            result = middle if factor == 1.0 else measured_briefly(varied_by(asked, varied, factor))
-            yield Point(varied, _value(result, varied), result)
+def measure_scaling(request: BenchRequest) -> Iterator[ScalingPoint]:
+    """Yield the points of all curves around a case; the case itself is measured once."""
+    middle = run_step_measurement(request)
+    for varied in SIZE_TITLES:
+        for factor in SCALE_FACTORS:
+            result = middle if factor == 1.0 else run_step_measurement(scale_request(request, varied, factor))
+            yield ScalingPoint(varied, _scaled_value(result, varied), result)
 
 
-def varied_by(asked: Asked, varied: Varied, factor: float) -> Asked:
-    """The same with one size changed. Longer numbers are longer on both sides; attention's units go with the hidden."""
-    case = asked.case
+def scale_request(request: BenchRequest, varied: ScaledSize, factor: float) -> BenchRequest:
+    """Return the request with one size multiplied by a factor.
+
+    Longer numbers are longer on both sides. The size of attention scales with the hidden units.
+    """
+    case = request.case
     match varied:
         case "length":
-            return msgspec.structs.replace(asked, digits=max(1, round(DIGITS * factor)))
+            return msgspec.structs.replace(request, digits=max(1, round(DIGITS * factor)))
         case "batch":
             changed = msgspec.structs.replace(case, batch=max(1, round(case.batch * factor)))
         case "hidden":
             # Two directions share the units: an even number.
             hidden, units = 2 * max(1, round(case.hidden * factor / 2)), max(1, round(case.units * factor))
             changed = msgspec.structs.replace(case, hidden=hidden, units=units)
-    return msgspec.structs.replace(asked, case=changed)
+    return msgspec.structs.replace(request, case=changed)
 
 
-def _value(result: Measured, varied: Varied) -> int:
-    """The size that was varied, as it came out."""
+def _scaled_value(result: BenchResult, varied: ScaledSize) -> int:
+    """Return the actual value of the scaled size."""
     shape = result.shape
     return {"length": round(shape.positions / shape.rows), "batch": shape.rows, "hidden": shape.hidden}[varied]
 
@@ -61,11 +64,11 @@ def _value(result: Measured, varied: Varied) -> int:
 GIGA = 1e9
 
 
-def scaling_figure(curves: Sequence[Point]) -> Figure:
-    """Above, time of a step and its floor; below, peak memory; against the counted work, one column a size."""
+def scaling_figure(curves: Sequence[ScalingPoint]) -> Figure:
+    """Draw time of a step with its lower bound, and peak memory, over the counted operations; one column per size."""
     figure = empty_figure(10.5, 6.2)
-    rows = figure.subplots(2, len(TITLES), sharex=True, sharey="row", squeeze=False)
-    for column, (varied, title) in enumerate(TITLES.items()):
+    rows = figure.subplots(2, len(SIZE_TITLES), sharex=True, sharey="row", squeeze=False)
+    for column, (varied, title) in enumerate(SIZE_TITLES.items()):
         own = [point for point in curves if point.varied == varied]
         _draw_time(rows[0][column], own)
         _draw_memory(rows[1][column], own)
@@ -79,11 +82,11 @@ def scaling_figure(curves: Sequence[Point]) -> Figure:
     rows[0][0].legend(frameon=False, labelcolor="linecolor", fontsize=9)
     threads = f"{first.threads} thread{'s' if first.threads > 1 else ''}"
     figure.suptitle(f"{first.task}, around {first.case} {first.cell.upper()}, {threads}", fontsize=12)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
-def _draw_time(axes: Axes, curve: Sequence[Point]) -> None:
-    """Both times on logarithmic scales: twice the work in twice the time is parallel to the floor."""
+def _draw_time(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
+    """Draw both times on logarithmic axes, where linear scaling is parallel to the lower bound."""
     work = [point.measured.operations / GIGA for point in curve]
     axes.loglog(work, [point.measured.floor_ms for point in curve], "--", color=MUTED, label="floor")
     measured = [point.measured.step_cpu_ms for point in curve]
@@ -91,20 +94,20 @@ def _draw_time(axes: Axes, curve: Sequence[Point]) -> None:
     _finish(axes, curve, measured)
 
 
-def _draw_memory(axes: Axes, curve: Sequence[Point]) -> None:
-    """Peak memory, from zero, over the logarithm of the work."""
+def _draw_memory(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
+    """Draw peak memory, from zero, over the logarithm of the operations."""
     memory = [point.measured.peak_mib for point in curve]
     work = [point.measured.operations / GIGA for point in curve]
     axes.semilogx(work, memory, "o-", color=ACCENT, markersize=4, linewidth=1.8)
     _finish(axes, curve, memory)
 
 
-def _finish(axes: Axes, curve: Sequence[Point], heights: Sequence[float]) -> None:
-    """Each point named by its size, and quiet axes."""
+def _finish(axes: Axes, curve: Sequence[ScalingPoint], heights: Sequence[float]) -> None:
+    """Label the points and style the axes."""
     for point, height in zip(curve, heights, strict=True):
         place = (point.measured.operations / GIGA, height)
         axes.annotate(str(point.value), place, (3, 6), textcoords="offset points", ha="right", size=8, color=INK)
-    tidy(axes)
+    style_axes(axes)
     axes.margins(0.1, 0.14)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_color(MUTED)

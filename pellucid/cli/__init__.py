@@ -1,7 +1,7 @@
 """The command line: one module per subcommand.
 
-Imports: bench, config, data, decoding, errors, evaluation, files, kernels, model, recipes, reporting, tasks,
-    training, tuning, version, viewer, wording.
+Imports: bench, config, data, decoding, error_messages, errors, evaluation, files, kernels, model, recipes, reporting,
+    tasks, training, tuning, version, viewer.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130
@@ -17,8 +17,8 @@ from io import TextIOWrapper
 from typing import TextIO, cast
 
 from pellucid.cli.messages import format_warnings_as_messages, make_optional, redirect_to_devnull, say
-from pellucid.errors import InputError, nearest, quote
-from pellucid.files import reason
+from pellucid.errors import BadLineError, InputError, quote, suggest
+from pellucid.files import os_error_text
 from pellucid.version import __version__
 
 SUBCOMMANDS = {
@@ -73,7 +73,7 @@ def _run_subcommand(given: list[str]) -> int:
         return 0
     if given[0] not in SUBCOMMANDS:
         raise InputError(
-            f"there is no subcommand {quote(given[0])}{nearest(given[0], SUBCOMMANDS)} (pellucid --help lists all)"
+            f"there is no subcommand {quote(given[0])}{suggest(given[0], SUBCOMMANDS)} (pellucid --help lists all)"
         )
     if sys.stdout is None and given[0] != "train":
         raise InputError("standard output is closed")
@@ -93,6 +93,8 @@ def _run_with_exit_code(given: list[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
+    except BadLineError as error:
+        return _report_error(*map(str, error.args), "the flag of this setting is --on-bad-line skip")
     except InputError as error:
         return _report_error(*map(str, error.args))
     except KeyboardInterrupt:
@@ -106,7 +108,7 @@ def _run_with_exit_code(given: list[str]) -> int:
     except OSError as error:
         _abandon_stdout()
         where = f" {error.filename}" if error.filename else ""
-        return _report_error(f"system error{where}: {reason(error)}")
+        return _report_error(f"system error{where}: {os_error_text(error)}")
     except RuntimeError as error:
         if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise

@@ -36,9 +36,9 @@ from pellucid.config.settings import (
     Threads,
     TrainingConfig,
 )
-from pellucid.config.toml import HEADERS, checked, choices_of, from_settings, load_config
-from pellucid.errors import MOST_DIGITS, InputError, abbreviate, abbreviate_reason, nearest, quote
-from pellucid.wording import in_words
+from pellucid.config.toml import HEADER_CHOICES, build_config, load_config, setting_choices, validate_config
+from pellucid.error_messages import translate_expectation
+from pellucid.errors import MAX_DIGITS, InputError, abbreviate, abbreviate_reason, quote, suggest
 
 VALUE_TYPES: Mapping[type, tuple[str, str]] = {
     int: ("INT", "a whole number"),
@@ -112,7 +112,7 @@ def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
     spelled = list[str]()
     for at, argument in enumerate(arguments):
         if argument in names:
-            given = at + 1 < len(arguments) and arguments[at + 1] in HEADERS
+            given = at + 1 < len(arguments) and arguments[at + 1] in HEADER_CHOICES
             spelled += [argument] if given else [argument, "true"]
         elif argument.startswith("--no-") and f"--{argument[5:]}" in names:
             spelled += [f"--{argument[5:]}", "false"]
@@ -159,7 +159,9 @@ def bounds_error(given: object) -> str:
             try:
                 msgspec.convert(value, annotated)
             except msgspec.ValidationError as error:
-                return f"--{name.replace('_', '-')}: {in_words(abbreviate_reason(error))}, got {quote(value)}"
+                return (
+                    f"--{name.replace('_', '-')}: {translate_expectation(abbreviate_reason(error))}, got {quote(value)}"
+                )
     return ""
 
 
@@ -185,8 +187,8 @@ def convert_value(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the
         value = None
     if kind is float and value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
         raise ValueError(f"expected a number that a float can hold, got {quote(text)}")
-    if value is None or (kind is int and abs(value) >= 10**MOST_DIGITS):
-        digits = f" of at most {MOST_DIGITS} digits" if kind is int and len(text) > MOST_DIGITS else ""
+    if value is None or (kind is int and abs(value) >= 10**MAX_DIGITS):
+        digits = f" of at most {MAX_DIGITS} digits" if kind is int and len(text) > MAX_DIGITS else ""
         raise ValueError(f"expected {VALUE_TYPES[kind][1]}{digits}, got {quote(text)}")
     return value
 
@@ -237,11 +239,11 @@ def _missing_value(written: str, after: Sequence[str]) -> str:
 
 def _value_error(flag: ArgumentSpec, written: str, text: str) -> str:
     """Return the error of one value; empty if it is valid."""
-    choices = [str(each) for each in choices_of(flag.kind)]
+    choices = [str(each) for each in setting_choices(flag.kind)]
     if choices:
         if text in choices:
             return ""
-        return f"{written}: expected {_join_words(choices, 'or')}, got {quote(text)}{nearest(text, choices)}"
+        return f"{written}: expected {_join_words(choices, 'or')}, got {quote(text)}{suggest(text, choices)}"
     if flag.kind in VALUE_TYPES:
         try:
             convert_value(flag.kind, text)
@@ -313,7 +315,7 @@ def _suggest_flag(written: str, names: Iterable[str]) -> str:
     """Return a suggestion of the most similar flag: by its full name, else by its last part."""
     known = [name for name in names if name.startswith("--")]
     ends = {name.rpartition(".")[2].lstrip("-"): name for name in reversed(known)}
-    return nearest(written, known) or nearest(written.lstrip("-"), ends)
+    return suggest(written, known) or suggest(written.lstrip("-"), ends)
 
 
 def _join_words(names: Sequence[str], word: str) -> str:
@@ -404,7 +406,7 @@ def _constructor_registry() -> ConstructorRegistry:
 def _with_default_hint(field: StructFieldSpec) -> StructFieldSpec:
     """Return a field whose default is displayed by `_default_text`; its own annotations take precedence."""
     own, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    own = Literal[choices_of(Task)] if field.type == Task else own
+    own = Literal[setting_choices(Task)] if field.type == Task else own
     told: Any = Annotated[(own, tyro.conf.arg(help_behavior_hint=_default_text), *notes)]
     return replace(field, type=told)
 
@@ -430,11 +432,11 @@ def _header_spec() -> PrimitiveConstructorSpec[Any]:
     values: dict[str, Header] = {"auto": "auto", "true": True, "false": False}
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar=f"{{{','.join(HEADERS)}}}",
+        metavar=f"{{{','.join(HEADER_CHOICES)}}}",
         instance_from_str=lambda texts: values[texts[0]],
         is_instance=lambda value: value in (True, False, "auto"),
         str_from_instance=lambda value: [str(value).lower()],
-        choices=HEADERS,
+        choices=HEADER_CHOICES,
     )
 
 
@@ -481,7 +483,7 @@ def config_from_flags(given: SettingFlags) -> Config:
         ConfigError: The flags contradict each other.
     """
     names = [field.name for field in fields(SettingFlags) if field.name != "config"]
-    return checked(Config(**{name: getattr(given, name) for name in names}))
+    return validate_config(Config(**{name: getattr(given, name) for name in names}))
 
 
 def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
@@ -498,11 +500,13 @@ def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
         {name: _flag_value(arguments, f"--{name}") for name in ("size", "task")},
     )
     # Invalid sizes and tasks are reported when the flags are parsed.
-    overrides = {name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in choices_of(kind)}
+    overrides = {
+        name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in setting_choices(kind)
+    }
     base = (
         load_config(Path(file), overrides, regular=False)
         if file is not None
-        else from_settings(overrides, origin="flags")
+        else build_config(overrides, origin="flags")
     )
     return {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
 

@@ -16,21 +16,35 @@ import msgspec
 
 from pellucid.cli.messages import say
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
-from pellucid.cli.sources import STANDARD_INPUT
 from pellucid.config.settings import DataConfig, Device, Format
-from pellucid.data.examples import BadLine, Example, Reading, columns_note, is_undecided, read_examples, read_grouped
-from pellucid.data.headers import header_note, of_another_file
-from pellucid.data.readers import column_number, has_known_name
+from pellucid.data.examples import (
+    STANDARD_INPUT,
+    BadLine,
+    Example,
+    ExampleFile,
+    column_note,
+    is_header_unknown,
+    read_examples,
+    read_grouped_examples,
+)
+from pellucid.data.headers import config_for_file, header_note
+from pellucid.data.readers import column_number, has_known_suffix
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
-from pellucid.evaluation.assessment import Answered, Assessment, assess, join, merge_references
+from pellucid.evaluation.assessment import (
+    Assessment,
+    DecodedExamples,
+    assess_outputs,
+    join_assessments,
+    merge_references,
+)
 from pellucid.reporting.tables import short_names
-from pellucid.tasks.task_settings import settings_of
+from pellucid.tasks.task_settings import get_task_settings
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import Drawing
+    from pellucid.decoding.sampling import SamplingConfig
 
 PLACEHOLDER = "{}"
 """Placeholder for the name of a group in the path of a file or run."""
@@ -49,7 +63,7 @@ class AssessmentOptions(NamedTuple):
     texts: bool
     input_format: Format
     search: SearchFlags
-    drawing: "Drawing | None"
+    drawing: "SamplingConfig | None"
     """Configuration of sampling, instead of a search."""
     device: Device
 
@@ -92,7 +106,7 @@ def assess_runs(runs: Sequence[Path], file: Path, how: AssessmentOptions) -> Ass
         parts, lexicons = list(_assessment_parts(runs, stored, how.target)), LexiconCache()
         results = [_assess_part(part, how, lexicons) for part in parts]
     names = _run_names(runs)
-    joined = [join([result.runs[at] for result in results]) for at in range(len(runs))]
+    joined = [join_assessments([result.runs[at] for result in results]) for at in range(len(runs))]
     counts = [_sum_counts([result.counts[at] for result in results]) for at in range(len(runs))]
     seconds = [sum(result.seconds[at] for result in results) for at in range(len(runs))]
     named = [replace(assessment, name=name) for assessment, name in zip(joined, short_names(names), strict=True)]
@@ -158,7 +172,7 @@ def _fill_placeholder(path: Path, name: str) -> Path:
 def _assess_part(part: AssessmentPart, how: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
     """Assess all runs on one part; the settings of the first run determine how the file is read and tokenized."""
     from pellucid.model.device import use_threads
-    from pellucid.tasks.registry import task_of
+    from pellucid.tasks.registry import configured_task
 
     predictors = [_load_predictor(path, how, lexicons) for path in part.runs]
     _check_tasks(part.runs, predictors)
@@ -172,22 +186,22 @@ def _assess_part(part: AssessmentPart, how: AssessmentOptions, lexicons: Lexicon
         outputs = _decode(predictor, answered.examples, how)
         found.seconds.append(time.perf_counter() - began)
         own = answered._replace(outputs=outputs)
-        cut, metrics = predictors[0].segmenters, task_of(predictor.config).metrics
-        found.runs.append(assess(path.name, own, predictor.segmenters, cut, metrics, how.texts))
+        cut, metrics = predictors[0].tokenizers, configured_task(predictor.config).metrics
+        found.runs.append(assess_outputs(path.name, own, predictor.tokenizers, cut, metrics, how.texts))
         found.counts.append(_counts(reading, own))
     return found
 
 
 def _load_predictor(path: Path, how: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
     """Load a run or an ensemble with the search options."""
-    from pellucid.decoding.options import Options
+    from pellucid.decoding.options import DecodingOptions
     from pellucid.training.run_folder import load
 
     predictor = apply_search_flags(load(path, how.device), how.search)
     if predictor.config.data not in lexicons:
         lexicons[predictor.config.data] = read_lexicon(predictor, how.search)
     _check_options(predictor, how)
-    return predictor.with_options(Options(lexicon=lexicons[predictor.config.data]))
+    return predictor.with_options(DecodingOptions(lexicon=lexicons[predictor.config.data]))
 
 
 def _check_tasks(paths: Sequence[Path], predictors: "Sequence[Predictor]") -> None:
@@ -205,7 +219,7 @@ def _check_options(predictor: "Predictor", how: AssessmentOptions) -> None:
     task = predictor.config.task
     if how.texts and not predictor.autoregressive:
         raise InputError(f"--texts scores generated text, but the task of the model is {quote(task)}")
-    if how.multi_reference and settings_of(task).per_position:
+    if how.multi_reference and get_task_settings(task).per_position:
         several = "tasks with several correct outputs"
         raise InputError(f"--multi-reference applies to {several}, but the task is {quote(task)}")
 
@@ -222,40 +236,40 @@ def _decode(predictor: "Predictor", examples: Sequence[Example], how: Assessment
 def _data_config(trained: DataConfig, file: Path, how: AssessmentOptions) -> DataConfig:
     """Return the data configuration of the file: format by option, else by file name, else as in training."""
     format = how.input_format
-    if format == "auto" and not has_known_name(file):
+    if format == "auto" and not has_known_suffix(file):
         format = trained.format
-    own = of_another_file(trained, how.search.header)
+    own = config_for_file(trained, how.search.header)
     return msgspec.structs.replace(own, on_bad_line=how.search.on_bad_line, format=format)
 
 
-def _read_pairs(part: AssessmentPart, data: DataConfig, how: AssessmentOptions) -> tuple[Reading, list[str]]:
+def _read_pairs(part: AssessmentPart, data: DataConfig, how: AssessmentOptions) -> tuple[ExampleFile, list[str]]:
     """Read the pairs of a part, with the group of each."""
     if not how.group:
         reading = read_examples(part.file, data, part.target)
-        note = header_note(reading.examples) if is_undecided(part.file, data, part.target) else ""
+        note = header_note(reading.examples) if is_header_unknown(part.file, data, part.target) else ""
         if note:
             print(f"pellucid: note: {part.file}: {note}", file=sys.stderr)
-        if ignored := columns_note(part.file, data, part.target):
+        if ignored := column_note(part.file, data, part.target):
             say(f"note: {part.file}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group requires columns in FILE; with --target, FILE has none")
     try:
-        return read_grouped(part.file, data, how.group)
+        return read_grouped_examples(part.file, data, how.group)
     except InputError as error:
         if f"expected {column_number(how.group)} columns" in str(error):
             raise DataError(f"--group {how.group}: no such column ({str(error).splitlines()[0]})") from error
         raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
 
 
-def _group_examples(reading: Reading, names: Sequence[str], how: AssessmentOptions) -> Answered:
+def _group_examples(reading: ExampleFile, names: Sequence[str], how: AssessmentOptions) -> DecodedExamples:
     """Return the examples of a part with their references, sorted by group, without outputs."""
     groups: dict[str, list[Example]] = {}
     for example, group in zip(reading.examples, names, strict=True):
         groups.setdefault(group, []).append(example)
     if not how.multi_reference:
         _note_several_targets(reading.examples)
-    asked = Answered([], [], [], [])
+    asked = DecodedExamples([], [], [], [])
     for group, examples in groups.items():
         merged = merge_references(examples) if how.multi_reference else [(each, (each.target,)) for each in examples]
         asked.examples.extend(example for example, _ in merged)
@@ -275,7 +289,7 @@ def _note_several_targets(examples: Sequence[Example]) -> None:
         )
 
 
-def _counts(reading: Reading, answered: Answered) -> dict[str, int]:
+def _counts(reading: ExampleFile, answered: DecodedExamples) -> dict[str, int]:
     """Return counts of the input and of the outputs of a run."""
     best = [outputs[0] for outputs in answered.outputs]
     return {

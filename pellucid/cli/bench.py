@@ -18,17 +18,17 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from pellucid.bench.cases import CASES, Asked, Wanted, wanted
-from pellucid.bench.child import measured, profiled
-from pellucid.bench.machine import this_machine
-from pellucid.bench.results import Measured, Stage
-from pellucid.bench.scaling import Point, points
+from pellucid.bench.cases import CASES, BenchRequest, BenchSelection, select_cases
+from pellucid.bench.child import run_measurement, run_profile
+from pellucid.bench.machine import describe_machine
+from pellucid.bench.results import BenchResult, StageTime
+from pellucid.bench.scaling import ScalingPoint, measure_scaling
 from pellucid.cli.arguments import parse_arguments
 from pellucid.config.settings import Threads
+from pellucid.error_messages import escape_json
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
-from pellucid.kernels.environment import plain_is_asked
-from pellucid.wording import escape_json
+from pellucid.kernels.dispatch import are_kernels_disabled
 
 MIN_TABLE_WIDTH = 124
 """Minimum width of a table in columns. A narrower terminal wraps its lines."""
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
     if given.scaling is not None:
         _measure_scaling(given, asked, given.scaling)
         return 0
-    machine = msgspec.to_builtins(this_machine())
+    machine = msgspec.to_builtins(describe_machine())
     records = [{**_measure_record(given, one), "machine": machine} for one in asked]
     if given.json:
         _print_json(records[0] if len(records) == 1 else records)
@@ -100,7 +100,7 @@ def _print_json(value: object) -> None:
     print("\n".join(map(escape_json, json.dumps(value, indent=1, ensure_ascii=False).split("\n"))))
 
 
-def _plan_measurements(given: BenchArguments) -> list[Asked]:
+def _plan_measurements(given: BenchArguments) -> list[BenchRequest]:
     """Return all requested measurements; `InputError` for invalid names and numbers."""
     if given.threads > MAX_THREADS:
         raise InputError(f"--threads: expected {MAX_THREADS} at most, got {given.threads}")
@@ -109,14 +109,16 @@ def _plan_measurements(given: BenchArguments) -> list[Asked]:
             raise InputError(f"--{name}: expected {least} or more, got {value}")
     if not (given.seconds > 0 and math.isfinite(given.seconds)):
         raise InputError(f"--seconds: expected a number above 0, got {given.seconds:g}")
-    what = wanted(given.task, given.case, given.cell)
+    what = select_cases(given.task, given.case, given.cell)
     if given.profile and "train" not in what.tasks:
         raise InputError("--profile requires training: pellucid bench train --profile")
     if given.scaling is not None:
         what = _plan_scaling(given, given.scaling, what)
     options = (given.threads or os.cpu_count() or 1, given.repeats, given.seconds)
     return [
-        Asked(task, case, CASES[case], cell, threads=options[0], repeats=options[1], seconds=options[2], plain=plain)
+        BenchRequest(
+            task, case, CASES[case], cell, threads=options[0], repeats=options[1], seconds=options[2], plain=plain
+        )
         for task in what.tasks
         for case in what.cases
         for cell in what.cells
@@ -126,12 +128,12 @@ def _plan_measurements(given: BenchArguments) -> list[Asked]:
 
 def _backends(given: BenchArguments) -> tuple[bool, ...]:
     """Return whether to measure with kernels, in plain PyTorch, or both."""
-    if plain_is_asked():
+    if are_kernels_disabled():
         return (True,)
     return (False, True) if given.plain else (False,)
 
 
-def _plan_scaling(given: BenchArguments, path: Path, what: Wanted) -> Wanted:
+def _plan_scaling(given: BenchArguments, path: Path, what: BenchSelection) -> BenchSelection:
     """Return the one measurement around which curves are plotted; default: small GRU."""
     if path.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"--scaling takes a file that ends with .png or .svg, got {quote(path.suffix or 'no ending')}")
@@ -139,20 +141,20 @@ def _plan_scaling(given: BenchArguments, path: Path, what: Wanted) -> Wanted:
         raise InputError(f"cannot write {path}: no such folder")
     if len(what.tasks) > 1 or len(given.case) > 1 or len(given.cell) > 1 or given.plain or given.profile:
         raise InputError("--scaling requires one task, one case and one cell, and excludes --plain and --profile")
-    return Wanted(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
+    return BenchSelection(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
 
 
-def _measure_record(given: BenchArguments, asked: Asked) -> dict[str, Any]:
+def _measure_record(given: BenchArguments, asked: BenchRequest) -> dict[str, Any]:
     """Run one measurement and return it as plain values."""
     with _show_status(asked):
-        result = measured(asked)
-        stages = profiled(asked) if given.profile and asked.task == "train" else None
+        result = run_measurement(asked)
+        stages = run_profile(asked) if given.profile and asked.task == "train" else None
     record: dict[str, Any] = msgspec.to_builtins(result)
     return record if stages is None else {**record, "profile": msgspec.to_builtins(stages)}
 
 
 @contextmanager
-def _show_status(asked: Asked, more: str = "") -> Iterator[None]:
+def _show_status(asked: BenchRequest, more: str = "") -> Iterator[None]:
     """Show the current measurement if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
@@ -164,14 +166,16 @@ def _show_status(asked: Asked, more: str = "") -> Iterator[None]:
 
 def _print_results(given: BenchArguments, records: Sequence[dict[str, Any]]) -> None:
     """Print the table, its legend, the machine and the profiles."""
-    results = [msgspec.convert(record, Measured) for record in records]
+    results = [msgspec.convert(record, BenchResult) for record in records]
     _print_table(_result_table(results))
     print(LEGEND, "", sep="\n")
     for record in records:
         if "profile" in record:
             way = " plain" if record["plain"] else ""
             _print_table(
-                _stage_table(f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[Stage]))
+                _stage_table(
+                    f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[StageTime])
+                )
             )
     if given.profile:
         print("Milliseconds per batch in the first epoch; later epochs start at the stage batching.\n")
@@ -187,7 +191,7 @@ def _print_machine(machine: dict[str, Any], threads: int) -> None:
     print(f"versions  {versions}", f"threads   {threads}", f"date      {machine['date']}", sep="\n")
 
 
-def _result_table(results: Sequence[Measured]) -> Table:
+def _result_table(results: Sequence[BenchResult]) -> Table:
     """Return a table with one row per measurement."""
     table = _empty_table(("task", "case", "cell"))
     heads = ("/CPU s", "/s", "tokens/s", "step ms", "floor ms", "× floor", "peak MiB", "first call s", "start s")
@@ -210,7 +214,7 @@ def _result_table(results: Sequence[Measured]) -> Table:
     return table
 
 
-def _stage_table(title: str, stages: Sequence[Stage]) -> Table:
+def _stage_table(title: str, stages: Sequence[StageTime]) -> Table:
     """Return a table with one row per stage."""
     table = _empty_table((f"{title}: stage",))
     for head in ("wall ms", "share", "CPU ms", "share"):
@@ -237,19 +241,19 @@ def _print_table(table: Table) -> None:
     Console(width=max(MIN_TABLE_WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
 
 
-def _measure_scaling(given: BenchArguments, asked: Sequence[Asked], path: Path) -> None:
+def _measure_scaling(given: BenchArguments, asked: Sequence[BenchRequest], path: Path) -> None:
     """Plot the curves, and print their points as a table or JSON."""
     from pellucid.bench.scaling import scaling_figure
-    from pellucid.reporting.figures import png, svg
+    from pellucid.reporting.figures import to_png, to_svg
 
-    machine = msgspec.to_builtins(this_machine())
+    machine = msgspec.to_builtins(describe_machine())
     with _show_status(asked[0], ", larger and smaller"):
-        curves = list(points(asked[0]))
+        curves = list(measure_scaling(asked[0]))
     figure = scaling_figure(curves)
     if path.suffix == ".png":
-        write_atomic(path, png(figure))
+        write_atomic(path, to_png(figure))
     else:
-        write_text(path, svg(figure))
+        write_text(path, to_svg(figure))
     if given.json:
         listed = [{"varied": varied, "value": value, **msgspec.to_builtins(one)} for varied, value, one in curves]
         _print_json(listed)
@@ -259,7 +263,7 @@ def _measure_scaling(given: BenchArguments, asked: Sequence[Asked], path: Path) 
         print(path)
 
 
-def _curve_table(curves: Sequence[Point]) -> Table:
+def _curve_table(curves: Sequence[ScalingPoint]) -> Table:
     """Return a table with one row per point."""
     table = _empty_table(("varied",))
     for head in ("value", "10⁹ operations", "step ms", "floor ms", "× floor", "peak MiB"):

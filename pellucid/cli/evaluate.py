@@ -1,5 +1,6 @@
 """Subcommand evaluate: pellucid evaluate RUN [RUN ...] FILE [--json] [--html PAGE]"""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pellucid.cli.assessment import AssessmentResults
-    from pellucid.evaluation.significance import Comparison
+    from pellucid.evaluation.significance import RunComparison
 
 NUM_PRINTED_ERRORS = 10
 NUM_PAGE_ERRORS = 100
@@ -120,6 +121,7 @@ def _paths(given: EvaluateArguments) -> tuple[Path, ...]:
         )
     paths = (given.run, given.file, *given.more)
     check_order(paths, "evaluate")
+    _check_distinct(paths[:-1])
     if given.json and paths[-2].is_file() and not paths[-1].exists():
         raise InputError(f"--json prints to standard output and takes no file: use --json > {paths[-1]}")
     if is_run(paths[-1]):
@@ -129,12 +131,27 @@ def _paths(given: EvaluateArguments) -> tuple[Path, ...]:
     return paths
 
 
-def _json_results(found: "AssessmentResults", comparisons: "Sequence[Comparison]", listed: int) -> dict[str, Any]:
+def _check_distinct(runs: Sequence[Path]) -> None:
+    """Raise `InputError` if a folder is given twice."""
+    first: dict[str, Path] = {}
+    for path in runs:
+        before = first.setdefault(os.path.realpath(path), path)
+        if before is not path:
+            same = "is given twice" if str(before) == str(path) else f"and {path} are one folder"
+            raise InputError(f"{before} {same}: each run is compared with the first one; name another run")
+
+
+def _json_results(found: "AssessmentResults", comparisons: "Sequence[RunComparison]", listed: int) -> dict[str, Any]:
     """Return all results as plain values: the scores of one run, or those of all runs and their comparisons."""
-    from pellucid.reporting.tables import only_right
+    from pellucid.reporting.tables import exclusively_right
 
     reports = [
-        {**each.to_dict(), **counts, "seconds": seconds, "worst": [each.error(at) for at in each.worst(listed)]}
+        {
+            **each.to_dict(),
+            **counts,
+            "seconds": seconds,
+            "worst": [each.error_record(at) for at in each.worst_examples(listed)],
+        }
         for each, counts, seconds in zip(found.runs, found.counts, found.seconds, strict=True)
     ]
     if not comparisons:
@@ -144,8 +161,8 @@ def _json_results(found: "AssessmentResults", comparisons: "Sequence[Comparison]
     for other, name, comparison in zip(others, found.names[1:], comparisons, strict=True):
         told: dict[str, Any] = {"a": found.names[0], "b": name, **comparison.to_dict()}
         for key, one, against in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
-            rows = only_right(one, against)[:listed]
-            told[key] = [{**against.error(at), "right_output": one.traces[at].output} for at in rows]
+            rows = exclusively_right(one, against)[:listed]
+            told[key] = [{**against.error_record(at), "right_output": one.traces[at].output} for at in rows]
         pairs.append(told)
     named = [{"name": name, **report} for name, report in zip(found.names, reports, strict=True)]
     return {"runs": named, "comparisons": pairs}
@@ -165,7 +182,7 @@ def _print_run_names(found: "AssessmentResults") -> None:
             say(f"{run.name} is {name}")
 
 
-def _write_page(given: EvaluateArguments, found: "AssessmentResults", comparisons: "Sequence[Comparison]") -> None:
+def _write_page(given: EvaluateArguments, found: "AssessmentResults", comparisons: "Sequence[RunComparison]") -> None:
     """Write the HTML report and print its path."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
 

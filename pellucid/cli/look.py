@@ -13,10 +13,10 @@ import tyro
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import say
-from pellucid.cli.sources import STANDARD_INPUT, check_order, standard_input
+from pellucid.cli.sources import check_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Header, Limit
-from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
-from pellucid.data.headers import of_another_file
+from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, parse_sources, read_sources
+from pellucid.data.headers import config_for_file
 from pellucid.errors import DataError, InputError, quote
 from pellucid.files import check_writable, write_text
 
@@ -200,21 +200,21 @@ def _read_examples(given: LookArguments, model: "ViewedRun") -> "list[ExampleFil
 
 def _data_config(given: LookArguments, trained: DataConfig) -> DataConfig:
     """Return the data configuration of FILE; without FILE, that of training."""
-    return trained if given.file is None else of_another_file(trained, given.header)
+    return trained if given.file is None else config_for_file(trained, given.header)
 
 
 def _print_traces(given: LookArguments) -> None:
     """Print outputs and attention weights to the terminal."""
-    from pellucid.reporting.terminal import caption_of, legend, render
+    from pellucid.reporting.terminal import attention_caption, render_trace, shade_legend
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
     width = given.width or shutil.get_terminal_size((120, 24)).columns
     traces, left = _decode_first(given, given.limit)
     for trace in traces:
-        print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
+        print(render_trace(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
     if not traces[0].per_position:  # tags have no attention weights
-        print(legend(color=color, ascii_only=given.ascii))
-    print(caption_of(traces[0]))
+        print(shade_legend(color=color, ascii_only=given.ascii))
+    print(attention_caption(traces[0]))
     if left:
         say(f"{len(traces):,} of {len(traces) + left:,} sources are shown; raise --limit to show more")
     elif given.file == STDIN_PATH and len(traces) == given.limit:
@@ -255,7 +255,7 @@ def _validation_examples(given: LookArguments, data: DataConfig, most: int) -> t
 
 
 def _first_sources(given: LookArguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
-    """Return the first readable sources of FILE, and the number of remaining ones, which standard input lacks."""
+    """Return the first readable sources of FILE, and the number of remaining ones; 0 for standard input."""
     from pellucid.viewer.inputs import bad_line_note
 
     assert given.file is not None
@@ -283,4 +283,4 @@ def _readable_examples(lines: Iterable[Example | BadLine], data: DataConfig, bad
 
 def _standard_input(given: LookArguments, data: DataConfig) -> Iterator[Example | BadLine]:
     """Yield the sources of standard input."""
-    return parse_sources(standard_input(), STANDARD_INPUT, data, Input(header=given.header))
+    return parse_sources(standard_input(), STANDARD_INPUT, data, InputFormat(header=given.header))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol, runtime_checkable
 
-from pellucid.reporting.visible import visible_message
+from pellucid.reporting.display_text import visible_message
 
 
 @runtime_checkable

@@ -30,7 +30,7 @@ from pellucid.cli.sources import (
     split_paths,
 )
 from pellucid.config.settings import Device, Format
-from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
+from pellucid.data.examples import BadLine, Example, InputFormat, parse_sources, read_sources
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError
@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
     notes, data = DecodingNotes(given.require), predictor.config.data
     number = answered = 0  # lines, and the sources among them
     most = given.nbest or given.sample or predictor.config.search.beam_size
-    known = Input(given.input_format, given.header, predictor.vocabularies.columns)
+    known = InputFormat(given.input_format, given.header, predictor.vocabularies.columns)
     held = most if listing or given.lattice else 1
     for chunk in read_chunks(file, data, known, (read_sources, parse_sources), held):
         stop = first_bad_line(chunk) if given.on_bad_line == "stop" else None
@@ -140,11 +140,11 @@ def _has_several_outputs(given: PredictArguments) -> bool:
 
 def _configure_predictor(predictor: "Predictor", given: PredictArguments) -> "Predictor":
     """Return the predictor with the settings and options of the command line."""
-    from pellucid.decoding.options import Options
+    from pellucid.decoding.options import DecodingOptions
 
     predictor = apply_search_flags(predictor, given)
     lexicon = read_lexicon(predictor, given)
-    return predictor.with_options(Options(given.prefix, given.forbid, given.require, lexicon, given.lattice))
+    return predictor.with_options(DecodingOptions(given.prefix, given.forbid, given.require, lexicon, given.lattice))
 
 
 def _batch_decoder(predictor: "Predictor", given: PredictArguments) -> BatchDecoder:

@@ -11,8 +11,8 @@ import tyro
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import say
 from pellucid.errors import InputError
-from pellucid.recipes.catalog import ABOUT, CHOOSABLE, find
-from pellucid.recipes.recipe import MismatchError, Request, data_folder
+from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, find_recipe
+from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folder
 
 
 @dataclass(frozen=True)
@@ -45,30 +45,32 @@ def main(arguments: list[str]) -> int:
         Exit code.
     """
     if arguments == ["list"]:
-        print("\n".join(f"{name:<27}{about}" for name, about in ABOUT.items()))
+        print("\n".join(f"{name:<27}{about}" for name, (about, *_) in RECIPES.items()))
         return 0
     given = parse_arguments(RecipeArguments, "recipe", arguments)
     if given.name == "list":
         raise InputError("recipe list takes no options: pellucid recipe list")
-    run_recipe, only = find(given.name), [name for name in given.only.split(",") if name]
-    if only and given.name not in CHOOSABLE:
-        raise InputError(f"{given.name} has only one experiment: --only applies to {', '.join(CHOOSABLE)}")
+    run_recipe, only = find_recipe(given.name), [name for name in given.only.split(",") if name]
+    if only and given.name not in RECIPES_WITH_EXPERIMENTS:
+        raise InputError(
+            f"{given.name} has only one experiment: --only applies to {', '.join(RECIPES_WITH_EXPERIMENTS)}"
+        )
     if given.seeds < 1:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:
         raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
-    from pellucid.reporting.progress import rows
+    from pellucid.reporting.progress import multi_progress
 
-    request = Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)
+    request = RecipeRequest(given.out, given.seeds, given.samples, given.data or data_folder(), only)
     if given.words is not None:
         if not given.name.startswith("typo-"):
             raise InputError(f"{given.name} uses no list of words: --words applies to the typo recipes")
         request = request._replace(words=given.words)
     try:
-        with rows() as seen:
-            for line in run_recipe(request._replace(seen=seen)):
+        with multi_progress() as progress:
+            for line in run_recipe(request._replace(progress=progress)):
                 print(line, flush=True)
-    except MismatchError as error:
+    except ReproductionError as error:
         say(str(error))
         return 1
     return 0

@@ -8,7 +8,7 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.search_flags import MoreRuns, RunFolder
 from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line, read_chunks, split_paths
 from pellucid.config.settings import Device, Format, Header
-from pellucid.data.examples import Example, Input, parse_pairs, read_pairs
+from pellucid.data.examples import Example, InputFormat, parse_pairs, read_pairs
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import DataError
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     predictor = load(runs[0] if len(runs) == 1 else runs, given.device)
     use_threads(predictor.config.threads)
     notes, data = DecodingNotes(), predictor.config.data
-    known = Input(given.input_format, given.header, predictor.vocabularies.columns)
+    known = InputFormat(given.input_format, given.header, predictor.vocabularies.columns)
     for chunk in read_chunks(file, data, known, (read_pairs, parse_pairs)):
         stop = first_bad_line(chunk) if given.on_bad_line == "stop" else None
         traces = iter(predictor.force([item for item in chunk[:stop] if _is_pair(item)]))

@@ -15,7 +15,7 @@ from pellucid.errors import ArgumentError, ConfigError
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import Drawing
+    from pellucid.decoding.sampling import SamplingConfig
 
 RunFolder = Annotated[Path, Positional, arg(metavar="RUN")]
 MoreRuns = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
@@ -139,7 +139,7 @@ def read_lexicon(predictor: "Predictor", flags: SearchFlags) -> "Lexicon | None"
     return lexicon
 
 
-def sampling_config(flags: SearchFlags) -> "Drawing | None":
+def sampling_config(flags: SearchFlags) -> "SamplingConfig | None":
     """Return the configuration of sampling, or None if --sample is not given.
 
     Args:
@@ -151,7 +151,7 @@ def sampling_config(flags: SearchFlags) -> "Drawing | None":
     Raises:
         ConfigError: A value out of range, or a flag that requires or excludes --sample.
     """
-    from pellucid.decoding.sampling import Drawing
+    from pellucid.decoding.sampling import SamplingConfig
 
     changes = {name: getattr(flags, name) for name in SAMPLING_FLAGS if getattr(flags, name) is not None}
     if flags.sample is None:
@@ -163,7 +163,7 @@ def sampling_config(flags: SearchFlags) -> "Drawing | None":
             shown = name.replace("_", "-")
             raise ConfigError(f"--{shown} controls beam search and cannot be combined with --sample")
     try:
-        return Drawing(samples=flags.sample, **changes)
+        return SamplingConfig(samples=flags.sample, **changes)
     except ArgumentError as error:
         name, _, told = str(error).partition(":")
         raise ConfigError(f"--{name.replace('samples', 'sample').replace('_', '-')}:{told}") from error

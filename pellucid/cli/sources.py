@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import BadLine, Example, Input
-from pellucid.data.headers import of_another_file
-from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
+from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
+from pellucid.data.headers import config_for_file
+from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
 from pellucid.decoding.streaming import PartSize, characters_of, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
@@ -26,7 +26,7 @@ class PrefixFile:
     def __init__(self, path: Path, predictor: "Predictor") -> None:
         """Read all prefixes; `InputError` with the line number for an impossible prefix."""
         self.path = path
-        self.texts = [_decode_line(line, path, number) for number, line in enumerate(file_lines(path), 1)]
+        self.texts = [_decode_line(line, path, number) for number, line in enumerate(read_lines(path), 1)]
         self.taken = 0
         first = {text: number for number, text in reversed(list(enumerate(self.texts, 1)))}
         for text, number in first.items():
@@ -66,13 +66,13 @@ def _decode_line(line: bytes, path: Path, number: int) -> str:
 
 def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
     """Raise `InputError` with its location for a prefix that the options or the model exclude."""
-    from pellucid.decoding.options import constraints_of
+    from pellucid.decoding.options import build_constraints
 
     target = predictor.vocabularies.target
     if predictor.config.decoder.pointer_generator:
         return  # the source determines what can be copied
     try:
-        asked = constraints_of(predictor.options, [text], predictor.segmenters.target, target)
+        asked = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
     if asked.least(0) > predictor.max_length:
@@ -85,16 +85,14 @@ def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
 MAX_LISTED = 5
 MAX_SYMBOL_LENGTH = 40
 """Maximum number of characters of a symbol in messages."""
-STANDARD_INPUT = "standard input"
-"""Name of standard input in messages."""
 ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 """Escapes of line separators and control characters."""
 ESCAPES_EXCEPT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
 RUN_FILES = ("config.toml", "ensemble.json")
 """Files that identify the folder of a run or an ensemble."""
 InputLine = Example | BadLine
-FileReader = Callable[[Path, DataConfig, Input], Iterator[InputLine]]
-StreamParser = Callable[[Iterable[bytes], str, DataConfig, Input], Iterator[InputLine]]
+FileReader = Callable[[Path, DataConfig, InputFormat], Iterator[InputLine]]
+StreamParser = Callable[[Iterable[bytes], str, DataConfig, InputFormat], Iterator[InputLine]]
 
 
 def is_run(path: Path) -> bool:
@@ -144,7 +142,7 @@ def split_paths(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path
     return [first, *rest], Path("-")
 
 
-def standard_input() -> ArrivingLines:
+def standard_input() -> LineStream:
     """Return the lines of standard input.
 
     Returns:
@@ -155,11 +153,11 @@ def standard_input() -> ArrivingLines:
     """
     if sys.stdin is None:
         raise DataError("standard input is closed: give a file of sources")
-    return ArrivingLines(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
+    return LineStream(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
 
 
 def read_chunks(
-    file: Path, trained: DataConfig, known: Input, how: tuple[FileReader, StreamParser], outputs: int = 1
+    file: Path, trained: DataConfig, known: InputFormat, how: tuple[FileReader, StreamParser], outputs: int = 1
 ) -> Iterator[list[InputLine]]:
     """Yield the input in chunks of suitable size for decoding; standard input as it arrives.
 
@@ -173,19 +171,31 @@ def read_chunks(
     Yields:
         Lists of examples and bad lines.
     """
-    (read, parse), size, data = how, PartSize(outputs), of_another_file(trained, known.header)
+    (read, parse), size, data = how, PartSize(outputs), config_for_file(trained, known.header)
+    known = known._replace(report=_report_first_line)
     if str(file) != "-":
-        yield from chunked(read(file, data, known), outputs, _characters)
+        for number, chunk in enumerate(chunked(read(file, data, known), outputs, _characters)):
+            if not number:
+                _report_first_line(check_first_line(chunk, file, data, known))
+            yield chunk
         return
     arriving = standard_input()
-    chunk = []
+    chunk, first = [], not sys.stdin.isatty()
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
-        if size.is_filled_by(_characters(item)) or not arriving.waiting:
+        if size.is_filled_by(_characters(item)) or not arriving.arrived_lines:
+            if first:
+                _report_first_line(check_first_line(chunk, None, data, known))
             yield chunk
-            chunk, size = [], PartSize(outputs)
+            chunk, size, first = [], PartSize(outputs), False
     if chunk:
         yield chunk
+
+
+def _report_first_line(note: str) -> None:
+    """Print a note about the first line, if there is one."""
+    if note:
+        say(f"note: {note}")
 
 
 def _characters(item: InputLine) -> int:

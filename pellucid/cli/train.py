@@ -11,7 +11,7 @@ from msgspec import Meta
 from pellucid.cli.arguments import SettingFlags, config_from_flags, default_settings, parse_arguments
 from pellucid.cli.messages import handle_sigint, say
 from pellucid.config.settings import Config, Limit
-from pellucid.config.validation import refuse_idle
+from pellucid.config.validation import reject_unused
 from pellucid.errors import ConfigError
 
 
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     """
     given = parse_train_arguments(arguments)
     config = config_from_flags(given)
-    refuse_idle(config)
+    reject_unused(config)
     if given.jobs and not given.ensemble:
         raise ConfigError("--jobs requires --ensemble")
     return _train_ensemble(given, config) if given.ensemble else _train_run(given, config)
@@ -59,16 +59,18 @@ def main(arguments: list[str]) -> int:
 def _train_run(given: TrainArguments, config: Config) -> int:
     """Train a single run."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.reporting.progress import shown
-    from pellucid.training.loop import Started, Stopped
-    from pellucid.training.session import Files, train_run
+    from pellucid.reporting.progress import training_progress
+    from pellucid.training.loop import TrainingStarted, TrainingStopped
+    from pellucid.training.session import TrainingFiles, train_run
 
-    with handle_sigint() as interruption, shown() as teller:
-        events = train_run(Files(given.train, given.valid, given.train_target, given.valid_target), given.run, config)
+    with handle_sigint() as interruption, training_progress() as teller:
+        events = train_run(
+            TrainingFiles(given.train, given.valid, given.train_target, given.valid_target), given.run, config
+        )
         for event in events:
-            teller.tell(event)
-            interruption.training = interruption.training or isinstance(event, Started)
-            if interruption.requested and not isinstance(event, Stopped):
+            teller.report(event)
+            interruption.training = interruption.training or isinstance(event, TrainingStarted)
+            if interruption.requested and not isinstance(event, TrainingStopped):
                 events.close()
                 return report_interruption(given.run)
     return 0
@@ -76,31 +78,31 @@ def _train_run(given: TrainArguments, config: Config) -> int:
 
 def _train_ensemble(given: TrainArguments, config: Config) -> int:
     """Train runs with different seeds in parallel."""
-    from pellucid.reporting.progress import rows
+    from pellucid.reporting.progress import multi_progress
     from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
     from pellucid.training.run_folder import members
-    from pellucid.training.session import Files
+    from pellucid.training.session import TrainingFiles
 
-    files = Files(given.train, given.valid, given.train_target, given.valid_target)
+    files = TrainingFiles(given.train, given.valid, given.train_target, given.valid_target)
     trainings = plan_ensemble(files, given.run, config, given.ensemble)
     kept = {given.run, *(training.folder for training in trainings)}
     left_out = [folder.name for folder in members(given.run) if folder not in kept]
     at_once = min(given.ensemble, jobs_at_once(given.jobs, config))
-    with handle_sigint() as interruption, rows() as seen:
+    with handle_sigint() as interruption, multi_progress() as seen:
         last = trainings[-1].config.seed
         told = f"{given.ensemble} runs, seeds {config.seed} to {last}" if len(trainings) > 1 else f"1 run, seed {last}"
-        seen.say(f"{told}, {at_once} in parallel")
+        seen.print_line(f"{told}, {at_once} in parallel")
         interruption.training = True
         events = train_ensemble(trainings, given.run, at_once)
         for heard in events:
             if heard is not None:
-                seen.tell(heard.folder.name, heard.event)
+                seen.report(heard.folder.name, heard.event)
             if interruption.requested:
                 events.close()
                 return report_interruption(given.run)
-        seen.say(f"{given.run}: an ensemble of {given.ensemble}")
+        seen.print_line(f"{given.run}: an ensemble of {given.ensemble}")
         if left_out:
-            seen.say(f"{', '.join(left_out)}: no longer members of the ensemble; their folders are kept")
+            seen.print_line(f"{', '.join(left_out)}: no longer members of the ensemble; their folders are kept")
     return 0
 
 

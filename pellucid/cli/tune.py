@@ -13,15 +13,15 @@ from pellucid.cli.messages import handle_sigint, say
 from pellucid.cli.sources import count_noun
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
-from pellucid.config.toml import flattened, preset
-from pellucid.config.validation import idle
+from pellucid.config.toml import flatten_config, preset
+from pellucid.config.validation import unused_settings
 from pellucid.errors import InputError
 
 if TYPE_CHECKING:
-    from pellucid.reporting.progress import Rows
-    from pellucid.tuning.search import Over, Request, TuneEvent
+    from pellucid.reporting.progress import MultiProgress
+    from pellucid.tuning.search import StudyFinished, StudyRequest, TuneEvent
 
-MAX_LISTED = 5
+LISTED = 5
 """Trials and settings that are listed at the end."""
 
 
@@ -68,17 +68,17 @@ def main(arguments: list[str]) -> int:
     config = config_from_flags(given)
     if find_spec("optuna") is None:
         raise InputError("tune requires Optuna, which is not installed: pip install 'pellucid[tune]'")
-    from pellucid.reporting.progress import rows
-    from pellucid.tuning.search import Over, tune
+    from pellucid.reporting.progress import multi_progress
+    from pellucid.tuning.search import StudyFinished, tune
 
-    with handle_sigint() as interruption, rows() as seen:
+    with handle_sigint() as interruption, multi_progress() as seen:
         request = _study_request(given, config, seen)
         interruption.training = True
         events = tune(request)
         for event in events:
             if event is not None:
                 _report_event(seen, event, request)
-            if isinstance(event, Over):
+            if isinstance(event, StudyFinished):
                 over = event
             elif interruption.requested:
                 events.close()
@@ -86,83 +86,82 @@ def main(arguments: list[str]) -> int:
     return _print_results(over, request)
 
 
-def _study_request(given: TuneArguments, config: Config, seen: "Rows") -> "Request":
+def _study_request(given: TuneArguments, config: Config, seen: "MultiProgress") -> "StudyRequest":
     """Return the specification of the search, after reading the files."""
     from pellucid.training.ensemble_training import jobs_at_once
-    from pellucid.training.session import Files
-    from pellucid.tuning.search import Request, prepared
+    from pellucid.training.session import TrainingFiles
+    from pellucid.tuning.search import StudyRequest, prepare_config
     from pellucid.tuning.space import default_space, load_space
 
     if given.space is not None:
         load_space(given.space, config)  # report errors before reading the data
-    files = Files(given.train, given.valid, given.train_target, given.valid_target)
-    base, reads = prepared(config, files)
+    files = TrainingFiles(given.train, given.valid, given.train_target, given.valid_target)
+    base, reads = prepare_config(config, files)
     for read in reads:
-        seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
-    for need in idle(config):
-        seen.say(f"{need.told(config)}: trials without it ignore that setting")
+        seen.print_line(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
+    for need in unused_settings(config):
+        seen.print_line(f"{need.message(config)}: trials without it ignore that setting")
     space = load_space(given.space, base) if given.space else default_space(base, _explicit_settings(config))
     at_once = min(given.trials, jobs_at_once(given.jobs, config))
-    return Request(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
+    return StudyRequest(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
 
 
-def _report_event(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
+def _report_event(seen: "MultiProgress", event: "TuneEvent", request: "StudyRequest") -> None:
     """Report an event of the search."""
-    from pellucid.tuning.report import shown_score
-    from pellucid.tuning.search import Begun, Moved, Opened
-    from pellucid.tuning.study import Ended
+    from pellucid.tuning.search import StudyOpened, TrialProgress, TrialStarted, format_score
+    from pellucid.tuning.study import EndedTrial
 
     match event:
-        case Opened():
+        case StudyOpened():
             for line in event.space:
-                seen.say(f"  {line}")
+                seen.print_line(f"  {line}")
             gone_on = event.ended or event.unfinished or event.again
             went = f"{event.ended} ended, {event.unfinished} to resume" if gone_on else "a new study"
             again = f", {event.again} failed and retried" if event.again else ""
             in_all = count_noun(request.trials, "trial")
-            seen.say(f"{request.out}: {went}{again}; {in_all} in total, {request.at_once} in parallel")
-        case Begun() if seen.alive:
-            seen.say(f"trial {event.number}: {_format_settings(event.values)}")
-        case Moved():
-            seen.move(f"trial {event.number}", event.event)
-        case Ended():
-            seen.end(f"trial {event.number}")
-            score = shown_score(event.score, request.config.training.metric)
+            seen.print_line(f"{request.out}: {went}{again}; {in_all} in total, {request.at_once} in parallel")
+        case TrialStarted() if seen.is_live:
+            seen.print_line(f"trial {event.number}: {_format_settings(event.values)}")
+        case TrialProgress():
+            seen.update_row(f"trial {event.number}", event.event)
+        case EndedTrial():
+            seen.remove_row(f"trial {event.number}")
+            score = format_score(event.score, request.config.training.metric)
             why = f" ({event.why})" if event.why else ""
-            seen.say(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
+            seen.print_line(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
 
 
-def _print_results(over: "Over", request: "Request") -> int:
+def _print_results(over: "StudyFinished", request: "StudyRequest") -> int:
     """Print the best trials and the importance of hyperparameters; return 1 if all trials failed, else 0."""
-    from pellucid.tuning.report import ranked, shown_score
+    from pellucid.tuning.search import format_score, rank_trials
 
     metric = request.config.training.metric
-    for trial in ranked(over.study.ended(), metric)[:MAX_LISTED]:
+    for trial in rank_trials(over.study.ended_trials(), metric)[:LISTED]:
         if trial.state == "finished":
-            print(f"{shown_score(trial.score, metric):>9}  trial {trial.number}: {_format_settings(trial.values)}")
-    weights = list(over.study.importances().items())[:MAX_LISTED]
+            print(f"{format_score(trial.score, metric):>9}  trial {trial.number}: {_format_settings(trial.values)}")
+    weights = list(over.study.importances().items())[:LISTED]
     if weights:
         print("hyperparameter importance: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
     if over.unfinished:
         print(f"{count_noun(over.unfinished, 'trial')} unfinished; the same command resumes them")
-    if over.study.best() is None:
+    if over.study.best_trial() is None:
         return _report_no_result(over)
     print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
     print(f"the best settings: pellucid train … --config {request.out / 'best.toml'}")
     return 0
 
 
-def _report_no_result(over: "Over") -> int:
+def _report_no_result(over: "StudyFinished") -> int:
     """Report why there is no result; return the exit code."""
-    from pellucid.tuning.study import TRIES
+    from pellucid.tuning.study import MAX_TRIES
 
-    ended = over.study.ended()
+    ended = over.study.ended_trials()
     if not ended or any(trial.state != "failed" for trial in ended):
         print("no trial has finished yet")
         return 0
     say(
-        f"all of {count_noun(len(ended), 'trial')} failed; the first: {ended[0].why} (the same command retries each, "
-        f"up to {TRIES} times)"
+        f"all of {count_noun(len(ended), 'trial')} failed; the first: {ended[0].why} (the same command tries each "
+        f"again, {MAX_TRIES} times in all)"
     )
     return 1
 
@@ -190,5 +189,5 @@ def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
 
 def _explicit_settings(config: Config) -> Collection[str]:
     """Return the settings that differ from the preset: the user chose them."""
-    usual = flattened(preset(config.size))
-    return {key for key, value in flattened(config).items() if value != usual[key]}
+    usual = flatten_config(preset(config.size))
+    return {key for key, value in flatten_config(config).items() if value != usual[key]}

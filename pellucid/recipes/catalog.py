@@ -1,53 +1,142 @@
-"""The recipes by name: what each shows, and the function that runs it and yields the lines of its report."""
+"""The recipes by name: description, module and function."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from typing import NamedTuple
 
-from pellucid.errors import InputError, nearest, quote
-from pellucid.recipes.recipe import Request
+from pellucid.errors import InputError, quote, suggest
+from pellucid.recipes.recipe import RecipeRequest
 
-ABOUT = {
-    "digits-data": "the lessons' samples, symbols, shapes, parameters and gradients",
-    "digits-repeat": "the blog's and the notebook's first network: no attention, the code at every step",
-    "digits-init": "the second way to hand over the code: as the decoder's first state",
-    "digits-attention-faithful": "the notebook's attention decoder, to the letter",
-    "digits-bidirectional": "exercise: an encoder that reads both ways, merged in three ways",
-    "digits-varying": "exercise: 1 to 20 digits, with the mask in the cost and without",
-    "digits-embedding": "exercise: one-hot against learned symbols",
-    "digits-optimizers": "exercise: six optimisers",
-    "digits-cells": "exercise: GRU against LSTM, accuracy and speed",
-    "digits-positions": "exercise: why the plots of accuracy by position look as they do",
-    "digits-jigsaw": "exercise: why the validation curve of a long run looks like a jig-saw",
-    "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 60,000 samples",
-    "digits-fewest": "the fewest samples to 99 % of the symbols, and what each ingredient saves",
-    "digits-extrapolate": "trained on at most 20 digits, tested on up to 100, with three kinds of attention",
-    "g2p-sigmorphon2020": "words to phones, SIGMORPHON 2020: 15 languages, one configuration for all",
-    "g2p-ablations": "what each option of network and training is worth: 18 settings on three of these languages",
-    "histnorm": "historical spellings to modern ones, German and Slovene, from 1,000 tokens on",
-    "translit-wikidata": "names from Latin letters to Hebrew and Arabic ones, 1-, 2- and 3-best",
-    "spelling-codespell": "misspelt words to what was meant, the first and the first three",
-    "scan": "commands to actions: the splits simple and length",
-    "spanish-faithful": "English to Spanish with TensorFlow's attention decoder of 2016, to the letter, on 20 pairs",
-    "spanish-studies": "what that decoder was trained with: sampled softmax, buckets, padding",
-    "spanish-tatoeba": "English to Spanish on 112,000 pairs, with words and with subwords",
-    "typo-faithful": "where a word has its wrong letter: the typo post's network of 2017, to the letter",
-    "typo-attention": "the same, with attention that points",
-    "typo-foretold": "the same, with attention over what a letter's neighbours foretell",
-    "protein-golden": "the protein networks of 2016: kept weights, published numbers",
-    "snips": "requests to a voice assistant: slots and intent by one tagging",
-    "protein-structure": "proteins residue by residue: helix, strand or neither",
-    "protein-place": "the place of a protein in the cell, with attention and without, on two splits",
+
+class RecipeEntry(NamedTuple):
+    """Description of a recipe and where its function is defined."""
+
+    description: str
+    module: str
+    """Below `pellucid.recipes`; imported only when the recipe runs."""
+    function: str
+
+
+RECIPES: Mapping[str, RecipeEntry] = {
+    "digits-data": RecipeEntry(
+        "samples, symbols, shapes, parameters and gradients of the lessons", "digits.analysis", "run_data"
+    ),
+    "digits-repeat": RecipeEntry(
+        "first network of blog and notebook: no attention, the code as input of every step",
+        "digits.studies",
+        "run_repeat",
+    ),
+    "digits-init": RecipeEntry("no attention, the code as the first decoder state", "digits.studies", "run_init"),
+    "digits-attention-faithful": RecipeEntry(
+        "the notebook's attention decoder, reproduced exactly", "digits.studies", "run_attention_faithful"
+    ),
+    "digits-bidirectional": RecipeEntry(
+        "exercise: bidirectional encoder, three ways to merge the directions", "digits.studies", "run_bidirectional"
+    ),
+    "digits-varying": RecipeEntry(
+        "exercise: 1 to 20 digits, loss with and without a mask", "digits.studies", "run_varying"
+    ),
+    "digits-embedding": RecipeEntry("exercise: one-hot against learned embeddings", "digits.studies", "run_embedding"),
+    "digits-optimizers": RecipeEntry("exercise: six optimizers", "digits.studies", "run_optimizers"),
+    "digits-cells": RecipeEntry("exercise: GRU against LSTM, accuracy and speed", "digits.studies", "run_cells"),
+    "digits-positions": RecipeEntry(
+        "exercise: causes of the shape of accuracy by position", "digits.analysis", "run_positions"
+    ),
+    "digits-jigsaw": RecipeEntry(
+        "exercise: cause of the sawtooth in the validation curve of a long run", "digits.studies", "run_jigsaw"
+    ),
+    "digits-attention": RecipeEntry(
+        "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 60,000 samples",
+        "digits.attention_models",
+        "run_attention",
+    ),
+    "digits-fewest": RecipeEntry(
+        "samples needed for 99 % symbol accuracy, ablation of every ingredient", "digits.attention_models", "run_fewest"
+    ),
+    "digits-extrapolate": RecipeEntry(
+        "trained on at most 20 digits, tested on up to 100, with three types of attention",
+        "digits.attention_models",
+        "run_extrapolate",
+    ),
+    "g2p-sigmorphon2020": RecipeEntry(
+        "grapheme-to-phoneme conversion, SIGMORPHON 2020: 15 languages, one configuration", "transduction", "run_g2p"
+    ),
+    "g2p-ablations": RecipeEntry(
+        "ablation study: 18 settings of network and training on three of these languages",
+        "transduction",
+        "run_g2p_ablations",
+    ),
+    "histnorm": RecipeEntry(
+        "historical spelling normalization, German and Slovene, from 1,000 tokens", "transduction", "run_histnorm"
+    ),
+    "translit-wikidata": RecipeEntry(
+        "transliteration of names from Latin to Hebrew and Arabic script, 1-, 2- and 3-best",
+        "transduction",
+        "run_translit",
+    ),
+    "spelling-codespell": RecipeEntry(
+        "spelling correction, 1-, 2- and 3-best, with and without copying", "transduction", "run_spelling"
+    ),
+    "scan": RecipeEntry("SCAN, commands to actions: the splits simple and length", "transduction", "run_scan"),
+    "spanish-faithful": RecipeEntry(
+        "English to Spanish with TensorFlow's attention decoder of 2016, reproduced exactly, on 20 pairs",
+        "spanish.faithful",
+        "run_faithful",
+    ),
+    "spanish-studies": RecipeEntry(
+        "training techniques of that decoder: sampled softmax, buckets, padding",
+        "spanish.studies",
+        "run_spanish_studies",
+    ),
+    "spanish-tatoeba": RecipeEntry(
+        "English to Spanish on 112,000 pairs, with words and with subwords", "spanish.tatoeba", "run_tatoeba"
+    ),
+    "typo-faithful": RecipeEntry(
+        "position of the wrong letter: the network of the typo post of 2017, reproduced exactly",
+        "typos.experiments",
+        "run_faithful",
+    ),
+    "typo-attention": RecipeEntry(
+        "position of the wrong letter: pointer attention", "typos.experiments", "run_attention"
+    ),
+    "typo-foretold": RecipeEntry(
+        "position of the wrong letter: pointer attention over two letter language models",
+        "typos.experiments",
+        "run_foretold",
+    ),
+    "protein-golden": RecipeEntry(
+        "protein networks of 2016: stored weights, published numbers", "proteins.stored_networks", "run_golden"
+    ),
+    "snips": RecipeEntry("slot filling and intent detection as one tagging task", "sequence_tagging", "run_snips"),
+    "protein-structure": RecipeEntry(
+        "secondary structure of proteins by residue: helix, strand or coil", "sequence_tagging", "run_structure"
+    ),
+    "protein-place": RecipeEntry(
+        "subcellular localization of proteins, with and without attention, on two splits",
+        "proteins.localization",
+        "run_place",
+    ),
 }
-"""Every recipe, and what it is."""
-REFERENCES = ("g2p-sigmorphon2020", "g2p-ablations", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
-"""Those of published sets, which consist of experiments that can be asked for one by one."""
-CHOOSABLE = (*REFERENCES, "spanish-tatoeba", "protein-place")
-"""All that consist of experiments that can be asked for one by one."""
+"""Every recipe, in the order of `pellucid recipe list`."""
+TRANSDUCTION_RECIPES = (
+    *("g2p-sigmorphon2020", "g2p-ablations", "histnorm", "translit-wikidata", "spelling-codespell", "scan"),
+)
+"""Recipes for published data sets of string transduction."""
+RECIPES_WITH_EXPERIMENTS = (*TRANSDUCTION_RECIPES, "spanish-tatoeba", "protein-place")
+"""Recipes whose experiments can be selected by name (`--only`)."""
 
 
-def find(name: str) -> Callable[[Request], Iterator[str]]:
-    """The function of a recipe; `InputError` with the nearest name where there is none."""
-    if name not in ABOUT:
-        raise InputError(f"there is no recipe {quote(name)}{nearest(name, ABOUT)} (pellucid recipe list)")
-    run: Callable[[Request], Iterator[str]] = import_module(f"pellucid.recipes.{name.replace('-', '_')}").run
+def find_recipe(name: str) -> Callable[[RecipeRequest], Iterator[str]]:
+    """Return the function of a recipe, which yields the lines of its report.
+
+    Args:
+        name: A key of `RECIPES`.
+
+    Raises:
+        InputError: The name is unknown; the message suggests the most similar one.
+    """
+    if name not in RECIPES:
+        raise InputError(f"there is no recipe {quote(name)}{suggest(name, RECIPES)} (pellucid recipe list)")
+    _, module, function = RECIPES[name]
+    run: Callable[[RecipeRequest], Iterator[str]] = getattr(import_module(f"pellucid.recipes.{module}"), function)
     return run

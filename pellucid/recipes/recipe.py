@@ -1,4 +1,4 @@
-"""What a recipe is given: a request, the configuration of its TOML file, and the folder of its data sets."""
+"""The interface of a recipe: its request, its configuration and the folder of its data sets."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,37 +11,42 @@ from pellucid.config.toml import load_config
 from pellucid.data.synthetic import WORD_LIST
 
 if TYPE_CHECKING:
-    from pellucid.reporting.progress import Rows
+    from pellucid.reporting.progress import MultiProgress
 
 
-class MismatchError(Exception):
-    """What came out is not what a recipe exists to show; the message says where."""
+class ReproductionError(Exception):
+    """A recipe does not reproduce the published numbers; the message names each difference."""
 
 
-class Request(NamedTuple):
-    """What a person asks of a recipe."""
+class RecipeRequest(NamedTuple):
+    """Arguments of a recipe."""
 
     out: Path
     seeds: int = 1
-    """Seeds 1 to n."""
+    """Number of seeds, counted from 1."""
     samples: int = 0
-    """Training samples; 0 takes the recipe's own number."""
+    """Training samples; 0 takes the recipe's default."""
     data: Path = Path("../shared/data")
-    """Where data sets are."""
+    """Folder of the data sets."""
     only: Sequence[str] = ()
-    """The experiments to run, by name; all where none is named."""
+    """Names of the experiments to run; empty runs all."""
     words: Path = WORD_LIST
-    """The list of words that typos are made of."""
-    seen: "Rows | None" = None
-    """Where to tell how trainings go; nowhere where it is not given."""
+    """Word list from which typos are made."""
+    progress: "MultiProgress | None" = None
+    """Progress display; None shows nothing."""
 
 
-def recipe_config(name: str, overrides: Mapping[str, Any]) -> Config:
-    """The configuration of a recipe's TOML file, with overrides."""
+def load_recipe_config(name: str, overrides: Mapping[str, Any]) -> Config:
+    """Return the configuration of a recipe.
+
+    Args:
+        name: Name of the recipe; its settings are in `pellucid/recipes/NAME.toml`.
+        overrides: Settings that take precedence over the file, as nested tables.
+    """
     with resources.as_file(resources.files("pellucid.recipes").joinpath(f"{name}.toml")) as path:
         return load_config(path, overrides)
 
 
 def data_folder() -> Path:
-    """Where data sets are looked for: PELLUCID_DATA, or ../shared/data."""
+    """Return the folder of the data sets: PELLUCID_DATA, or ../shared/data."""
     return Path(os.environ.get("PELLUCID_DATA", "../shared/data"))

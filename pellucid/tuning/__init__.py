@@ -1,4 +1,4 @@
-"""Search over settings.
+"""Hyperparameter search.
 
 Imports: config, errors, files, kernels, training, viewer, worker_pool.
 Start with: search.py.

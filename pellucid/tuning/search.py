@@ -1,99 +1,192 @@
-"""The search: trials side by side, each a training in a process of its own; a generator of what happens.
+"""Hyperparameter search: parallel trials, each a training in its own process; a generator of events.
 
 study.journal   the study, as Optuna keeps it
-space.txt       what is searched
-trials/0000 …   the run folder of each trial; only the best one's keeps its model
+space.txt       the search space
+trials/0000 …   the run folder of each trial; only the best trial keeps its model
 best.toml       the best configuration, for `pellucid train --config`
-trials.json     every trial that has ended
-report.html     the same for people
+trials.json     every finished, pruned or failed trial
+report.html     the same as a page
 """
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pellucid.config.settings import Config, Metric
+from pellucid.config.toml import to_toml
+from pellucid.files import write_json, write_text
+from pellucid.viewer.report_schema import ReportTable
+from pellucid.viewer.reports import Report, write_report
+
+if TYPE_CHECKING:
+    from pellucid.tuning.study import EndedTrial, TuningStudy
 import hashlib
 import json
 import time
 from collections.abc import Generator, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from pellucid.config.settings import Config
-from pellucid.config.toml import flattened
+from pellucid.config.toml import flatten_config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
-from pellucid.files import refusals, remove, strangers, write_text
+from pellucid.files import remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
 from pellucid.training import run_folder as run
-from pellucid.training.ensemble_training import Training, run_job, shutdown
-from pellucid.training.loop import Stepped, Validated, derived_epochs
-from pellucid.training.session import Files, RunEvent
-from pellucid.training.training_data import Read, read_files, resolve_data
-from pellucid.tuning.report import write_results
-from pellucid.tuning.space import Space, Value, configured, described, start
-from pellucid.tuning.study import JOURNAL, Asked, Ended, Pruning, Study, Terms
+from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
+from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived_epochs
+from pellucid.training.session import RunEvent, TrainingFiles
+from pellucid.training.training_data import FileRead, read_files, resolve_data
+from pellucid.tuning.space import SearchSpace, Value, apply_values, described, initial_values
+from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudyTerms, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
-OWN = (JOURNAL, "space.txt", "trials", "best.toml", "trials.json", "report.html")
-NOTHING_COMES = 3
-"""Trials that fail one after the other, with none that has not, before the search gives up."""
+METRIC_UNITS = {"exact_match": " %", "symbol_error_rate": " %", "symbol_accuracy": " %", "loss": ""}
+INTRODUCTION = """\
+Each trial trains with its own settings; its score is its best validation. A difference of a point or two between the
+first trials may be chance: the best of many trials is also the luckiest, and its score on the validation set that
+selected it is too high. Evaluate it on pairs that neither training nor search has seen."""
 
 
-class Request(NamedTuple):
-    """What a search is asked to do."""
+def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Config | None) -> None:
+    """Write trials.json and report.html; write best.toml if a trial has finished.
 
-    files: Files
+    Args:
+        folder: Folder of the search.
+        metric: Metric of the trials.
+        study: The study.
+        best: Configuration of the best trial, if any.
+    """
+    ended, weights = study.ended_trials(), study.importances()
+    trials = [trial._asdict() for trial in rank_trials(ended, metric)]
+    write_json(folder / "trials.json", {"metric": metric, "importances": weights, "trials": trials})
+    if best is not None:
+        write_text(folder / "best.toml", to_toml(best))
+    summary = [(name, str(sum(trial.state == name for trial in ended))) for name in ("finished", "pruned", "failed")]
+    heads = ["trial", "state", metric.replace("_", " "), "seconds", *searched_keys(ended)]
+    parts = [
+        ReportTable(
+            "Trials",
+            "Finished trials, the best first; then pruned and failed ones.",
+            heads,
+            trial_rows(ended, metric),
+        )
+    ]
+    if weights:
+        caption = "Importance of each setting for a trial to be among the best (PED-ANOVA); the shares sum to 100 %."
+        shares = [(key, f"{100 * weight:.0f} %") for key, weight in weights.items()]
+        parts.append(ReportTable("Importance of settings", caption, ["setting", "share"], shares))
+    config = to_toml(best) if best is not None else ""
+    page = Report("Hyperparameter search", INTRODUCTION, summary=summary, parts=parts, config_toml=config)
+    write_report(folder / "report.html", page)
+
+
+def rank_trials(ended: Sequence["EndedTrial"], metric: Metric) -> list["EndedTrial"]:
+    """Return finished trials, the best first, then pruned ones, then failed ones."""
+    sign = -1.0 if metric in ("exact_match", "symbol_accuracy") else 1.0
+    order = ("finished", "pruned", "failed")
+    return sorted(ended, key=lambda trial: (order.index(trial.state), sign * (trial.score or 0.0), trial.number))
+
+
+def searched_keys(ended: Sequence["EndedTrial"]) -> list[str]:
+    """Return the keys of the searched settings."""
+    return list(dict.fromkeys(key for trial in ended for key in trial.values))
+
+
+def trial_rows(ended: Sequence["EndedTrial"], metric: Metric) -> list[list[str]]:
+    """Return a table row per trial: number, state, score, seconds and all values."""
+    return [
+        [
+            str(trial.number),
+            f"{trial.state}: {trial.why}" if trial.why else trial.state,
+            format_score(trial.score, metric),
+            f"{trial.seconds:,.0f}",
+            *(
+                f"{value:g}" if isinstance(value := trial.values.get(key, ""), float) else str(value)
+                for key in searched_keys(ended)
+            ),
+        ]
+        for trial in rank_trials(ended, metric)
+    ]
+
+
+def format_score(score: float | None, metric: Metric) -> str:
+    """Return a score with its unit."""
+    if score is None:
+        return "-"
+    return f"{score:.3f}" if metric == "loss" else f"{score:.2f}{METRIC_UNITS[metric]}"
+
+
+STUDY_FILES = (JOURNAL, "space.txt", "trials", "best.toml", "trials.json", "report.html")
+MAX_INITIAL_FAILURES = 3
+"""Number of failed trials, without any other, after which the search stops."""
+
+
+class StudyRequest(NamedTuple):
+    """Arguments of a search."""
+
+    files: TrainingFiles
     out: Path
     config: Config
-    space: Space
+    space: SearchSpace
     trials: int
-    """Trials of the study in all, those of earlier calls included."""
+    """Total number of trials, including those of earlier calls."""
     seconds: float
-    """After so long trials under way are stopped, to go on at the next call; 0 for no end."""
+    """Time limit, after which running trials are stopped and resumed by the next call; 0 for none."""
     at_once: int
     pruning: Pruning
 
 
-class Opened(NamedTuple):
-    """The study is there, new or gone on with."""
+class StudyOpened(NamedTuple):
+    """The study is opened, new or existing."""
 
     space: list[str]
     ended: int
     unfinished: int
     again: int
-    """Trials that failed before and are tried again."""
+    """Failed trials that are tried again."""
 
 
-class Begun(NamedTuple):
-    """A trial begins, or goes on."""
+class TrialStarted(NamedTuple):
+    """A trial starts or resumes."""
 
     number: int
     values: dict[str, Value]
 
 
-class Moved(NamedTuple):
+class TrialProgress(NamedTuple):
     """An event of a trial's training."""
 
     number: int
     event: RunEvent
 
 
-class Over(NamedTuple):
-    """The search is over, or its time."""
+class StudyFinished(NamedTuple):
+    """The search ends, by the number of trials or the time limit."""
 
-    study: Study
+    study: TuningStudy
     unfinished: int
 
 
-TuneEvent = Opened | Begun | Moved | Ended | Over
+TuneEvent = StudyOpened | TrialStarted | TrialProgress | EndedTrial | StudyFinished
 
 
-def prepared(config: Config, files: Files) -> tuple[Config, tuple[Read, Read]]:
-    """The configuration with its format and its number of epochs, which the search starts from; the files are read.
+def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
+    """Read the files and complete the configuration with their format and the number of epochs.
 
-    `DataError` for what cannot be read, or cannot be read again by each trial.
+    Args:
+        config: Configuration at which the search starts.
+        files: Training and validation files.
+
+    Returns:
+        The completed configuration, and the reports of both files.
+
+    Raises:
+        DataError: A file cannot be read, or cannot be read again by each trial (a pipe).
     """
     for path in filter(None, files):
         if path.exists() and not path.is_file():
-            raise DataError(f"{path} is no file: each trial has to read it again")
+            raise DataError(f"{path} is no regular file: each trial has to read it again")
     data = resolve_data(files, config.data)
     reads = read_files(files, config.data, Path("/nonexistent")).reads
     epochs = config.training.epochs or round(derived_epochs(reads[0].examples))
@@ -101,168 +194,178 @@ def prepared(config: Config, files: Files) -> tuple[Config, tuple[Read, Read]]:
     return msgspec.structs.replace(config, data=data, training=training), reads
 
 
-def tune(request: Request) -> Generator[TuneEvent | None]:
-    """Search, or go on with a search; now and then nothing is yielded (`None`).
+def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
+    """Run or resume a search.
 
-    Whoever closes the generator stops all trials, which save what they have reached: the next call goes on with them.
-    Errors: `RunError` for a folder that is foreign, in use, or holds another study.
+    Closing the generator stops all trials; they save their state, and the next call resumes them.
+
+    Args:
+        request: Arguments of the search.
+
+    Yields:
+        Events of the search; `None` at intervals without an event.
+
+    Raises:
+        RunError: The folder has other content, is in use, or holds another study.
     """
-    _check_own(request.out)
-    with run.locked(request.out, OWN):
-        search = Search(request)
-        yield Opened(described(request.space), len(search.study.ended()), len(search.waiting), search.again)
-        with WorkerPool[Training](run_job, 1 if will_compile() else request.at_once) as search.pool:
+    _check_folder(request.out)
+    with run.lock_run_folder(request.out, STUDY_FILES):
+        search = HyperparameterSearch(request)
+        yield StudyOpened(
+            described(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
+        )
+        with WorkerPool[TrainingJob](run_job, 1 if will_compile() else request.at_once) as search.pool:
             try:
                 yield from search.events()
             except BaseException:
                 shutdown(search.pool)
                 raise
-        yield Over(search.study, len(search.study.open))
+        yield StudyFinished(search.study, len(search.study.open))
 
 
-class Search:
-    """A search under way."""
+class HyperparameterSearch:
+    """A running search."""
 
-    pool: WorkerPool[Training]
+    pool: WorkerPool[TrainingJob]
 
-    def __init__(self, request: Request) -> None:
-        """Open the study, and bring its folder up to what the journal tells."""
+    def __init__(self, request: StudyRequest) -> None:
+        """Open the study and update its folder from the journal."""
         config = request.config
         each = config.training.epochs / config.training.eval_interval
-        terms = Terms(request.space, config.training.metric, config.seed, request.pruning, int(each))
+        terms = StudyTerms(request.space, config.training.metric, config.seed, request.pruning, int(each))
         self.request = request
-        self.study = Study(request.out, terms)
+        self.study = TuningStudy(request.out, terms)
         self.pruned: dict[int, str] = {}
-        """Why trials that are asked to end are hopeless."""
-        self.judged: dict[int, int] = {}
-        """How many validations of each trial have been heard of."""
-        self.until = time.monotonic() + request.seconds if request.seconds else float("inf")
-        different = self.study.agree(_terms(request))
+        """Reason of pruning, by trial."""
+        self.num_validations: dict[int, int] = {}
+        """Number of recorded validations, by trial."""
+        self.deadline = time.monotonic() + request.seconds if request.seconds else float("inf")
+        different = self.study.check_terms(_study_terms(request))
         if different:
             raise RunError(f"{request.out} holds a study with other {' and '.join(different)}; name a new folder")
-        self.study.begin_with(start(config, request.space))
-        self.waiting = self.study.unfinished()
-        self.again = self.study.try_again()
-        self.hopeless = False
-        """Whether enough has been seen, and all of it failed."""
+        self.study.enqueue_first(initial_values(config, request.space))
+        self.waiting = self.study.unfinished_trials()
+        self.num_retried = self.study.retry_failed()
+        self.failing = False
+        """True after `MAX_INITIAL_FAILURES` failures without success."""
         write_text(request.out / "space.txt", "\n".join(described(request.space)) + "\n")
-        self.keep()
+        self.update_results()
 
     @property
-    def in_time(self) -> bool:
-        """Whether there is time left, and hope."""
-        return not self.hopeless and time.monotonic() < self.until
+    def can_continue(self) -> bool:
+        """Return True while new trials may start."""
+        return not self.failing and time.monotonic() < self.deadline
 
     def events(self) -> Iterator[TuneEvent | None]:
-        """Everything until no trial is left, or no time."""
+        """Yield events until all trials have ended or the time is over."""
         while True:
-            while self.in_time and self.pool.free:
-                if not self.waiting and self.study.asked >= self.request.trials:
+            while self.can_continue and self.pool.free_workers:
+                if not self.waiting and self.study.num_started >= self.request.trials:
                     break
-                yield from self.begin(self.waiting.pop(0) if self.waiting else self.study.ask())
+                yield from self.start_trial(self.waiting.pop(0) if self.waiting else self.study.ask())
             if not self.pool.busy:
                 return
             for event in self.pool.events():
-                yield from self.heard(event)
-            if not self.in_time:
+                yield from self.handle_event(event)
+            if not self.can_continue:
                 self.pool.request_stop()
             yield None
 
-    def begin(self, asked: Asked) -> Iterator[TuneEvent]:
-        """Give a trial to a process, unless its settings contradict each other."""
+    def start_trial(self, asked: SuggestedTrial) -> Iterator[TuneEvent]:
+        """Submit a trial to a worker process, unless its settings are invalid."""
         try:
             config = self.config(asked.values)
         except ConfigError as error:
-            yield self.ended(asked.number, "failed", str(error))
+            yield self.end_trial(asked.number, "failed", str(error))
             return
-        yield Begun(asked.number, asked.values)
-        for record in self.validations(asked.number):  # the journal may have missed the last one
-            self.judge(asked.number, record)
-        self.pool.submit(asked.number, Training(self.request.files, self.folder(asked.number), config))
+        yield TrialStarted(asked.number, asked.values)
+        for record in self.read_validations(asked.number):  # the journal may lack the last one
+            self.record_validation(asked.number, record)
+        self.pool.submit(asked.number, TrainingJob(self.request.files, self.folder(asked.number), config))
 
-    def heard(self, job_event: JobEvent) -> Iterator[TuneEvent]:
-        """What an event of a trial leads to."""
+    def handle_event(self, job_event: JobEvent) -> Iterator[TuneEvent]:
+        """Handle an event of a trial's worker process."""
         match job_event:
             case ProgressMessage(number, event):
-                if isinstance(event, Stepped):  # kernels are there, compiled by one and not by each
+                if isinstance(event, UpdateCompleted):  # one trial has compiled the kernels for all
                     self.pool.max_workers = self.request.at_once
-                if isinstance(event, Validated) and number not in self.pruned:
-                    self.judge(number, event.metrics)
-                yield Moved(number, event)
+                if isinstance(event, ValidationCompleted) and number not in self.pruned:
+                    self.record_validation(number, event.metrics)
+                yield TrialProgress(number, event)
             case JobResult(number, whole):
                 if number in self.pruned:
-                    yield self.ended(number, "pruned", self.pruned.pop(number))
+                    yield self.end_trial(number, "pruned", self.pruned.pop(number))
                 elif whole:
-                    yield self.ended(number, "finished", "")
+                    yield self.end_trial(number, "finished", "")
             case JobFailure(number, error):
                 if not isinstance(error, DivergenceError | WorkerDiedError):
                     raise error
-                yield self.ended(number, "failed", str(error))
-                self.give_up()
+                yield self.end_trial(number, "failed", str(error))
+                self.check_failures()
 
     def folder(self, number: int) -> Path:
-        """The run folder of a trial."""
+        """Return the run folder of a trial."""
         return self.request.out / "trials" / f"{number:04d}"
 
     def config(self, values: dict[str, Value]) -> Config:
-        """The configuration of a trial."""
-        return configured(self.request.config, self.request.space, values, "a trial")
+        """Return the configuration of a trial."""
+        return apply_values(self.request.config, self.request.space, values, "a trial")
 
-    def validations(self, number: int) -> list[dict[str, Any]]:
-        """What a trial's log tells of its validations."""
+    def read_validations(self, number: int) -> list[dict[str, Any]]:
+        """Return the validations in a trial's log."""
         return [record for record in run.read_log(self.folder(number)) if record["event"] == "validated"]
 
-    def judge(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Note a validation, and ask a hopeless trial to end."""
-        self.judged[number] = self.judged.get(number, 0) + 1
-        why = self.study.report(number, self.judged[number], metrics[self.request.config.training.metric])
+    def record_validation(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Record a validation; request the end of a trial that is pruned."""
+        self.num_validations[number] = self.num_validations.get(number, 0) + 1
+        why = self.study.report(number, self.num_validations[number], metrics[self.request.config.training.metric])
         if why and number not in self.pruned:
             self.pruned[number] = why
             if number in self.pool.busy:
                 self.pool.request_stop([number])
 
-    def ended(self, number: int, state: Literal["finished", "pruned", "failed"], why: str) -> Ended:
-        """Note what came of a trial, and write the results."""
-        best = [record for record in self.validations(number) if record["best"]][-1:]
+    def end_trial(self, number: int, state: Literal["finished", "pruned", "failed"], why: str) -> EndedTrial:
+        """Record the end of a trial and write the results."""
+        best = [record for record in self.read_validations(number) if record["best"]][-1:]
         seconds = [record["seconds"] for record in run.read_log(self.folder(number)) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
-        values = self.study.values(number)
-        self.study.end(Ended(number, state, score, why, max(seconds, default=0.0), values))
-        ended = next(trial for trial in self.study.ended() if trial.number == number)
-        self.keep()
+        values = self.study.trial_values(number)
+        self.study.record_end(EndedTrial(number, state, score, why, max(seconds, default=0.0), values))
+        ended = next(trial for trial in self.study.ended_trials() if trial.number == number)
+        self.update_results()
         return ended
 
-    def keep(self) -> None:
-        """Write the results, and remove the models of all trials that have ended but the best."""
-        best, ended = self.study.best(), self.study.ended()
+    def update_results(self) -> None:
+        """Write the results and remove the models of ended trials except the best."""
+        best, ended = self.study.best_trial(), self.study.ended_trials()
         for trial in ended:
             if best is None or trial.number != best.number:
                 for name in (run.MODEL, run.TRAINING, run.CORPUS):
                     if (self.folder(trial.number) / name).exists():
-                        remove(self.folder(trial.number) / name)
+                        remove_file(self.folder(trial.number) / name)
         config = self.config(best.values) if best else None
         write_results(self.request.out, self.request.config.training.metric, self.study, config)
 
-    def give_up(self) -> None:
-        """End a search in which nothing but failing has been seen."""
-        ended = self.study.ended()
-        self.hopeless = len(ended) >= NOTHING_COMES and all(trial.state == "failed" for trial in ended)
+    def check_failures(self) -> None:
+        """Stop the search if all trials so far have failed."""
+        ended = self.study.ended_trials()
+        self.failing = len(ended) >= MAX_INITIAL_FAILURES and all(trial.state == "failed" for trial in ended)
 
 
-def _terms(request: Request) -> dict[str, Any]:
-    """What is the same for all trials of a study, by names that a person knows it by."""
+def _study_terms(request: StudyRequest) -> dict[str, Any]:
+    """Return what all trials of a study share: data, fixed settings and search space."""
     digest = hashlib.sha256()
     for path in filter(None, request.files):
-        with refusals("read", path), path.open("rb") as file:
+        with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {each.key for each in (*request.space.searched, *request.space.linked)}
-    kept = {key: value for key, value in flattened(request.config).items() if key not in searched}
-    settings = json.loads(json.dumps(kept))  # as the study gives them back: lists, no tuples
+    kept = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
+    settings = json.loads(json.dumps(kept))  # as read back from the study: lists, no tuples
     return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
 
 
-def _check_own(folder: Path) -> None:
-    """Refuse a folder that holds other things than a study."""
-    foreign = [] if (folder / JOURNAL).exists() else strangers(folder, OWN)
+def _check_folder(folder: Path) -> None:
+    """Raise `RunError` if a folder holds anything but a study."""
+    foreign = [] if (folder / JOURNAL).exists() else unexpected_files(folder, STUDY_FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no study ({', '.join(foreign[:3])}); name a new folder")

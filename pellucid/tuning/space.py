@@ -1,4 +1,4 @@
-"""What is searched: for each setting its choices, its range, or the setting that it goes along with; from TOML."""
+"""The search space: for each setting its choices, its range, or a link to another setting; read from TOML."""
 
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -9,24 +9,24 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.config.settings import Config, Settings
-from pellucid.config.toml import flattened, from_settings, read_toml
-from pellucid.config.validation import without_idle
-from pellucid.errors import ConfigError, abbreviate_reason, nearest, quote
+from pellucid.config.toml import build_config, flatten_config, read_toml
+from pellucid.config.validation import reset_unused
+from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 
 Value = bool | int | float | str
 Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 FORMS = '{choices = [...]}, {from = ..., to = ...}, {times = [...]} or {like = "another.key"}'
 
 
-class Choice(NamedTuple):
-    """One of these values."""
+class ChoiceDimension(NamedTuple):
+    """Dimension of the search space with discrete values."""
 
     key: str
     values: tuple[Value, ...]
 
 
-class Range(NamedTuple):
-    """Any value from the lowest to the highest, both included, whole where both are."""
+class RangeDimension(NamedTuple):
+    """Dimension of the search space from low to high, both included; integers if both are integers."""
 
     key: str
     low: float
@@ -35,86 +35,107 @@ class Range(NamedTuple):
     log: bool
 
 
-class Linked(NamedTuple):
-    """So many times the value of another setting."""
+class LinkedSetting(NamedTuple):
+    """A setting with a multiple of another setting's value."""
 
     key: str
     other: str
     times: float
 
 
-class Space(NamedTuple):
-    """All that is searched, and what goes along with it."""
+class SearchSpace(NamedTuple):
+    """Searched settings and linked settings."""
 
-    searched: tuple[Choice | Range, ...]
-    linked: tuple[Linked, ...]
+    searched: tuple[ChoiceDimension | RangeDimension, ...]
+    linked: tuple[LinkedSetting, ...]
 
 
-class _Choices(Settings, frozen=True, kw_only=True):
+class _ChoicesForm(Settings, frozen=True, kw_only=True):
     choices: tuple[Value, ...]
 
 
-class _Span(Settings, frozen=True, kw_only=True):
+class _RangeForm(Settings, frozen=True, kw_only=True):
     low: int | float = msgspec.field(name="from")
     high: int | float = msgspec.field(name="to")
     step: int | float | None = None
     scale: Literal["linear", "log"] = "linear"
 
 
-class _Times(Settings, frozen=True, kw_only=True):
+class _MultiplesForm(Settings, frozen=True, kw_only=True):
     times: tuple[Multiple, ...]
 
 
-class _Like(Settings, frozen=True, kw_only=True):
+class _LinkForm(Settings, frozen=True, kw_only=True):
     like: str
     times: Multiple = 1.0
 
 
-_Form = _Choices | _Span | _Times | _Like
+_DimensionForm = _ChoicesForm | _RangeForm | _MultiplesForm | _LinkForm
 
 
-def load_space(path: Path, base: Config) -> Space:
-    """The space of a TOML file; multiples are of `base`. `ConfigError` names file, key and what was expected."""
-    return _space(read_toml(path, regular=False), base, str(path))
+def load_space(path: Path, base: Config) -> SearchSpace:
+    """Read a search space from a TOML file.
+
+    Args:
+        path: The file.
+        base: Configuration to which multiples refer.
+
+    Raises:
+        ConfigError: The file is invalid; the message names file, key and what was expected.
+    """
+    return _parse_space(read_toml(path, regular=False), base, str(path))
 
 
-def default_space(base: Config, given: Collection[str]) -> Space:
-    """The space that is searched where nothing else is said, without the settings that were given by themselves.
+def default_space(base: Config, given: Collection[str]) -> SearchSpace:
+    """Return the default search space without the settings that were given explicitly.
 
-    What goes along with a setting that was given goes along with its value.
+    A setting linked to a given one takes its value from it.
+
+    Args:
+        base: Configuration to which multiples refer.
+        given: Keys of the explicitly given settings.
     """
     text = resources.files("pellucid.tuning").joinpath("space.toml").read_text("utf-8")
     tables = {
         section: {name: form for name, form in forms.items() if f"{section}.{name}" not in given}
         for section, forms in tomllib.loads(text).items()
     }
-    return _space(tables, base, "the default space")
+    return _parse_space(tables, base, "the default space")
 
 
-def configured(base: Config, space: Space, values: Mapping[str, Value], origin: str) -> Config:
-    """`base` with these values, and with what goes along with them; `ConfigError` where they contradict each other.
+def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], origin: str) -> Config:
+    """Return a configuration with values of searched settings and of the settings linked to them.
 
-    What the values leave idle is as it is by default, so that the best configuration can be trained with.
+    Settings that become unused are reset to their defaults, so that the best configuration can be trained with.
+
+    Args:
+        base: Configuration of the other settings.
+        space: The search space.
+        values: Values by key.
+        origin: Name of the values in error messages.
+
+    Raises:
+        ConfigError: The values contradict each other.
     """
     settings: dict[str, Any] = msgspec.to_builtins(base)
     for key, value in values.items():
-        _put(settings, key, value)
-    for linked in _in_order(space.linked):
-        _put(settings, linked.key, _multiple(_get(settings, linked.other), linked.times))
-    return without_idle(from_settings(settings, origin))
+        _set_setting(settings, key, value)
+    for linked in _order_links(space.linked):
+        _set_setting(settings, linked.key, _scale_value(_get_setting(settings, linked.other), linked.times))
+    return reset_unused(build_config(settings, origin))
 
 
-def start(base: Config, space: Space) -> dict[str, Value]:
-    """The values of `base` that lie within the space: where a search begins."""
-    now = flattened(base)
-    return {each.key: now[each.key] for each in space.searched if _holds(each, now[each.key])}
+def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
+    """Return the values of `base` that lie within the space, where the search starts."""
+    now = flatten_config(base)
+    return {each.key: now[each.key] for each in space.searched if _contains(each, now[each.key])}
 
 
-def described(space: Space) -> list[str]:
-    """One line a setting: "training.learning_rate: 0.0003 to 0.01, log"."""
+def described(space: SearchSpace) -> list[str]:
+    """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log"."""
     lines = []
     for each in space.searched:
-        if isinstance(each, Choice):
+        if isinstance(each, ChoiceDimension):
             lines.append(f"{each.key}: {', '.join(map(str, each.values))}")
         else:
             step = f", by {each.step:g}" if each.step else ", log" if each.log else ""
@@ -122,36 +143,36 @@ def described(space: Space) -> list[str]:
     return lines + [f"{each.key}: {each.times:g} × {each.other}" for each in space.linked]
 
 
-def _space(tables: Mapping[str, Any], base: Config, origin: str) -> Space:
-    """A space from nested tables."""
-    now, searched, linked = flattened(base), list[Choice | Range](), list[Linked]()
+def _parse_space(tables: Mapping[str, Any], base: Config, origin: str) -> SearchSpace:
+    """Return the search space of nested tables."""
+    now, searched, linked = flatten_config(base), list[ChoiceDimension | RangeDimension](), list[LinkedSetting]()
     for section, forms in tables.items():
         if not isinstance(forms, Mapping):
             raise ConfigError(f"{origin}: {section}: only settings of a section can be searched, such as [encoder]")
         for name, given in forms.items():
             key = f"{section}.{name}"
             if key not in now or key == "training.metric":
-                why = "it is what the search goes by" if key in now else f"unknown key{nearest(key, now)}"
+                why = "it is what the search goes by" if key in now else f"unknown key{suggest(key, now)}"
                 raise ConfigError(f"{origin}: {quote(key)} cannot be searched: {why}")
-            form = _form(given, f"{origin}: {key}")
-            if isinstance(form, _Like):
-                linked.append(_linked(key, form, now, origin))
+            form = _parse_form(given, f"{origin}: {key}")
+            if isinstance(form, _LinkForm):
+                linked.append(_parse_link(key, form, now, origin))
             else:
-                searched.append(_dimension(key, form, now[key], origin))
+                searched.append(_parse_dimension(key, form, now[key], origin))
     if not searched:
         raise ConfigError(f"{origin}: there is nothing to search")
-    space = Space(tuple(searched), tuple(linked))
-    _in_order(space.linked)
+    space = SearchSpace(tuple(searched), tuple(linked))
+    _order_links(space.linked)
     return space
 
 
-def _form(given: object, origin: str) -> _Form:
-    """What a setting's table says."""
-    kinds: Sequence[tuple[str, type[_Form]]] = (
-        ("like", _Like),
-        ("choices", _Choices),
-        ("from", _Span),
-        ("times", _Times),
+def _parse_form(given: object, origin: str) -> _DimensionForm:
+    """Return the parsed table of a setting."""
+    kinds: Sequence[tuple[str, type[_DimensionForm]]] = (
+        ("like", _LinkForm),
+        ("choices", _ChoicesForm),
+        ("from", _RangeForm),
+        ("times", _MultiplesForm),
     )
     for mark, kind in kinds:
         if isinstance(given, Mapping) and mark in given:
@@ -162,30 +183,32 @@ def _form(given: object, origin: str) -> _Form:
     raise ConfigError(f"{origin}: expected {FORMS}, got {quote(given)}")
 
 
-def _dimension(key: str, form: _Choices | _Span | _Times, now: Value | tuple[int, ...], origin: str) -> Choice | Range:
-    """The values of one setting, each of the type and in the range that the setting has."""
-    if isinstance(form, _Span):
-        span = Range(key, form.low, form.high, form.step, form.scale == "log")
+def _parse_dimension(
+    key: str, form: _ChoicesForm | _RangeForm | _MultiplesForm, now: Value | tuple[int, ...], origin: str
+) -> ChoiceDimension | RangeDimension:
+    """Return the dimension of a setting; its values have the setting's type and range."""
+    if isinstance(form, _RangeForm):
+        span = RangeDimension(key, form.low, form.high, form.step, form.scale == "log")
         if not form.low < form.high or (span.log and (form.low <= 0 or span.step)) or (span.step or 1) <= 0:
             raise ConfigError(f"{origin}: {key}: expected from < to; log wants from > 0 and no step")
         if isinstance(now, bool | str) or (isinstance(now, int) and not isinstance(form.low * form.high, int)):
             raise ConfigError(f"{origin}: {key}: expected {'whole numbers' if type(now) is int else 'choices'}")
         values: Sequence[Value] = (form.low, form.high)
-    elif isinstance(form, _Times):
-        if not _has_multiples(now):
+    elif isinstance(form, _MultiplesForm):
+        if not _is_number(now):
             raise ConfigError(f"{origin}: {key}: {quote(now)} has no multiples; expected choices")
-        values = tuple(dict.fromkeys(_multiple(now, times) for times in form.times))
+        values = tuple(dict.fromkeys(_scale_value(now, times) for times in form.times))
     else:
         values = tuple(dict.fromkeys(form.choices))
     if not values:
         raise ConfigError(f"{origin}: {key}: there is nothing to choose from")
     for value in values:
-        _check(key, value, origin)
-    return span if isinstance(form, _Span) else Choice(key, tuple(values))
+        _check_value(key, value, origin)
+    return span if isinstance(form, _RangeForm) else ChoiceDimension(key, tuple(values))
 
 
-def _check(key: str, value: Value, origin: str) -> None:
-    """Refuse a value that the setting cannot have."""
+def _check_value(key: str, value: Value, origin: str) -> None:
+    """Raise `ConfigError` for a value that the setting does not allow."""
     section, _, name = key.partition(".")
     kinds = {field.name: field.type for field in msgspec.structs.fields(Config)}
     kind = {field.name: field.type for field in msgspec.structs.fields(kinds[section])}[name]
@@ -196,18 +219,18 @@ def _check(key: str, value: Value, origin: str) -> None:
         raise ConfigError(f"{origin}: {key}: {told}, got {quote(value)}") from error
 
 
-def _linked(key: str, form: _Like, now: Mapping[str, Any], origin: str) -> Linked:
-    """The link of one setting to another of the same kind."""
+def _parse_link(key: str, form: _LinkForm, now: Mapping[str, Any], origin: str) -> LinkedSetting:
+    """Return the link of a setting to another of the same kind."""
     if form.like not in now:
-        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{nearest(form.like, now)}")
-    if form.times != 1 and not all(_has_multiples(now[each]) for each in (key, form.like)):
+        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{suggest(form.like, now)}")
+    if form.times != 1 and not all(_is_number(now[each]) for each in (key, form.like)):
         raise ConfigError(f"{origin}: {key}: {form.like} has no multiples")
-    return Linked(key, form.like, form.times)
+    return LinkedSetting(key, form.like, form.times)
 
 
-def _in_order(linked: Sequence[Linked]) -> list[Linked]:
-    """Each link after the one that sets what it goes along with; `ConfigError` for links in a circle."""
-    waiting, ordered = list(linked), list[Linked]()
+def _order_links(linked: Sequence[LinkedSetting]) -> list[LinkedSetting]:
+    """Return the links so that each follows the link that sets its source; raise `ConfigError` for a cycle."""
+    waiting, ordered = list(linked), list[LinkedSetting]()
     while waiting:
         unset = {each.key for each in waiting}
         ready = [each for each in waiting if each.other not in unset]
@@ -218,21 +241,21 @@ def _in_order(linked: Sequence[Linked]) -> list[Linked]:
     return ordered
 
 
-def _multiple(value: Any, times: float) -> Any:  # noqa: ANN401 (as in a configuration)
-    """So many times a value, whole and at least 1 where the value is whole."""
-    if not _has_multiples(value):
+def _scale_value(value: Any, times: float) -> Any:  # noqa: ANN401 (as in a configuration)
+    """Return a multiple of a value; an integer is rounded and at least 1."""
+    if not _is_number(value):
         return value
     return max(1, round(value * times)) if isinstance(value, int) else round(value * times, 10)
 
 
-def _has_multiples(value: object) -> bool:
-    """Whether a value is a number."""
+def _is_number(value: object) -> bool:
+    """Return True for a number, but not for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _holds(dimension: Choice | Range, value: Value) -> bool:
-    """Whether a search could come to a value."""
-    if isinstance(dimension, Choice):
+def _contains(dimension: ChoiceDimension | RangeDimension, value: Value) -> bool:
+    """Return True if a dimension contains a value."""
+    if isinstance(dimension, ChoiceDimension):
         return value in dimension.values
     if isinstance(value, bool | str) or not dimension.low <= value <= dimension.high:
         return False
@@ -240,13 +263,13 @@ def _holds(dimension: Choice | Range, value: Value) -> bool:
     return abs(steps - round(steps)) < 1e-9
 
 
-def _get(settings: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401
-    """A setting of nested tables by its full key."""
+def _get_setting(settings: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401
+    """Return a setting of nested tables by its full key."""
     section, _, name = key.partition(".")
     return settings[section][name] if name else settings[section]
 
 
-def _put(settings: dict[str, Any], key: str, value: Value) -> None:
+def _set_setting(settings: dict[str, Any], key: str, value: Value) -> None:
     """Set a setting of nested tables by its full key."""
     section, _, name = key.partition(".")
     settings[section][name] = value

@@ -1,7 +1,8 @@
-"""The study: every trial and what came of it, in a journal that Optuna writes line by line (an extra).
+"""The study: all trials and their results, in a journal that Optuna writes line by line (an extra).
 
-Akiba et al. 2019, "Optuna". What to try next is chosen by a tree-structured Parzen estimator (Bergstra et al. 2011);
-hopeless trials are found by the median of those before them, or by successive halving (Jamieson and Talwalkar 2016).
+References:
+    Akiba et al. 2019, "Optuna"; Bergstra et al. 2011 (tree-structured Parzen estimator, which suggests trials);
+    Jamieson and Talwalkar 2016 (successive halving; the other pruner takes the median of earlier trials).
 """
 
 import math
@@ -23,90 +24,90 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from pellucid.config.settings import Metric
 from pellucid.errors import RunError, abbreviate_reason
 from pellucid.files import read_bytes, write_atomic
-from pellucid.tuning.space import Choice, Range, Space, Value
+from pellucid.tuning.space import ChoiceDimension, RangeDimension, SearchSpace, Value
 
 JOURNAL = "study.journal"
-"""One JSON object a line, as Optuna's JournalFileBackend writes and reads them."""
-NAME = "pellucid"
+"""One JSON object per line, as Optuna's `JournalFileBackend` writes and reads them."""
+STUDY_NAME = "pellucid"
 Pruning = Literal["median", "halving", "none"]
-STARTUP = 8
-"""Trials that are drawn at random before those that came out well guide the choice."""
-TRIES = 3
-"""How often the settings of a trial that fails are tried in all, once at each call."""
-EXAMPLES = 4
-"""Finished trials that a median is taken of at least."""
+NUM_STARTUP_TRIALS = 8
+"""Random trials before the estimator suggests trials."""
+MAX_TRIES = 3
+"""Number of times the settings of a failing trial are tried, once per call."""
+MIN_FINISHED_TRIALS = 4
+"""Minimum number of finished trials for a median."""
 
 
-class Ended(NamedTuple):
-    """A trial that has come to its end."""
+class EndedTrial(NamedTuple):
+    """A finished, pruned or failed trial."""
 
     number: int
     state: Literal["finished", "pruned", "failed"]
     score: float | None
-    """The metric of the best validation; none where there was none."""
+    """Metric of the best validation; None without validation."""
     why: str
-    """Why it was pruned, or failed."""
+    """Reason of pruning or failure."""
     seconds: float
     values: dict[str, Value]
     tries: int = 1
-    """How often its settings were tried, this time included."""
+    """Number of times its settings were tried, including this one."""
 
 
-class Asked(NamedTuple):
-    """A trial to be made."""
+class SuggestedTrial(NamedTuple):
+    """A trial to run."""
 
     number: int
     values: dict[str, Value]
 
 
-class Terms(NamedTuple):
-    """What all trials of a study have in common."""
+class StudyTerms(NamedTuple):
+    """Arguments that all trials of a study share."""
 
-    space: Space
+    space: SearchSpace
     metric: Metric
     seed: int
     pruning: Pruning
     validations: int
-    """How many validations a trial has, about."""
+    """Approximate number of validations of a trial."""
 
 
-class _Alone(JournalFileOpenLock):
-    """No lock: the folder is one process's at a time, and a lock of Optuna's outlives a process that is killed."""
+class _NoLock(JournalFileOpenLock):
+    """No lock: one process uses the folder at a time, and Optuna's lock would survive a killed process."""
 
     def acquire(self) -> bool:
-        """Nobody else is there."""
+        """Return True."""
         return True
 
     def release(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
-class Study:
-    """A study in a folder, new or gone on with."""
+class TuningStudy:
+    """A study in a folder, new or resumed."""
 
-    def __init__(self, folder: Path, terms: Terms) -> None:
-        """Open the journal, or begin it; a line that a crash cut is removed."""
+    def __init__(self, folder: Path, terms: StudyTerms) -> None:
+        """Open or create the journal; an incomplete last line is removed."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.terms = terms
         self.open: dict[int, Trial] = {}
         journal = folder / JOURNAL
         if journal.exists():
-            _mend(journal)
-        pruner = _pruner(terms)
+            _repair_journal(journal)
+        pruner = _build_pruner(terms)
         try:
-            storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_Alone(str(journal))))
+            storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_NoLock(str(journal))))
             if storage.get_all_studies():
-                self.study = optuna.load_study(study_name=NAME, storage=storage, pruner=pruner)
+                self.study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
             else:
                 higher = terms.metric in ("exact_match", "symbol_accuracy")
                 way = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
-                self.study = optuna.create_study(study_name=NAME, storage=storage, pruner=pruner, direction=way)
+                self.study = optuna.create_study(study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=way)
         except (KeyError, ValueError, TypeError) as error:
             told = abbreviate_reason(error)
             raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {told}") from error
 
-    def agree(self, told: Mapping[str, Any]) -> list[str]:
-        """Note what a new study is about; for an old one the names of what is different now, setting by setting."""
+    def check_terms(self, told: Mapping[str, Any]) -> list[str]:
+        """Store the terms of a new study; for an existing one return the names of the terms that differ."""
         before = self.study.user_attrs.get("terms")
         if before is None:
             self.study.set_user_attr("terms", dict(told))
@@ -117,45 +118,58 @@ class Study:
             if before["settings"].get(key, value) != value
         ]
 
-    def begin_with(self, values: Mapping[str, Value]) -> None:
-        """Make the first trial of a new study one of these values; the rest of its values is drawn."""
+    def enqueue_first(self, values: Mapping[str, Value]) -> None:
+        """Enqueue these values as the first trial of a new study; missing values are sampled."""
         if not self.study.get_trials(deepcopy=False):
             self.study.enqueue_trial(dict(values))
 
     @property
-    def asked(self) -> int:
-        """How many trials have been begun, those that were tried again counted once."""
-        return sum(trial.state != TrialState.WAITING for trial in self._current())
+    def num_started(self) -> int:
+        """Return the number of started trials; repeated trials count once."""
+        return sum(trial.state != TrialState.WAITING for trial in self._latest_trials())
 
-    def try_again(self) -> int:
-        """Line up the settings of trials that failed, those not tried too often; how many there are."""
-        failed = [trial for trial in self._current() if trial.state == TrialState.FAIL and _tries(trial) < TRIES]
+    def retry_failed(self) -> int:
+        """Enqueue the settings of failed trials again, up to `MAX_TRIES`; return their number."""
+        failed = [
+            trial
+            for trial in self._latest_trials()
+            if trial.state == TrialState.FAIL and _count_tries(trial) < MAX_TRIES
+        ]
         for trial in failed:
-            self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _tries(trial) + 1})
+            self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _count_tries(trial) + 1})
         return len(failed)
 
-    def _current(self) -> list[FrozenTrial]:
-        """Every trial but those whose settings were tried again."""
+    def _latest_trials(self) -> list[FrozenTrial]:
+        """Return all trials except those that were repeated."""
         trials = self.study.get_trials(deepcopy=False)
         again = {trial.user_attrs.get("again") for trial in trials}
         return [trial for trial in trials if trial.number not in again]
 
-    def unfinished(self) -> list[Asked]:
-        """Trials that were begun and have not ended: the process that made them was stopped."""
+    def unfinished_trials(self) -> list[SuggestedTrial]:
+        """Return trials that were started and have not ended, since their process was stopped."""
         begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         asked = []
         for frozen in begun:
-            self._guide(frozen.number)
-            asked.append(self._asked(Trial(self.study, frozen._trial_id)))
+            self._seed_sampler(frozen.number)
+            asked.append(self._suggest_trial(Trial(self.study, frozen._trial_id)))
         return asked
 
-    def ask(self) -> Asked:
-        """The next trial; the same for the same seed and the same trials so far."""
-        self._guide(sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False)))
-        return self._asked(self.study.ask())
+    def ask(self) -> SuggestedTrial:
+        """Return the next trial, a function of the seed and the trials so far."""
+        self._seed_sampler(sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False)))
+        return self._suggest_trial(self.study.ask())
 
     def report(self, number: int, validation: int, score: float) -> str:
-        """Note a trial's score at a validation; why it is hopeless, in words, or nothing."""
+        """Record a trial's score at a validation.
+
+        Args:
+            number: Number of the trial.
+            validation: Number of the validation.
+            score: Value of the metric.
+
+        Returns:
+            The reason to prune the trial, or an empty text.
+        """
         trial = self.open[number]
         known = self.study.get_trials(deepcopy=False)[number].intermediate_values
         if validation in known or math.isnan(score):
@@ -166,55 +180,62 @@ class Study:
         behind = "the median of the trials before" if self.terms.pruning == "median" else "the best third so far"
         return f"at validation {validation} it was behind {behind}"
 
-    def values(self, number: int) -> dict[str, Value]:
-        """A trial's value of every setting that is searched."""
-        return _values(self.study.get_trials(deepcopy=False)[number])
+    def trial_values(self, number: int) -> dict[str, Value]:
+        """Return the values of a trial by key."""
+        return _trial_values(self.study.get_trials(deepcopy=False)[number])
 
-    def end(self, ended: Ended) -> None:
-        """Note what came of a trial."""
+    def record_end(self, ended: EndedTrial) -> None:
+        """Record the end of a trial."""
         trial = self.open.pop(ended.number)
         for name, value in (("why", ended.why), ("seconds", ended.seconds), ("score", ended.score)):
             trial.set_user_attr(name, value)
         state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[ended.state]
         self.study.tell(trial, ended.score if ended.state == "finished" else None, state=state)
 
-    def ended(self) -> list[Ended]:
-        """Every trial that has ended, in the order of their numbers, but those that were tried again."""
-        return [_ended(trial) for trial in self._current() if trial.state.is_finished()]
+    def ended_trials(self) -> list[EndedTrial]:
+        """Return all ended trials by number, except those that were repeated."""
+        return [_ended_trial(trial) for trial in self._latest_trials() if trial.state.is_finished()]
 
-    def best(self) -> Ended | None:
-        """The finished trial with the best score, the earliest of equals."""
-        finished = [trial for trial in self.ended() if trial.state == "finished" and trial.score is not None]
+    def best_trial(self) -> EndedTrial | None:
+        """Return the finished trial with the best score, the earliest of equals."""
+        finished = [trial for trial in self.ended_trials() if trial.state == "finished" and trial.score is not None]
         sign = -1.0 if self.study.direction == StudyDirection.MINIMIZE else 1.0
         return max(finished, key=lambda trial: (sign * (trial.score or 0.0), -trial.number), default=None)
 
     def importances(self) -> dict[str, float]:
-        """How much each setting decides whether a trial is among the best; sums to 1.
+        """Return the importance of each setting for a trial to be among the best; sums to 1.
 
-        PED-ANOVA (Watanabe et al. 2023). Empty while too few trials have finished to say anything.
+        Empty while too few trials have finished.
+
+        References:
+            Watanabe et al. 2023 (PED-ANOVA).
         """
-        if len([trial for trial in self.ended() if trial.state == "finished"]) < 2 * EXAMPLES:
+        if len([trial for trial in self.ended_trials() if trial.state == "finished"]) < 2 * MIN_FINISHED_TRIALS:
             return {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator())
 
-    def _guide(self, number: int) -> None:
-        """Choose by a sampler of this trial's own randomness: nothing of it has to be saved to go on."""
+    def _seed_sampler(self, number: int) -> None:
+        """Seed the sampler by the number of the trial, so that its random state need not be saved."""
         seed = int(np.random.SeedSequence([self.terms.seed, number]).generate_state(1)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self.study.sampler = TPESampler(n_startup_trials=STARTUP, multivariate=True, constant_liar=True, seed=seed)
+            self.study.sampler = TPESampler(
+                n_startup_trials=NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True, seed=seed
+            )
 
-    def _asked(self, trial: Trial) -> Asked:
-        """A trial with its value of every setting, those that it has by now among them."""
+    def _suggest_trial(self, trial: Trial) -> SuggestedTrial:
+        """Return a trial with a value for every searched setting."""
         self.open[trial.number] = trial
-        return Asked(trial.number, {each.key: _suggest(trial, each) for each in self.terms.space.searched})
+        return SuggestedTrial(
+            trial.number, {each.key: _suggest_value(trial, each) for each in self.terms.space.searched}
+        )
 
 
-def _suggest(trial: Trial, dimension: Choice | Range) -> Value:
-    """A trial's value of one setting."""
-    if isinstance(dimension, Choice):
+def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) -> Value:
+    """Return a trial's value of one setting."""
+    if isinstance(dimension, ChoiceDimension):
         return cast(Value, trial.suggest_categorical(dimension.key, dimension.values))
     key, low, high, step, log = dimension
     if isinstance(low, int) and isinstance(high, int):
@@ -222,20 +243,20 @@ def _suggest(trial: Trial, dimension: Choice | Range) -> Value:
     return round(trial.suggest_float(key, low, high, step=step, log=log), 10)
 
 
-def _pruner(terms: Terms) -> BasePruner:
-    """What finds hopeless trials: none does so before a quarter of a trial's validations."""
+def _build_pruner(terms: StudyTerms) -> BasePruner:
+    """Return the pruner; it prunes no trial before a quarter of its validations."""
     warm_up = max(1, terms.validations // 4)
     match terms.pruning:
         case "median":
-            return MedianPruner(n_startup_trials=EXAMPLES, n_warmup_steps=warm_up)
+            return MedianPruner(n_startup_trials=MIN_FINISHED_TRIALS, n_warmup_steps=warm_up)
         case "halving":
             return SuccessiveHalvingPruner(min_resource=warm_up, reduction_factor=3)
         case "none":
             return NopPruner()
 
 
-def _ended(trial: FrozenTrial) -> Ended:
-    """A trial as it stands in the journal."""
+def _ended_trial(trial: FrozenTrial) -> EndedTrial:
+    """Return an ended trial of the journal."""
     states: Sequence[tuple[TrialState, Literal["finished", "pruned"]]] = (
         (TrialState.COMPLETE, "finished"),
         (TrialState.PRUNED, "pruned"),
@@ -243,22 +264,22 @@ def _ended(trial: FrozenTrial) -> Ended:
     state: Literal["finished", "pruned", "failed"] = dict(states).get(trial.state, "failed")
     noted = trial.user_attrs
     told = noted.get("score"), noted.get("why", ""), noted.get("seconds", 0.0)
-    return Ended(trial.number, state, *told, _values(trial), _tries(trial))
+    return EndedTrial(trial.number, state, *told, _trial_values(trial), _count_tries(trial))
 
 
-def _tries(trial: FrozenTrial) -> int:
-    """How often a trial's settings were tried."""
+def _count_tries(trial: FrozenTrial) -> int:
+    """Return the number of times a trial's settings were tried."""
     tries: int = trial.user_attrs.get("tries", 1)
     return tries
 
 
-def _values(trial: FrozenTrial) -> dict[str, Value]:
-    """A trial's values, as they were given to its configuration."""
+def _trial_values(trial: FrozenTrial) -> dict[str, Value]:
+    """Return a trial's values as its configuration has them."""
     return {key: round(value, 10) if isinstance(value, float) else value for key, value in trial.params.items()}
 
 
-def _mend(journal: Path) -> None:
-    """Remove what a crash has left of a last line."""
+def _repair_journal(journal: Path) -> None:
+    """Remove an incomplete last line."""
     content = read_bytes(journal)
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:

@@ -11,16 +11,23 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import EncodedArray, encode_array
 from pellucid.errors import InputError
-from pellucid.evaluation.alignment import Gold, distortion, looking, mean_map, row_entropy, summary
-from pellucid.evaluation.assessment import Answered, Assessment, assess
-from pellucid.evaluation.confusion import Pair, paired
-from pellucid.evaluation.label_metrics import Labelled
-from pellucid.evaluation.metrics import Accuracy, Scored
-from pellucid.inspection.permutation import permutation
-from pellucid.inspection.score_decomposition import drive
+from pellucid.evaluation.alignment import (
+    GoldSpans,
+    attending_rows,
+    count_jumps,
+    mean_attention_map,
+    row_entropy,
+    summarize_attention,
+)
+from pellucid.evaluation.assessment import Assessment, DecodedExamples, assess_outputs
+from pellucid.evaluation.confusion import SymbolPair, pair_symbols
+from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample
+from pellucid.inspection.permutation import permute_attention
+from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import conicity
-from pellucid.inspection.states import states
-from pellucid.tasks.registry import task_of
+from pellucid.inspection.states import trace_states
+from pellucid.tasks.registry import configured_task
 from pellucid.viewer.inputs import ExampleFile, ViewedRun, sample_evenly
 from pellucid.viewer.schema import AccuracyInterval, ConfusionCount, CorpusStatistics, Histogram, Statistic
 
@@ -46,7 +53,7 @@ class AttentionStatistics(NamedTuple):
 
 
 def attention_statistics(
-    predictor: Predictor, traces: Sequence[Trace], truth: Sequence[Gold | None], alone: bool
+    predictor: Predictor, traces: Sequence[Trace], truth: Sequence[GoldSpans | None], alone: bool
 ) -> AttentionStatistics:
     """Compute statistics of attention weights over a corpus.
 
@@ -64,13 +71,13 @@ def attention_statistics(
     looked = [trace for trace, _ in told]
     if not looked:
         return AttentionStatistics([], [], None)
-    found = [Statistic(**each._asdict()) for each in summary(looked, [own for _, own in told])]
+    found = [Statistic(**each._asdict()) for each in summarize_attention(looked, [own for _, own in told])]
     if not looked[0].autoregressive:
         return AttentionStatistics(
             [each for each in found if each.name in SINGLE_STEP_STATISTICS], [_entropy_histogram(looked)], None
         )
     found += _model_statistics(predictor, looked) if alone else []
-    mean = mean_map(looked)
+    mean = mean_attention_map(looked)
     return AttentionStatistics(
         found, [_entropy_histogram(looked), _distortion_histogram(looked)], None if mean is None else encode_array(mean)
     )
@@ -97,7 +104,7 @@ def _measure_if_supported(
 
 def _conicity_statistics(predictor: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """Return the conicity of the encoder states."""
-    values = [conicity(each.encoder) for each in states(predictor, sample) if len(each.encoder)]
+    values = [conicity(each.encoder) for each in trace_states(predictor, sample) if len(each.encoder)]
     words = (
         "Mean cosine of the encoder states of a source with their mean (Mohankumar et al. 2020). Near 1, states are "
         f"interchangeable for attention. Over {len(values):,} sources."
@@ -119,7 +126,7 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
             )
         ]
     picked = [short[at] for at in sample_evenly(range(len(short)), PERMUTATION_SAMPLE_SIZE)]
-    changes = list(chain.from_iterable(permutation(predictor, trace).change.tolist() for trace in picked))
+    changes = list(chain.from_iterable(permute_attention(predictor, trace).change.tolist() for trace in picked))
     words = (
         "Mean over steps of the median total variation distance between the output distributions before and after a "
         "permutation of the attention weights (Jain & Wallace 2019). Near 0, the weights do not explain the output. "
@@ -130,7 +137,7 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
 
 def _decomposition_statistics(predictor: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """Return the decomposition of the attention scores; a part may be below zero and another above one."""
-    parts = drive(predictor, sample)
+    parts = decompose_scores(predictor, sample)
     whole = (
         "as its covariance with the attention scores of a step, divided by their variance (Aitken et al. 2021). The "
         "three components sum to one; a component may be below zero, and others above one. "
@@ -157,7 +164,7 @@ def _statistic(name: str, value: float | None, unit: str, definition: str) -> St
 
 def _entropy_histogram(traces: Sequence[Trace]) -> Histogram:
     """Return the histogram of attention entropies."""
-    bits = np.concatenate([row_entropy(looking(trace.attention)) for trace in traces])
+    bits = np.concatenate([row_entropy(attending_rows(trace.attention)) for trace in traces])
     counts = np.bincount((bits / ENTROPY_BIN_BITS).astype(int))
     return Histogram(
         name="entropy",
@@ -170,7 +177,7 @@ def _entropy_histogram(traces: Sequence[Trace]) -> Histogram:
 def _distortion_histogram(traces: Sequence[Trace]) -> Histogram:
     """Return the histogram of attention jumps."""
     counts: Counter[int] = Counter()
-    for jump, times in distortion(traces).items():
+    for jump, times in count_jumps(traces).items():
         counts[max(-MAX_JUMP, min(MAX_JUMP, jump))] += times
     places = range(min(counts, default=0), max(counts, default=0) + 1)
     signs = {-MAX_JUMP: f"≤ −{MAX_JUMP}", MAX_JUMP: f"≥ {MAX_JUMP}"}
@@ -191,7 +198,7 @@ ExamplePlaces = Mapping[int, int]
 """Places of the shown examples by their index in the file."""
 
 
-def assess_outputs(model: ViewedRun, sources: ExampleFile, traces: Sequence[Trace]) -> Assessment:
+def assess_run(model: ViewedRun, sources: ExampleFile, traces: Sequence[Trace]) -> Assessment:
     """Score the outputs of a file with targets.
 
     Args:
@@ -202,9 +209,9 @@ def assess_outputs(model: ViewedRun, sources: ExampleFile, traces: Sequence[Trac
     Returns:
         Assessment.
     """
-    cut, references = model.loaded_predictor.segmenters, [known.references for known in sources.metadata]
-    answered = Answered(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
-    return assess(model.name, answered, cut, cut, task_of(model.loaded_predictor.config).metrics)
+    cut, references = model.loaded_predictor.tokenizers, [known.references for known in sources.metadata]
+    answered = DecodedExamples(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
+    return assess_outputs(model.name, answered, cut, cut, configured_task(model.loaded_predictor.config).metrics)
 
 
 def corpus_statistics(assessment: Assessment, places: ExamplePlaces, found: AttentionStatistics) -> CorpusStatistics:
@@ -257,7 +264,7 @@ def score_statistics(assessment: Assessment) -> list[Statistic]:
     Returns:
         Scores with 95 % intervals.
     """
-    evaluation, labelled = assessment.evaluation, assessment.labelled
+    evaluation, labelled = assessment.evaluation, assessment.label_metrics
     if labelled is not None:
         return _label_score_statistics(labelled)
     exact, errors = evaluation.exact_match_ci95, evaluation.symbol_error_rate_ci95
@@ -284,16 +291,16 @@ def score_statistics(assessment: Assessment) -> list[Statistic]:
     ]
 
 
-def _label_score_statistics(labelled: Labelled) -> list[Statistic]:
+def _label_score_statistics(labelled: LabelMetrics) -> list[Statistic]:
     """Return the main scores of tags, classes or positions."""
     own, spans = labelled.accuracy_ci95, labelled.spans
     rows: list[tuple[str, float | None, str, tuple[float, float] | None, str]] = [
         ("accuracy", labelled.accuracy, "%", own, "Share of correct labels; for tags, over positions."),
         (
             "top-3 accuracy",
-            labelled.first,
+            labelled.top_k_accuracy,
             "%",
-            labelled.first_ci95,
+            labelled.top_k_ci95,
             "Share of examples whose position is among the 3 most probable.",
         ),
         ("macro F1", labelled.macro_f1, "%", None, "Unweighted mean of the F1 scores of all labels."),
@@ -325,7 +332,10 @@ def _label_score_statistics(labelled: Labelled) -> list[Statistic]:
 
 
 def _accuracy_interval(
-    accuracy: Accuracy, scored: Sequence[Scored], places: ExamplePlaces, wrong: Callable[[Scored], bool]
+    accuracy: GroupAccuracy,
+    scored: Sequence[ScoredExample],
+    places: ExamplePlaces,
+    wrong: Callable[[ScoredExample], bool],
 ) -> AccuracyInterval:
     """Return an accuracy, with the shown examples that are wrong in its group."""
     examples = [place for number, place in places.items() if wrong(scored[number])]
@@ -340,11 +350,11 @@ def _accuracy_interval(
 
 
 def _position_accuracy(
-    accuracy: Accuracy, at: int, scored: Sequence[Scored], places: ExamplePlaces
+    accuracy: GroupAccuracy, at: int, scored: Sequence[ScoredExample], places: ExamplePlaces
 ) -> AccuracyInterval:
     """Return the accuracy at one target position, counted from 0; the end symbol follows the last position."""
 
-    def wrong(each: Scored) -> bool:
+    def wrong(each: ScoredExample) -> bool:
         """Return whether an output is wrong at the position."""
         reference, output = each.reference, each.output
         if at > len(reference):
@@ -356,7 +366,9 @@ def _position_accuracy(
     return _accuracy_interval(accuracy, scored, places, wrong)
 
 
-def _length_accuracy(accuracy: Accuracy, scored: Sequence[Scored], places: ExamplePlaces) -> AccuracyInterval:
+def _length_accuracy(
+    accuracy: GroupAccuracy, scored: Sequence[ScoredExample], places: ExamplePlaces
+) -> AccuracyInterval:
     """Return the accuracy for a range of source lengths, which its label names: "3" or "4–5"."""
     low, _, high = accuracy.label.partition("–")
     lengths = range(int(low), int(high or low) + 1)
@@ -365,11 +377,11 @@ def _length_accuracy(accuracy: Accuracy, scored: Sequence[Scored], places: Examp
 
 def _confusion_counts(assessment: Assessment, places: ExamplePlaces) -> list[ConfusionCount]:
     """Return the most frequent errors, each with the shown examples that contain it."""
-    having: dict[Pair, list[int]] = {}
+    having: dict[SymbolPair, list[int]] = {}
     for number, place in places.items():
         each = assessment.scored[number]
         if not each.exact:
-            for pair in set(paired(each)):
+            for pair in set(pair_symbols(each)):
                 having.setdefault(pair, []).append(place)
     return [
         ConfusionCount(

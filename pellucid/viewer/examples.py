@@ -9,15 +9,15 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.data.examples import Example
-from pellucid.data.synthetic import digit_spans, spell
-from pellucid.data.tokenizers import Segmenter
+from pellucid.data.synthetic import digit_spans, spell_digits
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_array
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.confusion import aligned
-from pellucid.inspection.attribution import Evidence
-from pellucid.inspection.distributions import distributions, entropy
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.confusion import align_symbols
+from pellucid.inspection.attribution import Attribution
+from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.viewer import schema as contents
 from pellucid.viewer.schema import EditOperation, PageExample, PageTrace
 
@@ -36,7 +36,7 @@ def are_spelled_digits(examples: Sequence[Example]) -> bool:
     """
     digits = [each.target for each in examples]
     return bool(digits) and all(
-        target.isascii() and target.isdigit() and each.source == spell(target)
+        target.isascii() and target.isdigit() and each.source == spell_digits(target)
         for each, target in zip(examples, digits, strict=True)
     )
 
@@ -59,7 +59,7 @@ def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]
         return None
     found = [UNKNOWN_ORIGIN] * len(trace.target)
     step = place = 0
-    for wanted, written in aligned(output, reference):
+    for wanted, written in align_symbols(output, reference):
         if wanted is not None and written is not None and step < len(found):
             first, stop = spans[place]
             found[step] = (first + trace.features, stop + trace.features)
@@ -122,7 +122,7 @@ def _top_probabilities(trace: Trace) -> Float[np.ndarray, "T k"]:
     return np.concatenate([likely, rest], axis=1)
 
 
-def attribution_arrays(evidence: Evidence) -> contents.AttributionArrays:
+def attribution_arrays(evidence: Attribution) -> contents.AttributionArrays:
     """Return attribution scores in the page's schema.
 
     Args:
@@ -190,7 +190,7 @@ def step_entropies(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[
     """
     chosen = [at for at, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
     bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
-    for at, likely in zip(chosen, distributions(predictor, [traces[at] for at in chosen]), strict=True):
+    for at, likely in zip(chosen, step_distributions(predictor, [traces[at] for at in chosen]), strict=True):
         bits[at] = entropy(likely)
     return bits
 
@@ -206,7 +206,7 @@ def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[Edi
         Operations in output order.
     """
     told, at = list[EditOperation](), 0
-    for wanted, written in aligned(output, reference):
+    for wanted, written in align_symbols(output, reference):
         if written is None:
             told.append(EditOperation(kind="deletion", step=None, expected=wanted))
             continue
@@ -216,7 +216,7 @@ def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[Edi
     return told
 
 
-def positional_edits(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list[EditOperation]:
+def positional_edits(trace: Trace, reference: Sequence[str], tokenizer: Tokenizer) -> list[EditOperation]:
     """Return one operation per position, for tags; an unscored tag counts as correct.
 
     Args:
@@ -229,7 +229,7 @@ def positional_edits(trace: Trace, reference: Sequence[str], segmenter: Segmente
     """
     told = list[EditOperation]()
     for at, (wanted, written) in enumerate(zip(reference, trace.target, strict=False)):
-        right = written == wanted or wanted == segmenter.unscored
+        right = written == wanted or wanted == tokenizer.ignored_tag
         told.append(
             EditOperation(kind="same" if right else "substitution", step=at, expected=written if right else wanted)
         )
@@ -238,10 +238,10 @@ def positional_edits(trace: Trace, reference: Sequence[str], segmenter: Segmente
 
 def _with_errors(item: PageExample, best: Trace, own: SourceMetadata, predictor: Predictor) -> PageExample:
     """Return an example with the errors of its first output, and its gold alignment if it is known."""
-    (scored,) = score([best], [tuple(item.references)], predictor.segmenters)
+    (scored,) = score_traces([best], [tuple(item.references)], predictor.tokenizers)
     if scored.positional:
         steps = positional_edits(
-            best, predictor.segmenters.target.split(item.references[0]), predictor.segmenters.target
+            best, predictor.tokenizers.target.split(item.references[0]), predictor.tokenizers.target
         )
     else:
         steps = edit_operations(scored.output, scored.reference)

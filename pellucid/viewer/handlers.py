@@ -11,15 +11,15 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from pellucid.data.examples import Example, pair_fault
-from pellucid.decoding.options import Options, Painted
+from pellucid.data.examples import Example, pair_error
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.trace_schema import encode_array
 from pellucid.errors import InputError, quote
-from pellucid.inspection.distributions import distributions, divergence
-from pellucid.inspection.state_space import Gathered, gather, nearest
-from pellucid.inspection.states import states
+from pellucid.inspection.distributions import kl_divergence, step_distributions
+from pellucid.inspection.state_space import CorpusStates, collect_states, nearest_states
+from pellucid.inspection.states import trace_states
 from pellucid.viewer.examples import SourceMetadata, page_examples, page_trace, step_entropies
 from pellucid.viewer.inputs import select_run
 from pellucid.viewer.page_contents import PageData, keep_first_lattice
@@ -76,10 +76,10 @@ def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfRespon
     after, changed_trace = _decode_request(page_data, request.after, len(trace.target))
     model = select_run(page_data.runs, request.before.run).loaded_predictor
     one, other = (_configure_predictor(model, each) for each in (request.before, request.after))
-    if not trace.source or not model.segmenters.source.split(request.after.text):
+    if not trace.source or not model.tokenizers.source.split(request.after.text):
         raise InputError("nothing to compare: a source is empty")
     given = _requested_example(request.after, model)._replace(target=trace.output)
-    if not model.autoregressive and pair_fault(given.source, given.target, model.segmenters, model.config.data):
+    if not model.autoregressive and pair_error(given.source, given.target, model.tokenizers, model.config.data):
         # The new source has another number of tags, or lacks the position.
         nothing = encode_array(np.zeros(0))
         return WhatIfResponse(
@@ -90,14 +90,14 @@ def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfRespon
     (same,) = other.force([given._replace(target=changed_trace.output) if forced else given])
     if forced and same.target[: len(changed_trace.target)] != changed_trace.target:
         same = changed_trace
-    (own,), (theirs,) = distributions(one, [trace]), distributions(other, [same])
+    (own,), (theirs,) = step_distributions(one, [trace]), step_distributions(other, [same])
     steps = min(len(own), len(theirs))
     return WhatIfResponse(
         before=_with_forced_scores(before, held),
         after=_with_forced_scores(after, same),
         compared_output="after" if forced else "before",
         rescored=page_trace(same, step_entropies(other, [same])[0]),
-        kl_divergence=encode_array(divergence(own[:steps], theirs[:steps])),
+        kl_divergence=encode_array(kl_divergence(own[:steps], theirs[:steps])),
     )
 
 
@@ -118,7 +118,7 @@ def _with_forced_scores(item: PageExample, held: Trace) -> PageExample:
     return msgspec.structs.replace(item, traces=[told, *item.traces[1:]])
 
 
-def gather_states(page_data: PageData) -> Gathered:
+def gather_states(page_data: PageData) -> CorpusStates:
     """Return the states of all outputs of the file, for the search of nearest states.
 
     Args:
@@ -131,7 +131,7 @@ def gather_states(page_data: PageData) -> Gathered:
     usable = [trace for trace in page_data.traces if trace.target and trace.origin == "search"]
     if not usable or not model.supports_states:
         raise InputError("no states to search: the page has no file, or its model is an ensemble or not autoregressive")
-    return gather(model.loaded_predictor, page_data.traces)
+    return collect_states(model.loaded_predictor, page_data.traces)
 
 
 def export_examples(page_data: PageData) -> ExportResponse:
@@ -149,7 +149,7 @@ def export_examples(page_data: PageData) -> ExportResponse:
     return ExportResponse(examples=add_states(page_data.runs[0], listed, page_data.projections, kept=True))
 
 
-def find_neighbors(page_data: PageData, among: Gathered, request: NeighborsRequest) -> NeighborsResponse:
+def find_neighbors(page_data: PageData, among: CorpusStates, request: NeighborsRequest) -> NeighborsResponse:
     """Return the states of the file nearest to a state, without that state itself.
 
     Args:
@@ -161,17 +161,17 @@ def find_neighbors(page_data: PageData, among: Gathered, request: NeighborsReque
         Nearest states.
     """
     model = page_data.runs[0].loaded_predictor
-    example = Example(request.text, "", model.segmenters.features.join(request.features))
+    example = Example(request.text, "", model.tokenizers.features.join(request.features))
     written = request.target[:-1] if request.target[-1:] == [END] else request.target
     _check_length("target", written, max(model.max_length, model.config.data.max_length))
     if not 1 <= request.num_neighbors <= MAX_NEIGHBORS:
         raise InputError(f"num_neighbors: expected 1 to {MAX_NEIGHBORS}, got {quote(request.num_neighbors)}")
-    (trace,) = model.force([example._replace(target=model.segmenters.target.join(written))])
-    (own,) = states(model, [trace])
+    (trace,) = model.force([example._replace(target=model.tokenizers.target.join(written))])
+    (own,) = trace_states(model, [trace])
     vectors, side = (own.encoder, among.encoder) if request.side == "encoder" else (own.decoder, among.decoder)
     if not 0 <= request.position < len(vectors):
         raise InputError(f"position: expected 0 to {len(vectors) - 1}, got {quote(request.position)}")
-    found = nearest(side, vectors[request.position], request.num_neighbors + 1)
+    found = nearest_states(side, vectors[request.position], request.num_neighbors + 1)
     told = [
         _state_neighbor(page_data, request.side, near)
         for near in found
@@ -218,7 +218,7 @@ def _decode_outputs(predictor: Predictor, request: DecodeRequest) -> list[Trace]
     example = _requested_example(request, predictor)
     if request.prefix[-1:] == [END]:
         _check_length("prefix", request.prefix[:-1], predictor.max_length)
-        text = predictor.segmenters.target.join(request.prefix[:-1])
+        text = predictor.tokenizers.target.join(request.prefix[:-1])
         scored = predictor.force([example._replace(target=text)])
         return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
     prefixes = [request.prefix] if request.prefix else None
@@ -256,7 +256,7 @@ def _check_overrides(model: Predictor, request: DecodeRequest, steps: int) -> No
 
 def _requested_example(request: DecodeRequest, predictor: Predictor) -> Example:
     """Return the source of a request."""
-    return Example(request.text, "", predictor.segmenters.features.join(request.features))
+    return Example(request.text, "", predictor.tokenizers.features.join(request.features))
 
 
 def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:
@@ -264,6 +264,6 @@ def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:
     for name, value in (("beam_size", request.beam_size), ("num_outputs", request.num_outputs)):
         if not 1 <= value <= MAX_BEAM_SIZE:
             raise InputError(f"{name}: expected 1 to {MAX_BEAM_SIZE}, got {quote(value)}")
-    painted = tuple(Painted(each.step, tuple(each.weights)) for each in request.attention_overrides)
-    options = Options(lattice=request.lattice, painted=painted, masked=tuple(request.masked_positions))
+    painted = tuple(ForcedAttention(each.step, tuple(each.weights)) for each in request.attention_overrides)
+    options = DecodingOptions(lattice=request.lattice, painted=painted, masked=tuple(request.masked_positions))
     return model.with_beam(request.beam_size).with_options(options)

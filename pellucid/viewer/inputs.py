@@ -15,8 +15,8 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import (
     BadLine,
     Example,
-    ignored_columns,
-    is_undecided,
+    describe_used_columns,
+    is_header_unknown,
     read_examples,
     read_pairs,
     read_sources,
@@ -24,18 +24,18 @@ from pellucid.data.examples import (
 from pellucid.data.headers import header_note
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, InputError, RunError, quote
-from pellucid.evaluation.metrics import Scored, worst
-from pellucid.files import is_there
+from pellucid.evaluation.metrics import ScoredExample, worst_examples
+from pellucid.files import file_exists
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.tasks.task import Task
 from pellucid.training.run_folder import (
     CONFIG,
     MODEL,
-    damage_told,
     has_stopped,
     load,
     load_run_config,
+    log_damage,
     members,
     read_log,
 )
@@ -44,7 +44,7 @@ from pellucid.viewer.schema import ModelCard
 
 
 def select_examples(
-    scored: Sequence[Scored], max_examples: int, others: Sequence[Sequence[Scored]] = ()
+    scored: Sequence[ScoredExample], max_examples: int, others: Sequence[Sequence[ScoredExample]] = ()
 ) -> tuple[list[int], str]:
     """Select the examples that the page shows.
 
@@ -66,7 +66,7 @@ def select_examples(
     reserved = min(max_examples // 5, len(scored) - len(parted))
     differing, left = _select_differing(scored, parted, max_examples - reserved), set(parted)
     room = max_examples - len(differing)
-    wrong = [at for at in worst(scored, len(scored)) if at not in left]
+    wrong = [at for at in worst_examples(scored, len(scored)) if at not in left]
     right = [at for at, each in enumerate(scored) if each.exact and at not in left]
     shown_wrong = wrong[: max(room - len(right), min(len(wrong), room // 2))]
     shown_right = sample_evenly(right, room - len(shown_wrong))
@@ -85,7 +85,7 @@ def select_examples(
     return chosen, f"{len(chosen):,} of {len(scored):,} examples: {words}, and {good}{even}"
 
 
-def _select_differing(scored: Sequence[Scored], parted: Sequence[int], max_examples: int) -> list[int]:
+def _select_differing(scored: Sequence[ScoredExample], parted: Sequence[int], max_examples: int) -> list[int]:
     """Select examples on which the runs differ, half of them correct in the first run."""
     first, other = ([at for at in parted if scored[at].exact is right] for right in (True, False))
     share = max(min(len(first), max_examples // 2), max_examples - len(other))
@@ -164,7 +164,7 @@ def open_run(folder: Path, name: str, device: Device, beam: int | None) -> Viewe
 
 def _is_training(folder: Path) -> bool:
     """Return whether the run is in training and has no model yet; a finished training without a model is an error."""
-    here = is_there(folder / CONFIG) and not is_there(folder / MODEL) and members(folder) == [folder]
+    here = file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and members(folder) == [folder]
     return here and not has_stopped(read_log(folder))
 
 
@@ -218,9 +218,14 @@ def model_card(model: ViewedRun) -> ModelCard:
         config, facts = load_run_config(model.folder), list[tuple[str, str]]()
     else:
         config, facts = model.predictor.config, _model_sizes(model, model.predictor)
-    task = task_of(config)
-    told = [("model", task.architecture(config)), *facts, *_training_facts(log, task), ("seed", f"{config.seed}")]
-    told += [("log", sentence) for sentence in damage_told(model.folder)]
+    task = configured_task(config)
+    told = [
+        ("model", task.describe_architecture(config)),
+        *facts,
+        *_training_facts(log, task),
+        ("seed", f"{config.seed}"),
+    ]
+    told += [("log", sentence) for sentence in log_damage(model.folder)]
     attends = config.attention.type != "none" and not task.settings.per_position
     return ModelCard(name=model.name, facts=told, config=to_toml(config), has_attention=attends, task=config.task)
 
@@ -330,8 +335,8 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
     pairs = zip(reading.examples, reading.lines, strict=True)
     truth = are_spelled_digits(reading.examples)
     known = [SourceMetadata((each.target,), line, truth) for each, line in pairs]
-    columns = ignored_columns(path, data) if target is None else ""
-    header = header_note(reading.examples) if is_undecided(path, data, target) else ""
+    columns = describe_used_columns(path, data) if target is None else ""
+    header = header_note(reading.examples) if is_header_unknown(path, data, target) else ""
     note = "; ".join(
         each for each in (header, columns, bad_line_note(reading.bad), blank_line_note(reading.blank)) if each
     )

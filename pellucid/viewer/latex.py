@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pellucid.decoding.trace import Trace
-from pellucid.reporting.visible import visible_text
+from pellucid.reporting.display_text import visible_text
 
 LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",

@@ -9,18 +9,18 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid.data.examples import Example
-from pellucid.decoding.options import Options
+from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.metrics import Scored
-from pellucid.reporting.visible import visible_text
-from pellucid.tasks.registry import task_named
+from pellucid.evaluation.metrics import ScoredExample
+from pellucid.reporting.display_text import visible_text
+from pellucid.tasks.registry import get_task
 from pellucid.training.run_folder import members, read_log
 from pellucid.version import __version__
 from pellucid.viewer.corpus_statistics import (
     accuracy_intervals,
-    assess_outputs,
+    assess_run,
     attention_statistics,
     corpus_statistics,
     score_statistics,
@@ -126,7 +126,7 @@ def assemble_page(
     told = model_card(first)
     contents = PageContents(
         version=__version__,
-        tasks={told.task: task_named(told.task).view},
+        tasks={told.task: get_task(told.task).view},
         title=visible_text(first.name),
         served=served,
         page_id=token_hex(8) if served else "",
@@ -187,7 +187,7 @@ def _select_and_score(
     judged = list[Assessment]()
     if sources.has_targets:
         outputs = (each.loaded_predictor.trace(sources.examples) for each in others)
-        judged = [assess_outputs(model, sources, traces), *map(assess_outputs, others, repeat(sources), outputs)]
+        judged = [assess_run(model, sources, traces), *map(assess_run, others, repeat(sources), outputs)]
     numbers, words = _select(judged, traces, max_examples)
     cells = sum(_num_weights(traces[number]) for number in numbers)
     if cells > MAX_WEIGHTS:
@@ -208,7 +208,7 @@ def _num_weights(trace: Trace) -> int:
     return WEIGHTS_PER_TAG * len(trace.target) if trace.per_position else trace.attention.size
 
 
-def _gold_alignment(sources: ExampleFile, trace: Trace, scored: Scored) -> list[tuple[int, int]] | None:
+def _gold_alignment(sources: ExampleFile, trace: Trace, scored: ScoredExample) -> list[tuple[int, int]] | None:
     """Return the gold alignment of an output, if the file determines it."""
     return gold_alignment(trace, scored.output, scored.reference) if sources.is_spelled else None
 
@@ -243,7 +243,7 @@ def _decode_outputs(predictor: Predictor, examples: Sequence[Example]) -> list[l
     width = predictor.config.search.beam_size
     if width == 1:
         return [[trace] for trace in predictor.trace(examples)]
-    found = predictor.with_options(Options(lattice=True)).hypotheses(examples, width)
+    found = predictor.with_options(DecodingOptions(lattice=True)).hypotheses(examples, width)
     return [keep_first_lattice(outputs) for outputs in found]
 
 

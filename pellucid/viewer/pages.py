@@ -14,9 +14,9 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
-from pellucid.reporting.figures import attention_figure, png, svg, tags_figure
-from pellucid.reporting.visible import visible_text
-from pellucid.tasks.registry import task_named
+from pellucid.reporting.display_text import visible_text
+from pellucid.reporting.figures import attention_figure, tags_figure, to_png, to_svg
+from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.latex import tikz_picture
@@ -29,6 +29,11 @@ COMPRESSED_SCRIPT = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)
 """Compressed script, which web/finish.ts writes and the page executes."""
 CONTENTS_ELEMENT = '<script type="application/json" id="contents"></script>'
 """Element of the built page for its contents."""
+
+DRAWN_SYMBOLS = 1024
+"""Maximum number of symbols of a trace in a picture."""
+DRAWN_SQUARES = 2**20
+"""Maximum number of weights in a TikZ picture."""
 
 
 def built_page() -> str:
@@ -99,6 +104,23 @@ MAX_TITLE_LENGTH = 80
 """Maximum number of characters of a text in a heading."""
 
 
+def check_drawable(trace: Trace, ending: str) -> None:
+    """Raise `InputError` if a trace is too long for a picture in the format of this ending.
+
+    Args:
+        trace: Trace to draw.
+        ending: Ending of the file name, with its dot.
+    """
+    steps, positions, limit = len(trace.target), len(trace.source), ""
+    if ending in (".svg", ".png"):
+        symbols = steps if trace.per_position else steps + positions
+        limit = f"{DRAWN_SYMBOLS:,} symbols, but the trace has {symbols:,}" if symbols > DRAWN_SYMBOLS else ""
+    elif ending == ".tex" and not trace.per_position and steps * positions > DRAWN_SQUARES:
+        limit = f"{DRAWN_SQUARES:,} weights, but the trace has {steps * positions:,}"
+    if limit:
+        raise InputError(f"path: a picture ({ending}) has room for {limit}: save it as .html or .json")
+
+
 def save_trace(trace: Trace, path: Path) -> None:
     """Write a trace in the format of the file's suffix, one of `TRACE_SUFFIXES`.
 
@@ -111,14 +133,15 @@ def save_trace(trace: Trace, path: Path) -> None:
     Raises:
         InputError: Unknown suffix.
     """
+    check_drawable(trace, path.suffix)
     drawn = tags_figure if trace.per_position else attention_figure
     match path.suffix:
         case ".html":
             write_text(path, trace_page(trace))
         case ".svg":
-            write_text(path, svg(drawn(trace)))
+            write_text(path, to_svg(drawn(trace)))
         case ".png":
-            write_atomic(path, png(drawn(trace)))
+            write_atomic(path, to_png(drawn(trace)))
         case ".json":
             write_text(path, msgspec.json.format(trace.to_json(), indent=1) + "\n")
         case ".tex":
@@ -146,7 +169,7 @@ def trace_page(trace: Trace) -> str:
     contents = PageContents(
         version=__version__,
         title=_trace_title(trace),
-        tasks={trace.task: task_named(trace.task).view},
+        tasks={trace.task: get_task(trace.task).view},
         served=False,
         examples=[item],
         num_examples=1,

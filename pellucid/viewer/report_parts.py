@@ -11,12 +11,12 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.calibration import Bin
-from pellucid.evaluation.confusion import Pair, paired
-from pellucid.evaluation.metrics import Accuracy, Followed, Scored
-from pellucid.reporting.figures import percent_range, round_up, values
-from pellucid.reporting.terminal import NO_ATTENTION, caption_of
-from pellucid.reporting.visible import clusters
+from pellucid.evaluation.calibration import CalibrationBin
+from pellucid.evaluation.confusion import SymbolPair, pair_symbols
+from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, ValidationMetric
+from pellucid.reporting.display_text import grapheme_clusters
+from pellucid.reporting.figures import accuracy_range, logged_values, round_up
+from pellucid.reporting.terminal import NO_ATTENTION, attention_caption
 from pellucid.viewer.examples import edit_operations, page_trace_without_model
 from pellucid.viewer.report_schema import (
     ChartLine,
@@ -38,23 +38,23 @@ class RunAccuracies(NamedTuple):
     """Accuracies of one run, group by group."""
 
     name: str
-    groups: Sequence[Accuracy]
+    groups: Sequence[GroupAccuracy]
 
 
-def learning_charts(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed]) -> list[ReportCharts]:
+def learning_charts(log: Sequence[Mapping[str, Any]], followed: Sequence[ValidationMetric]) -> list[ReportCharts]:
     """Return the loss and each followed score over the examples seen; charts without values are omitted."""
-    training = _averaged(values(log, "stepped", "loss"))
-    validation = values(log, "validated", "loss")
+    training = _averaged(logged_values(log, "stepped", "loss"))
+    validation = logged_values(log, "validated", "loss")
     loss = [_learning_line("training", training, ".3g"), _learning_line("validation", validation, ".3g")]
     drawn = [("Loss", "loss", loss)]
     for key, name in followed:
-        line = _learning_line(name, values(log, "validated", key), ".1f", " %")
+        line = _learning_line(name, logged_values(log, "validated", key), ".1f", " %")
         drawn.append((name[:1].upper() + name[1:], "%", [line]))
     charts = [_learning_chart(title, unit, lines) for title, unit, lines in drawn if any(line.points for line in lines)]
     return [ReportCharts("Training curves", "", charts)] if charts else []
 
 
-def accuracy_charts(positions: Sequence[Accuracy], lengths: Sequence[Accuracy]) -> list[ReportCharts]:
+def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupAccuracy]) -> list[ReportCharts]:
     """Return the accuracy of one run by target position and by source length, each with a table of its numbers."""
     charts = [
         _accuracy_chart(title, axis, [RunAccuracies("accuracy", groups)])
@@ -115,12 +115,12 @@ def _accuracy_chart(title: str, axis: str, runs: Sequence[RunAccuracies]) -> Rep
         ChartLine(name, [_accuracy_point(group, at, alone) for at, group in enumerate(groups) if group.total])
         for name, groups in runs
     ]
-    low, high = percent_range([group for run in runs for group in run.groups])
+    low, high = accuracy_range([group for run in runs for group in run.groups])
     numbers = _accuracy_table(axis, runs[0].groups) if alone else None
     return ReportChart(title, axis, "% correct", lines, low, high, numbers)
 
 
-def _accuracy_point(group: Accuracy, at: int, interval: bool) -> ChartPoint:
+def _accuracy_point(group: GroupAccuracy, at: int, interval: bool) -> ChartPoint:
     """Return a group's accuracy, at the middle of its range of positions or lengths."""
     ends = [int(end) for end in group.label.split("–") if end.isdecimal()]
     share = f"{group.label}: {group.percent:.1f} % correct ({group.right} of {group.total}"
@@ -134,7 +134,7 @@ def _accuracy_point(group: Accuracy, at: int, interval: bool) -> ChartPoint:
     )
 
 
-def _accuracy_table(axis: str, groups: Sequence[Accuracy]) -> ReportTable:
+def _accuracy_table(axis: str, groups: Sequence[GroupAccuracy]) -> ReportTable:
     """Return the numbers of a chart of accuracies."""
     rows = [
         (
@@ -166,14 +166,14 @@ def _reliability(runs: Sequence[Assessment]) -> ReportChart:
     return ReportChart("Reliability", "mean probability, %", "% correct", [*lines, diagonal], 0.0, 100.0, numbers)
 
 
-def _bin_point(each: Bin, interval: bool) -> ChartPoint:
+def _bin_point(each: CalibrationBin, interval: bool) -> ChartPoint:
     """Return a bin's share correct."""
     low, high = each.ci95.percent if interval else (None, None)
     label = f"mean probability {each.confidence:.2f}, {100 * each.accuracy:.1f} % correct of {each.total:,}"
     return ChartPoint(100 * each.confidence, 100 * each.accuracy, label, low, high)
 
 
-def _bin_table(bins: Sequence[Bin]) -> ReportTable:
+def _bin_table(bins: Sequence[CalibrationBin]) -> ReportTable:
     """Return the numbers of the reliability chart."""
     rows = [
         (
@@ -200,7 +200,7 @@ def _most_confident(runs: Sequence[Assessment]) -> ReportChart:
                     f"{100 * each.accuracy:.1f} % of the most confident {100 * each.share:.0f} % are correct "
                     f"(p ≥ {each.probability:.3f})",
                 )
-                for each in run.calibration.certain
+                for each in run.calibration.coverage_points
             ],
         )
         for run in runs
@@ -223,7 +223,7 @@ def _review(runs: Sequence[Assessment]) -> ReportChart:
                     f"reviewing the least confident {100 * (1 - each.share):.0f} % finds {100 * each.caught:.0f} % of "
                     "the errors",
                 )
-                for each in reversed(run.calibration.certain)
+                for each in reversed(run.calibration.coverage_points)
             ],
         )
         for run in runs
@@ -241,12 +241,12 @@ class ExampleOutput:
     trace: Trace
     references: tuple[str, ...]
     """Outputs that count as correct; empty where none is known."""
-    scored: Scored | None = None
+    scored: ScoredExample | None = None
     """Symbols of output and references; where not given, characters or words are compared."""
     others: Sequence[Trace] = ()
     """Further outputs for the same source."""
     group: str = ""
-    unscored: str = ""
+    ignored_tag: str = ""
     """Tag at positions that are not scored."""
 
     @property
@@ -262,7 +262,7 @@ def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportEx
     if not outputs:
         return []
     attending = [each.trace for each in outputs if each.trace.attention.any()]
-    caption = caption_of(attending[0]) if attending else NO_ATTENTION
+    caption = attention_caption(attending[0]) if attending else NO_ATTENTION
     return [ReportExamples(title, caption, [_example(each) for each in outputs], listed=False)]
 
 
@@ -301,14 +301,14 @@ def disagreement_parts(
 
 def example_output(assessment: Assessment, at: int) -> ExampleOutput:
     """Return one example of an assessment with all of its outputs."""
-    answered = assessment.answered
+    answered = assessment.decoded
     return ExampleOutput(
         trace=assessment.traces[at],
         references=answered.references[at],
         scored=assessment.scored[at],
         others=answered.outputs[at][1:],
         group=answered.groups[at],
-        unscored=assessment.unscored,
+        ignored_tag=assessment.ignored_tag,
     )
 
 
@@ -341,7 +341,7 @@ def split_tags(written: str, trace: Trace) -> list[str]:
 def _example(output: ExampleOutput) -> ReportExample:
     """Return an output as the schema has it."""
     text, reference, distance = compare_texts(output)
-    pairs: Iterable[Pair] = paired(output.scored) if output.scored is not None else ()
+    pairs: Iterable[SymbolPair] = pair_symbols(output.scored) if output.scored is not None else ()
     return ReportExample(
         outputs=[_item(output)],
         output=text,
@@ -372,7 +372,7 @@ def _edits(output: ExampleOutput) -> list[EditOperation]:
     if not output.references:
         return []
     if trace.per_position:
-        return _tag_edits(trace, split_tags(output.references[0], trace), output.unscored)
+        return _tag_edits(trace, split_tags(output.references[0], trace), output.ignored_tag)
     if scored is None or scored.output != trace.symbols:
         return []
     return edit_operations(scored.output, scored.reference)
@@ -393,12 +393,12 @@ def _writes_words(output: ExampleOutput) -> bool:
     symbols, text = output.trace.symbols, output.trace.output
     if not any(" " in each for each in (text, *output.references)):
         return False
-    return text == " ".join(symbols) or any(len(clusters(symbol)) > 1 for symbol in symbols)
+    return text == " ".join(symbols) or any(len(grapheme_clusters(symbol)) > 1 for symbol in symbols)
 
 
 def _cut(text: str, between: str) -> list[str]:
     """Return the words, or the characters, of a text."""
-    return text.split(between) if between and text else list(clusters(text))
+    return text.split(between) if between and text else list(grapheme_clusters(text))
 
 
 def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]], between: str) -> MarkedText:

@@ -9,17 +9,25 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.assessment import Assessment, score
-from pellucid.evaluation.confusion import Confusions
-from pellucid.evaluation.metrics import Accuracy, Evaluation, Followed, Interval, Scored, evaluate, worst
-from pellucid.evaluation.outcomes import Mean
-from pellucid.evaluation.scoring import ERROR_RATES, GroupScores, Rate
-from pellucid.evaluation.significance import Comparison, Difference
+from pellucid.evaluation.assessment import Assessment, score_traces
+from pellucid.evaluation.confusion import SymbolConfusions
+from pellucid.evaluation.metrics import (
+    ConfidenceInterval,
+    Evaluation,
+    GroupAccuracy,
+    ScoredExample,
+    ValidationMetric,
+    evaluate_examples,
+    worst_examples,
+)
+from pellucid.evaluation.outcomes import MeanRates
+from pellucid.evaluation.significance import RateDifference, RunComparison
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, GroupScores, NamedRate
 from pellucid.files import write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.reporting.tables import differences, only_right, p_value, score_rows, shown_symbol
-from pellucid.tasks.registry import task_named, task_of
+from pellucid.reporting.tables import exclusively_right, format_p_value, format_symbol, named_differences, score_rows
+from pellucid.tasks.registry import configured_task, get_task
 from pellucid.training.run_folder import read_log
 from pellucid.version import __version__
 from pellucid.viewer.pages import export_page
@@ -59,11 +67,11 @@ class Report:
     """(label, value); what stands in parentheses at the end of a value is set smaller below it."""
     log: Sequence[Mapping[str, Any]] = ()
     """Records of the training log."""
-    followed: Sequence[Followed] = ERROR_RATES.followed
+    validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics
     """Scores of the log that are drawn."""
-    positions: Sequence[Accuracy] = ()
+    positions: Sequence[GroupAccuracy] = ()
     """Accuracy at each target position."""
-    lengths: Sequence[Accuracy] = ()
+    lengths: Sequence[GroupAccuracy] = ()
     """Accuracy for each source length or range of lengths."""
     examples: Sequence[ExampleOutput] = ()
     """Outputs whose attention is drawn."""
@@ -83,7 +91,7 @@ def report_document(report: Report) -> ReportDocument:
     """Return a report as the JSON schema of the page has it."""
     settings = [ReportSettings("Settings", report.config_toml.strip())] if report.config_toml.strip() else []
     parts: list[ReportPart] = [
-        *learning_charts(report.log, report.followed),
+        *learning_charts(report.log, report.validation_metrics),
         *accuracy_charts(report.positions, report.lengths),
         *example_parts("Attention", report.examples),
         *error_parts(report.mistakes),
@@ -97,7 +105,7 @@ def report_document(report: Report) -> ReportDocument:
         introduction=report.introduction,
         summary=[_summary_value(label, value) for label, value in report.summary],
         parts=parts,
-        tasks={name: task_named(name).view for name in _tasks(parts)},
+        tasks={name: get_task(name).view for name in _tasks(parts)},
     )
 
 
@@ -125,7 +133,7 @@ class ScoredRun(NamedTuple):
     predictor: Predictor
     traces: list[Trace]
     references: list[tuple[str, ...]]
-    scored: list[Scored]
+    scored: list[ScoredExample]
     evaluation: Evaluation
 
 
@@ -142,8 +150,8 @@ def score_run(predictor: Predictor, examples: Sequence[Example]) -> ScoredRun:
     use_threads(predictor.config.threads)
     traces = predictor.trace(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
-    scored = score(traces, references, predictor.segmenters)
-    return ScoredRun(predictor, traces, references, scored, evaluate(scored))
+    scored = score_traces(traces, references, predictor.tokenizers)
+    return ScoredRun(predictor, traces, references, scored, evaluate_examples(scored))
 
 
 def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str) -> Report:
@@ -159,7 +167,7 @@ def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str
         Report.
     """
     log = read_log(folder)
-    wrong = worst(judgement.scored, NUM_LISTED_ERRORS)
+    wrong = worst_examples(judgement.scored, NUM_LISTED_ERRORS)
     mistaken = wrong[:2]
     right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: NUM_DRAWN_EXAMPLES - len(mistaken)]
     parts = [f"the first {len(right)} correct outputs"] if right else []
@@ -171,7 +179,7 @@ def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str
         introduction=f"{introduction}\n\n{drawn}",
         summary=_summary(judgement, stopped[-1] if stopped else None),
         log=log,
-        followed=task_of(judgement.predictor.config).metrics.followed,
+        validation_metrics=configured_task(judgement.predictor.config).metrics.validation_metrics,
         positions=judgement.evaluation.positions,
         lengths=judgement.evaluation.lengths,
         examples=[_output(judgement, at) for at in right + mistaken],
@@ -182,8 +190,8 @@ def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str
 
 def _output(judgement: ScoredRun, at: int) -> ExampleOutput:
     """Return one output with its references."""
-    unscored = judgement.predictor.segmenters.target.unscored
-    return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], unscored=unscored)
+    unscored = judgement.predictor.tokenizers.target.ignored_tag
+    return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], ignored_tag=unscored)
 
 
 def _summary(judgement: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -202,7 +210,7 @@ def _summary(judgement: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple
     return rows
 
 
-def _with_interval(value: float, interval: Interval) -> str:
+def _with_interval(value: float, interval: ConfidenceInterval) -> str:
     """Return a percentage with its 95 % interval."""
     return f"{value:.2f} % (95 %: {interval.low:.2f} to {interval.high:.2f})"
 
@@ -219,7 +227,7 @@ ALIGNMENT_NOTE = "Counted on the minimum edit alignment of each output with its 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:
     """Return the report of one run on one file (or several, by name), with at most `max_errors` errors."""
     evaluation = assessment.evaluation
-    wrong = assessment.worst(len(assessment.scored))
+    wrong = assessment.worst_examples(len(assessment.scored))
     listed = [example_output(assessment, at) for at in wrong[:max_errors]]
     return Report(
         title=f"{assessment.name} on {file.rsplit('/', 1)[-1]}",
@@ -236,7 +244,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
 
 
 def comparison_report(
-    runs: Sequence[Assessment], comparisons: Sequence[Comparison], file: str, max_examples: int
+    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], file: str, max_examples: int
 ) -> Report:
     """Return the report of several runs on one file, the first compared with each other one."""
     first, *others = runs
@@ -268,10 +276,10 @@ def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> li
     return [*rows, ("examples", f"{assessment.evaluation.examples:,}"), *counted]
 
 
-def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
+def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> list[tuple[str, str]]:
     """Return the exact match of each run, and the differences from the first."""
     over = "mean over groups" if runs[0].mean else "all examples"
-    name = runs[0].metrics.exact_name
+    name = runs[0].metrics.exact_match_name
     rows = [(f"{name}, {run.name}", f"{_exact_match(run):.2f} % ({over})") for run in runs]
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         each = comparison.exact_match
@@ -287,7 +295,7 @@ def _exact_match(run: Assessment) -> float:
 
 def _p_relation(p: float) -> str:
     """Return a p-value after its sign of relation."""
-    shown = p_value(p)
+    shown = format_p_value(p)
     return shown if shown.startswith("<") else f"= {shown}"
 
 
@@ -299,7 +307,7 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     first, *others = (f"{rate.name}, %" for rate in metrics.rates(mean))
     heads = ["group", "examples"]
 
-    def cells_of(row: GroupScores | Mean) -> list[str]:
+    def cells_of(row: GroupScores | MeanRates) -> list[str]:
         """Return the rates of a run in one group, or their means."""
         return _rate_cells(metrics.rates(row), several)
 
@@ -316,14 +324,14 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     yield ReportTable("By group", f"{defined}The mean is unweighted.", heads, rows, total=True)
 
 
-def _rate_cells(rates: Sequence[Rate], several: bool) -> list[str]:
+def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
     """Return the rates of a run in one group, or their means; the interval where there is one run."""
     first, *others = rates
     interval = [] if several else [f"{first.interval.low:.2f} to {first.interval.high:.2f}"]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
 
-def _confusion_parts(confusions: Confusions) -> Iterator[ReportPart]:
+def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
     """Yield the errors of symbols, and how often the symbols among them were correct; nothing without errors."""
     errors = confusions.errors
     if not errors:
@@ -353,13 +361,13 @@ def _score_table(runs: Sequence[Assessment]) -> ReportTable:
     return ReportTable("Scores", "", ["over all examples", *(run.name for run in runs)], rows)
 
 
-def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Iterator[ReportPart]:
+def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Iterator[ReportPart]:
     """Yield the differences with their tests, in numbers and in words, and how many examples each run has correct."""
     first, title, rows, sentences = runs[0], "Significance", [], []
     for run, comparison in zip(runs[1:], comparisons, strict=True):
-        for name, each in differences(comparison):
+        for name, each in named_differences(comparison):
             interval = f"{each.ci95.low:+z.2f} to {each.ci95.high:+z.2f}"
-            cells = (f"{each.difference:+z.2f}", interval, p_value(each.p), f"{100 * each.a_better:.1f} %")
+            cells = (f"{each.difference:+z.2f}", interval, format_p_value(each.p), f"{100 * each.a_better:.1f} %")
             rows.append([f"{name}, {first.name} − {run.name}", *cells])
             sentences.append(_verdict(name, each, first.name, run.name))
     over = "Rates are means over groups" if first.mean else "Rates are over all examples"
@@ -378,7 +386,7 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Compar
     yield ReportTable(title, "", ("correct", "both", f"only {first.name}", "only this run", "neither"), counts)
 
 
-def _verdict(name: str, each: Difference, first: str, other: str) -> str:
+def _verdict(name: str, each: RateDifference, first: str, other: str) -> str:
     """Return whether a difference is significant, in a sentence."""
     if each.p >= SIGNIFICANCE_LEVEL:
         return f"In {name}, {first} and {other} do not differ significantly (p {_p_relation(each.p)})."
@@ -390,7 +398,7 @@ def _verdict(name: str, each: Difference, first: str, other: str) -> str:
 def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     """Yield the most frequent errors of symbols of all runs, with how often each run made them."""
     counted = [{(each.wanted, each.written): each.times for each in run.confusions.errors} for run in runs]
-    every = {pair: " → ".join(map(shown_symbol, pair)) for counts in counted for pair in counts}
+    every = {pair: " → ".join(map(format_symbol, pair)) for counts in counted for pair in counts}
     ranked = sorted(every, key=lambda pair: (-sum(counts.get(pair, 0) for counts in counted), every[pair]))
     rows = [
         [every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:MAX_COMPARED_CONFUSIONS]
@@ -402,5 +410,5 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
 
 def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
     """Return the examples of which only one run is correct."""
-    places = only_right(correct, wrong)
+    places = exclusively_right(correct, wrong)
     return disagreement_parts(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))

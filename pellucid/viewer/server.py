@@ -27,9 +27,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, abbreviate_reason
-from pellucid.files import reason
-from pellucid.inspection.state_space import Gathered
-from pellucid.reporting.visible import visible_message
+from pellucid.files import os_error_text
+from pellucid.inspection.state_space import CorpusStates
+from pellucid.reporting.display_text import visible_message
 from pellucid.training.run_folder import MODEL
 from pellucid.viewer import handlers as questions
 from pellucid.viewer.inputs import model_card
@@ -117,7 +117,7 @@ class PageService:
     shown: PageData
     lock: Lock = field(default_factory=Lock)
     """Held while computing: one request at a time."""
-    among: Gathered | None = None
+    among: CorpusStates | None = None
     """States for the search of neighbors, computed at the first request."""
     again: Callable[[], PageData] | None = None
     """Assembles the page again, with newer checkpoints."""
@@ -312,7 +312,7 @@ def open_socket(port: int) -> socket.socket:
         opened.bind((HOST, port))
     except (OSError, OverflowError) as error:
         opened.close()
-        words = reason(error) if isinstance(error, OSError) else "expected 0 to 65535"
+        words = os_error_text(error) if isinstance(error, OSError) else "expected 0 to 65535"
         raise InputError(f"--port {port}: {words}") from error
     opened.listen(128)
     return opened

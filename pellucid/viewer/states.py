@@ -12,9 +12,9 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_array
 from pellucid.inspection import states as inspected
-from pellucid.inspection.attribution import evidence
-from pellucid.inspection.state_space import Plane, plane
-from pellucid.inspection.states import states
+from pellucid.inspection.attribution import attribute
+from pellucid.inspection.state_space import PrincipalPlane, pca
+from pellucid.inspection.states import trace_states
 from pellucid.viewer.examples import attribution_arrays
 from pellucid.viewer.inputs import ViewedRun, sample_evenly
 from pellucid.viewer.schema import (
@@ -40,7 +40,7 @@ NUM_NEIGHBORS = 20
 class FittedProjection(NamedTuple):
     """Fitted PCA of one side, with the normalized vectors of its points."""
 
-    plane: Plane
+    plane: PrincipalPlane
     vectors: Float[np.ndarray, "n D"]
     points: list[StatePoint]
 
@@ -79,7 +79,7 @@ def project_states(
     if not picked:
         return None
     own = [traces[number] for number in picked]
-    found = states(predictor, own)
+    found = trace_states(predictor, own)
     items = [places.get(number, -1) for number in picked]
     read, written = symbol_separator(predictor, "encoder"), symbol_separator(predictor, "decoder")
     encoder, one = _project_side([each.source for each in own], [each.encoder for each in found], items, read)
@@ -123,7 +123,7 @@ def _project_side(
     ]
     picked = sample_evenly(range(len(all_placed)), MAX_POINTS)
     joined = np.concatenate(vectors)
-    fitted = plane(joined)
+    fitted = pca(joined)
     placed = (all_placed[at] for at in picked)
     points = [state_point(sequences[number], position, items[number], space) for number, position in placed]
     first, second = (float(share) for share in fitted.explained)
@@ -145,8 +145,8 @@ def symbol_separator(predictor: Predictor, side: str) -> str:
     Returns:
         "" or a space.
     """
-    segmenters = predictor.segmenters
-    kind = segmenters.source.kind if side == "encoder" else segmenters.target.kind
+    tokenizers = predictor.tokenizers
+    kind = tokenizers.source.kind if side == "encoder" else tokenizers.target.kind
     features = side == "encoder" and predictor.config.data.features_column
     return "" if kind == "characters" and not features else " "
 
@@ -196,7 +196,7 @@ def add_states(
     if projections is None:
         return [item for item, _ in listed]
     usable = [trace for _, trace in listed if is_searched(trace)]
-    found = iter(inspected.states(model.loaded_predictor, usable))
+    found = iter(inspected.trace_states(model.loaded_predictor, usable))
     items = []
     for place, (item, trace) in enumerate(listed):
         if not is_searched(trace):
@@ -209,7 +209,7 @@ def add_states(
         )
         if whole:
             told = msgspec.structs.replace(
-                told, attribution=attribution_arrays(evidence(model.loaded_predictor, trace))
+                told, attribution=attribution_arrays(attribute(model.loaded_predictor, trace))
             )
         items.append(msgspec.structs.replace(item, traces=[told, *item.traces[1:]]))
     return items
@@ -249,15 +249,15 @@ def add_requested_details(
     if not is_searched(trace):
         return told
     if asked.attribution:
-        told = msgspec.structs.replace(told, attribution=attribution_arrays(evidence(predictor, trace)))
+        told = msgspec.structs.replace(told, attribution=attribution_arrays(attribute(predictor, trace)))
     if asked.states or asked.gates:
-        (own,) = inspected.states(predictor, [trace], gates=asked.gates)
+        (own,) = inspected.trace_states(predictor, [trace], gates=asked.gates)
         told = msgspec.structs.replace(told, states=hidden_states(own, projections, whole=True))
     return told
 
 
 def hidden_states(
-    own: inspected.States, projections: FittedProjections | None, whole: bool, place: int | None = None
+    own: inspected.DecodingStates, projections: FittedProjections | None, whole: bool, place: int | None = None
 ) -> HiddenStates:
     """Return states with their projections; if not `whole`, the states themselves are omitted.
 
@@ -292,5 +292,5 @@ def _order_units(vectors: Float[np.ndarray, "n D"]) -> list[int]:
     """Return the units in the order of their loading on the first principal component."""
     if len(vectors) < 2:
         return list(range(vectors.shape[1]))
-    order: list[int] = np.argsort(-plane(vectors).axes[0], kind="stable").tolist()
+    order: list[int] = np.argsort(-pca(vectors).axes[0], kind="stable").tolist()
     return order

@@ -13,11 +13,11 @@ from jaxtyping import Float
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.decoding.trace_schema import encode_array, encode_json
-from pellucid.files import is_there
-from pellucid.inspection.state_space import plane, turned
-from pellucid.tasks.registry import task_of
+from pellucid.files import file_exists
+from pellucid.inspection.state_space import pca, procrustes
+from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import LOG, MODEL, VOCABULARY, has_stopped, in_use, load_run_config, read_log
-from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
+from pellucid.training.snapshots import SYMBOLS, TrainingSnapshot, read_snapshots
 from pellucid.viewer.examples import page_trace
 from pellucid.viewer.inputs import ViewedRun, model_card
 from pellucid.viewer.schema import TrainingFrame, TrainingHistory
@@ -36,10 +36,10 @@ def training_history(folder: Path) -> TrainingHistory | None:
     """
     running = in_use(folder)  # before the log is read, which records an end in between
     log = read_log(folder)
-    if not (log or running) and is_there(folder / MODEL):
+    if not (log or running) and file_exists(folder / MODEL):
         return None
     config = load_run_config(folder)
-    known = load_vocabularies(folder / VOCABULARY, config.data) if is_there(folder / VOCABULARY) else None
+    known = load_vocabularies(folder / VOCABULARY, config.data) if file_exists(folder / VOCABULARY) else None
     return TrainingHistory(
         log=log,
         frames=training_frames(read_snapshots(folder), log),
@@ -47,7 +47,7 @@ def training_history(folder: Path) -> TrainingHistory | None:
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
         finished=has_stopped(log),
         running=running,
-        loss_unit=task_of(config).labels.loss_unit,
+        loss_unit=configured_task(config).labels.loss_unit,
         loss_caption=_loss_caption(config),
     )
 
@@ -58,8 +58,8 @@ def _loss_caption(config: Config) -> str:
     dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
     harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
     told = (
-        f"Cross-entropy in nats {task_of(config).labels.loss_unit} on a logarithmic axis: training loss per batch, "
-        "validation loss at each validation."
+        f"Cross-entropy in nats {configured_task(config).labels.loss_unit} on a logarithmic axis: training loss per "
+        "batch, validation loss at each validation."
     )
     if not harder:
         return told
@@ -82,7 +82,7 @@ def best_checkpoint_update(course: TrainingHistory | None) -> int | None:
 
 
 def training_frames(
-    snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None
+    snapshots: Sequence[TrainingSnapshot], log: Sequence[dict[str, Any]], base: int | None = None
 ) -> list[TrainingFrame]:
     """Return a frame of each snapshot, with embeddings projected on the principal components of the last one.
 
@@ -121,11 +121,11 @@ def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list
     """Return the projected embeddings of all frames; empty if there are no embeddings, or too few for a plane."""
     if not tables or min(tables[-1].shape) < 2:
         return []
-    fitted = plane(tables[at])
+    fitted = pca(tables[at])
     film: list[Float[np.ndarray, "n 2"]] = []
     for table in tables:
         points = fitted.project(table)
-        film.append(turned(points, film[-1]) if film else points)
+        film.append(procrustes(points, film[-1]) if film else points)
     return film
 
 

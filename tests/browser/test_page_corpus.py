@@ -18,7 +18,7 @@ from walking import listed, panel, says_its_cell, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.training.run_folder import locked, read_log
+from pellucid.training.run_folder import lock_run_folder, read_log
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.inputs import open_run
@@ -247,7 +247,7 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         said = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command resumes it")
         expect(state).to_contain_text(said)
         expect(page.locator("header .name")).to_contain_text("This page shows the checkpoint of update")
-        with locked(folder):
+        with lock_run_folder(folder):
             expect(state).to_contain_text("Training:")
         expect(newest).to_have_count(0)
         asked = list[str]()
@@ -269,7 +269,7 @@ def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
     shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
-    with background_server(create_app(shown)) as address, locked(folder):
+    with background_server(create_app(shown)) as address, lock_run_folder(folder):
         page = opened(address)
         expect(page.locator("main")).to_contain_text("see Training")
         tab(page, "Training")
@@ -292,7 +292,7 @@ def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path:
 def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -> None:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
-    with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address, locked(folder):
+    with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address, lock_run_folder(folder):
         one, other = opened(address), opened(address)
         expect(one.locator("h1")).to_have_text("run on dev.tsv")
         for name in ("Beam", "What if", "States", "Examples"):

@@ -30,7 +30,7 @@ test("a position names a place of the source, or none", () => {
 
 test("scores have the names that fit the answers", () => {
   const log = [{ event: "validated", samples: 1, exact_match: 5, symbol_accuracy: 6, symbol_error_rate: 7, loss: 1, best: true }];
-  expect(logSeries(log, VIEWS.tag!).metrics.map((each) => each.name)).toEqual(["whole sequences right", "accuracy of tags"]);
+  expect(logSeries(log, VIEWS.tag!).metrics.map((each) => each.name)).toEqual(["sequence accuracy", "tag accuracy"]);
   expect(logSeries(log, VIEWS.point!).metrics.map((each) => each.name)).toEqual(["accuracy"]);
   expect(logSeries(log, VIEWS.transduce!).metrics).toHaveLength(3);
   expect(metricName(VIEWS.classify!, "training_loss")).toBe("training loss");

@@ -1,6 +1,6 @@
-"""What the recipes of spelled digits share.
+"""Recipes on spelled digits: the networks of the 2016 notebook and Pellucid's own.
 
-Imports: config, data, decoding, errors, evaluation, files, kernels, model, reporting, training, viewer,
+Imports: config, data, decoding, errors, evaluation, files, kernels, model, reporting, tasks, training, viewer,
     worker_pool.
-Start with: study.py.
+Start with: training.py.
 """

@@ -1,9 +1,9 @@
-"""The networks of the digit lessons, as their authors built them, and the variants that their exercises ask for.
+"""The networks of the 2016 notebook on spelled digits, and the variants that its exercises ask for.
 
-B batch, S input positions, T target positions, D memory, H hidden units, A attention units, V symbols written.
+B batch, S input positions, T target positions, D memory, H hidden units, A attention units, V output symbols.
 
-All of them read one-hot symbols, have one bias a gate, and feed no symbol back: what is written at t depends on the
-source alone. The authors' weights start as N(0, 0.1), their biases at zero.
+All of them read one-hot symbols, have one bias per gate, and feed no output symbol back: the output at step t depends
+on the source alone. Weights of the notebook start as N(0, 0.1), biases at zero.
 """
 
 from typing import Literal, NamedTuple
@@ -14,96 +14,105 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import Cell as CellKind
 from pellucid.config.settings import EncoderConfig
-from pellucid.data.synthetic import OUTPUTS, SYMBOLS
+from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS
 from pellucid.model.attention import AdditiveAttention
-from pellucid.model.bottleneck import InitialisedByCode, RepeatedCode
+from pellucid.model.bottleneck import InitialCode, RepeatedCode
+from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, RecurrentCell, late_peephole_step
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
-from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
-from pellucid.model.recurrence import RecurrentCell
 
-Kind = Literal["repeat", "initialize", "attention"]
-"""The code at every step, the code as the first state, or attention."""
-UNITS, ATTENTION_UNITS, SPREAD = 10, 20, 0.1
+DecoderKind = Literal["repeat", "initialize", "attention"]
+"""Code as input of every step, code as initial state, or attention."""
+HIDDEN_SIZE, ATTENTION_SIZE, INIT_STD = 10, 20, 0.1
 
 
-class Design(NamedTuple):
-    """Which network: the lessons' own, unless told otherwise."""
+class DigitsArchitecture(NamedTuple):
+    """Architecture of a digit network; the defaults are those of the notebook."""
 
-    decoder: Kind = "repeat"
+    decoder: DecoderKind = "repeat"
     cell: CellKind = "gru"
-    """The cell of the encoder."""
-    directions: Literal["forward", "both"] = "forward"
+    """Recurrent cell of the encoder."""
+    bidirectional: bool = False
     merge: Literal["concatenate", "sum", "product"] = "concatenate"
     embedding: Literal["one-hot", "learned"] = "one-hot"
-    """Learned ones start as one-hot: the lesson's line that froze them, taken away."""
+    """Learned embeddings start as one-hot vectors: the notebook freezes them there."""
     attends_padding: bool = True
-    """Whether attention sees what lies beyond an input's end, as the 2016 notebook's did."""
+    """Attention includes the positions after an input's end, as in the 2016 notebook."""
     initial: Literal["narrow", "scaled"] = "narrow"
-    """Weights from N(0, 0.1), or uniform by their sizes (Glorot & Bengio 2010), orthogonal from state to state."""
+    """Weights from N(0, 0.1), or uniform scaled by size (Glorot & Bengio 2010) with orthogonal recurrent weights."""
 
 
-class Written(NamedTuple):
-    """What a network writes for each input, and where it looked."""
+class DigitsOutput(NamedTuple):
+    """Logits and attention weights for each input."""
 
     logits: Float[Tensor, "B T V"]
     attention: Float[Tensor, "B T S"] | None
 
 
 class DigitsNetwork(nn.Module):
-    """Encoder, decoder, and a softmax over digits and the end."""
+    """Encoder, decoder, and a softmax over digits and the end symbol."""
 
-    def __init__(self, design: Design) -> None:
+    def __init__(self, design: DigitsArchitecture) -> None:
         """Build the network and draw its parameters from PyTorch's generator."""
         super().__init__()
         self.design = design
-        self.encoder = _encoder(design)
-        size = UNITS * (2 if design.directions == "both" and design.merge == "concatenate" else 1)
+        self.encoder = _build_encoder(design)
+        size = HIDDEN_SIZE * (2 if design.bidirectional and design.merge == "concatenate" else 1)
         self.decoder: nn.Module
         match design.decoder:
             case "repeat":
-                self.decoder = RepeatedCode(size, UNITS)
+                self.decoder = RepeatedCode(size, HIDDEN_SIZE)
             case "initialize":
-                self.decoder = InitialisedByCode(size, UNITS)
+                self.decoder = InitialCode(size, HIDDEN_SIZE)
             case "attention":
-                self.decoder = ContextDecoder(size, UNITS, ATTENTION_UNITS)
-        self.output = nn.Linear(size if design.decoder == "attention" else UNITS, OUTPUTS)
+                self.decoder = ContextDecoder(size, HIDDEN_SIZE, ATTENTION_SIZE)
+        self.output = nn.Linear(size if design.decoder == "attention" else HIDDEN_SIZE, NUM_OUTPUTS)
         for module in self.modules():
             if isinstance(module, RecurrentCell):
-                _one_bias(module)
+                _freeze_hidden_bias(module)
         if design.initial == "narrow":
             for name, parameter in self.named_parameters():
-                (nn.init.zeros_ if "bias" in name else _spread)(parameter.data)
+                (nn.init.zeros_ if "bias" in name else _init_normal)(parameter.data)
         elif isinstance(self.decoder, ContextDecoder):
-            self.decoder.scale()
+            self.decoder.init_scaled()
         nn.init.xavier_uniform_(self.output.weight)
         if design.embedding == "learned":
             nn.init.eye_(self.encoder.table.weight)
 
-    def forward(self, inputs: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], steps: int) -> Written:
-        """So many symbols for each input."""
+    def forward(self, inputs: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], steps: int) -> DigitsOutput:
+        """Return the outputs of `steps` decoder steps for each input."""
         memory = self.encoder(inputs, lengths)
         if not isinstance(self.decoder, ContextDecoder):
-            return Written(self.output(self.decoder(memory.final.hidden[:, -1], steps)), None)
+            return DigitsOutput(self.output(self.decoder(memory.final.hidden[:, -1], steps)), None)
         if self.design.attends_padding:
-            memory = with_padding(memory)
+            memory = unmask_padding(memory)
         contexts, attention = self.decoder(memory, steps)
-        return Written(self.output(contexts), attention)
+        return DigitsOutput(self.output(contexts), attention)
 
 
 class ContextDecoder(nn.Module):
-    """The attention decoder of the 2016 notebook, `LSTMAttentionDecodeFeedbackLayer`, to the letter.
+    """Attention decoder of the 2016 notebook (`LSTMAttentionDecodeFeedbackLayer`), reproduced exactly.
 
         e_s = vᵀ tanh(W h_{t−1} + U m_s)    α = softmax(e)    z_t = Σ_s α_s m_s    h_t = LSTM(z_t, h_{t−1})
 
-    The context z_t is all that the LSTM reads and all that the softmax sees, so h_t speaks only through the next look;
-    the last one is never used. The state starts at zero, the LSTM has peepholes, the output gate's added late.
+    The context z_t is the only input of the LSTM and of the softmax, so h_t acts only through the next attention step
+    and the last h_t is unused. The state starts at zero. The LSTM has peepholes; that of the output gate is added after
+    the sigmoid.
     """
 
-    def __init__(self, memory_size: int, units: int, attention_units: int, step: Step = late_peephole_step) -> None:
-        """The gates i, f, g, o lie one below the other; `step` says which LSTM it is."""
+    def __init__(
+        self, memory_size: int, units: int, attention_units: int, step: PeepholeStep = late_peephole_step
+    ) -> None:
+        """Create the parameters; the gates i, f, g, o are stacked.
+
+        Args:
+            memory_size: Size D of an encoder state.
+            units: Size H of the LSTM.
+            attention_units: Size A of additive attention.
+            step: LSTM step: with the late output peephole of the notebook, or the usual one.
+        """
         super().__init__()
-        self.units, self.take = units, step
+        self.units, self.lstm_step = units, step
         self.attention = AdditiveAttention(units, memory_size, attention_units)
         self.attention.key_projection.bias.requires_grad_(False).zero_()
         self.context_weight = nn.Parameter(torch.empty(4 * units, memory_size))
@@ -114,10 +123,13 @@ class ContextDecoder(nn.Module):
         )
 
     def forward(self, memory: Memory, steps: int) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"]]:
-        """The contexts of all steps, and the weights."""
+        """Return the contexts and the attention weights of all steps."""
         attendable = self.attention.prepare(memory)
         zero = memory.states.new_zeros(len(memory.states), self.units)
-        state, peepholes = Cell(zero, zero), Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole)
+        state, peepholes = (
+            PeepholeState(zero, zero),
+            Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole),
+        )
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
         for _ in range(steps):
@@ -125,11 +137,11 @@ class ContextDecoder(nn.Module):
             contexts.append(looked.context)
             weights.append(looked.weights)
             sums = looked.context @ self.context_weight.T + state.hidden @ self.hidden_weight.T + self.bias
-            state = self.take(sums, state, peepholes)
+            state = self.lstm_step(sums, state, peepholes)
         return torch.stack(contexts, dim=1), torch.stack(weights, dim=1)
 
-    def scale(self) -> None:
-        """Take weights of a size that keeps the size of what passes through, gate by gate; peepholes start shut."""
+    def init_scaled(self) -> None:
+        """Initialize the weights of each gate scaled by size; peepholes start at zero."""
         for gate in range(4):
             rows = slice(gate * self.units, (gate + 1) * self.units)
             nn.init.xavier_uniform_(self.context_weight.data[rows])
@@ -138,26 +150,26 @@ class ContextDecoder(nn.Module):
             nn.init.zeros_(peephole)
 
 
-def with_padding(memory: Memory) -> Memory:
-    """The memory as if its padding were real: a masked encoder carries its last state through to the end."""
+def unmask_padding(memory: Memory) -> Memory:
+    """Return the memory with padding as real positions: a masked encoder repeats its last state there."""
     width = memory.states.shape[1]
     last = memory.final.hidden[:, -1, None]
     states = torch.where(memory.mask()[:, :, None], memory.states, last)
     return memory._replace(states=states, lengths=torch.full_like(memory.lengths, width))
 
 
-def parameters_of(network: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
-    """Every trained parameter and its shape."""
+def parameter_shapes(network: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
+    """Return name and shape of every trained parameter."""
     return [(name, tuple(each.shape)) for name, each in network.named_parameters() if each.requires_grad]
 
 
-def _encoder(design: Design) -> Encoder:
-    """The encoder of ten units a direction."""
+def _build_encoder(design: DigitsArchitecture) -> Encoder:
+    """Return the encoder with ten units per direction."""
     return Encoder(
         EncoderConfig(
             cell=design.cell,
-            hidden_size=UNITS,
-            bidirectional=design.directions == "both",
+            hidden_size=HIDDEN_SIZE,
+            bidirectional=design.bidirectional,
             merge=design.merge,
             embedding=design.embedding,
             embedding_size=len(SYMBOLS),
@@ -167,11 +179,11 @@ def _encoder(design: Design) -> Encoder:
     )
 
 
-def _one_bias(cell: RecurrentCell) -> None:
-    """Only the input's bias is trained; the other stays zero."""
+def _freeze_hidden_bias(cell: RecurrentCell) -> None:
+    """Leave only the input bias trainable; the hidden bias stays zero."""
     cell.hidden_bias.requires_grad_(False)
 
 
-def _spread(weights: Tensor) -> None:
-    """N(0, 0.1)."""
-    nn.init.normal_(weights, std=SPREAD)
+def _init_normal(weights: Tensor) -> None:
+    """Draw weights from N(0, 0.1)."""
+    nn.init.normal_(weights, std=INIT_STD)

@@ -1,4 +1,4 @@
-"""Page, numbers and figures of a lesson, beside those of the authors."""
+"""Report of a lesson: page, numbers and figures, compared with the authors' results."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,10 +14,18 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pellucid.errors import DataError, abbreviate_reason
 from pellucid.files import make_folder, write_json
-from pellucid.recipes.digits.study import Outcome, Study, conduct
-from pellucid.recipes.following import followed
-from pellucid.recipes.recipe import Request
-from pellucid.reporting.figures import MUTED, empty_figure, mean_weights_figure, settled, short_number, svg, tidy
+from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, run_study
+from pellucid.recipes.jobs import run_jobs
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.reporting.figures import (
+    MUTED,
+    empty_figure,
+    format_number,
+    freeze_layout,
+    mean_weights_figure,
+    style_axes,
+    to_svg,
+)
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
 
@@ -33,22 +41,22 @@ POSITIONS_ATTENTION = (
 """Accuracy at each target position with attention, after 150,000 samples (the better notebook of 2016)."""
 
 
-class Curve(NamedTuple):
-    """An author's validation accuracy over the samples seen."""
+class ReferenceCurve(NamedTuple):
+    """Validation accuracy of an author's run over the samples seen."""
 
     name: str
     points: list[tuple[float, float]]
 
     def at(self, samples: int) -> float:
-        """The accuracy at the last validation up to so many samples."""
+        """Return the accuracy at the last validation after at most `samples` samples."""
         return [accuracy for seen, accuracy in self.points if seen <= samples][-1]
 
-    def until(self, samples: int) -> "Curve":
-        """The curve's beginning."""
-        return Curve(self.name, [point for point in self.points if point[0] <= samples])
+    def until(self, samples: int) -> "ReferenceCurve":
+        """Return the curve up to `samples` samples."""
+        return ReferenceCurve(self.name, [point for point in self.points if point[0] <= samples])
 
 
-STORED = {
+STORED_CURVES = {
     "repeat": {
         "nv_624843e_gru_valacc(9.1e5)": "notebook 624843e (2016)",
         "blog/day3_85d4f0d_gru_valacc(3e6)": "blog (2015)",
@@ -59,50 +67,64 @@ STORED = {
         "nv_624843e_attn_valacc(1.5e5,complete)": "notebook 624843e (2016)",
     },
 }
-"""The complete runs, and where each comes from."""
+"""Keys and names of the complete runs."""
 
 
-def curves(data: Path, kind: str) -> list[Curve]:
-    """The authors' curves of a kind of network ("repeat" or "attention"); `DataError` where they are not at hand."""
+def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
+    """Return the authors' curves.
+
+    Args:
+        data: Folder of the data sets.
+        kind: "repeat" or "attention".
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
     path = data / "digits-curves" / "curves.json"
     try:
         stored = msgspec.json.decode(path.read_bytes(), type=dict[str, list[tuple[float, float]]])
-        return [Curve(name, stored[key]) for key, name in STORED[kind].items()]
+        return [ReferenceCurve(name, stored[key]) for key, name in STORED_CURVES[kind].items()]
     except FileNotFoundError:
         raise DataError(
-            f"{path} is not there: the authors' curves stand in the folder given with --data, or in PELLUCID_DATA"
+            f"{path} does not exist: give the folder that holds digits-curves with --data or in PELLUCID_DATA"
         ) from None
     except (OSError, msgspec.DecodeError, KeyError) as error:
         raise DataError(f"{path} does not hold the authors' curves: {abbreviate_reason(error)}") from None
 
 
-AUTHORS = ("#b4530a", "#8a3ffc", "#0f766e")
-"""The authors' curves, dashed; ours are solid."""
+REFERENCE_COLORS = ("#b4530a", "#8a3ffc", "#0f766e")
+"""Colors of the authors' curves, which are dashed."""
 
 
-class Group(NamedTuple):
-    """The runs of one network, a seed each."""
+class DigitsRuns(NamedTuple):
+    """Runs of one network, one per seed."""
 
     name: str
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[DigitsResult]
 
     @property
-    def median(self) -> Outcome:
-        """The run whose final accuracy is the median (of an even number, the lower)."""
+    def median(self) -> DigitsResult:
+        """Return the run with the median final accuracy (the lower of two)."""
         return sorted(self.outcomes, key=lambda outcome: outcome.accuracy)[(len(self.outcomes) - 1) // 2]
 
 
-def curve_figure(groups: Sequence[Group], references: Sequence[Curve], longest: int) -> Figure:
-    """Accuracy over samples: every run as a hairline, each group's median run as a line, the authors' runs dashed."""
+def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCurve], longest: int) -> Figure:
+    """Draw accuracy over samples.
+
+    Args:
+        groups: Runs; each is a thin line, the median run of a group a thick one.
+        references: The authors' runs, dashed.
+        longest: Number of samples up to which the authors' runs are drawn.
+    """
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()
-    for group, color in zip(groups, colors(len(groups)), strict=True):
+    for group, color in zip(groups, line_colors(len(groups)), strict=True):
         for outcome in group.outcomes:
             strong = outcome is group.median
             xs, ys = [point.samples for point in outcome.curve], [point.symbol_accuracy for point in outcome.curve]
             name = group.name if strong else None
             axes.plot(xs, ys, color=color, linewidth=1.8 if strong else 0.7, alpha=1 if strong else 0.6, label=name)
-    for reference, color in zip(references, AUTHORS, strict=False):
+    for reference, color in zip(references, REFERENCE_COLORS, strict=False):
         points = reference.until(longest).points
         axes.plot(
             [x for x, _ in points],
@@ -112,16 +134,22 @@ def curve_figure(groups: Sequence[Group], references: Sequence[Curve], longest: 
             linewidth=1.3,
             label=f"{reference.name}, as stored",
         )
-    _finish(axes, "samples seen")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    return settled(figure)
+    _style_axes(axes, "samples seen")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    return freeze_layout(figure)
 
 
-def position_figure(groups: Sequence[Group], reference: Sequence[float] = (), reference_name: str = "") -> Figure:
-    """Accuracy at each target position, counted from 1: the mean of a group's runs, and their range as a band."""
+def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (), reference_name: str = "") -> Figure:
+    """Draw accuracy at each target position, counted from 1.
+
+    Args:
+        groups: Runs; a group is drawn as its mean and a band from minimum to maximum.
+        reference: The authors' accuracies, dashed.
+        reference_name: Their name in the legend.
+    """
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()
-    for group, color in zip(groups, colors(len(groups)), strict=True):
+    for group, color in zip(groups, line_colors(len(groups)), strict=True):
         runs = np.array([outcome.final.per_position for outcome in group.outcomes])
         places = np.arange(1, runs.shape[1] + 1)
         axes.fill_between(places, runs.min(axis=0), runs.max(axis=0), color=color, alpha=0.15, linewidth=0)
@@ -129,15 +157,20 @@ def position_figure(groups: Sequence[Group], reference: Sequence[float] = (), re
     if reference:
         places = np.arange(1, len(reference) + 1)
         axes.plot(
-            places, reference, "--", color=AUTHORS[0], linewidth=1.3, label=f"{reference_name}, read off its plot"
+            places,
+            reference,
+            "--",
+            color=REFERENCE_COLORS[0],
+            linewidth=1.3,
+            label=f"{reference_name}, read from the plot",
         )
-    _finish(axes, "target position (the last is the end)")
+    _style_axes(axes, "target position (the last is the end)")
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    return settled(figure)
+    return freeze_layout(figure)
 
 
-def colors(count: int) -> list[str]:
-    """So many colours that are told apart, the first one the accent."""
+def line_colors(count: int) -> list[str]:
+    """Return distinguishable colors; the first one is the accent color."""
     palette = ["#1f5fc0", "#c2410c", "#15803d", "#7c3aed", "#be185d", "#0e7490"]
     return (
         palette[:count]
@@ -146,9 +179,9 @@ def colors(count: int) -> list[str]:
     )
 
 
-def _finish(axes: Axes, x_title: str) -> None:
-    """Axes from nothing to all, and the names of the lines."""
-    tidy(axes)
+def _style_axes(axes: Axes, x_title: str) -> None:
+    """Set limits, labels and legend."""
+    style_axes(axes)
     highest = max(float(np.max(line.get_ydata(), initial=0.1)) for line in axes.lines)
     axes.set_ylim(0.0, min(1.02, 1.25 * highest))
     axes.set_ylabel("symbols right", color=MUTED)
@@ -156,45 +189,58 @@ def _finish(axes: Axes, x_title: str) -> None:
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
 
 
-class Lesson(NamedTuple):
-    """What was done, what came out, and what there is to say."""
+class LessonReport(NamedTuple):
+    """Content of a lesson's report."""
 
     name: str
     title: str
     introduction: str
-    groups: Sequence[Group]
-    """The lesson's own network first."""
-    references: Sequence[Curve] = ()
+    groups: Sequence[DigitsRuns]
+    """Runs; the lesson's own network comes first."""
+    references: Sequence[ReferenceCurve] = ()
     """The authors' curves."""
     positions: Sequence[float] = ()
     """The authors' accuracies by position."""
     parts: Sequence[ReportPart] = ()
-    """What follows the curves and the positions."""
+    """Parts after the curves and the positions."""
     numbers: Mapping[str, Any] = {}
-    """Further numbers for the JSON."""
+    """Further entries of report.json."""
 
 
-def conducted(studies: Sequence[Study], request: Request) -> Generator[str, None, list[Group]]:
-    """Each study with every seed asked for: a line for each run, and in the end a group for each study.
+def run_studies(studies: Sequence[DigitsStudy], request: RecipeRequest) -> Generator[str, None, list[DigitsRuns]]:
+    """Run each study with every seed.
 
-    Ctrl-C ends a single study early: its report then holds the runs that are finished or, of one alone, its beginning.
+    Ctrl-C ends a single study early: its report holds the finished runs or, for a single run, its beginning.
+
+    Args:
+        studies: The studies.
+        request: The recipe's request.
+
+    Yields:
+        A line per run.
+
+    Returns:
+        A group of runs per study.
     """
     make_folder(request.out)
-    outcomes, groups = followed(conduct, named(every_seed(studies, request)), request), list[Group]()
+    outcomes, groups = (
+        run_jobs(run_study, name_studies(repeat_with_seeds(studies, request)), request),
+        list[DigitsRuns](),
+    )
     for study in studies:
-        done = list[Outcome]()
+        done = list[DigitsResult]()
         try:
             done.extend(next(outcomes) for _ in range(request.seeds))
         except KeyboardInterrupt:
             if len(studies) > 1 or not done:
                 raise
-        groups.append(Group(study.name, done))
-        yield from lines_of(groups[-1])
+        groups.append(DigitsRuns(study.name, done))
+        yield from run_lines(groups[-1])
     return groups
 
 
-def every_seed(studies: Sequence[Study], request: Request) -> list[Study]:
-    """Each study with every seed asked for; `request.samples` cuts them short."""
+def repeat_with_seeds(studies: Sequence[DigitsStudy], request: RecipeRequest) -> list[DigitsStudy]:
+    """Return each study with every seed; `request.samples` shortens them."""
     return [
         study._replace(seed=seed, plan=study.plan._replace(samples=request.samples or study.plan.samples))
         for study in studies
@@ -202,13 +248,13 @@ def every_seed(studies: Sequence[Study], request: Request) -> list[Study]:
     ]
 
 
-def named(studies: Sequence[Study]) -> list[tuple[str, Study]]:
-    """Each with the name under which its progress is told."""
+def name_studies(studies: Sequence[DigitsStudy]) -> list[tuple[str, DigitsStudy]]:
+    """Return each study with the name shown with its progress."""
     return [(f"{study.name}, seed {study.seed}", study) for study in studies]
 
 
-def lines_of(group: Group) -> Iterator[str]:
-    """One line for each run of a group."""
+def run_lines(group: DigitsRuns) -> Iterator[str]:
+    """Yield one line per run."""
     for outcome in group.outcomes:
         final, agreed = outcome.final, outcome.final.agreement
         looked = f", alignment error {100 * agreed.error:.2f} %" if agreed else ""
@@ -220,15 +266,15 @@ def lines_of(group: Group) -> Iterator[str]:
         )
 
 
-def write_lesson(request: Request, lesson: Lesson) -> str:
-    """Write report.html and report.json into the folder asked for; the line that says where."""
-    write_report(request.out / "report.html", _report(lesson, request))
-    write_json(request.out / "report.json", report_of(lesson))
+def write_lesson_report(request: RecipeRequest, lesson: LessonReport) -> str:
+    """Write report.html and report.json; return the line that names the report."""
+    write_report(request.out / "report.html", _report_page(lesson, request))
+    write_json(request.out / "report.json", report_json(lesson))
     return f"report: {request.out / 'report.html'}"
 
 
-def _report(lesson: Lesson, request: Request) -> Report:
-    """The page."""
+def _report_page(lesson: LessonReport, request: RecipeRequest) -> Report:
+    """Return the page."""
     first = lesson.groups[0].median
     which = f"median of {request.seeds} seeds" if request.seeds > 1 else "one seed"
     summary = [
@@ -238,61 +284,61 @@ def _report(lesson: Lesson, request: Request) -> Report:
         ("samples", f"{first.curve[-1].samples:,}"),
         ("training", f"{first.seconds:,.0f} s (one thread)"),
     ]
-    return Report(title=lesson.title, introduction=lesson.introduction, summary=summary, parts=parts_of(lesson))
+    return Report(title=lesson.title, introduction=lesson.introduction, summary=summary, parts=report_parts(lesson))
 
 
-def parts_of(lesson: Lesson) -> list[ReportPart]:
-    """The pictures and tables of a lesson, and what it adds."""
+def report_parts(lesson: LessonReport) -> list[ReportPart]:
+    """Return the figures and tables of a lesson."""
     longest = max(outcome.curve[-1].samples for group in lesson.groups for outcome in group.outcomes)
-    theirs = " Dashed: the authors' own runs, from their stored plots." if lesson.references else ""
+    theirs = " Dashed: the authors' runs, from their stored plots." if lesson.references else ""
     return [
         ReportFigure(
             "Validation while training",
-            "Symbols right of samples that no training sees. A thick line is the run whose final accuracy is the "
-            f"median, a thin one another seed.{theirs}",
-            svg(curve_figure(lesson.groups, lesson.references, longest)),
+            "Symbol accuracy on the validation samples. A thick line is the run with the median final accuracy, a "
+            f"thin line another seed.{theirs}",
+            to_svg(curve_figure(lesson.groups, lesson.references, longest)),
         ),
-        _table(lesson.groups),
+        _run_table(lesson.groups),
         ReportFigure(
             "By position",
-            "Symbols right at each place of the target; the band spans the seeds.",
-            svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
+            "Symbol accuracy at each target position; the band is the range of the seeds.",
+            to_svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
         ),
-        *_attention(lesson.groups),
+        *_attention_figures(lesson.groups),
         *lesson.parts,
     ]
 
 
-def _attention(groups: Sequence[Group]) -> Iterator[ReportPart]:
-    """Where the median run of each group with attention looks on average."""
+def _attention_figures(groups: Sequence[DigitsRuns]) -> Iterator[ReportPart]:
+    """Yield the mean attention weights of the median run of each group."""
     for group in groups:
         mean = group.median.final.attention_mean
         if mean is not None:
             yield ReportFigure(
-                "Where it looks on average",
-                f"{group.name}, seed {group.median.seed}: mean weights over all samples it is judged on, a line for "
+                "Mean attention weights",
+                f"{group.name}, seed {group.median.seed}: mean weights over the validation samples, a line for "
                 "each target position; below, the same as an image.",
-                svg(mean_weights_figure(np.array(mean))),
+                to_svg(mean_weights_figure(np.array(mean))),
             )
 
 
-def _table(groups: Sequence[Group]) -> ReportTable:
-    """Every run in numbers; those of attention where there is any."""
+def _run_table(groups: Sequence[DigitsRuns]) -> ReportTable:
+    """Return a table of all runs; with columns for attention if any run has it."""
     looks = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
     attention = ("alignment error", "weight on the word") if looks else ()
     heads = ("run", "symbols right", "sequences right", *attention, "parameters", "seconds")
-    rows = [_row(group, outcome, looks) for group in groups for outcome in group.outcomes]
-    return ReportTable("Validation while training", _MEANING if looks else "", heads, rows)
+    rows = [_run_row(group, outcome, looks) for group in groups for outcome in group.outcomes]
+    return ReportTable("Validation while training", _ATTENTION_CAPTION if looks else "", heads, rows)
 
 
-_MEANING = (
-    "Alignment error: digits whose greatest weight lies outside their own word and the space behind it. Weight on the "
-    "word: the mean weight inside. Both against the generator's own record of where each word stands."
+_ATTENTION_CAPTION = (
+    "Alignment error: share of digits whose greatest weight lies outside their own word and the space after it. Weight "
+    "on the word: mean weight inside. Both use the generator's record of the word positions."
 )
 
 
-def _row(group: Group, outcome: Outcome, looks: bool) -> list[str]:
-    """One run in numbers."""
+def _run_row(group: DigitsRuns, outcome: DigitsResult, looks: bool) -> list[str]:
+    """Return the table row of a run."""
     final, agreed = outcome.final, outcome.final.agreement
     attention = [f"{100 * agreed.error:.2f} %", f"{agreed.mass:.3f}"] if agreed else ["–", "–"]
     return [
@@ -305,20 +351,20 @@ def _row(group: Group, outcome: Outcome, looks: bool) -> list[str]:
     ]
 
 
-def report_of(lesson: Lesson) -> dict[str, Any]:
-    """report.json: the median run of the lesson's own network above, all runs below, shares of 1."""
+def report_json(lesson: LessonReport) -> dict[str, Any]:
+    """Return report.json: the median run of the lesson's own network, then all runs, as fractions."""
     return {
         "name": lesson.name,
-        **_numbers(lesson.groups[0].median),
+        **_run_json(lesson.groups[0].median),
         "reference": {curve.name: curve.points for curve in lesson.references},
         "reference_per_position": list(lesson.positions),
-        "runs": [{"run": group.name, **_numbers(outcome)} for group in lesson.groups for outcome in group.outcomes],
+        "runs": [{"run": group.name, **_run_json(outcome)} for group in lesson.groups for outcome in group.outcomes],
         **lesson.numbers,
     }
 
 
-def _numbers(outcome: Outcome) -> dict[str, Any]:
-    """One run."""
+def _run_json(outcome: DigitsResult) -> dict[str, Any]:
+    """Return the numbers of one run."""
     curve, final = outcome.curve, outcome.final
     return {
         "seed": outcome.seed,
@@ -326,7 +372,7 @@ def _numbers(outcome: Outcome) -> dict[str, Any]:
         "samples": curve[-1].samples,
         "seconds": outcome.seconds,
         "validation_samples": [point.samples for point in curve],
-        "training_cost": [point.cost for point in curve],
+        "training_cost": [point.loss for point in curve],
         "symbol_accuracy": [point.symbol_accuracy for point in curve],
         "exact_match": [point.exact_match for point in curve],
         "per_position": final.per_position,

@@ -1,5 +1,5 @@
-"""What the recipes of proteins share.
+"""Recipes on proteins: subcellular localization, and the stored networks of 2016.
 
 Imports: data, errors, evaluation, files, model, reporting, viewer.
-Start with: places.py.
+Start with: localization.py.
 """

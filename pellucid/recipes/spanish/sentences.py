@@ -1,6 +1,6 @@
-"""Twenty sentences and their translations, written for this recipe in the shape of those of 2016, and their ids.
+"""Twenty sentence pairs, written for this recipe in the form of those of 2016, and their ids.
 
-N pairs, S source positions, T target positions.
+N pairs, S source positions, T target positions, L positions of either side.
 """
 
 import re
@@ -92,83 +92,83 @@ PAIRS = (
         "Cuando estoy cansada, cierro los ojos y pienso en la playa tranquila a las seis de la mañana.",
     ),
 )
-"""English, Spanish: somebody tells of herself. The first sixteen are trained on."""
+"""English and Spanish; the first sixteen are the training set."""
 UNTRANSLATED = "I like to drink chocolate and dance on the beach."
-"""A sentence that none of the pairs has, of words that some have."""
+"""A sentence outside the pairs, of known words."""
 PAD, GO, EOS, UNK = range(4)
 SPECIAL = ("_PAD", "_GO", "_EOS", "_UNK")
-MOST, TRAINED = 5_000, 16
-SIGNS = re.compile(r"""([.,!?"':;)(])""")
+MAX_WORDS, TRAINING_PAIRS = 5_000, 16
+PUNCTUATION = re.compile(r"""([.,!?"':;)(])""")
 
 
-class Words(NamedTuple):
-    """The words of one language, and their ids."""
+class WordVocabulary(NamedTuple):
+    """Words of one language; a word's position is its id."""
 
     words: tuple[str, ...]
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """Of each token its id; of one that is not there, that of _UNK."""
+        """Return the ids of tokens; unknown tokens have the id of _UNK."""
         known = {word: number for number, word in enumerate(self.words)}
-        return [known.get(digits_gone(token), UNK) for token in tokens]
+        return [known.get(zero_digits(token), UNK) for token in tokens]
 
 
-class Data(NamedTuple):
-    """Padded pairs: what the encoder reads, what the decoder is given, what it is to write."""
+class SentenceIds(NamedTuple):
+    """Padded ids: source, decoder inputs and targets."""
 
     source: Int[np.ndarray, "N S"]
     lengths: Int[np.ndarray, " N"]
     given: Int[np.ndarray, "N T"]
-    """_GO, the words, _EOS, padding."""
+    """_GO, words, _EOS, padding."""
     targets: Int[np.ndarray, "N T"]
-    """The words, _EOS, padding."""
+    """Words, _EOS, padding."""
 
-    def rows(self, first: int, stop: int) -> "Data":
-        """Some of the pairs, as wide as all."""
-        return Data(*(column[first:stop] for column in self))
-
-
-class Corpus(NamedTuple):
-    """All pairs, and the words of both languages."""
-
-    english: Words
-    spanish: Words
-    data: Data
+    def rows(self, first: int, stop: int) -> "SentenceIds":
+        """Return some pairs, with the padding of all."""
+        return SentenceIds(*(column[first:stop] for column in self))
 
 
-def tokens_of(sentence: str) -> list[str]:
-    """Parts between white space, signs apart, as the author cut them; case is kept."""
-    return [token for part in sentence.split() for token in SIGNS.split(part) if token]
+class SentenceCorpus(NamedTuple):
+    """All pairs and both vocabularies."""
+
+    english: WordVocabulary
+    spanish: WordVocabulary
+    data: SentenceIds
 
 
-def digits_gone(token: str) -> str:
-    """A token with 0 for each digit."""
+def tokenize(sentence: str) -> list[str]:
+    """Split at white space and around punctuation, as the author does; case is kept."""
+    return [token for part in sentence.split() for token in PUNCTUATION.split(part) if token]
+
+
+def zero_digits(token: str) -> str:
+    """Replace each digit by 0."""
     return re.sub(r"\d", "0", token)
 
 
-def words_of(sentences: Sequence[Sequence[str]]) -> Words:
-    """The special words, then all others, commonest first (at a tie, the one that stands first), `MOST` in all."""
-    counts = Counter(digits_gone(token) for sentence in sentences for token in sentence)
-    return Words((*SPECIAL, *(word for word, _ in counts.most_common(MOST - len(SPECIAL)))))
+def build_vocabulary(sentences: Sequence[Sequence[str]]) -> WordVocabulary:
+    """Return the special words, then the others by frequency (ties: first occurrence), `MAX_WORDS` in all."""
+    counts = Counter(zero_digits(token) for sentence in sentences for token in sentence)
+    return WordVocabulary((*SPECIAL, *(word for word, _ in counts.most_common(MAX_WORDS - len(SPECIAL)))))
 
 
-def corpus_of(pairs: Sequence[tuple[str, str]]) -> Corpus:
-    """Pairs as ids, padded to one more than the longest of each language; targets to two more."""
-    english, spanish = ([tokens_of(pair[side]) for pair in pairs] for side in (0, 1))
-    known, wanted = words_of(english), words_of(spanish)
+def build_corpus(pairs: Sequence[tuple[str, str]]) -> SentenceCorpus:
+    """Return pairs as ids, padded to one more than the longest source and two more than the longest target."""
+    english, spanish = ([tokenize(pair[side]) for pair in pairs] for side in (0, 1))
+    known, wanted = build_vocabulary(english), build_vocabulary(spanish)
     source = [known.ids(tokens) for tokens in english]
     written = [[*wanted.ids(tokens), EOS] for tokens in spanish]
     S, T = max(map(len, source)) + 1, max(map(len, written)) + 1
-    data = Data(
-        padded(source, S),
+    data = SentenceIds(
+        pad_sequences(source, S),
         np.array([len(each) for each in source]),
-        padded([[GO, *each] for each in written], T),
-        padded(written, T),
+        pad_sequences([[GO, *each] for each in written], T),
+        pad_sequences(written, T),
     )
-    return Corpus(known, wanted, data)
+    return SentenceCorpus(known, wanted, data)
 
 
-def padded(sequences: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "N L"]:
-    """Sequences side by side, _PAD behind each."""
+def pad_sequences(sequences: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "N L"]:
+    """Return sequences as rows of a table, padded with _PAD."""
     table = np.full((len(sequences), width), PAD, dtype=np.int64)
     for row, sequence in enumerate(sequences):
         table[row, : len(sequence)] = sequence

@@ -1,4 +1,4 @@
-"""How the networks of 2016 were trained: 100 epochs of four updates; and what they write.
+"""Training of the networks of 2016, 100 epochs of four updates, and their translations.
 
 B batch, T target positions, V Spanish words.
 """
@@ -14,85 +14,88 @@ from torch import Tensor, nn
 from pellucid.decoding.trace import END, Trace
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.digits.study import LasagneAdam
-from pellucid.recipes.spanish.networks import Design, SpanishNetwork, Written
+from pellucid.recipes.digits.training import LasagneAdam
+from pellucid.recipes.spanish.networks import SpanishArchitecture, SpanishNetwork, SpanishOutput
 from pellucid.recipes.spanish.sentences import (
     EOS,
     PAD,
     PAIRS,
     SPECIAL,
-    TRAINED,
+    TRAINING_PAIRS,
     UNK,
     UNTRANSLATED,
-    Corpus,
-    Data,
-    corpus_of,
-    tokens_of,
+    SentenceCorpus,
+    SentenceIds,
+    build_corpus,
+    tokenize,
 )
 
-EPOCHS, BATCH, RATE, DECAY, LONGEST_GRADIENT = 100, 4, 1e-3, 0.99, 5.0
-CANDIDATES = 5
-"""Words that a step shows beside the one it wrote."""
-Feeding = Literal["given", "previous", "previous-updating"]
-"""What a step of training is given: the right word; or the likeliest word of the step before, embedded and no gradient
-through it (`update_embedding_for_previous` False), or with one."""
+EPOCHS, BATCH, RATE, DECAY, MAX_GRADIENT_NORM = 100, 4, 1e-3, 0.99, 5.0
+TOP_WORDS = 5
+"""Most probable words stored for each step."""
+DecoderInputs = Literal["given", "previous", "previous-updating"]
+"""Decoder inputs in training: teacher forcing, or the predicted word of the step before.
+
+"previous" stops the gradient at the embedding of the predicted word, "previous-updating" does not
+(`update_embedding_for_previous`).
+"""
 
 
-SHOWN = (PAIRS[1][0], PAIRS[TRAINED][0], UNTRANSLATED)
-"""Sentences that are translated: of the training pairs, of the validation pairs, and of neither."""
+TRANSLATED_SENTENCES = (PAIRS[1][0], PAIRS[TRAINING_PAIRS][0], UNTRANSLATED)
+"""Sentences to translate: from the training set, from the validation set, from neither."""
 
 
-class Study(NamedTuple):
-    """One training."""
+class SpanishStudy(NamedTuple):
+    """Architecture, decoder inputs, seed and length of a training."""
 
     name: str
-    design: Design
-    feeding: Feeding = "given"
+    design: SpanishArchitecture
+    decoder_inputs: DecoderInputs = "given"
     seed: int = 1
     epochs: int = EPOCHS
 
 
-class Point(NamedTuple):
-    """One epoch: the mean loss of its batches in training, and the validation loss after it."""
+class EpochLosses(NamedTuple):
+    """Mean training loss of an epoch and validation loss after it."""
 
     training: float
     validation: float
 
 
-class Fit(NamedTuple):
-    """A network on some pairs: the share of its words that are right with the right word given, and free-running."""
+class SpanishAccuracy(NamedTuple):
+    """Word accuracy with teacher forcing and free-running."""
 
-    given: float
-    alone: float
+    teacher_forcing: float
+    free_running: float
     sentences: float
-    """The share of the sentences that are right to the end, free-running."""
+    """Free-running sentence accuracy."""
 
 
-class Outcome(NamedTuple):
-    """What came of one training."""
+class SpanishResult(NamedTuple):
+    """Result of a training."""
 
     name: str
     seed: int
     parameters: int
     seconds: float
-    """Of a processor, validation included."""
-    curve: list[Point]
-    training: Fit
-    validation: Fit
+    """CPU time, including validation."""
+    curve: list[EpochLosses]
+    training: SpanishAccuracy
+    validation: SpanishAccuracy
     padding: float | None
-    """Share of the weights on padding, over the training sentences; None without attention."""
+    """Share of attention on padding over the training sentences; None without attention."""
     traces: list[Trace]
-    """Translations of `SHOWN`."""
+    """Translations of `TRANSLATED_SENTENCES`."""
 
     @property
     def best(self) -> int:
-        """The epoch after which the validation loss was least, from 1."""
+        """Return the epoch with the lowest validation loss, from 1."""
         losses = [point.validation for point in self.curve]
         return losses.index(min(losses)) + 1
 
 
-class Tensors(NamedTuple):
-    """`Data` as tensors."""
+class SentenceBatch(NamedTuple):
+    """`SentenceIds` as tensors."""
 
     source: Int[Tensor, "B S"]
     lengths: Int[Tensor, " B"]
@@ -100,120 +103,124 @@ class Tensors(NamedTuple):
     targets: Int[Tensor, "B T"]
 
 
-def conduct(study: Study) -> Outcome:
-    """Train and judge, on one thread."""
-    return conduct_and_keep(study)[1]
+def run_study(study: SpanishStudy) -> SpanishResult:
+    """Train and evaluate on one thread."""
+    return train_network(study)[1]
 
 
-def conduct_and_keep(study: Study) -> tuple[SpanishNetwork, Outcome]:
-    """As `conduct`, with the trained network."""
+def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
+    """Do the same as `run_study` and return the trained network, too."""
     use_threads(1)
     torch.manual_seed(study.seed)
-    corpus = corpus_of(PAIRS)
-    network = network_for(study.design, corpus)
-    training, validation = tensors(corpus.data.rows(0, TRAINED)), tensors(corpus.data.rows(TRAINED, len(PAIRS)))
+    corpus = build_corpus(PAIRS)
+    network = build_network(study.design, corpus)
+    training, validation = (
+        to_tensors(corpus.data.rows(0, TRAINING_PAIRS)),
+        to_tensors(corpus.data.rows(TRAINING_PAIRS, len(PAIRS))),
+    )
     optimizer = LasagneAdam(list(network.parameters()), RATE)
     curve, started = [], time.process_time()
     for epoch in range(study.epochs):
         optimizer.param_groups[0]["lr"] = RATE * DECAY**epoch
         losses = [
-            update(network, optimizer, rows(training, first, first + BATCH), study.feeding)
+            training_step(network, optimizer, slice_rows(training, first, first + BATCH), study.decoder_inputs)
             for first in range(0, len(training.source), BATCH)
         ]
-        curve.append(Point(sum(losses) / len(losses), validation_loss(network, validation)))
+        curve.append(EpochLosses(sum(losses) / len(losses), validation_loss(network, validation)))
     seconds = time.process_time() - started
-    fits = fit_of(network, training), fit_of(network, validation)
+    fits = measure_accuracy(network, training), measure_accuracy(network, validation)
     padding = weight_on_padding(network, training) if network.attention is not None else None
-    traces = [translate(network, corpus, sentence) for sentence in SHOWN]
+    traces = [translate(network, corpus, sentence) for sentence in TRANSLATED_SENTENCES]
     who = (study.name, study.seed, parameter_count(network))
-    return network, Outcome(*who, seconds, curve, *fits, padding, traces)
+    return network, SpanishResult(*who, seconds, curve, *fits, padding, traces)
 
 
-def network_for(design: Design, corpus: Corpus) -> SpanishNetwork:
-    """A network for the words of a corpus."""
+def build_network(design: SpanishArchitecture, corpus: SentenceCorpus) -> SpanishNetwork:
+    """Return a network for the vocabularies of a corpus."""
     return SpanishNetwork(design, len(corpus.english.words), len(corpus.spanish.words))
 
 
-def tensors(data: Data) -> Tensors:
-    """Ids as tensors."""
-    return Tensors(*map(torch.from_numpy, data))
+def to_tensors(data: SentenceIds) -> SentenceBatch:
+    """Return ids as tensors."""
+    return SentenceBatch(*map(torch.from_numpy, data))
 
 
-def rows(all_of_them: Tensors, first: int, stop: int) -> Tensors:
-    """Some of the pairs."""
-    return Tensors(*(column[first:stop] for column in all_of_them))
+def slice_rows(all_of_them: SentenceBatch, first: int, stop: int) -> SentenceBatch:
+    """Return some of the pairs."""
+    return SentenceBatch(*(column[first:stop] for column in all_of_them))
 
 
-def update(network: SpanishNetwork, optimizer: LasagneAdam, batch: Tensors, feeding: Feeding) -> float:
-    """One update by one batch; its loss."""
+def training_step(
+    network: SpanishNetwork, optimizer: LasagneAdam, batch: SentenceBatch, feeding: DecoderInputs
+) -> float:
+    """Make one update; return its loss."""
     network.train()
     for parameter in network.parameters():
         parameter.grad = None
-    cost = summed_cost(network.softmax(write(network, batch, feeding).outputs), batch.targets)
+    cost = sentence_loss(network.softmax(decode_batch(network, batch, feeding).outputs), batch.targets)
     torch.autograd.backward(cost)
-    clip_together(network)
+    clip_global_norm(network)
     optimizer.step()
     return cost.item()
 
 
-def write(network: SpanishNetwork, batch: Tensors, feeding: Feeding) -> Written:
-    """What the decoder writes for a batch."""
+def decode_batch(network: SpanishNetwork, batch: SentenceBatch, feeding: DecoderInputs) -> SpanishOutput:
+    """Return the decoder outputs of a batch."""
     encoded = network.encode(batch.source, batch.lengths)
     if feeding == "given":
-        written: Written = network(encoded, batch.given)
+        written: SpanishOutput = network(encoded, batch.given)
         return written
     return network.feed_previous(encoded, batch.given.shape[1], feeding == "previous-updating")
 
 
-def summed_cost(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """(1 / B) Σ_b Σ_t −ln p(target), padding left out: the mean over sentences of sums over their words.
-
-    The logits are flattened to B·T rows, the targets to B·T numbers.
-    """
+def sentence_loss(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """Return (1 / B) Σ_b Σ_t −log p(target) without padding: the mean over sentences of sums over words."""
     each = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return (each * targets.flatten().sign()).sum() / len(targets)
 
 
-def clip_together(network: nn.Module) -> None:
-    """All gradients by 5 / max(‖g‖, 5): TensorFlow's clip_by_global_norm."""
+def clip_global_norm(network: nn.Module) -> None:
+    """Scale all gradients by 5 / max(‖g‖, 5) (`clip_by_global_norm`)."""
     gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
     length = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
     for gradient in gradients:
-        gradient.mul_(LONGEST_GRADIENT / length.clamp(min=LONGEST_GRADIENT))
+        gradient.mul_(MAX_GRADIENT_NORM / length.clamp(min=MAX_GRADIENT_NORM))
 
 
 @torch.no_grad()
-def validation_loss(network: SpanishNetwork, data: Tensors) -> float:
-    """The loss with the right words given, without dropout."""
+def validation_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
+    """Return the loss with teacher forcing, without dropout."""
     network.eval()
-    return float(summed_cost(network.softmax(write(network, data, "given").outputs), data.targets))
+    return float(sentence_loss(network.softmax(decode_batch(network, data, "given").outputs), data.targets))
 
 
 @torch.no_grad()
-def fit_of(network: SpanishNetwork, data: Tensors) -> Fit:
-    """How many words are right, with the right words given and free-running; padding is not counted."""
+def measure_accuracy(network: SpanishNetwork, data: SentenceBatch) -> SpanishAccuracy:
+    """Return word accuracy with teacher forcing and free-running; padding is excluded."""
     network.eval()
     counted = data.targets != PAD
     given, alone = (
-        (network.softmax(write(network, data, feeding).outputs).argmax(dim=2) == data.targets)
+        (network.softmax(decode_batch(network, data, feeding).outputs).argmax(dim=2) == data.targets)
         for feeding in ("given", "previous")
     )
     whole = (alone | ~counted).all(dim=1)
-    return Fit(float(given[counted].float().mean()), float(alone[counted].float().mean()), float(whole.float().mean()))
+    return SpanishAccuracy(
+        float(given[counted].float().mean()), float(alone[counted].float().mean()), float(whole.float().mean())
+    )
 
 
 @torch.no_grad()
-def translate(network: SpanishNetwork, corpus: Corpus, sentence: str) -> Trace:
-    """A sentence as the author's script has it: batch of one, padded as the data, so many steps, the likeliest word.
+def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) -> Trace:
+    """Translate a sentence greedily as the author's script does: batch of one, padding and steps of the corpus.
 
-    No end stops it; the trace has the words up to the first _EOS. Padding is among what was looked at.
+    Decoding does not stop at the end symbol; the trace holds the words up to the first _EOS. Attention covers padding.
     """
     network.eval()
-    tokens = tokens_of(sentence)
+    tokens = tokenize(sentence)
     ids, width = corpus.english.ids(tokens), corpus.data.source.shape[1]
     encoded = network.encode(torch.tensor([[*ids, *[PAD] * (width - len(ids))]]), torch.tensor([len(ids)]))
     written = network.feed_previous(encoded, corpus.data.given.shape[1], update_embedding_for_previous=False)
-    top = network.softmax(written.outputs[0]).log_softmax(dim=1).topk(CANDIDATES)
+    top = network.softmax(written.outputs[0]).log_softmax(dim=1).topk(TOP_WORDS)
     words = [corpus.spanish.words[word] for word in top.indices[:, 0].tolist()]
     finished = SPECIAL[EOS] in words
     stop = words.index(SPECIAL[EOS]) if finished else len(words)
@@ -235,16 +242,16 @@ def translate(network: SpanishNetwork, corpus: Corpus, sentence: str) -> Trace:
 
 
 @torch.no_grad()
-def weight_on_padding(network: SpanishNetwork, data: Tensors) -> float:
-    """The mean share of a step's weights that lies behind the end of the sentence, over all words."""
+def weight_on_padding(network: SpanishNetwork, data: SentenceBatch) -> float:
+    """Return the mean share of attention on padding, over all words."""
     network.eval()
-    weights = write(network, data, "given").weights.mean(dim=2)
+    weights = decode_batch(network, data, "given").weights.mean(dim=2)
     beyond = torch.arange(weights.shape[2]) >= data.lengths[:, None]
     return float((weights * beyond[:, None]).sum(dim=2)[data.targets != PAD].mean())
 
 
-class Shape(NamedTuple):
-    """A tensor: what it is, the letters the post gives it, and its sizes here."""
+class TensorShape(NamedTuple):
+    """Name of a tensor, its dimensions in the post and its sizes here."""
 
     name: str
     post: str
@@ -252,15 +259,18 @@ class Shape(NamedTuple):
 
 
 @torch.no_grad()
-def shapes_of(network: SpanishNetwork, batch: Tensors) -> list[Shape]:
-    """N sentences, H units, C Spanish words; max_len is S of the source and T of the target. Needs attention."""
+def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorShape]:
+    """Return the shapes of all tensors of a step; the network must have attention.
+
+    N sentences, H units, C Spanish words; max_len is S for the source and T for the target.
+    """
     assert network.attention is not None, "the plain decoder has no attention to analyse"
     encoded = network.encode(batch.source, batch.lengths)
-    carried, features = network.begin(encoded)
+    carried, features = network.init_decoder(encoded)
     assert features is not None
     embedded = network.target_embedding[batch.given[:, 0]]
     step = network.step(embedded, carried, features)
-    looked, attention = step.carried.looked, network.attention
+    looked, attention = step.carried.head_outputs, network.attention
     query = attention.queries[0](step.carried.state)
     written = network(encoded, batch.given)
     logits = network.softmax(written.outputs).flatten(0, 1)
@@ -277,7 +287,7 @@ def shapes_of(network: SpanishNetwork, batch: Tensors) -> list[Shape]:
         ("attention states in four dimensions", "N, max_len, 1, H", four),
         ("filter of the 1×1 convolution", "1, 1, H, H", attention.projections[0][None, None]),
         ("features (the post: N, height', 3, H)", "N, max_len, 1, H", features.keys[0][:, :, None]),
-        ("context before the first step, of each head", "N, H", carried.looked.contexts[:, 0]),
+        ("context before the first step, of each head", "N, H", carried.head_outputs.contexts[:, 0]),
         ("input and context merged", "N, H", step.merged),
         ("cell output", "N, H", step.cell_output),
         ("new state", "N, H", step.carried.state),
@@ -291,6 +301,6 @@ def shapes_of(network: SpanishNetwork, batch: Tensors) -> list[Shape]:
         ("all outputs, flattened", "N·max_len, H", written.outputs.flatten(0, 1)),
         ("logits", "N·max_len, C", logits),
         ("targets, flattened", "N·max_len", batch.targets.flatten()),
-        ("loss", "", summed_cost(logits.unflatten(0, batch.targets.shape), batch.targets)),
+        ("loss", "", sentence_loss(logits.unflatten(0, batch.targets.shape), batch.targets)),
     ]
-    return [Shape(name, post, tuple(tensor.shape)) for name, post, tensor in told]
+    return [TensorShape(name, post, tuple(tensor.shape)) for name, post, tensor in told]

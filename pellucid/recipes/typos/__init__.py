@@ -1,5 +1,5 @@
-"""What the recipes of wrong letters share.
+"""Recipes that find the wrong letter of a word.
 
-Imports: data, model, reporting, viewer, worker_pool.
-Start with: study.py.
+Imports: config, data, decoding, files, inspection, model, reporting, training, viewer, worker_pool.
+Start with: training.py.
 """

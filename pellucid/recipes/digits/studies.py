@@ -1,0 +1,290 @@
+"""The experiments and exercises of the 2016 notebook on spelled digits, one recipe each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from pellucid.recipes.digits.networks import DigitsArchitecture
+from pellucid.recipes.digits.report import (
+    POSITIONS_ATTENTION,
+    POSITIONS_REPEAT,
+    DigitsRuns,
+    LessonReport,
+    ReferenceCurve,
+    load_reference_curves,
+    run_studies,
+    write_lesson_report,
+)
+from pellucid.recipes.digits.training import SAMPLE_BUDGETS, DigitsResult, DigitsStudy, DigitsTrainingPlan
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.viewer.report_schema import ReportTable, ReportText
+
+REPEAT_INTRODUCTION = """\
+A GRU of 10 units reads twenty spelled digits, about 99 one-hot letters. Its last state, ten numbers, is the code. It
+is the only input of a second GRU of 10 units at each of 21 steps. No output symbol is fed back.
+
+Ten numbers cannot hold twenty digits. A quarter of the symbols is correct after 300,000 samples, mostly the end (#)
+and the last digits; guessing gives a seventh. The authors' stored runs reached 0.242, 0.249 and 0.250 at this point."""
+
+
+def run_repeat(request: RecipeRequest) -> Iterator[str]:
+    """Train one network per seed and compare its curves with the authors'."""
+    references = load_reference_curves(request.data, "repeat")
+    groups = yield from run_studies(
+        [DigitsStudy("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1)], request
+    )
+    title = "Spelled digits to digits through a bottleneck"
+    yield write_lesson_report(
+        request, LessonReport("digits-repeat", title, REPEAT_INTRODUCTION, groups, references, POSITIONS_REPEAT)
+    )
+
+
+INIT_INTRODUCTION = """\
+The notebook names two ways to pass the code to the decoder and builds the first one, the code as the input of every
+step. This recipe compares it with the second: the decoder starts from the code and then runs without any input. It
+has 300 parameters fewer. Its last outputs depend on the code through twenty of its own steps."""
+
+
+def run_init(request: RecipeRequest) -> Iterator[str]:
+    """Train both uses of the code on the same samples and seeds."""
+    references = load_reference_curves(request.data, "repeat")
+    studies = [
+        DigitsStudy("code as first state", DigitsArchitecture("initialize"), DigitsTrainingPlan(), 1),
+        DigitsStudy("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1),
+    ]
+    groups = yield from run_studies(studies, request)
+    title = "The code as the decoder's first state"
+    yield write_lesson_report(request, LessonReport("digits-init", title, INIT_INTRODUCTION, groups, references))
+
+
+FAITHFUL_INTRODUCTION = """\
+An LSTM of 10 units with additive attention of 20 units reads the states of the first lesson's encoder at each of 21
+steps. The query is the LSTM's previous state. Half the samples of the first lesson give three times its accuracy.
+
+Kept from the notebook: attention includes padding; the softmax over symbols reads the context alone; the output
+gate's peephole is added after the sigmoid; no output is fed back. Two complete runs are stored, which reached 0.731
+and 0.892 without a fixed seed."""
+FIRST_VALIDATION = 5_000
+
+
+def run_attention_faithful(request: RecipeRequest) -> Iterator[str]:
+    """Train one network per seed and test whether the range of the seeds encloses the authors' curves."""
+    references = load_reference_curves(request.data, "attention")
+    groups = yield from run_studies(
+        [DigitsStudy("attention of 2016", DigitsArchitecture("attention"), DigitsTrainingPlan(samples=150_000), 1)],
+        request,
+    )
+    inside = [enclosed_share(groups[0], reference) for reference in references]
+    lines = [_enclosed_line(reference, share) for reference, share in zip(references, inside, strict=True)]
+    yield from lines
+    title = "Spelled digits to digits with the attention of 2016"
+    parts = [ReportText("Do the seeds enclose the authors' runs?", "\n\n".join(lines))]
+    shares = {reference.name: share for reference, share in zip(references, inside, strict=True)}
+    lesson = LessonReport(
+        "digits-attention-faithful", title, FAITHFUL_INTRODUCTION, groups, references, POSITIONS_ATTENTION, parts
+    )
+    yield write_lesson_report(request, lesson._replace(numbers={"share_enclosed": shares}))
+
+
+def enclosed_share(group: DigitsRuns, reference: ReferenceCurve) -> float:
+    """Return the share of validations at which an author's accuracy lies within the range of the seeds."""
+    curves = [[point.symbol_accuracy for point in outcome.curve] for outcome in group.outcomes]
+    places = [point.samples for point in group.outcomes[0].curve]
+    between = [
+        _is_between(reference.at(max(place, FIRST_VALIDATION)), at) for place, *at in zip(places, *curves, strict=True)
+    ]
+    return sum(between) / len(between)
+
+
+def _is_between(value: float, values: Sequence[float]) -> bool:
+    """Return True if a value lies between minimum and maximum of others."""
+    return min(values) <= value <= max(values)
+
+
+def _enclosed_line(reference: ReferenceCurve, share: float) -> str:
+    """Return the share as a line."""
+    return f"{reference.name}: within the range of the seeds at {100 * share:.0f} % of the validations"
+
+
+BIDIRECTIONAL_INTRODUCTION = """\
+A second GRU reads the input backwards, each input within its own length. Its states are concatenated with those of
+the first GRU (20 numbers), added, or multiplied (10 numbers each). Without attention the code joins the forward state
+at the end and the backward state at the beginning, so both ends of the input are recent. With attention (of 2016, but
+with masked padding) each state encodes the letters before and after its own.
+
+The notebook's snippet takes the last position of the backward GRU, which has read one letter there; its final state
+is at the first position."""
+BIDIRECTIONAL = {
+    f"both, {merge}": DigitsArchitecture(bidirectional=True, merge=merge) for merge in ("concatenate", "sum", "product")
+}
+
+
+def run_bidirectional(request: RecipeRequest) -> Iterator[str]:
+    """Train every merge and the forward encoder, without and with attention."""
+    studies = [
+        DigitsStudy(
+            f"{name}; {decoder}",
+            design._replace(decoder=decoder, attends_padding=False),
+            DigitsTrainingPlan(samples),
+            1,
+        )
+        for decoder, samples in SAMPLE_BUDGETS.items()
+        for name, design in {**BIDIRECTIONAL, "forward": DigitsArchitecture()}.items()
+    ]
+    groups = yield from run_studies(studies, request)
+    title = "Bidirectional encoders"
+    yield write_lesson_report(request, LessonReport("digits-bidirectional", title, BIDIRECTIONAL_INTRODUCTION, groups))
+
+
+VARYING_INTRODUCTION = """\
+Inputs have one to twenty digits. Targets are padded with 0, which is also the digit 0: a loss that includes padding
+trains the network to write zeros after the end. A masked loss includes real symbols only. All accuracies exclude
+padding.
+
+The attention of 2016 also covers padding, which is half of the positions here. The last network masks it."""
+MASKED_ATTENTION = DigitsArchitecture("attention", attends_padding=False)
+
+
+def run_varying(request: RecipeRequest) -> Iterator[str]:
+    """Train with masked and unmasked loss, without and with attention."""
+    studies = [
+        DigitsStudy(
+            f"{decoder}; {'masked' if masked else 'unmasked'} cost",
+            DigitsArchitecture(decoder),
+            DigitsTrainingPlan(samples, digits=(1, 20), masked=masked),
+            1,
+        )
+        for decoder, samples in SAMPLE_BUDGETS.items()
+        for masked in (True, False)
+    ]
+    blind = DigitsTrainingPlan(SAMPLE_BUDGETS["attention"], digits=(1, 20), masked=True)
+    studies.append(DigitsStudy("attention, padding masked; masked cost", MASKED_ATTENTION, blind, 1))
+    groups = yield from run_studies(studies, request)
+    title = "One to twenty digits"
+    yield write_lesson_report(request, LessonReport("digits-varying", title, VARYING_INTRODUCTION, groups))
+
+
+EMBEDDING_INTRODUCTION = """\
+The notebook freezes its embedding at the identity and suggests: "You can experiment with removing this line". Without
+it the 27 × 27 numbers are trained from the same start. A matrix before a matrix adds no capacity (W x with one-hot x
+is any table already), but it changes the optimization: a product of two matrices changes faster where both are
+large."""
+
+
+def run_embedding(request: RecipeRequest) -> Iterator[str]:
+    """Train both embeddings, without and with attention."""
+    studies = [
+        DigitsStudy(
+            f"{embedding}; {decoder}", DigitsArchitecture(decoder, embedding=embedding), DigitsTrainingPlan(samples), 1
+        )
+        for decoder, samples in SAMPLE_BUDGETS.items()
+        for embedding in ("learned", "one-hot")
+    ]
+    groups = yield from run_studies(studies, request)
+    title = "One-hot and learned embeddings"
+    yield write_lesson_report(request, LessonReport("digits-embedding", title, EMBEDDING_INTRODUCTION, groups))
+
+
+OPTIMIZERS_INTRODUCTION = """\
+The notebook uses Adam with a learning rate of 0.005 and suggests trying others. Its network without attention is
+trained with six optimizers. Each is tried with three rates over a third of the samples; the best rate gets all
+samples. Gradients are clipped in the same way for all.
+
+The gradients of encoder and output layer differ by orders of magnitude (lesson 1). Optimizers that divide each
+gradient by its own running size are insensitive to this; plain gradient descent has one rate for both."""
+LEARNING_RATES: Mapping[str, tuple[float, float, float]] = {
+    "adam": (0.015, 0.005, 0.002),
+    "rmsprop": (0.02, 0.01, 0.005),
+    "adagrad": (0.2, 0.1, 0.05),
+    "adadelta": (10.0, 3.0, 30.0),
+    "momentum": (0.1, 0.03, 0.3),
+    "sgd": (1.0, 0.3, 3.0),
+}
+"""Learning rates of the trials; the best one with seed 1 comes first."""
+TRIAL_DIVISOR = 3
+"""A trial takes the total number of samples divided by this."""
+
+
+def run_optimizers(request: RecipeRequest) -> Iterator[str]:
+    """Try all learning rates, then train with the best one of each optimizer."""
+    tried: dict[str, list[tuple[float, DigitsRuns]]] = {}
+    samples = request.samples or DigitsTrainingPlan().samples
+    short = request._replace(samples=max(samples // TRIAL_DIVISOR, 1))
+    for name, rates in LEARNING_RATES.items():
+        groups = yield from run_studies([optimizer_study(name, rate) for rate in rates], short)
+        tried[name] = list(zip(rates, groups, strict=True))
+    best = {name: max(each, key=lambda pair: pair[1].median.accuracy)[0] for name, each in tried.items()}
+    groups = yield from run_studies([optimizer_study(name, rate) for name, rate in best.items()], request)
+    heads = ("optimizer", *("rate, symbols right" for _ in range(3)))
+    rows = [
+        (name, *(f"{rate:g}: {100 * group.median.accuracy:.2f} %" for rate, group in sorted(each, key=lambda p: p[0])))
+        for name, each in tried.items()
+    ]
+    table = ReportTable("Learning rates", f"After {short.samples:,} samples; median of the seeds.", heads, rows)
+    lesson = LessonReport("digits-optimizers", "Optimizers", OPTIMIZERS_INTRODUCTION, groups, parts=[table])
+    accuracies = {name: {str(rate): group.median.accuracy for rate, group in each} for name, each in tried.items()}
+    yield write_lesson_report(request, lesson._replace(numbers={"rates_tried": accuracies}))
+
+
+def optimizer_study(name: str, rate: float) -> DigitsStudy:
+    """Return the study of the notebook's network without attention with another optimizer."""
+    return DigitsStudy(
+        f"{name}, rate {rate:g}", DigitsArchitecture(), DigitsTrainingPlan(optimizer=name, learning_rate=rate), 1
+    )
+
+
+CELLS_INTRODUCTION = """\
+The lessons use a GRU because it has one state and is faster. This recipe compares GRU and LSTM encoders of ten units,
+without and with attention. Seconds are training time on one thread; two runs share the machine at a time."""
+
+
+def run_cells(request: RecipeRequest) -> Iterator[str]:
+    """Train both cells, without and with attention."""
+    studies = [
+        DigitsStudy(f"{cell.upper()}; {decoder}", DigitsArchitecture(decoder, cell), DigitsTrainingPlan(samples), 1)
+        for decoder, samples in SAMPLE_BUDGETS.items()
+        for cell in ("gru", "lstm")
+    ]
+    groups = yield from run_studies(studies, request)
+    yield write_lesson_report(request, LessonReport("digits-cells", "GRU and LSTM", CELLS_INTRODUCTION, groups))
+
+
+JIGSAW_SAMPLES = 900_000
+JIGSAW_INTRODUCTION = """\
+After some hundred thousand samples the accuracy of the first network oscillates (the stored run between 0.185 and
+0.26). The 5,000 validation samples are always the same 105,000 symbols, so evaluation noise is about a thousandth.
+The network itself changes: at a learning rate of 0.005 an update overshoots, and the accuracy falls by more than
+hundreds of updates had gained.
+
+The test is the same run, same seed and samples, with cosine decay of the rate to zero: if the rate is the cause, the
+oscillation must shrink with it."""
+
+
+def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
+    """Train with a constant and a decaying learning rate; measure the roughness of both curves."""
+    references = load_reference_curves(request.data, "repeat")
+    studies = [
+        DigitsStudy("constant rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES), 1),
+        DigitsStudy("falling rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES, decay="cosine"), 1),
+    ]
+    groups = yield from run_studies(studies, request)
+    rough = {group.name: fmean(map(roughness, group.outcomes)) for group in groups}
+    lines = [_roughness_line(group, rough[group.name]) for group in groups]
+    yield from lines
+    parts = [ReportText("Roughness of the last third", "\n\n".join(lines))]
+    lesson = LessonReport(
+        "digits-jigsaw", "Sawtooth in the validation curve", JIGSAW_INTRODUCTION, groups, references, parts=parts
+    )
+    yield write_lesson_report(request, lesson._replace(numbers={"roughness": rough}))
+
+
+def roughness(outcome: DigitsResult) -> float:
+    """Return the mean absolute change of accuracy between validations over the last third of the run."""
+    values = [point.symbol_accuracy for point in outcome.curve]
+    last = values[-max(2, len(values) // 3) :]
+    return fmean(abs(after - before) for before, after in pairwise(last))
+
+
+def _roughness_line(group: DigitsRuns, rough: float) -> str:
+    """Return the roughness as a line."""
+    return f"{group.name}: the accuracy changes by {rough:.4f} on average between validations"

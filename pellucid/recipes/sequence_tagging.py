@@ -1,0 +1,203 @@
+"""Recipes for published tagging data sets: SNIPS (slots and intents) and protein secondary structure."""
+
+import gzip
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pellucid.data.examples import Example
+from pellucid.errors import DataError, abbreviate_reason
+from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, bootstrap_ratio, wilson_interval
+from pellucid.files import read_bytes
+from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
+from pellucid.recipes.label_experiments import LabelPredictions, LabelScore, LabelSuite, run_label_suite
+from pellucid.recipes.recipe import RecipeRequest
+
+INTENT_WORD = "<intent>"
+"""Prepended to every request; its tag is the intent."""
+SNIPS_PARTS = ("train", "valid", "test")
+MAX_RARE_COUNT = 1
+"""Words with at most this frequency in the training set are replaced by their signature."""
+SNIPS_PUBLISHED = {
+    "slot F1": {"Attention BiRNN": 87.8, "slot-gated": 88.8},
+    "intent accuracy": {"Attention BiRNN": 96.7, "slot-gated": 97.0},
+    "sentence accuracy": {"Attention BiRNN": 74.1, "slot-gated": 75.5},
+}
+SNIPS_CURVES = (ValidationMetric("span_f1", "slot F1"), ValidationMetric("exact_match", "sentence accuracy"))
+SNIPS_INTRODUCTION = """\
+Requests to a voice assistant in the split of Goo et al. (2018): 13,084 for training, 700 for validation, 700 for
+testing. Every word has a slot tag (BIO), every request one of seven intents. One tagging network predicts both: a
+constant word is prepended to each request, and its tag is the intent, computed from a state that the backward cells
+carry there from the end of the request.
+
+Words that are unseen or occur once in the training set are replaced by a signature: a number, or the last two
+letters. So the network learns from rare words how to treat unknown ones.
+
+Slot F1 counts chunks as conlleval does. A sentence is correct if its intent and all its tags are; one of 700 is 0.14
+points. Published: Goo et al. (2018), "Slot-Gated Modeling for Joint Slot Filling and Intent Prediction", the
+attention BiRNN of Liu and Lane (2016) and their own model with full attention. Later systems are better: 92.2 and
+94.2 slot F1 are published for two of 2019."""
+
+
+def run_snips(request: RecipeRequest) -> Iterator[str]:
+    """Train and score."""
+    return run_label_suite(snips_suite(), request)
+
+
+def snips_suite() -> LabelSuite:
+    """Return the experiment of snips."""
+    reference = ExperimentSuite(
+        name="snips",
+        title="Slots and intents",
+        introduction=SNIPS_INTRODUCTION,
+        origin="the split of Goo et al. 2018 (github.com/MiuLab/SlotGated-SLU, data/snips)",
+        measure="exact_match",
+        experiments=[Experiment("snips", read_snips)],
+        folder="slu-snips",
+    )
+    return LabelSuite(reference, snips_scores, SNIPS_PUBLISHED, validation_metrics=SNIPS_CURVES)
+
+
+def read_snips(folder: Path) -> DataSplits:
+    """Read the three splits, with rare words replaced by their signatures."""
+    parts = [read_snips_part(folder / part) for part in SNIPS_PARTS]
+    counts = Counter(word for example in parts[0] for word in example.source.split())
+    return DataSplits(*([replace_rare_words(example, counts) for example in part] for part in parts))
+
+
+def read_snips_part(folder: Path) -> list[Example]:
+    """Read requests with the intent word prepended, and their tags with the intent prepended.
+
+    Raises:
+        DataError: The three files, or words and tags of a line, differ in length.
+    """
+    files = [folder / name for name in ("seq.in", "seq.out", "label")]
+    columns = [[line.split() for line in read_bytes(file, DataError).decode("utf-8").splitlines()] for file in files]
+    if len({len(column) for column in columns}) != 1:
+        raise DataError(
+            f"{folder}: seq.in, seq.out and label have {', '.join(str(len(each)) for each in columns)} lines"
+        )
+    examples = list[Example]()
+    for number, (words, tags, label) in enumerate(zip(*columns, strict=True), start=1):
+        if len(words) != len(tags) or len(label) != 1:
+            raise DataError(
+                f"{folder}, line {number}: expected a tag for each word and one label, got {len(words)} words, "
+                f"{len(tags)} tags and {len(label)} labels"
+            )
+        examples.append(Example(" ".join([INTENT_WORD, *words]), " ".join([*label, *tags])))
+    return examples
+
+
+def replace_rare_words(example: Example, counts: Mapping[str, int]) -> Example:
+    """Return the example with rare words replaced by their signatures.
+
+    Args:
+        example: Source words, separated by spaces.
+        counts: Word frequencies in the training set; a `Counter`, so that unknown words have 0.
+    """
+    words = example.source.split()
+    return example._replace(
+        source=" ".join(word if counts[word] > MAX_RARE_COUNT else word_signature(word) for word in words)
+    )
+
+
+def word_signature(word: str) -> str:
+    """Return the signature of a rare word: "<number>", or its last two letters."""
+    return "<number>" if any(letter.isdigit() for letter in word) else f"<{word[-2:]}>"
+
+
+def snips_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
+    """Return slot F1, intent accuracy, and the share of requests with all tags and the intent correct."""
+    spans = answers.labelled.spans
+    assert spans is not None
+    intents = sum(each.output[0] == each.reference[0] for each in answers.scored)
+    return {
+        "slot F1": LabelScore(spans.f1, spans.f1_ci95),
+        "intent accuracy": _proportion(intents, answers.scored),
+        "sentence accuracy": _proportion(sum(each.exact for each in answers.scored), answers.scored),
+    }
+
+
+def _proportion(right: int, among: Sequence[object]) -> LabelScore:
+    """Return a share of examples with its Wilson interval."""
+    return LabelScore(100 * right / len(among), wilson_interval(right, len(among)).percent)
+
+
+UNRESOLVED = "-"
+"""Tag of residues whose structure is not resolved; also `ignored_tag` of the settings."""
+STRUCTURE_NAMES = {"H": "helix", "E": "strand", "C": "coil"}
+STRUCTURE_INTRODUCTION = """\
+The training set of NetSurfP-2.0 (Klausen et al. 2019) in the version of FLIP (Dallago et al. 2021): 9,712 proteins
+for training (2.48 million residues), 1,080 for validation, and 364 for testing, where the 75,402 resolved residues
+count. Every residue is helix (H), strand (E) or neither (C).
+
+The network reads the residues of one protein alone, without a profile of its relatives and without a language model.
+Q3 is the accuracy over residues; its interval is by bootstrap over proteins. Unresolved residues are read, but
+neither trained nor scored.
+
+For scale, from other test sets: networks for single sequences are published at 72.6 (SPIDER3-Single, ProteinUnet) and
+74.3 (SPOT-1D-Single) on TEST2018, and at 71 (an LSTM without pretraining) in TAPE on CB513; with profiles NetSurfP-2.0
+reaches 85. The most frequent class of the test set alone gives 38.6."""
+
+
+def run_structure(request: RecipeRequest) -> Iterator[str]:
+    """Train and score."""
+    return run_label_suite(structure_suite(), request)
+
+
+def structure_suite() -> LabelSuite:
+    """Return the experiment of protein-structure."""
+    reference = ExperimentSuite(
+        name="protein-structure",
+        title="Secondary structure",
+        introduction=STRUCTURE_INTRODUCTION,
+        origin="FLIP's secondary structure (github.com/J-SNACKKB/FLIP, splits/secondary_structure) as tables of id, "
+        "residues, structure, mask",
+        measure="exact_match",
+        experiments=[Experiment("structure", read_structure)],
+        folder="protein-ss3-flip",
+    )
+    return LabelSuite(
+        reference, structure_scores, {}, readable=False, validation_metrics=(ValidationMetric("symbol_accuracy", "Q3"),)
+    )
+
+
+def read_structure(folder: Path) -> DataSplits:
+    """Read the three splits."""
+    return DataSplits(
+        *(list(read_structure_part(folder / "derived-tsv" / f"{part}.tsv.gz")) for part in ("train", "dev", "test"))
+    )
+
+
+def read_structure_part(path: Path) -> Iterator[Example]:
+    """Read residues and structure, with `UNRESOLVED` tags; skip proteins without a resolved residue.
+
+    Raises:
+        DataError: The file is no gzip table of id, residues, structure and mask.
+    """
+    try:
+        text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is no table with gzip compression: {abbreviate_reason(error)}") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        columns = line.split("\t")
+        if len(columns) != 4 or len({len(column) for column in columns[1:]}) != 1:
+            raise DataError(f"{path}, line {number}: expected id, residues, structure and mask, the last three as long")
+        _, residues, structure, mask = columns
+        known = "".join(kind if seen == "1" else UNRESOLVED for kind, seen in zip(structure, mask, strict=True))
+        if known.strip(UNRESOLVED):
+            yield Example(residues, known)
+
+
+def structure_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
+    """Return Q3 and the recall of each structure."""
+    labelled = answers.labelled
+    recalls = {f"{name} found": _structure_recall(answers.scored, kind) for kind, name in STRUCTURE_NAMES.items()}
+    return {"Q3": LabelScore(labelled.accuracy, labelled.accuracy_ci95), **recalls}
+
+
+def _structure_recall(scored: Sequence[ScoredExample], kind: str) -> LabelScore:
+    """Return the recall of a structure, with a bootstrap interval over proteins."""
+    right = [sum(a == b == kind for a, b in zip(each.output, each.reference, strict=True)) for each in scored]
+    wanted = [each.reference.count(kind) for each in scored]
+    return LabelScore(100 * sum(right) / max(sum(wanted), 1), bootstrap_ratio(right, wanted).percent)

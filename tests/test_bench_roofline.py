@@ -1,0 +1,156 @@
+"""The lower bound of the time of a step: work, rates, floor."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from bench_cases import GRU, RATES
+from small import config_of, network_of, padded, vocabularies
+from torch.utils.flop_counter import FlopCounterMode
+
+from pellucid.bench import loops
+from pellucid.bench import roofline as rates
+from pellucid.bench.roofline import StepShape, StepWork, compute_floor, search_work, training_work
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model.network import require_seq2seq
+from pellucid.tasks.registry import build_network
+
+
+def test_an_update_of_a_gru_by_hand() -> None:
+    once = 2 * 3 * (4 + 4) + 2 * 2 * 2 + 5 * 3 * 2 + 6 * 2  # both directions, first state, target table, keys
+    step = 2 + 3 * 2 * (2 + 2) + 5 * (2 + 2)  # query, gates, logits
+    assert training_work(GRU) == StepWork(
+        multiply_adds=3 * (once + 6 * step),
+        bends=6 * 2 * 3 + 2 * 2 + 6 * 2 * 3,
+        energies=2 * 18,
+        exponentials=18 + 6 * 5,
+        look_multiply_adds=3 * 18 * 3,
+        look_bytes=4 * 18 * (2 * 3 + 2),
+        update_bytes=4 * 7 * 10,
+    )
+
+
+def test_an_update_of_an_lstm_by_hand() -> None:
+    work = training_work(msgspec.structs.replace(GRU, gates=4, states=2))
+    once = 2 * 4 * (4 + 4) + 2 * 2 * 2 * 2 + 5 * 4 * 2 + 6 * 2
+    assert work.multiply_adds == 3 * (once + 6 * (2 + 4 * 2 * 4 + 20))
+    assert work.bends == 6 * 2 * 5 + 2 * 2 + 6 * 2 * 5
+
+
+def test_a_beam_of_two_by_hand() -> None:
+    work = search_work(msgspec.structs.replace(GRU, beam=2))
+    assert work == StepWork(
+        multiply_adds=98 + 10 * 46,
+        bends=40 + 10 * 2 * 3,
+        energies=30,
+        exponentials=30 + 10 * 5,
+        look_multiply_adds=30 * 3,
+        look_bytes=4 * 3 * 6 * 3,
+        update_bytes=0,
+    )
+
+
+def test_greedy_search_is_a_third_of_the_products_of_an_update() -> None:
+    assert 3 * search_work(GRU).multiply_adds == training_work(GRU).multiply_adds
+    assert search_work(GRU).operations < training_work(GRU).operations / 2
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])
+def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> None:
+    sizes = {"cell": cell, "embedding_size": 3}
+    config = config_of(
+        {"encoder": {**sizes, "hidden_size": 2}, "decoder": {**sizes, "hidden_size": 5}, "attention": {"size": 7}}
+    )
+    network = network_of(config, 1, torch.float32)
+    rows, length, symbols = 6, 8, len(vocabularies().target)
+    with torch.inference_mode(), disable_kernels():
+        memory = network.encoder(padded([length] * rows, 1), torch.full((rows,), length))
+        state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+        with FlopCounterMode(display=False) as counter:
+            network.decoder.step(torch.full((rows,), 4), state, attendable)
+    shape = StepShape(rows, float(rows * length), 1.0, 3, 5, 2, 7, gates, 1, symbols, 1)
+    longer = msgspec.structs.replace(shape, steps=2.0)
+    products = search_work(longer).multiply_adds - search_work(shape).multiply_adds
+    contexts = rows * length * 4
+    energies = rows * length * 7
+    projected = rows * 3 * gates * 5  # a single step projects its symbols, not the table
+    counted = counter.get_total_flops() / 2
+    assert counted in (products + contexts + projected, products + contexts + projected + energies)
+
+
+def test_the_encoder_and_the_keys_are_counted_as_they_are_built() -> None:
+    network = require_seq2seq(
+        build_network(config_of({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), vocabularies())
+    )
+    cell = network.encoder.forward_cells[0]
+    shape = StepShape(1, 9.0, 0.0, 16, 6, 3, 32, 3, 9, 0, 0)
+    recurrent = 2 * 8 * cell.hidden_weight.numel() + 2 * 9 * cell.input_weight.numel()
+    bridge = network.decoder.bridge
+    assert bridge is not None
+    keys = 9 * 6 * 32
+    assert training_work(shape).multiply_adds == 3 * (recurrent + bridge.weight.numel() + keys)
+
+
+VALUES = np.linspace(0.5, 1.5, 64, dtype=np.float32)
+
+
+def test_loops_compute_their_sums() -> None:
+    shifted = VALUES[:, None] + np.arange(2)
+    assert loops.sum_tanh(VALUES, 2) == pytest.approx(np.tanh(shifted).sum(), rel=1e-5)
+    assert loops.sum_exponential(VALUES, 2) == pytest.approx(np.exp(shifted).sum(), rel=1e-5)
+    quotients = (1 / (1 + VALUES[:, None] * (1 + np.arange(2)))).sum()
+    assert loops.sum_energies(VALUES, 2) == pytest.approx(quotients, rel=1e-5)
+    assert loops.sum_paired_energies(VALUES, 2) == pytest.approx(quotients, rel=1e-5)
+    assert loops.sum_values(VALUES, 2) == pytest.approx(2 * VALUES.sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_rates_are_those_of_a_processor(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiles:
+        monkeypatch.setattr(rates, "is_numba_available", lambda: False)
+    measured = rates.measure_rates(GRU, 0.4)
+    assert 1e9 < measured.operations < 1e13
+    for seconds in (measured.bend_seconds, measured.energy_seconds, measured.exponential_seconds):
+        assert 1e-12 < seconds < 1e-6
+    for read in (measured.row_bytes, measured.update_bytes):
+        assert math.isfinite(read) and read > 1e6
+
+
+def test_the_number_of_threads_is_as_it_was() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        rates.measure_rates(GRU, 0.04)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+WORK = StepWork(
+    multiply_adds=3e9,
+    bends=1_000,
+    energies=2_000,
+    exponentials=4_000,
+    look_multiply_adds=1e6,
+    look_bytes=1_000,
+    update_bytes=5_000,
+)
+
+
+def test_each_part_is_its_work_over_its_rate() -> None:
+    floor = compute_floor(WORK, RATES)
+    parts = (floor.products_ms, floor.bends_ms, floor.look_ms, floor.softmax_ms, floor.update_ms)
+    assert parts == pytest.approx((3000, 1, 2 + 1, 4, 5))
+    assert floor.total_ms == pytest.approx(sum(parts))
+
+
+def test_reading_counts_only_where_it_takes_longer_than_computing() -> None:
+    slow = msgspec.structs.replace(RATES, row_bytes=1e5)
+    assert compute_floor(WORK, slow).look_ms == pytest.approx(10)
+    assert compute_floor(WORK, slow).total_ms == pytest.approx(compute_floor(WORK, RATES).total_ms + 7)
+
+
+def test_no_work_takes_no_time() -> None:
+    assert compute_floor(StepWork(0, 0, 0, 0, 0, 0, 0), RATES).total_ms == 0

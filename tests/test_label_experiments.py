@@ -1,0 +1,243 @@
+"""Recipes with tags and classes on generated data of the same format: training, scores and reports."""
+
+import gzip
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from report_documents import parts_of, titles_of, written_document
+from trained_runs import contents, right_here, small_config
+
+from pellucid.config.settings import Config
+from pellucid.data.examples import Example, read_examples
+from pellucid.errors import DataError
+from pellucid.evaluation.metrics import ConfidenceInterval
+from pellucid.recipes import experiments as experiment
+from pellucid.recipes import label_experiments as conducting
+from pellucid.recipes import sequence_tagging as tagging
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.label_experiments import LabelScore
+from pellucid.recipes.proteins.localization import LOCATIONS
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.recipes.recipe import load_recipe_config as real_config
+from pellucid.reporting.progress import multi_progress
+from pellucid.training.run_folder import load
+from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
+
+PARTS = {"train": 24, "dev": 8, "test": 12}
+FOLDERS = {"snips": "slu-snips", "protein-structure": "protein-ss3-flip", "protein-place": "protein-localisation-ucl"}
+SEEDS = {"snips": 2, "protein-structure": 1, "protein-place": 1}
+
+
+class Made(NamedTuple):
+    """A recipe that has run on generated data."""
+
+    name: str
+    request: RecipeRequest
+    lines: list[str]
+    report: dict[str, Any]
+
+
+def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
+    """The smallest sizes and some passes, with the recipe's own task, cut of texts and attention."""
+    real = real_config(name, overrides)
+    made = small_config({"epochs": 12, "learning_rate": 0.02, "eval_interval": 6, "metric": real.training.metric})
+    attention = msgspec.structs.replace(made.attention, type=real.attention.type, num_heads=real.attention.num_heads)
+    decoder = msgspec.structs.replace(made.decoder, output=real.decoder.output)
+    return msgspec.structs.replace(
+        made, task=real.task, seed=real.seed, data=real.data, attention=attention, decoder=decoder
+    )
+
+
+def write(path: Path, lines: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def write_snips(folder: Path) -> None:
+    generator = random.Random(1)
+    for part, count in zip(tagging.SNIPS_PARTS, PARTS.values(), strict=True):
+        words = [generator.choices(["play", "rain", "in", "paris", "berlin", "7"], k=4) for _ in range(count)]
+        tags = [["B-city" if word in ("paris", "berlin") else "O" for word in each] for each in words]
+        write(folder / part / "seq.in", [" ".join(each) for each in words])
+        write(folder / part / "seq.out", [f"{' '.join(each)} " for each in tags])
+        write(folder / part / "label", ["Play" if "play" in each else "Rain" for each in words])
+
+
+def write_structure(folder: Path) -> None:
+    generator = random.Random(2)
+    for part, count in PARTS.items():
+        rows = []
+        for number in range(count):
+            residues = "".join(generator.choices("AGV", k=generator.randint(4, 9)))
+            structure = "".join({"A": "H", "G": "C", "V": "E"}[residue] for residue in residues)
+            rows.append(f"id{number}\t{residues}\t{structure}\t0{'1' * (len(residues) - 1)}")
+        write(folder / "derived-tsv" / f"{part}.tsv.gz", [*rows, "nowhere\tAG\tHC\t00"])
+
+
+def write_places(folder: Path) -> None:
+    generator = random.Random(3)
+    for name, letters in zip(LOCATIONS, ("AC", "DE", "KR", "LV"), strict=True):
+        texts = ["".join(generator.choices(letters, k=generator.randint(5, 40))) for _ in range(15)]
+        write(folder / f"{name}.fasta.gz", [line for text in texts for line in (">a protein", text)])
+
+
+WRITERS: Mapping[str, Callable[[Path], None]] = {
+    "snips": write_snips,
+    "protein-structure": write_structure,
+    "protein-place": write_places,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """Small networks, and no further processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "load_recipe_config", quick_config)
+        patch.setattr(conducting, "run_jobs", right_here)
+        yield
+
+
+@pytest.fixture(scope="module", params=FOLDERS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Each recipe, run once."""
+    name: str = request.param
+    folder = tmp_path_factory.mktemp(name)
+    WRITERS[name](folder / "data" / FOLDERS[name])
+    asked = RecipeRequest(folder / "out", SEEDS[name], 0, folder / "data")
+    lines = list(find_recipe(name)(asked))
+    return Made(name, asked, lines, json.loads((folder / "out" / "report.json").read_text()))
+
+
+def test_every_run_has_its_line_and_the_ensemble_has_one(made: Made) -> None:
+    names = [each["name"] for each in made.report["experiments"]]
+    heads = [line.split(":")[0] for line in made.lines]
+    wanted = [f"{name}, seed {seed}" for seed in range(1, SEEDS[made.name] + 1) for name in names]
+    if SEEDS[made.name] > 1:
+        wanted += [f"{name}, ensemble of 2" for name in names] + [f"{name}, mean of 2 seeds" for name in names]
+    assert heads == [*wanted, "report"]
+    assert len(names) == (4 if made.name == "protein-place" else 1)
+
+
+def test_the_report_holds_the_scores_of_the_files(made: Made) -> None:
+    for each in made.report["experiments"]:
+        run = each["runs"][0]
+        transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
+        path = made.request.out / "data" / each["name"] / "test.tsv"
+        examples = read_examples(path, transducer.config.data).examples
+        traces = transducer.trace(examples)
+        if made.name == "protein-structure":
+            pairs = [
+                (a, b) for t, e in zip(traces, examples, strict=True) for a, b in zip(t.target, e.target, strict=True)
+            ]
+            scored = [a == b for a, b in pairs if b != "-"]
+            assert run["test"]["Q3"] == pytest.approx(100 * sum(scored) / len(scored))
+            assert run["test"]["Q3"] == run["test"]["labels"]["q3"]
+        else:
+            name = "sentence accuracy" if made.name == "snips" else "accuracy"
+            right = sum(trace.output == example.target for trace, example in zip(traces, examples, strict=True))
+            assert run["test"][name] == pytest.approx(100 * right / len(examples))
+        for which in ("test", "dev"):
+            for name, (low, high) in run[which]["ci95"].items():
+                assert low <= run[which][name] <= high
+        assert run["seed"] == 1 and run["updates"] > 0 and run["config"]["task"] == transducer.config.task
+
+
+def test_the_page_has_the_table_of_all_runs(made: Made) -> None:
+    document = written_document(made.request.out / "report.html")
+    titles = titles_of(document)
+    assert "All runs" in titles and "seed 1" in str(parts_of(document, ReportTable, "All runs"))
+    assert len(parts_of(document, ReportSettings)) == 1
+    assert ("Published" in titles) == (made.name == "snips")
+    drawn = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(made.name, ("Classes right",))
+    (curves,) = parts_of(document, ReportCharts)
+    assert [chart.title for chart in curves.charts] == ["Loss", *drawn]
+    tagged = [example for part in parts_of(document, ReportExamples) for example in part.examples]
+    assert (bool(tagged) and tagged[0].outputs[0].traces[0].task == "tag") == (made.name == "snips")
+    assert "Confusion matrix" in titles
+
+
+def test_attention_is_reported_if_present(made: Made) -> None:
+    for each in made.report["experiments"]:
+        found = each["runs"][0]["test"].get("attention")
+        assert (found is not None) == each["name"].endswith("-attention")
+        drawn = list(made.request.out.glob(f"*{each['name']}-seed-1.svg"))
+        assert len(drawn) == (found is not None)
+        if found:
+            assert all(0 <= share["attention"] <= 100.001 for one in found.values() for share in one["shares"])
+
+
+def test_second_call_trains_nothing_and_repeats_the_report(made: Made) -> None:
+    def kept() -> dict[str, tuple[bytes, int]]:
+        """All files but the report and its pictures, which are written anew."""
+        found = contents(made.request.out)
+        return {name: told for name, told in found.items() if "/" in name}
+
+    before = kept()
+    assert list(find_recipe(made.name)(made.request)) == made.lines
+    assert kept() == before
+
+
+def test_reduction_and_progress_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_snips(tmp_path / "data" / FOLDERS["snips"])
+    with multi_progress() as seen:
+        asked = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", progress=seen)
+        list(find_recipe("snips")(asked))
+    told = capsys.readouterr().err
+    assert told.startswith("snips: 12 of 24 training pairs, 8 of 8 validation pairs, at most 12 epochs\n")
+    assert told.count(" training pairs") == 1
+    for seed in (1, 2):
+        for what in ("new run, ", "update ", "stopped: ", "predicting for evaluation\n"):
+            assert f"snips, seed {seed}: {what}" in told
+    assert "snips, ensemble of 2: predicting for evaluation\n" in told
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_missing_data_error_names_source(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"{FOLDERS[name]} does not exist: the data is .*github\.com"):
+        list(find_recipe(name)(RecipeRequest(tmp_path / "out", data=tmp_path)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_rare_words_are_read_as_their_signature(tmp_path: Path) -> None:
+    write_snips(tmp_path)
+    write(tmp_path / "train" / "seq.in", ["play paris", "play xylophone", "play 1984", "rain paris"])
+    write(tmp_path / "train" / "seq.out", ["O B-city"] * 4)
+    write(tmp_path / "train" / "label", ["Play"] * 3 + ["Rain"])
+    found = tagging.read_snips(tmp_path)
+    sources = [example.source for example in found.train]
+    assert sources == ["<intent> play paris", "<intent> play <ne>", "<intent> play <number>", "<intent> <in> paris"]
+    assert found.train[0].target == "Play O B-city"
+    assert all("berlin" not in example.source for example in (*found.dev, *found.test))
+
+
+def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
+    write_snips(tmp_path)
+    write(tmp_path / "valid" / "label", ["Play"])
+    with pytest.raises(DataError, match=r"valid: seq\.in, seq\.out and label have 8, 8, 1 lines"):
+        tagging.read_snips(tmp_path)
+    write(tmp_path / "valid" / "label", ["Play"] * 7 + ["Play Rain"])
+    with pytest.raises(DataError, match=r"valid, line 8: expected a tag .* got 4 words, 4 tags and 2 labels"):
+        tagging.read_snips(tmp_path)
+
+
+def test_residues_that_were_not_resolved_are_not_scored(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv.gz"
+    write(path, ["a\tMKL\tCHE\t011", "b\tMK\tCH\t00", "c\tM\tC\t1"])
+    assert list(tagging.read_structure_part(path)) == [Example("MKL", "-HE"), Example("M", "C")]
+    write(path, ["a\tMKL\tCH\t011"])
+    with pytest.raises(DataError, match=r"x\.tsv\.gz, line 1: expected id, residues, structure and mask"):
+        list(tagging.read_structure_part(path))
+    path.write_bytes(b"plain")
+    with pytest.raises(DataError, match="is no table with gzip compression"):
+        list(tagging.read_structure_part(path))
+
+
+def test_scores_are_formatted_by_kind() -> None:
+    assert LabelScore(71.234, ConfidenceInterval(70.0, 72.5)).text == "71.23 (70.00 to 72.50)"
+    assert LabelScore(0.81234).text == "0.812" and LabelScore(81.234).text == "81.23"
