@@ -1,4 +1,4 @@
-"""pellucid bench train|greedy|beam|all [--case NAME ...] [--cell NAME ...] [--json] [--profile] [--scaling FILE]"""
+"""Subcommand bench: pellucid bench train|greedy|beam|all [--case NAME ...] [--cell NAME ...] [--json] [--profile]"""
 
 import json
 import math
@@ -31,48 +31,55 @@ from pellucid.files import write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled
 
 MIN_TABLE_WIDTH = 124
-"""Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
+"""Minimum width of a table in columns. A narrower terminal wraps its lines."""
 FIGURE_SUFFIXES = (".png", ".svg")
 LEGEND = """\
-/CPU s        samples a second of processor time, pairs learned or sources decoded; a busy machine changes it least
-/s, tokens/s  samples, and target symbols, a second on the wall
-step          processor time of one update, or of one batch decoded; median of the repeats
-floor         least time of that step: operations counted from its shapes, at rates this machine has just shown
+/CPU s        samples (training pairs or sources) per CPU-second; least affected by other load
+/s, tokens/s  samples and target symbols per second of wall-clock time
+step          CPU time of one update or one decoded batch; median over the repeats
+floor         lower bound of the step time: operations counted from the shapes, at rates measured on this machine
 × floor       step / floor
-peak          the most memory its process had
-first call    what the first step took on the wall beyond the others; kernels (c)ompiled, (l)oaded, or (p)lain PyTorch
-start         from the start of a process to its first update, on the wall, with 2,000 pairs read from a file"""
+peak          maximum memory of the process
+first call    additional wall-clock time of the first step; kernels (c)ompiled, (l)oaded, or (p)lain PyTorch
+start         wall-clock time from process start to the first update, with 2,000 pairs read from a file"""
 MAX_THREADS = get_args(Threads)[1].le
 
 
 @dataclass(frozen=True)
 class BenchArguments:
-    """Measure speed and memory beside the least time the work can take."""
+    """Measure speed and memory, and compare them with a lower bound of the computing time."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
-    """train, greedy, beam (five hypotheses), or all."""
+    """train, greedy, beam (beam size 5), or all."""
     case: tuple[str, ...] = ()
-    """tiny, small, medium, large: sizes of network and batch. All, where none is named."""
+    """Sizes of network and batch: tiny, small, medium, large. Default: all."""
     cell: tuple[str, ...] = ()
-    """gru, lstm. Both, where none is named."""
+    """Recurrent cells: gru, lstm. Default: both."""
     threads: int = 1
-    """Threads of computation; 0 takes one for each core."""
+    """Number of CPU threads; 0: one per core."""
     repeats: int = 5
-    """Parts of each measurement, whose median counts."""
+    """Number of repeats of each measurement. The median is reported."""
     seconds: float = 5.0
-    """How long the steady state is measured, each time."""
+    """Duration of each repeat in seconds, after warm-up."""
     plain: bool = False
-    """Measure plain PyTorch as well, without kernels."""
+    """Also measure PyTorch without kernels."""
     profile: bool = False
-    """Show where the time of a training goes, stage by stage."""
+    """Profile the stages of a training step."""
     scaling: Path | None = None
-    """Instead, draw time and memory over length, batch and hidden size around one case (.png, .svg)."""
+    """Plot time and memory over length, batch size and hidden size around one case, to this file (.png, .svg)."""
     json: bool = False
-    """Write JSON: one object a case, or a list of them."""
+    """Print JSON: one object, or a list if there are several cases."""
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and tell."""
+    """Measure and print the results.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
     given = parse_arguments(BenchArguments, "bench", arguments)
     asked = _plan_measurements(given)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that ends the measuring child, too
@@ -89,12 +96,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _print_json(value: object) -> None:
-    """Print plain values as JSON of several lines."""
+    """Print plain values as indented JSON."""
     print("\n".join(map(escape_json, json.dumps(value, indent=1, ensure_ascii=False).split("\n"))))
 
 
 def _plan_measurements(given: BenchArguments) -> list[BenchRequest]:
-    """All measurements that are asked for; `InputError` for words and numbers that make no sense."""
+    """Return all requested measurements; `InputError` for invalid names and numbers."""
     if given.threads > MAX_THREADS:
         raise InputError(f"--threads: expected {MAX_THREADS} at most, got {given.threads}")
     for name, value, least in (("threads", given.threads, 0), ("repeats", given.repeats, 1)):
@@ -104,7 +111,7 @@ def _plan_measurements(given: BenchArguments) -> list[BenchRequest]:
         raise InputError(f"--seconds: expected a number above 0, got {given.seconds:g}")
     what = select_cases(given.task, given.case, given.cell)
     if given.profile and "train" not in what.tasks:
-        raise InputError("--profile is of training: pellucid bench train --profile")
+        raise InputError("--profile requires training: pellucid bench train --profile")
     if given.scaling is not None:
         what = _plan_scaling(given, given.scaling, what)
     options = (given.threads or os.cpu_count() or 1, given.repeats, given.seconds)
@@ -120,25 +127,25 @@ def _plan_measurements(given: BenchArguments) -> list[BenchRequest]:
 
 
 def _backends(given: BenchArguments) -> tuple[bool, ...]:
-    """With kernels, in plain PyTorch, or both."""
+    """Return whether to measure with kernels, in plain PyTorch, or both."""
     if are_kernels_disabled():
         return (True,)
     return (False, True) if given.plain else (False,)
 
 
 def _plan_scaling(given: BenchArguments, path: Path, what: BenchSelection) -> BenchSelection:
-    """One measurement to draw curves around: small GRU, where nothing else is said."""
+    """Return the one measurement around which curves are plotted; default: small GRU."""
     if path.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"--scaling takes a file that ends with .png or .svg, got {quote(path.suffix or 'no ending')}")
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot write {path}: no such folder")
     if len(what.tasks) > 1 or len(given.case) > 1 or len(given.cell) > 1 or given.plain or given.profile:
-        raise InputError("--scaling takes one task, one case and one cell, and neither --plain nor --profile")
+        raise InputError("--scaling requires one task, one case and one cell, and excludes --plain and --profile")
     return BenchSelection(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
 
 
 def _measure_record(given: BenchArguments, asked: BenchRequest) -> dict[str, Any]:
-    """One measurement as JSON has it."""
+    """Run one measurement and return it as plain values."""
     with _show_status(asked):
         result = run_measurement(asked)
         stages = run_profile(asked) if given.profile and asked.task == "train" else None
@@ -148,7 +155,7 @@ def _measure_record(given: BenchArguments, asked: BenchRequest) -> dict[str, Any
 
 @contextmanager
 def _show_status(asked: BenchRequest, more: str = "") -> Iterator[None]:
-    """Say what is measured meanwhile, where a person watches."""
+    """Show the current measurement if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -158,7 +165,7 @@ def _show_status(asked: BenchRequest, more: str = "") -> Iterator[None]:
 
 
 def _print_results(given: BenchArguments, records: Sequence[dict[str, Any]]) -> None:
-    """The table, what its columns mean, the machine, and the profiles."""
+    """Print the table, its legend, the machine and the profiles."""
     results = [msgspec.convert(record, BenchResult) for record in records]
     _print_table(_result_table(results))
     print(LEGEND, "", sep="\n")
@@ -171,7 +178,7 @@ def _print_results(given: BenchArguments, records: Sequence[dict[str, Any]]) -> 
                 )
             )
     if given.profile:
-        print("Milliseconds of a batch in a training that sees each pair once: further passes begin with batching.\n")
+        print("Milliseconds per batch in the first epoch; later epochs start at the stage batching.\n")
     _print_machine(records[0]["machine"], results[0].threads)
 
 
@@ -185,7 +192,7 @@ def _print_machine(machine: dict[str, Any], threads: int) -> None:
 
 
 def _result_table(results: Sequence[BenchResult]) -> Table:
-    """One line a measurement."""
+    """Return a table with one row per measurement."""
     table = _empty_table(("task", "case", "cell"))
     heads = ("/CPU s", "/s", "tokens/s", "step ms", "floor ms", "× floor", "peak MiB", "first call s", "start s")
     for head in heads:
@@ -208,7 +215,7 @@ def _result_table(results: Sequence[BenchResult]) -> Table:
 
 
 def _stage_table(title: str, stages: Sequence[StageTime]) -> Table:
-    """One line a stage."""
+    """Return a table with one row per stage."""
     table = _empty_table((f"{title}: stage",))
     for head in ("wall ms", "share", "CPU ms", "share"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -222,7 +229,7 @@ def _stage_table(title: str, stages: Sequence[StageTime]) -> Table:
 
 
 def _empty_table(heads: Sequence[str]) -> Table:
-    """A table without boxes."""
+    """Return a table without boxes."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for head in heads:
         table.add_column(head, no_wrap=True)
@@ -230,12 +237,12 @@ def _empty_table(heads: Sequence[str]) -> Table:
 
 
 def _print_table(table: Table) -> None:
-    """A table, wide enough, without colours where nobody sees them."""
+    """Print a table at sufficient width, without syntax highlighting."""
     Console(width=max(MIN_TABLE_WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
 
 
 def _measure_scaling(given: BenchArguments, asked: Sequence[BenchRequest], path: Path) -> None:
-    """Curves as a figure, and their points as a table or JSON."""
+    """Plot the curves, and print their points as a table or JSON."""
     from pellucid.bench.scaling import scaling_figure
     from pellucid.reporting.figures import to_png, to_svg
 
@@ -257,7 +264,7 @@ def _measure_scaling(given: BenchArguments, asked: Sequence[BenchRequest], path:
 
 
 def _curve_table(curves: Sequence[ScalingPoint]) -> Table:
-    """One line a point."""
+    """Return a table with one row per point."""
     table = _empty_table(("varied",))
     for head in ("value", "10⁹ operations", "step ms", "floor ms", "× floor", "peak MiB"):
         table.add_column(head, justify="right", no_wrap=True)

@@ -255,7 +255,7 @@ def _validation_examples(given: LookArguments, data: DataConfig, most: int) -> t
 
 
 def _first_sources(given: LookArguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
-    """Return the first readable sources of FILE, and the number of remaining ones, which standard input lacks."""
+    """Return the first readable sources of FILE, and the number of remaining ones; 0 for standard input."""
     from pellucid.viewer.inputs import bad_line_note
 
     assert given.file is not None

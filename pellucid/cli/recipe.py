@@ -1,4 +1,4 @@
-"""pellucid recipe list
+"""Subcommand recipe: pellucid recipe list
 pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B] [--words FILE]
 """
 
@@ -17,36 +17,43 @@ from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folde
 
 @dataclass(frozen=True)
 class RecipeArguments:
-    """Run a reference experiment from data to report."""
+    """Run a reference experiment, from data to report."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """Name of the recipe (pellucid recipe list)."""
+    """Name of the recipe; pellucid recipe list prints all names."""
     out: Path
-    """Folder for its data, runs and report."""
+    """Output folder for data, runs and report."""
     seeds: int = 1
-    """How many seeds, from 1."""
+    """Number of random seeds, starting at 1."""
     samples: int = 0
-    """Training samples; 0 takes the recipe's own number. Published sets are cut: development pairs in proportion."""
+    """Number of training samples; 0: as in the recipe. Published data sets are truncated proportionally."""
     data: Path | None = None
-    """Where data sets are; PELLUCID_DATA, or ../shared/data, where not given."""
+    """Folder of data sets. Default: the environment variable PELLUCID_DATA, else ../shared/data."""
     only: str = ""
-    """Experiments of a recipe that has several, with commas between their names: arm,bul."""
+    """Experiments to run, separated by commas: arm,bul. Default: all of the recipe."""
     words: Path | None = None
-    """A list of words, one a line, for recipes about typos; /usr/share/dict/words where not given."""
+    """File with one word per line, for the typo recipes. Default: /usr/share/dict/words."""
 
 
 def main(arguments: list[str]) -> int:
-    """List the recipes, or run one."""
+    """Print the names of the recipes, or run one.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
     if arguments == ["list"]:
         print("\n".join(f"{name:<27}{about}" for name, (about, *_) in RECIPES.items()))
         return 0
     given = parse_arguments(RecipeArguments, "recipe", arguments)
     if given.name == "list":
-        raise InputError("list tells the recipes and takes no options: pellucid recipe list")
+        raise InputError("recipe list takes no options: pellucid recipe list")
     run_recipe, only = find_recipe(given.name), [name for name in given.only.split(",") if name]
     if only and given.name not in RECIPES_WITH_EXPERIMENTS:
         raise InputError(
-            f"{given.name} has no experiments to choose from: --only is for {', '.join(RECIPES_WITH_EXPERIMENTS)}"
+            f"{given.name} has only one experiment: --only applies to {', '.join(RECIPES_WITH_EXPERIMENTS)}"
         )
     if given.seeds < 1:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
@@ -57,7 +64,7 @@ def main(arguments: list[str]) -> int:
     request = RecipeRequest(given.out, given.seeds, given.samples, given.data or data_folder(), only)
     if given.words is not None:
         if not given.name.startswith("typo-"):
-            raise InputError(f"{given.name} has no use for a list of words: --words is for the recipes about typos")
+            raise InputError(f"{given.name} uses no list of words: --words applies to the typo recipes")
         request = request._replace(words=given.words)
     try:
         with multi_progress() as progress:

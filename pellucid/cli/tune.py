@@ -1,4 +1,4 @@
-"""pellucid tune TRAIN DEV --out DIR [--trials N] [--minutes M] [--jobs J] [--space FILE] [flags]"""
+"""Subcommand tune: pellucid tune TRAIN VALID --out DIR [--trials N] [--minutes M] [--jobs J] [--space FILE] [flags]"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,40 +27,47 @@ LISTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class TuneArguments(SettingFlags):
-    """Tune hyperparameters on a validation set, or resume a search.
+    """Search hyperparameters, or resume a search.
 
-    Each trial trains with its own settings and is evaluated on VALID by --training.metric. The first trial uses the
-    given settings: preset, TOML file, flags, as for train. The same command resumes an unfinished search.
+    Each trial trains with different hyperparameters and is scored on VALID by --training.metric. The first trial uses
+    the given settings: preset, TOML file and flags, as for train. The same command resumes a stopped search.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
-    """Training pairs, as for train."""
+    """Training set, as for train."""
     valid: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="VALID")]
-    """Validation set."""
+    """Validation set, on which the trials are scored."""
     out: Path
     """Folder of the search; created, or resumed."""
     trials: Count = 30
     """Total number of trials, including those of earlier calls."""
     minutes: Amount = 0.0
-    """Time limit in minutes; the next call resumes. 0 is no limit."""
+    """Time limit in minutes; the next call resumes the search. 0: no limit."""
     jobs: Limit = 0
-    """Number of parallel trials; 0 uses all cores (one trial on a GPU)."""
+    """Number of trials trained in parallel; 0: as many as the cores allow (one on a GPU)."""
     space: Path | None = None
-    """TOML file with the search space."""
+    """TOML file with the search space. Default: built-in search space."""
     prune: Literal["median", "halving", "none"] = "median"
-    """Pruning of trials: by the median of earlier trials, by successive halving, or none."""
+    """Pruning of unpromising trials: median of the previous trials, successive halving, or none."""
     train_target: Path | None = None
-    """Targets of TRAIN, one per line, if they are in a separate file."""
+    """Targets of TRAIN, one per line, if TRAIN holds sources only."""
     valid_target: Path | None = None
-    """Targets of VALID, likewise."""
+    """Targets of the validation set, one per line, if VALID holds sources only."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a search; print progress on standard error and results on standard output."""
+    """Search hyperparameters, with progress on standard error and results on standard output.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
     given = parse_tune_arguments(arguments)
     config = config_from_flags(given)
     if find_spec("optuna") is None:
-        raise InputError("tune needs Optuna, which is not installed: pip install 'pellucid[tune]'")
+        raise InputError("tune requires Optuna, which is not installed: pip install 'pellucid[tune]'")
     from pellucid.reporting.progress import multi_progress
     from pellucid.tuning.search import StudyFinished, tune
 
@@ -80,27 +87,27 @@ def main(arguments: list[str]) -> int:
 
 
 def _study_request(given: TuneArguments, config: Config, seen: "MultiProgress") -> "StudyRequest":
-    """Return the request of the search, after reading the files."""
+    """Return the specification of the search, after reading the files."""
     from pellucid.training.ensemble_training import jobs_at_once
     from pellucid.training.session import TrainingFiles
     from pellucid.tuning.search import StudyRequest, prepare_config
     from pellucid.tuning.space import default_space, load_space
 
     if given.space is not None:
-        load_space(given.space, config)  # a mistake in it is told before the data are read
+        load_space(given.space, config)  # report errors before reading the data
     files = TrainingFiles(given.train, given.valid, given.train_target, given.valid_target)
     base, reads = prepare_config(config, files)
     for read in reads:
         seen.print_line(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
     for need in unused_settings(config):
-        seen.print_line(f"{need.message(config)}: trials without that go without it")
+        seen.print_line(f"{need.message(config)}: trials without it ignore that setting")
     space = load_space(given.space, base) if given.space else default_space(base, _explicit_settings(config))
     at_once = min(given.trials, jobs_at_once(given.jobs, config))
     return StudyRequest(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
 
 
 def _report_event(seen: "MultiProgress", event: "TuneEvent", request: "StudyRequest") -> None:
-    """Say what a person wants to know of the search."""
+    """Report an event of the search."""
     from pellucid.tuning.search import StudyOpened, TrialProgress, TrialStarted, format_score
     from pellucid.tuning.study import EndedTrial
 
@@ -109,10 +116,10 @@ def _report_event(seen: "MultiProgress", event: "TuneEvent", request: "StudyRequ
             for line in event.space:
                 seen.print_line(f"  {line}")
             gone_on = event.ended or event.unfinished or event.again
-            went = f"{event.ended} ended, {event.unfinished} to go on with" if gone_on else "a new study"
-            again = f", {event.again} failed and tried again" if event.again else ""
+            went = f"{event.ended} ended, {event.unfinished} to resume" if gone_on else "a new study"
+            again = f", {event.again} failed and retried" if event.again else ""
             in_all = count_noun(request.trials, "trial")
-            seen.print_line(f"{request.out}: {went}{again}; {in_all} in all, {request.at_once} at once")
+            seen.print_line(f"{request.out}: {went}{again}; {in_all} in total, {request.at_once} in parallel")
         case TrialStarted() if seen.is_live:
             seen.print_line(f"trial {event.number}: {_format_settings(event.values)}")
         case TrialProgress():
@@ -125,7 +132,7 @@ def _report_event(seen: "MultiProgress", event: "TuneEvent", request: "StudyRequ
 
 
 def _print_results(over: "StudyFinished", request: "StudyRequest") -> int:
-    """The best trials, what mattered, and what to do with it; the exit code, which is 1 where all trials failed."""
+    """Print the best trials and the importance of hyperparameters; return 1 if all trials failed, else 0."""
     from pellucid.tuning.search import format_score, rank_trials
 
     metric = request.config.training.metric
@@ -134,9 +141,9 @@ def _print_results(over: "StudyFinished", request: "StudyRequest") -> int:
             print(f"{format_score(trial.score, metric):>9}  trial {trial.number}: {_format_settings(trial.values)}")
     weights = list(over.study.importances().items())[:LISTED]
     if weights:
-        print("what matters most: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
+        print("hyperparameter importance: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
     if over.unfinished:
-        print(f"{count_noun(over.unfinished, 'trial')} to go on with, where the same command is given again")
+        print(f"{count_noun(over.unfinished, 'trial')} unfinished; the same command resumes them")
     if over.study.best_trial() is None:
         return _report_no_result(over)
     print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
@@ -145,7 +152,7 @@ def _print_results(over: "StudyFinished", request: "StudyRequest") -> int:
 
 
 def _report_no_result(over: "StudyFinished") -> int:
-    """Report that no trial succeeded; return the exit code."""
+    """Report why there is no result; return the exit code."""
     from pellucid.tuning.study import MAX_TRIES
 
     ended = over.study.ended_trials()
@@ -160,20 +167,27 @@ def _report_no_result(over: "StudyFinished") -> int:
 
 
 def _format_settings(values: Mapping[str, object]) -> str:
-    """Settings in one line."""
+    """Return settings in one line."""
     return ", ".join(
         f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in values.items()
     )
 
 
 def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
-    """Flags over a TOML file over a preset."""
+    """Parse flags over a TOML file over a preset.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Parsed arguments.
+    """
     required: Any = tyro.MISSING
     defaults = TuneArguments(train=required, valid=required, out=required, **default_settings(arguments))
     return parse_arguments(TuneArguments, "tune", arguments, defaults)
 
 
 def _explicit_settings(config: Config) -> Collection[str]:
-    """The settings that differ from the preset: a person chose them."""
+    """Return the settings that differ from the preset: the user chose them."""
     usual = flatten_config(preset(config.size))
     return {key for key, value in flatten_config(config).items() if value != usual[key]}
