@@ -64,7 +64,16 @@ def spoken(path: str, tree: ast.Module) -> Iterator[str]:
 
 
 OWN_ERRORS = {
-    *("InputError", "ConfigError", "ArgumentError", "MismatchError", "DataError", "HeaderError", "RecordError"),
+    *(
+        "InputError",
+        "ConfigError",
+        "ArgumentError",
+        "MismatchError",
+        "ReproductionError",
+        "DataError",
+        "HeaderError",
+        "RecordError",
+    ),
     *("CorpusError", "RunError", "NotFiniteError", "DivergenceError"),
 }
 """Errors whose words are Pellucid's own, and quote nothing at length."""

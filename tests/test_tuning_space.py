@@ -34,7 +34,7 @@ def test_each_form_is_read(tmp_path: Path) -> None:
     space = space_of(
         tmp_path,
         '[encoder]\nhidden_size = { times = [0.5, 1, 0.01] }\ncell = { choices = ["gru", "lstm"] }\n'
-        "layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
+        "num_layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
         '[decoder]\nhidden_size = { like = "encoder.hidden_size", times = 2 }\n'
         '[training]\nlearning_rate = { from = 1e-4, to = 1e-2, scale = "log" }\n',
     )
@@ -127,7 +127,7 @@ def test_given_settings_are_not_searched_and_links_follow_them() -> None:
 
 def test_values_that_contradict_each_other_are_a_config_error(tmp_path: Path) -> None:
     space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
-    with pytest.raises(ConfigError, match="a trial: attention\\.score"):
+    with pytest.raises(ConfigError, match="a trial: attention\\.type"):
         apply_values(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
 
 

@@ -374,11 +374,11 @@ def place_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
 
 def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
     """Yield the attention profiles of the first run of each split with attention."""
-    told = set[str]()
+    shown = set[str]()
     for run in runs:
         profiles = run.scores.test.extra_results.get("attention")
-        if profiles and run.experiment not in told:
-            told.add(run.experiment)
+        if profiles and run.experiment not in shown:
+            shown.add(run.experiment)
             table = profile_table(profiles)
             title = f"{table.title}: {run.experiment}, {run.label}"
             caption = "The dashed line is uniform attention."
