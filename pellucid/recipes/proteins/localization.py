@@ -298,7 +298,7 @@ def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
     ]
     heads = ["place", "proteins", "first residues", "attention, %", "uniform, %", "ratio"]
     caption = "Means over the proteins of the test set by true location; 95 % intervals of the mean in brackets."
-    return ReportTable("Attention by position", caption, heads, rows)
+    return ReportTable("Where attention lies", caption, heads, rows)
 
 
 def _share_cell(share: Mapping[str, Any]) -> str:
