@@ -40,8 +40,8 @@ def test_one_case_is_one_object() -> None:
 def test_the_table_has_a_line_a_case_its_meaning_the_machine_and_the_profile(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "measured", lambda asked: pretended(1e9, 5.0, 100.0))
-    monkeypatch.setattr(bench, "profiled", lambda asked: [StageTime("reading", 1.0, 1.0, 0.25, 0.5)])
+    monkeypatch.setattr(bench, "run_measurement", lambda asked: pretended(1e9, 5.0, 100.0))
+    monkeypatch.setattr(bench, "run_profile", lambda asked: [StageTime("reading", 1.0, 1.0, 0.25, 0.5)])
     assert bench.run(["train", "--case", "tiny", "--cell", "gru", "--profile"]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out and max(map(len, out.splitlines())) <= bench.WIDTH
@@ -55,7 +55,7 @@ def test_the_table_has_a_line_a_case_its_meaning_the_machine_and_the_profile(
 
 
 def test_several_cases_are_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench, "measured", lambda asked: pretended(1e9, 5.0, 100.0))
+    monkeypatch.setattr(bench, "run_measurement", lambda asked: pretended(1e9, 5.0, 100.0))
     assert bench.run(["all", "--case", "tiny", "small", "--json", "--plain"]) == 0
     records = json.loads(capsys.readouterr().out)
     assert len(records) == 3 * 2 * 2 * 2
