@@ -10,14 +10,19 @@ from pellucid.version import __version__
 from pellucid.viewer.registration import register_viewer as _register_viewer
 
 if TYPE_CHECKING:
+    """Pellucid: recurrent encoder-decoders with attention, trained on your own pairs of sequences, and clear to see
+    through.
+
+    Public names are imported on first use, so importing the package is fast.
+    """
     from pellucid.api import train
     from pellucid.config.settings import Config
     from pellucid.config.toml import load_config, preset
     from pellucid.decoding.constraints import Lexicon, load_lexicon
     from pellucid.decoding.ensemble import Ensemble
-    from pellucid.decoding.options import Options, Painted
+    from pellucid.decoding.options import DecodingOptions, ForcedAttention
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import Drawing
+    from pellucid.decoding.sampling import SamplingConfig
     from pellucid.decoding.trace import Trace
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
@@ -29,12 +34,12 @@ _register_viewer()
 
 _HOMES = {
     "Config": "pellucid.config.settings",
-    "Drawing": "pellucid.decoding.sampling",
+    "SamplingConfig": "pellucid.decoding.sampling",
     "Ensemble": "pellucid.decoding.ensemble",
     "InputError": "pellucid.errors",
     "Lexicon": "pellucid.decoding.constraints",
-    "Options": "pellucid.decoding.options",
-    "Painted": "pellucid.decoding.options",
+    "DecodingOptions": "pellucid.decoding.options",
+    "ForcedAttention": "pellucid.decoding.options",
     "Predictor": "pellucid.decoding.predictor",
     "Task": "pellucid.tasks.task",
     "Trace": "pellucid.decoding.trace",
@@ -49,13 +54,13 @@ _HOMES = {
 
 __all__ = [
     "Config",
-    "Drawing",
+    "DecodingOptions",
     "Ensemble",
+    "ForcedAttention",
     "InputError",
     "Lexicon",
-    "Options",
-    "Painted",
     "Predictor",
+    "SamplingConfig",
     "Task",
     "Trace",
     "Transducer",
@@ -70,12 +75,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes are of any type)
-    """Import a public name when it is first asked for."""
+    """Import a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'pellucid' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """The public names, for completion."""
+    """Return the public names, for completion."""
     return __all__

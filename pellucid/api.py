@@ -1,4 +1,4 @@
-"""The Python face of training."""
+"""Training from Python."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -7,60 +7,72 @@ from typing import Any
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Config
-from pellucid.config.toml import checked, from_settings
-from pellucid.config.validation import refuse_idle
+from pellucid.config.toml import build_config, validate_config
+from pellucid.config.validation import reject_unused
 from pellucid.decoding.predictor import Predictor
-from pellucid.reporting.progress import rows, shown
+from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
 from pellucid.training.run_folder import load
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import TrainingFiles, train_run
 
-Pairs = str | Path | tuple[str | Path, str | Path]
-"""A file of pairs, or two parallel files."""
+PairFiles = str | Path | tuple[str | Path, str | Path]
+"""A file of pairs, or a file of sources and a file of targets."""
 
 
 def train(
-    train: Pairs,
-    valid: Pairs,
+    train: PairFiles,
+    valid: PairFiles,
     run: str | Path,
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
 ) -> Predictor:
-    """Train on a file of pairs (or two parallel files), keep everything in the folder `run`, return the best model.
+    """Train a model, save it in a run folder, and return its predictor with the best checkpoint.
 
-    `config` is a `Config`, or settings as in a TOML file: {"size": "small", "data": {"target_symbols": "words"}}. A run
-    that was interrupted goes on; a finished one is loaded. Errors are `InputError`s with a message for people.
+    An interrupted run is resumed; a finished run is loaded. Members of an ensemble differ in their seed only; they
+    train in parallel, each in a subfolder of `run` and in a process of its own, so a script must call this function
+    under `if __name__ == "__main__":`.
 
-    `ensemble` runs that differ in their seed alone are trained side by side, each in a folder of its own in `run`, and
-    are returned as one. They train in processes of their own: a script calls this under `if __name__ == "__main__":`.
+    Args:
+        train: Training set: a file of pairs, or two parallel files.
+        valid: Validation set, in the same form.
+        run: Run folder.
+        config: A `Config`, or settings nested as in a TOML file: {"size": "small", "data": {"target_symbols":
+            "words"}}. The default is the preset of size "base".
+        ensemble: Number of members; 1 by default.
+
+    Returns:
+        The predictor of the model, or of the ensemble.
+
+    Raises:
+        InputError: A file, a setting or the run folder is invalid. The message says what to change.
     """
     given = convert_argument("config", config, Config | Mapping[str, Any] | None)
-    settings = checked(given) if isinstance(given, Config) else from_settings(given or {}, origin="config")
-    refuse_idle(settings)
+    settings = validate_config(given) if isinstance(given, Config) else build_config(given or {}, origin="config")
+    reject_unused(settings)
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
-    (source, target), (valid_source, valid_target) = _pair("train", train), _pair("valid", valid)
-    files = Files(source, valid_source, target, valid_target)
+    (source, target), (valid_source, valid_target) = _file_pair("train", train), _file_pair("valid", valid)
+    files = TrainingFiles(source, valid_source, target, valid_target)
     if size != 1:
         _train_ensemble(files, folder, settings, size)
         return load(folder, settings.device)
-    with shown() as teller:
+    with training_progress() as reporter:
         for event in train_run(files, folder, settings):
-            teller.tell(event)
+            reporter.report(event)
     return load(folder, settings.device)
 
 
-def _train_ensemble(files: Files, folder: Path, config: Config, size: int) -> None:
-    """Runs of several seeds, side by side; a line for each validation."""
+def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> None:
+    """Train the members of an ensemble in parallel, and print a line for each validation."""
     trainings = plan_ensemble(files, folder, config, size)
     events = train_ensemble(trainings, folder, min(size, jobs_at_once(0, config)))
-    with rows() as seen, closing(events):
+    with multi_progress() as seen, closing(events):
         for heard in events:
             if heard is not None:
-                seen.tell(heard.folder.name, heard.event)
+                seen.report(heard.folder.name, heard.event)
 
 
-def _pair(name: str, paths: Pairs) -> tuple[Path, Path | None]:
-    """One file, or a source and a target file."""
-    found: Path | tuple[Path, Path] = convert_argument(name, paths, Pairs)
+def _file_pair(name: str, paths: PairFiles) -> tuple[Path, Path | None]:
+    """Return the source file and the target file; None for the latter if the pairs are in one file."""
+    found: Path | tuple[Path, Path] = convert_argument(name, paths, PairFiles)
     return (found, None) if isinstance(found, Path) else found

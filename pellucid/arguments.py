@@ -1,21 +1,21 @@
-"""Arguments of public functions and fields of public structs, checked against their annotations.
+"""Validation of the arguments of public functions and the fields of public structs, by their annotations.
 
-`convert_argument` takes the annotation of a parameter and returns the value as that type, or raises one
-`ArgumentError`: "top_p: expected a number above 0.0, got nan", "sources[2]: expected a text, got None". What a
-signature documents is what is checked.
+`convert_argument` returns a value as the annotated type or raises an `ArgumentError`: "top_p: expected a number above
+0.0, got nan", "sources[2]: expected a string, got None".
 """
 
 import inspect
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence, Set, Sized
 from contextvars import ContextVar
 from dataclasses import fields
 from errno import ENAMETOOLONG
 from functools import cache, wraps
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
@@ -33,45 +33,64 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from pellucid.error_messages import (
+    UNION_TYPES,
+    describe_expectation,
+    describe_type,
+    describe_value,
+    is_array_kind,
+    join_choices,
+    suggest_choice,
+)
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.wording import UNIONS, abbreviated, choice_hint, expectation, is_array_kind, listed, noun_of
 
 SURROGATES = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which no file in UTF-8 holds."""
-ONE_VALUE = (str, bytes, bytearray, memoryview, Mapping)
-"""Iterable types that are one value, not a list of items."""
+"""Unpaired surrogates, which UTF-8 cannot encode."""
+SCALAR_TYPES = (str, bytes, bytearray, memoryview, Mapping)
+"""Iterable types that count as a single value."""
+MAX_ITEMS = 2**20
+"""Maximum number of items of an iterable without length, and of a mapping other than a dict."""
+MAX_PATHS = 2**12
+"""Maximum number of paths in such an iterable; each is looked up in the file system."""
 
 
-class MismatchError(Exception):
-    """A value that is not what its annotation says."""
+class TypeMismatchError(Exception):
+    """A value that does not match its annotation."""
 
     def __init__(self, expected: str, value: object, hint: str = "", path: str = "") -> None:
-        """Keep what was expected, in words, and where the value stands in the argument: "[2].target"."""
+        """Store the mismatch.
+
+        Args:
+            expected: Description of the expected type.
+            value: The value.
+            hint: Further text for the end of the message.
+            path: Location of the value within the argument: "[2].target".
+        """
         super().__init__(expected)
         self.expected = expected
         self.value = value
         self.hint = hint
         self.path = path
 
-    def told(self, name: str) -> str:
-        """Return the message about an argument of this name."""
-        return f"{name}{self.path}: expected {self.expected}, got {abbreviated(self.value)}{self.hint}"
+    def message(self, name: str) -> str:
+        """Return the error message for an argument of this name."""
+        return f"{name}{self.path}: expected {self.expected}, got {describe_value(self.value)}{self.hint}"
 
-    def below(self, place: str) -> "MismatchError":
-        """Return the same, of an item or a field of the value in question."""
-        return MismatchError(self.expected, self.value, self.hint, place + self.path)
+    def nested_in(self, place: str) -> "TypeMismatchError":
+        """Return the mismatch for the containing value; `place` is the item or field in it."""
+        return TypeMismatchError(self.expected, self.value, self.hint, place + self.path)
 
 
-class IteratorError(Exception):
-    """An exception of an iterator that was given, which is its cause; it passes through."""
+class ArgumentIteratorError(Exception):
+    """Wrapper of an exception that an iterator argument raised, which is its cause and is raised again."""
 
 
 class CheckedFields:
-    """Base of frozen dataclasses whose fields are checked and converted when they are constructed."""
+    """Base class of frozen dataclasses whose fields are validated and converted on construction."""
 
     def __post_init__(self) -> None:
-        """Check every field against its annotation; `ArgumentError` names the first that does not fit."""
-        kinds = _field_kinds(cast(Any, type(self)))
+        """Convert each field to its annotated type; raise `ArgumentError` for the first that does not match."""
+        kinds = _field_types(cast(Any, type(self)))
         for field in fields(cast(Any, self)):
             value = convert_argument(field.name, getattr(self, field.name), kinds[field.name])
             object.__setattr__(self, field.name, value)
@@ -80,61 +99,69 @@ class CheckedFields:
 def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
     """Return an argument as the type of its annotation.
 
-    Scalars of NumPy and PyTorch, and subclasses of text and numbers, become Python's own; a path may be a text, and a
-    named tuple a tuple. Where a list, tuple or sequence is expected, any iterable is taken but a text, bytes, a mapping
-    or a set. Where an `Iterable` is expected, an iterator stays one: its items are checked as they are taken. An
-    exception that an iterator raises passes through; one that another value's own methods raise is a mismatch.
+    NumPy and PyTorch scalars, and subclasses of str, int and float, become the built-in types. A str is accepted as a
+    path, and a tuple as a named tuple. A list, tuple or sequence may be any iterable except str, bytes, mappings and
+    sets. An iterator passed as `Iterable` stays an iterator, whose items are checked as they are consumed. Exceptions
+    that an iterator raises are passed on; exceptions of other methods of a value are mismatches.
 
     Args:
-        name: The argument's name, which begins the message.
-        value: What was given.
+        name: Name of the argument, for the message.
+        value: The value.
         kind: The annotation: a class, `Literal`, `Annotated` with bounds, or containers and unions of these.
 
     Returns:
-        The value, converted.
+        The converted value.
 
     Raises:
-        ArgumentError: The value is of another type, or out of bounds.
+        ArgumentError: The value has another type or is out of range.
     """
     try:
         if _is_iterator(value):
-            for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
+            for each in get_args(kind) if get_origin(kind) in UNION_TYPES else (kind,):
                 if get_origin(each) is Iterable:
                     return _convert_items(name, cast(Iterator[object], value), get_args(each)[0])
         return _convert(value, kind)
-    except MismatchError as error:
-        raise ArgumentError(error.told(name)) from None
-    except IteratorError as error:
+    except TypeMismatchError as error:
+        raise ArgumentError(error.message(name)) from None
+    except ArgumentIteratorError as error:
         raise cast(BaseException, error.__cause__) from None
 
 
 def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
-    """Return a setting as the type of its annotation, as `convert_argument` does; a path may stand for a text.
+    """Return a setting as the type of its annotation, as `convert_argument` does; a path is accepted as a str.
 
-    Texts of settings are written into files, so they hold whole characters only.
+    Settings are written to files, so strings with unpaired surrogates are refused.
+
+    Args:
+        key: Full name of the setting, for the message.
+        value: The value.
+        kind: The annotation.
 
     Raises:
-        ConfigError: The value is of another type, or out of bounds; the message begins with the key.
+        ConfigError: The value has another type or is out of range.
     """
     try:
         converted = _convert(str(value) if kind is str and issubclass(type(value), Path) else value, kind)
         if isinstance(converted, str) and SURROGATES.search(converted):
-            raise MismatchError("whole characters", converted)
-    except MismatchError as error:
-        raise ConfigError(error.told(key)) from None
-    except IteratorError as error:
+            raise TypeMismatchError("text without unpaired surrogates", converted)
+    except TypeMismatchError as error:
+        raise ConfigError(error.message(key)) from None
+    except ArgumentIteratorError as error:
         raise cast(BaseException, error.__cause__) from None
     return converted
 
 
 def python_scalar(value: object) -> object:
-    """Return a scalar of NumPy or PyTorch, or of a subclass of text or number, as Python's own; else the value."""
+    """Return a NumPy or PyTorch scalar, or an instance of a subclass of str, int or float, as the built-in type.
+
+    Other values are returned unchanged.
+    """
     if getattr(value, "ndim", None) == 0 and callable(item := getattr(value, "item", None)):
         try:
-            if getattr(value, "mask", False):  # NumPy's masked: no number, though it converts to 0
+            if getattr(value, "mask", False):  # NumPy's masked constant is not a number, but converts to 0
                 return value
             value = item()
-        except Exception:  # a tensor without data
+        except Exception:  # a tensor without data, such as one on the meta device
             return value
     if isinstance(value, str):
         return str.__str__(value)
@@ -144,49 +171,58 @@ def python_scalar(value: object) -> object:
 
 
 @cache
-def _field_kinds(owner: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the annotations of a class's fields, or of a function's parameters."""
+def _field_types(owner: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the annotations of the fields of a class or of the parameters of a function."""
     return get_type_hints(owner, include_extras=True)
 
 
 def _convert_items(name: str, items: Iterator[object], kind: object) -> Iterator[Any]:
-    """Yield the items of an iterator, each checked when it is taken."""
+    """Yield the items of an iterator, each converted when it is consumed."""
     for at, item in enumerate(items):
         yield convert_argument(f"{name}[{at}]", item, kind)
 
 
 def _is_iterator(value: object) -> bool:
-    """Return whether a value is an iterator, whatever asking for its class may raise."""
+    """Return whether a value is an iterator, even if its `__class__` raises an exception."""
     try:
         return isinstance(value, Iterator)
     except Exception:
         return False
 
 
-def _taken(items: Iterator[object]) -> Iterator[object]:
-    """Yield the items of an iterator; an exception of its own becomes the cause of an `IteratorError`."""
+def _iterate(items: Iterator[object]) -> Iterator[object]:
+    """Yield the items of an iterator; wrap its exceptions in an `ArgumentIteratorError`."""
     try:
         yield from items
     except Exception as error:
-        raise IteratorError from error
+        raise ArgumentIteratorError from error
+
+
+def _items(values: object) -> Iterator[object]:
+    """Return an iterator over a list; `TypeError` for what is none.
+
+    What has no `__iter__` is asked for as many items as its length says: its `__getitem__` need never end.
+    """
+    items = iter(cast(Iterable[object], values))
+    return items if hasattr(type(values), "__iter__") else itertools.islice(items, len(cast(Sequence[object], values)))
 
 
 def _convert(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a value as an annotation's type, or raise `MismatchError`."""
+    """Return a value as the annotated type, or raise `TypeMismatchError`."""
     if kind is Any or (kind is str and type(value) is str):
         return value
     try:
         return _convert_any(value, kind)
-    except (MismatchError, IteratorError, MemoryError):
+    except (TypeMismatchError, ArgumentIteratorError, MemoryError):
         raise
-    except Exception as error:  # whatever a method of the value may raise
-        raise MismatchError(noun_of(kind), value, f", which raises {type(error).__name__}") from None
+    except Exception as error:  # methods of the value may raise anything
+        raise TypeMismatchError(describe_type(kind), value, f", which raises {type(error).__name__}") from None
 
 
 def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a value as an annotation's type, or raise `MismatchError`, or what its own methods raise."""
+    """Return a value as the annotated type; raise `TypeMismatchError`, or what methods of the value raise."""
     origin = get_origin(kind)
-    if origin in UNIONS:
+    if origin in UNION_TYPES:
         return _convert_union(value, get_args(kind))
     if origin in (list, tuple, Sequence, Iterable):
         return _convert_list(value, kind)
@@ -203,64 +239,66 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
     if hasattr(kind, "_fields"):
         return _convert_named_tuple(value, kind)
     if not isinstance(value, kind):
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     return value
 
 
 def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    """Return a value as the first of several types that fits; the mismatch farthest into the value counts."""
-    mismatches = list[MismatchError]()
+    """Return a value as the first matching type of a union; raise the mismatch that is nested most deeply."""
+    mismatches = list[TypeMismatchError]()
     for kind in kinds:
         if kind is str and Path in kinds:
-            continue  # a text is a path
+            continue  # a str is converted as a path
         try:
             return _convert(value, kind)
-        except MismatchError as error:
+        except TypeMismatchError as error:
             mismatches.append(error)
     deepest = max(mismatches, key=lambda each: len(each.path))
     if deepest.path:
         raise deepest
     if all(each is bool or get_origin(each) is Literal for each in kinds):
         words = [word for each in kinds for word in get_args(each)]
-        raise MismatchError(listed([*words, "true", "false"]), value, choice_hint(value, words))
+        raise TypeMismatchError(join_choices([*words, "true", "false"]), value, suggest_choice(value, words))
     hint = "" if Path in kinds else "".join(dict.fromkeys(each.hint for each in mismatches))
-    raise MismatchError(listed([each.expected for each in mismatches]), value, hint)
+    raise TypeMismatchError(join_choices([each.expected for each in mismatches]), value, hint)
 
 
 def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a list or tuple of converted items."""
+    """Return a list or tuple with converted items."""
     origin, kinds = get_origin(kind), get_args(kind)
-    if isinstance(value, ONE_VALUE) or hasattr(value, "_fields"):
+    if isinstance(value, SCALAR_TYPES) or hasattr(value, "_fields"):
         fits = isinstance(value, str) and str in (kinds[0], *get_args(kinds[0]))
-        hint = f"; put one text into a list: [{abbreviated(value)}]" if fits else ""
-        raise MismatchError(noun_of(kind), value, hint)
-    if isinstance(value, Set):
-        raise MismatchError(noun_of(kind), value, ": a set has no order")
-    if getattr(value, "ndim", None) == 0:  # a scalar of NumPy, of which some can be iterated over
-        raise MismatchError(noun_of(kind), value)
+        hint = f"; put a single string into a list: [{describe_value(value)}]" if fits else ""
+        raise TypeMismatchError(describe_type(kind), value, hint)
+    if origin in (Sequence, Iterable) and type(value) is list and _are_examples(value, kinds[0]):
+        return list(value)
+    if isinstance(value, Set) and not isinstance(value, MappingView):  # views of a dict have its order
+        raise TypeMismatchError(describe_type(kind), value, ": a set has no order")
+    if getattr(value, "ndim", None) == 0:  # a NumPy scalar, some of which are iterable
+        raise TypeMismatchError(describe_type(kind), value)
     try:
-        items = _taken(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
+        items = _bounded(value, kind)
     except TypeError:
-        raise MismatchError(noun_of(kind), value) from None
+        raise TypeMismatchError(describe_type(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:
-        given = list(items)
+        given = list(itertools.islice(items, len(kinds) + 1))
         if len(given) != len(kinds):
-            raise MismatchError(noun_of(kind), value)
-        return tuple(_convert_all(given, kinds))
+            raise TypeMismatchError(describe_type(kind), value)
+        return tuple(_convert_sequence(given, kinds))
     fit = type(value) in (list, tuple) and _all_fit(cast(Sequence[Any], value), kinds[0])
-    converted = list(items) if fit else _convert_all(items, itertools.repeat(kinds[0]))
+    converted = list(items) if fit else _convert_sequence(items, itertools.repeat(kinds[0]))
     return tuple(converted) if origin is tuple else converted
 
 
 def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
-    """Return whether values are of a type as they stand; found for all of them together, without a step for each."""
+    """Return whether all values already have a type, checked for all of them at once."""
     types = {*map(type, values)}
     if not types:
         return True
     if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
         return types == {tuple} and _all_fit([*itertools.chain.from_iterable(values)], get_args(kind)[0])
     if hasattr(kind, "_fields"):
-        columns = zip(zip(*values, strict=False), _field_kinds(kind).values(), strict=False)
+        columns = zip(zip(*values, strict=False), _field_types(kind).values(), strict=False)
         return types == {kind} and all(_all_fit(column, own) for column, own in columns)
     number, bounds = get_args(kind)[:2] if get_origin(kind) is Annotated else (kind, None)
     if types != {number}:
@@ -276,94 +314,146 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
     return (bounds.ge is None or bounds.ge <= min(values)) and (bounds.le is None or max(values) <= bounds.le)
 
 
-def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
-    """Return items or fields as their types; `places` name them where numbers do not."""
+def _bounded(value: object, kind: Any) -> Iterator[object]:  # noqa: ANN401
+    """Return the items of an iterable; raise `TypeMismatchError` after the maximum number of them."""
+    items = _iterate(value) if isinstance(value, Iterator) else _items(value)
+    if type(value) in (list, tuple):
+        return items
+    paths = any(each is Path or Path in get_args(each) for each in get_args(kind))
+    most = max(MAX_PATHS if paths else MAX_ITEMS, len(value) if isinstance(value, Sized) else 0)
+    error = TypeMismatchError(f"{describe_type(kind)} with at most {most:,} items", value)
+    return itertools.chain(itertools.islice(items, most), _refused(items, error))
+
+
+def _refused(items: Iterator[object], error: TypeMismatchError) -> Iterator[object]:
+    """Raise the error if there is an item left."""
+    for _ in items:
+        raise error
+    yield from ()
+
+
+def _convert_sequence(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
+    """Return converted items or fields.
+
+    Args:
+        values: The items or fields.
+        kinds: Annotation of each.
+        places: Location of each in error messages; "[0]", "[1]", … by default.
+    """
     converted = list[Any]()
     for value, kind in zip(values, kinds, strict=False):
         try:
             converted.append(_convert(value, kind))
-        except MismatchError as error:
+        except TypeMismatchError as error:
             at = len(converted)
-            raise error.below(next(itertools.islice(places, at, None), f"[{at}]")) from None
+            raise error.nested_in(next(itertools.islice(places, at, None), f"[{at}]")) from None
     return converted
 
 
 def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN401
-    """Return a dict of converted keys and values."""
+    """Return a dict with converted keys and values."""
     if not isinstance(value, Mapping):
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
+    table = finite_dict(value)
     keys, values = (itertools.repeat(each) for each in get_args(kind))
-    names = [f"[{abbreviated(key)}]" for key in value]
-    return dict(zip(_convert_all(value, keys, names), _convert_all(value.values(), values, names), strict=True))
+    names = [f"[{describe_value(key)}]" for key in table]
+    return dict(
+        zip(_convert_sequence(table, keys, names), _convert_sequence(table.values(), values, names), strict=True)
+    )
+
+
+def finite_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a mapping as a dict; a `TypeMismatchError` where it yields more items than its length says."""
+    if isinstance(value, MappingProxyType):
+        copied: object = value.copy()
+        value = copied if isinstance(copied, dict) else value
+    if type(value) is dict:
+        return dict(value)
+    most = dict.__len__(value) if isinstance(value, dict) else min(len(value), MAX_ITEMS)
+    table = dict(itertools.islice(value.items(), most + 1))
+    if len(table) > most:
+        raise TypeMismatchError(f"{describe_type(Mapping[str, Any])} with at most {most:,} keys", value)
+    return table
 
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a named tuple of converted fields; a plain tuple of as many is one."""
-    if isinstance(value, tuple) and type(value) is kind and _holds_texts(kind) and {*map(type, value)} == {str}:
-        return value  # an example, of which there may be millions
-    names, kinds = kind._fields, _field_kinds(kind)
+    """Return a named tuple with converted fields; a tuple of the same length is accepted."""
+    if type(value) is kind and _are_examples([value], kind):
+        return value
+    names, kinds = kind._fields, _field_types(kind)
     needed = len(names) - len(kind._field_defaults)
     if not isinstance(value, tuple) or not needed <= len(value) <= len(names):
-        raise MismatchError(f"{noun_of(kind)} ({', '.join(names)})", value)
-    return kind(*_convert_all(value, (kinds[name] for name in names), [f".{name}" for name in names]))
+        raise TypeMismatchError(f"{describe_type(kind)} ({', '.join(names)})", value)
+    return kind(*_convert_sequence(value, (kinds[name] for name in names), [f".{name}" for name in names]))
+
+
+def _are_examples(values: list[Any], kind: Any) -> bool:  # noqa: ANN401
+    """Return whether all values are named tuples of this type with string fields, as examples are (fast path)."""
+    if not (isinstance(kind, type) and hasattr(kind, "_fields") and _holds_only_strings(kind)):
+        return False
+    return {*map(type, values)} <= {kind} and {*map(type, itertools.chain.from_iterable(values))} <= {str}
 
 
 @cache
-def _holds_texts(kind: Any) -> bool:  # noqa: ANN401
-    """Return whether all fields of a named tuple are texts."""
-    return set(_field_kinds(kind).values()) == {str}
+def _holds_only_strings(kind: Any) -> bool:  # noqa: ANN401
+    """Return whether all fields of a named tuple are str."""
+    return set(_field_types(kind).values()) == {str}
 
 
 def _convert_path(value: object) -> Path:
-    """Return a path that the system can be asked for."""
+    """Return a path that the system accepts."""
     try:
         text = os.fspath(cast(str, value))
         os.stat(text)
-    except (TypeError, ValueError):  # no path; a NUL character or half a character in it
-        raise MismatchError(noun_of(Path), value) from None
+    except (TypeError, ValueError):  # not a path, or with a NUL character or an unpaired surrogate
+        raise TypeMismatchError(describe_type(Path), value) from None
     except OSError as error:
         if error.errno == ENAMETOOLONG:
-            raise MismatchError("a path that is not too long for the system", value) from None
+            raise TypeMismatchError("a path that is not too long for the system", value) from None
     if isinstance(value, bytes) or not text:
-        raise MismatchError(noun_of(Path), value)
+        raise TypeMismatchError(describe_type(Path), value)
     return Path(str.__str__(text))
 
 
 def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a text, number, boolean or choice, with the bounds of the annotation; numbers are finite."""
+    """Return a str, number, boolean or choice within the bounds of its annotation. Numbers must be finite."""
     value = python_scalar(value)
     try:
         converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        hint = choice_hint(value, choices) if choices else ""
-        raise MismatchError(_expectation(error, value, kind), value, hint) from None
+        hint = suggest_choice(value, choices) if choices else ""
+        raise TypeMismatchError(_msgspec_expectation(error, value, kind), value, hint) from None
     if isinstance(converted, float) and not isfinite(converted) and kind != LogProbability:
-        raise MismatchError("a finite number", value)
+        raise TypeMismatchError("a finite number", value)
     return converted
 
 
-def _expectation(error: Exception, value: object, kind: Any) -> str:  # noqa: ANN401
-    """Return in words what msgspec expected."""
+def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # noqa: ANN401
+    """Return the description of the type that msgspec expected."""
     if get_origin(kind) is Literal:
-        return listed(get_args(kind))
-    if isinstance(error, UnicodeEncodeError):  # half a character where no text is expected
-        return noun_of(kind)
-    told = str(error)
-    return expectation(told, value).removeprefix("expected ") if told.startswith("Expected") else "a finite number"
+        return join_choices(get_args(kind))
+    if isinstance(error, UnicodeEncodeError):  # an unpaired surrogate where no str is expected
+        return describe_type(kind)
+    message = str(error)
+    return (
+        describe_expectation(message, value).removeprefix("expected ")
+        if message.startswith("Expected")
+        else "a finite number"
+    )
 
 
 LARGEST = 1e100
-"""Numbers of arrays are at most so large, so that the sum of their squares is finite."""
+"""Maximum absolute value of array elements; the sum of their squares is then finite."""
 WHOLE = 2**63 - 1
-"""Whole numbers of arrays are at most so large."""
+"""Maximum absolute value of whole numbers in arrays."""
 ROUNDING = 1e-3
-"""How far rounding may put a probability above 1, and a log-probability above 0."""
+"""Tolerance for rounding, by which a probability may exceed 1 and a log-probability 0."""
 LOG_PROBABILITY = Meta(le=ROUNDING, title="log-probability")
-"""Bounds of a log-probability, of which −∞ is one."""
+"""Bounds of a log-probability, which may be −∞."""
 LogProbability = Annotated[float, LOG_PROBABILITY]
 PROBABILITY = Meta(ge=0.0, le=1 + ROUNDING)
-"""Bounds of a probability or a weight of attention."""
+"""Bounds of a probability or an attention weight."""
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -371,17 +461,16 @@ _within_checked: ContextVar[bool] = ContextVar("within_checked", default=False)
 
 
 def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Return a function whose arguments are converted and checked against their annotations when it is called.
+    """Return a function that converts and validates its arguments by their annotations on every call.
 
-    Sizes of arrays that have one name are equal: of `points: Float[np.ndarray, "n 2"]` and `onto: Float[np.ndarray,
-    "n 2"]` as well. A function that a checked one calls gets its arguments as they are, so that no loop within the
-    package checks anything twice.
+    Array dimensions with the same name must be equal: for `points: Float[np.ndarray, "n 2"]` and `onto:
+    Float[np.ndarray, "n 2"]`, both n. Calls from within a checked function are not checked again.
 
     Args:
-        function: A function or method whose parameters are annotated; `self` is not.
+        function: A function or method with annotated parameters; `self` needs no annotation.
 
     Returns:
-        The function. It raises an `ArgumentError` that names the first argument which is not what its annotation says.
+        The function, which raises an `ArgumentError` for the first argument that does not match its annotation.
     """
     signature = inspect.signature(function)
 
@@ -389,7 +478,7 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         if _within_checked.get():
             return function(*args, **kwargs)
-        given, kinds, sizes = signature.bind(*args, **kwargs), _field_kinds(function), dict[str, _Size]()
+        given, kinds, sizes = signature.bind(*args, **kwargs), _field_types(function), dict[str, _Size]()
         for name, value in given.arguments.items():
             if name in kinds:
                 given.arguments[name] = converted = convert_argument(name, value, kinds[name])
@@ -404,15 +493,21 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
 
 
 def argument_error(name: str, expected: str, value: object) -> ArgumentError:
-    """Return the error about an argument that its annotation allows and the function cannot use."""
-    return ArgumentError(MismatchError(expected, value, _shape_hint(value)).told(name))
+    """Return the error for an argument that matches its annotation but cannot be used.
+
+    Args:
+        name: Name of the argument.
+        expected: Description of the expected value.
+        value: The value.
+    """
+    return ArgumentError(TypeMismatchError(expected, value, _shape_hint(value)).message(name))
 
 
 def check_lengths(**given: Sized) -> None:
-    """Check that arguments are of one length.
+    """Check that arguments have equal lengths.
 
     Raises:
-        ArgumentError: One is longer or shorter than the first; the message names both.
+        ArgumentError: The lengths differ; the message names both arguments.
     """
     (first, values), *others = given.items()
     for name, other in others:
@@ -421,28 +516,33 @@ def check_lengths(**given: Sized) -> None:
 
 
 def check_not_empty(name: str, values: Sized, item: str) -> None:
-    """Check that an argument holds an item at least.
+    """Check that an argument has at least one item.
+
+    Args:
+        name: Name of the argument.
+        values: The value.
+        item: Name of an item, for the message.
 
     Raises:
-        ArgumentError: It is empty.
+        ArgumentError: The value is empty.
     """
     if not len(values):
         raise argument_error(name, f"at least one {item}", values)
 
 
 class _Size(NamedTuple):
-    """The size of a dimension that has a name, or the sizes of several."""
+    """Size of a named dimension, or the sizes of several."""
 
     sizes: tuple[int, ...]
     owner: str
-    """The argument that has this size."""
+    """Argument that has this size."""
 
 
 def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -> None:  # noqa: ANN401
-    """Check that dimensions of one name are equal in all arrays of a call, and note those that are new."""
+    """Check that dimensions of equal names are equal in all arrays of a call, and add new ones to `sizes`."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if hasattr(kind, "_fields"):
-        for field, own in _field_kinds(kind).items():
+        for field, own in _field_types(kind).items():
             _check_sizes(f"{name}.{field}", getattr(value, field), own, sizes)
     if not is_array_kind(kind):
         return
@@ -458,57 +558,57 @@ def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -
             wrong[dim] = known
         at += count
     if wrong:
-        owners = listed(list(dict.fromkeys(each.owner for each in wrong.values())))
+        owners = join_choices(list(dict.fromkeys(each.owner for each in wrong.values())))
         hint = f" of shape {_shape_text(map(str, shape))}" + ("" if owners == name else f"; see the shape of {owners}")
-        raise ArgumentError(MismatchError(f"an array of shape {_shape_text(expected)}", value, hint).told(name))
+        raise ArgumentError(TypeMismatchError(f"an array of shape {_shape_text(expected)}", value, hint).message(name))
 
 
 def _shape_text(sizes: Iterable[str]) -> str:
-    """Return a shape in words: "(3, n)"."""
+    """Return a shape as text: "(3, n)"."""
     return f"({', '.join(sizes)})"
 
 
 def _shape_hint(value: object) -> str:
-    """Return what stands behind an array in a message: its shape."""
+    """Return the shape of an array for the end of a message."""
     shape = getattr(value, "shape", None)
     return f" of shape {_shape_text(map(str, shape))}" if isinstance(shape, tuple) and shape else ""
 
 
 def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # noqa: ANN401, B008
-    """Return numbers as an array of the annotation's type and number of dimensions, or raise `MismatchError`.
+    """Return numbers as an array of the annotated type and number of dimensions, or raise `TypeMismatchError`.
 
-    Lists become arrays, and so do PyTorch's tensors. Whole numbers count as numbers, booleans do not.
+    Lists and PyTorch tensors become arrays. Whole numbers count as numbers, booleans do not.
     """
     values = _as_array(value) if kind.array_type is np.ndarray else value
     if not isinstance(values, kind.array_type) or np.ma.is_masked(values):
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     dims, shape = kind.dim_str.split(), tuple(values.shape)
     variadic = kind.index_variadic is not None
     fits = len(shape) >= len(dims) - 1 if variadic else len(shape) == len(dims)
     if not fits or any(dim.isdigit() and int(dim) != own for dim, own in zip(dims[::-1], shape[::-1], strict=False)):
-        raise MismatchError(noun_of(kind), value, _shape_hint(values))
+        raise TypeMismatchError(describe_type(kind), value, _shape_hint(values))
     return _convert_numbers(values, kind, bounds) if kind.array_type is np.ndarray else values
 
 
 def _as_array(value: object) -> object:
-    """Return what holds numbers as an array of NumPy."""
+    """Return an array-like value as a NumPy array."""
     if isinstance(value, str | bytes | Mapping | Set):
         return value
     if callable(detach := getattr(value, "detach", None)):  # a tensor of PyTorch, which this module does not import
         return detach().cpu().numpy()
-    return np.asanyarray(list(_taken(value)) if isinstance(value, Iterator) else value)
+    return np.asanyarray(list(_iterate(value)) if isinstance(value, Iterator) else value)
 
 
 def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN401
-    """Return an array as booleans, 64-bit whole numbers, or 32- or 64-bit floats, whose numbers are within bounds."""
+    """Return an array as booleans, 64-bit whole numbers, or 32- or 64-bit floats within bounds."""
     values = np.asarray(values)
     if "bool" in kind.dtypes:
         if values.dtype != np.bool_ and values.size:
-            raise MismatchError(noun_of(kind), values)
+            raise TypeMismatchError(describe_type(kind), values)
         return values.astype(np.bool_, copy=False)
     whole = "float64" not in kind.dtypes
     if values.dtype.kind not in ("iu" if whole else "iuf") and values.size:
-        raise MismatchError(noun_of(kind), values)
+        raise TypeMismatchError(describe_type(kind), values)
     largest = WHOLE if whole else LARGEST
     # As numbers of NumPy's own 64 bits, for those of Python become as narrow as the array.
     exact = int if whole else np.float64
@@ -520,7 +620,7 @@ def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN4
         place = tuple(int(each[0]) for each in np.nonzero(outside))
         number = values[place].item()
         words = "a finite number" if not isfinite(number) else f"a number from {low:g} to {high:g}"
-        raise MismatchError(words, number, path=f"[{', '.join(map(str, place))}]")
+        raise TypeMismatchError(words, number, path=f"[{', '.join(map(str, place))}]")
     if whole:
         return values.astype(np.int64, copy=False)
     return values if values.dtype in (np.float32, np.float64) and values.dtype.isnative else values.astype(np.float64)

@@ -1,7 +1,7 @@
-"""What went wrong, told to the person who can mend it.
+"""Errors of user input, and the functions that quote user input in error messages.
 
-Every mistake a user can make ends in an `InputError`: one message that names the file, the line, the key or the
-symbol and says what was expected. The command line prints it without a traceback and leaves with exit code 2.
+Every user mistake raises an `InputError` with one message that names the file, line, key or symbol and says what was
+expected. The command line prints the message without a traceback and exits with code 2.
 """
 
 import difflib
@@ -10,43 +10,45 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import cast
 
-CONTROLS = re.compile(
+CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
-"""Characters that act on a terminal or on the text around them, or that cannot be written."""
-SIGNS = {"\t": "⇥", "\n": "⏎", "\x7f": "␡"}
-QUOTED = 80
-"""Characters of a user's text that a message quotes."""
-LONGEST_REASON = 200
-"""Characters of a library's words that a message repeats."""
+"""Characters that control the terminal or the surrounding text, or that cannot be encoded."""
+CONTROL_PICTURES = {"\t": "⇥", "\n": "⏎", "\x7f": "␡"}
+MAX_QUOTE_LENGTH = 80
+"""Maximum length of quoted user input, in characters."""
+MAX_REASON_LENGTH = 200
+"""Maximum length of a quoted library message, in characters."""
 LONGEST_MESSAGE = 10_000
-"""Characters of a line of a message: more than two paths of the greatest length, and what is said of them."""
-LONG_NUMBER = 14_000
-"""Bits of a whole number that Python writes, at most (4,300 digits have 14,285)."""
-MOST_DIGITS = 18
-"""Digits of a whole number that a user gives, at most: every number of so many fits into 64 bits."""
+"""Maximum length of a line of a message, in characters: more than two paths of maximum length and the text around them.
+"""
+MAX_PRINTABLE_BITS = 14_000
+"""Maximum size of a whole number that Python prints, in bits (4,300 digits have 14,285)."""
+MAX_DIGITS = 18
+"""Maximum number of digits of a user's whole number; all such numbers fit into 64 bits."""
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: a file, a line, a setting. The message is complete and meant for them.
+    """Invalid user input: a file, a line, a setting. The message is complete and written for the user.
 
-    Each argument is one line of the message. A line break within one is part of a name, and is shown as a sign, as are
-    all characters that act on a terminal.
+    Each argument is one line of the message. Line breaks within an argument, and other characters that control a
+    terminal, are replaced by visible signs.
     """
 
     def __str__(self) -> str:
-        """Return all lines."""
-        return "\n".join(show_controls(abbreviate(str(each), LONGEST_MESSAGE)) for each in self.args)
+        """Return all lines of the message."""
+        return "\n".join(replace_controls(abbreviate(str(each), LONGEST_MESSAGE)) for each in self.args)
 
 
 class ConfigError(InputError):
-    """A setting that does not exist, has the wrong type, or contradicts another."""
+    """A setting that does not exist, has the wrong type, or contradicts another setting."""
 
 
 class ArgumentError(InputError, TypeError):
-    """An argument of a Python function that has the wrong type or a value out of range.
+    """An argument of a Python function with the wrong type or a value out of range.
 
-    The message names the argument, what was expected and what was given. It is a `TypeError` as well as a `ValueError`.
+    The message names the argument, the expected type and the value. The class is a `TypeError` as well as a
+    `ValueError`.
     """
 
 
@@ -54,78 +56,90 @@ class DataError(InputError):
     """A file or a line that cannot be read as examples."""
 
 
+class ConstraintError(InputError):
+    """A prefix, a required or a forbidden symbol that no output can have: one that the model does not know, say."""
+
+
+class BadLineError(DataError):
+    """A line that cannot be read as an example, where `data.on_bad_line` is "stop"."""
+
+
 class RunError(InputError):
-    """A run folder that is missing, incomplete, foreign, or cannot be written."""
+    """A run folder that is missing, incomplete or invalid, or that cannot be written."""
 
 
 class NotFiniteError(RunError):
-    """A network whose outputs are not finite numbers."""
+    """A network with outputs that are not finite."""
 
 
 class DivergenceError(RunError):
-    """A training whose numbers have left the finite: other settings may help."""
+    """A training whose loss or parameters are no longer finite; other settings may help."""
 
 
-LONGEST_WORD = 1000
-"""Letters of a word beyond which nobody has misspelt it."""
+MAX_WORD_LENGTH = 1000
+"""Maximum length of a word for which a suggestion is computed."""
 
 
-def nearest(word: object, choices: Iterable[str], prefix: str = "") -> str:
-    """A hint for a misspelt word: "; did you mean 'hidden_size'?", or nothing where no choice is near.
+def suggest(word: object, choices: Iterable[str], prefix: str = "") -> str:
+    """Return a suggestion for a misspelled word: "; did you mean 'hidden_size'?", or "" if no choice is similar.
 
-    `prefix` stands before the choice in the hint: the table of a key, say. What is no word is near nothing.
+    Args:
+        word: The word; values that are not str have no suggestion.
+        choices: The valid words.
+        prefix: Text before the suggested word, such as the section of a key.
     """
-    if not isinstance(word, str) or len(word := str.__str__(word)) > LONGEST_WORD:
+    if not isinstance(word, str) or len(word := str.__str__(word)) > MAX_WORD_LENGTH:
         return ""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {quote(prefix + near[0])}?" if near else ""
 
 
-def show_controls(text: str) -> str:
-    """Return a text with a sign for each character that acts: ⏎, ␛, or its code point, as ⟨U+202E⟩."""
-    return CONTROLS.sub(_sign, text)
+def replace_controls(text: str) -> str:
+    """Return a text with visible signs for control characters: ⏎, ␛, or the code point, as ⟨U+202E⟩."""
+    return CONTROL_CHARACTERS.sub(_control_picture, text)
 
 
-def _sign(match: re.Match[str]) -> str:
-    """Return the sign of a character."""
+def _control_picture(match: re.Match[str]) -> str:
+    """Return the visible sign of a control character."""
     character = match[0]
     plain = chr(0x2400 + ord(character)) if character < " " else f"⟨U+{ord(character):04X}⟩"
-    return SIGNS.get(character, plain)
+    return CONTROL_PICTURES.get(character, plain)
 
 
-def quote(value: object, longest: int = QUOTED) -> str:
-    """Return a value as a message shows it: a text in quotation marks, its control characters escaped, abbreviated.
+def quote(value: object, max_length: int = MAX_QUOTE_LENGTH) -> str:
+    """Return a value as error messages quote it: str in quotation marks, escaped and describe_value.
 
-    Every message that quotes what a user gave calls this function, so that no message is as long as a user's file.
-    A path is never abbreviated.
+    Every message that quotes user input calls this function, so the length of messages is bounded. Paths are not
+    describe_value.
 
     Args:
-        value: A text, a path, or any other value of a setting.
-        longest: Characters shown of a text, and of another value's representation; "…" stands for the rest.
+        value: A str, a path, or any other value of a setting.
+        max_length: Maximum length; the rest is replaced by "…".
     """
     if isinstance(value, Path):
         return repr(str(value))
     if isinstance(value, str):
-        return repr(abbreviate(str.__str__(value), longest))
+        return repr(abbreviate(str.__str__(value), max_length))
     try:
         shown = repr(value)
-    except Exception:  # whatever an object's own representation may raise
-        return "a number of thousands of digits" if _holds_long_number(value) else f"a value of type {_kind(value)}"
-    return abbreviate(" ".join(line.strip() for line in shown.splitlines()), longest)
+    except Exception:  # __repr__ may raise anything
+        return (
+            "a number with thousands of digits" if _holds_long_number(value) else f"a value of type {_type_name(value)}"
+        )
+    return abbreviate(" ".join(line.strip() for line in shown.splitlines()), max_length)
 
 
-def _kind(value: object) -> str:
-    """Return the name of a value's type, abbreviated."""
+def _type_name(value: object) -> str:
+    """Return the describe_value name of the type of a value."""
     return abbreviate(type(value).__name__)
 
 
 def _holds_long_number(value: object, depth: int = 3) -> bool:
-    """Return whether a value is a whole number that Python does not write, or a container of one.
-
-    Python writes no whole number of more than 4,300 digits.
+    """Return whether a value is, or a container holds, a whole number of more than 4,300 digits, which Python does not
+    print.
     """
     if type(value) is int:
-        return value.bit_length() > LONG_NUMBER
+        return value.bit_length() > MAX_PRINTABLE_BITS
     if type(value) is dict:
         value = [*value.keys(), *value.values()]
     if type(value) not in (list, tuple, set, frozenset) or not depth:
@@ -133,26 +147,31 @@ def _holds_long_number(value: object, depth: int = 3) -> bool:
     return any(_holds_long_number(each, depth - 1) for each in cast(Iterable[object], value))
 
 
-def abbreviate(text: str, longest: int = QUOTED) -> str:
-    """Return a text, or the beginning of one that is longer, with "…" for the rest."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
+    """Return a text, describe_value with "…" to a maximum length.
+
+    Args:
+        text: The text.
+        max_length: Maximum length of the result, in characters.
+    """
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 def abbreviate_reason(error: Exception) -> str:
-    """Return the first line of a library's words about a user's value, abbreviated; the place, at their end, stays.
+    """Return the first line of a library's error message, describe_value, without shortening the location at its end.
 
-    Every message that repeats what another library says calls this function, for its words may quote a user's file.
+    Every message that repeats a library's words calls this function, because they may quote a user's file.
     """
     told = str(error)
     at = told.rfind(" - at `")
     words, place = (told[:at], told[at:]) if at >= 0 else (told, "")
     first = next(filter(None, map(str.strip, words.split("\n"))), type(error).__name__)
-    return show_controls(abbreviate(first, LONGEST_REASON) + abbreviate(place, LONGEST_REASON))
+    return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(place, MAX_REASON_LENGTH))
 
 
 def parse_whole_number(text: str) -> int | None:
-    """Return the number that the digits 0 to 9 spell; None for any other text, and for more than `MOST_DIGITS`.
+    """Return the number that the digits 0 to 9 spell; None for other texts and for more than `MAX_DIGITS` digits.
 
-    `int` alone raises an error of its own for texts of more than 4,300 digits.
+    `int` would raise its own error for more than 4,300 digits.
     """
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None

@@ -1,4 +1,4 @@
-"""Files a user keeps: written whole or not at all, and every refusal of the system told in one sentence."""
+"""File access: atomic writes, reads with a maximum size, and system errors as messages of one sentence."""
 
 import json
 import os
@@ -15,17 +15,17 @@ import msgspec
 
 from pellucid.errors import InputError, RunError, abbreviate_reason, quote
 
-TEMPORARY = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
-"""Name of a temporary file (`_make_temporary`) of the file `name`."""
-MAX_SETTINGS = 2**20
-"""Greatest size of a file of settings, and of the list of an ensemble, in bytes."""
-MAX_CONTENT = 2**30
-"""Greatest size of a vocabulary, a log and a snapshot, in bytes."""
-TOO_DEEP = "it is nested too deep"
-"""What is said of a file for which the stack is too small."""
+TEMPORARY_NAME = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
+"""Pattern of the names of temporary files (see `_make_temporary`) for a file `name`."""
+MAX_SETTINGS_SIZE = 2**20
+"""Maximum size in bytes of a settings file, and of the list of members of an ensemble."""
+MAX_FILE_SIZE = 2**30
+"""Maximum size in bytes of a vocabulary, a log and a snapshot."""
+NESTING_ERROR = "it is nested too deeply"
+"""Message for a file whose nesting exceeds the stack."""
 Decoded = TypeVar("Decoded")
-SPARE = 2**20
-"""Bytes that may be appended to a file between the look at its size and its reading."""
+MAX_GROWTH = 2**20
+"""Maximum number of bytes by which a file may grow between the checks of its size and its content."""
 FILE_KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFCHR: "a device",
@@ -35,38 +35,57 @@ FILE_KINDS = {
 }
 
 
-def reason(error: OSError) -> str:
-    """The system's own words for an error, in lower case: "no space left on device"."""
+def os_error_text(error: OSError) -> str:
+    """Return the system's description of an error in lower case: "no space left on device"."""
     return (error.strerror or str(error)).lower()
 
 
 @contextmanager
-def refusals(action: str, path: Path, kind: type[InputError] = RunError) -> Iterator[None]:
-    """Turn the system's refusals inside the block into one message: "cannot write runs/a: permission denied"."""
+def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -> Iterator[None]:
+    """Raise an `OSError` inside the block as one message: "cannot write runs/a: permission denied".
+
+    Args:
+        action: Verb of the message.
+        path: The file.
+        kind: Type of the error to raise.
+    """
     try:
         yield
     except OSError as error:
-        raise kind(f"cannot {action} {path}: {reason(error)}") from error
+        raise kind(f"cannot {action} {path}: {os_error_text(error)}") from error
 
 
-def strangers(folder: Path, own: Container[str]) -> list[str]:
-    """The names in a folder, if it is one, that are neither `own` nor hidden, in their order."""
+def unexpected_files(folder: Path, expected: Container[str]) -> list[str]:
+    """Return the sorted names in a folder that are neither expected nor hidden; none if it is not a folder.
+
+    Args:
+        folder: The folder.
+        expected: Expected names.
+    """
     if not folder.is_dir():
         return []
-    with refusals("read", folder):
+    with wrap_os_errors("read", folder):
         names = sorted(path.name for path in folder.iterdir())
-    return [name for name in names if name not in own and not name.startswith(".")]
+    return [name for name in names if name not in expected and not name.startswith(".")]
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` to `path` as `replaced` does."""
-    with replaced(path) as file:
+    """Write a file atomically, as `open_atomic` does.
+
+    Args:
+        path: The file.
+        content: The new content.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    with open_atomic(path) as file:
         file.write(content)
 
 
 def check_writable(path: Path) -> None:
-    """`RunError` where a file could not be written, in the words of `replaced`: to know it before long work."""
-    with refusals("write", path):
+    """Raise `RunError` if a file cannot be written; to be called before long computations."""
+    with wrap_os_errors("write", path):
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         descriptor, temporary = _make_temporary(path)
@@ -75,14 +94,17 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the name `path` at the end: a reader sees the old file or the new, never a part.
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing; it replaces `path` at the end of the block. Readers see the old file or the new one.
 
-    The bytes go to a temporary file in the same folder, reach the disk, and take the name in one step. Where that
-    fails (no space, no permission) the old file is untouched, the temporary one is gone, and `RunError` says why.
+    The content is written to a temporary file in the same folder, flushed to disk, and renamed. If a step fails (no
+    space, no permission), the old file is unchanged and the temporary file is removed.
+
+    Raises:
+        RunError: The file cannot be written.
     """
     temporary = ""
-    with refusals("write", path):
+    with wrap_os_errors("write", path):
         try:
             descriptor, temporary = _make_temporary(path)
             with os.fdopen(descriptor, "wb") as file:
@@ -97,107 +119,142 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def remove(path: Path) -> None:
-    """Remove a file, and what a process that was killed left of writing it; what is not there is no error."""
-    with refusals("remove", path):
+def remove_file(path: Path) -> None:
+    """Remove a file, if it exists, and the temporary files that killed processes left."""
+    with wrap_os_errors("remove", path):
         path.unlink(missing_ok=True)
     remove_temporaries(path.parent, path.name.__eq__)
 
 
 def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:
-    """Remove the temporary files of `replaced` that killed processes left in a folder.
+    """Remove temporary files that killed processes left in a folder.
 
-    Call this only while no other process can be writing these files: a temporary file does not tell whose it is.
+    No other process may be writing the files: a temporary file does not show which process it belongs to.
 
     Args:
-        folder: The folder; one that does not exist holds no temporary files.
-        is_own: Whether a file name is one whose temporary files are to be removed.
+        folder: The folder; it need not exist.
+        is_own: Function that returns whether a file name is one whose temporary files are removed.
 
     Raises:
-        RunError: The system refuses.
+        RunError: A file cannot be removed.
     """
-    with refusals("remove temporary files in", folder):
+    with wrap_os_errors("remove temporary files in", folder):
         for path in list(folder.iterdir()) if folder.is_dir() else ():
-            temporary = TEMPORARY.fullmatch(path.name)
+            temporary = TEMPORARY_NAME.fullmatch(path.name)
             if temporary and is_own(temporary["name"]) and path.is_file():
                 path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_atomic` for text, in UTF-8; what has no place there (a strange file name) is spelt out."""
+    """Write text atomically in UTF-8; characters that cannot be encoded are escaped.
+
+    Args:
+        path: The file.
+        text: The new content.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
     write_atomic(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: Path, value: object) -> None:
-    """`write_atomic` for plain values and structs, as indented JSON."""
-    write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
-
-
-def regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> IO[bytes]:
-    """Open a regular file, to which symbolic links may lead where it is read, without waiting for anything.
-
-    Every file of a run folder is opened here: a folder from a stranger may hold a named pipe that nobody writes to, or
-    a link to a device that never ends.
+    """Write plain values and structs atomically as indented JSON.
 
     Args:
         path: The file.
-        kind: The type of error that is raised.
+        value: The new content.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+
+
+def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> IO[bytes]:
+    """Open a regular file without blocking; a link to one is accepted for reading.
+
+    All files of run folders are opened with this function: the folder of another user may contain a named pipe that
+    nobody writes to, or a link to an endless device.
+
+    Args:
+        path: The file.
+        kind: Type of the error to raise.
         mode: "rb" or "ab".
 
     Returns:
         The open file.
 
     Raises:
-        InputError: Of the given kind, where the file is missing or no regular file, and where the system refuses. The
-            message names the file.
+        InputError: Of type `kind`; the file is missing, not a regular file, or inaccessible.
     """
-    with refusals("write" if mode == "ab" else "read", path, kind):
-        file: IO[bytes] = open(path, mode, opener=_open_at_once)  # noqa: SIM115 (closed by who asked for it)
+    with wrap_os_errors("write" if mode == "ab" else "read", path, kind):
+        file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (the caller closes it)
         found = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
     if found != stat.S_IFREG:
         file.close()
-        raise kind(f"{path} is {FILE_KINDS.get(found, 'something else')}, not a regular file")
+        raise kind(f"{path} is {FILE_KINDS.get(found, 'a special file')}, not a regular file")
     return file
 
 
 @contextmanager
 def open_regular(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open a `regular_file` for a block; the system's refusals while the block reads or writes are told alike."""
-    with refusals("write" if mode == "ab" else "read", path, kind), regular_file(path, kind, mode) as file:
+    """Open a regular file for a block, as `open_regular_file` does; system errors in the block are wrapped as well.
+
+    Args:
+        path: The file.
+        kind: Type of the error to raise.
+        mode: "rb" or "ab".
+    """
+    with wrap_os_errors("write" if mode == "ab" else "read", path, kind), open_regular_file(path, kind, mode) as file:
         yield file
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; an open of a named pipe does not wait for its other end, and nothing is written through a link."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open a file without waiting for the other end of a named pipe, and without writing through a link."""
     follow = os.O_NOFOLLOW if flags & os.O_WRONLY else 0
     return os.open(path, flags | follow | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
 
 
 @contextmanager
-def open_named(path: Path, kind: type[InputError] = RunError) -> Iterator[IO[bytes]]:
-    """Open what the user named, a pipe too, which is waited for; errors as `open_regular` has them."""
-    with refusals("read", path, kind), open(path, "rb") as file:
+def open_user_file(path: Path, kind: type[InputError] = RunError) -> Iterator[IO[bytes]]:
+    """Open a file that the user named, which may be a pipe.
+
+    Args:
+        path: The file.
+        kind: Type of the error to raise.
+    """
+    with wrap_os_errors("read", path, kind), open(path, "rb") as file:
         yield file
 
 
-def read_bytes(path: Path, kind: type[InputError] = RunError, limit: int = MAX_CONTENT, regular: bool = True) -> bytes:
-    """Return the content of a file of at most `limit` bytes; errors are of the given kind and name the file.
+def read_bytes(
+    path: Path, kind: type[InputError] = RunError, limit: int = MAX_FILE_SIZE, regular: bool = True
+) -> bytes:
+    """Return the content of a file.
 
-    It is a `regular` file, or whatever the user named: <(…) of a shell is a pipe.
+    Args:
+        path: The file.
+        kind: Type of the error to raise.
+        limit: Maximum size in bytes.
+        regular: Whether it must be a regular file; a user may also name a pipe, such as <(…) of a shell.
+
+    Raises:
+        InputError: Of type `kind`; the file is missing, inaccessible or too large.
     """
-    with (open_regular if regular else open_named)(path, kind) as file:
+    with (open_regular if regular else open_user_file)(path, kind) as file:
         size = os.fstat(file.fileno()).st_size
-        # What the system makes up (/proc) has no size: it is read no further than other files.
-        content = b"" if size > limit else file.read(min(limit, size + SPARE) + 1)
+        # Virtual files (/proc) have size 0; the limit holds for them as well.
+        content = b"" if size > limit else file.read(min(limit, size + MAX_GROWTH) + 1)
     if max(size, len(content)) > limit:
         raise kind(f"{path} is too large: it has more than {limit:,} bytes")
     return content
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is such a file; `RunError` where that cannot be known (a name that is too long, say)."""
+def file_exists(path: Path) -> bool:
+    """Return whether a file exists; raise `RunError` if this cannot be determined, for example for too long a name."""
     try:
-        with refusals("read", path):
+        with wrap_os_errors("read", path):
             path.stat()
     except RunError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
@@ -206,32 +263,41 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def plain_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
+def parse_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: It is no JSON, is nested too deep, has endless digits, or an object has a key twice.
+        ValueError: The text is malformed or too deeply nested, has a number with thousands of digits, or an object has
+            a key twice.
     """
     try:
         return json.loads(content, object_pairs_hook=_unique)
     except RecursionError:
-        raise ValueError(TOO_DEEP) from None
+        raise ValueError(NESTING_ERROR) from None
 
 
 def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
-    """Return a JSON text as a struct; `ValueError` for any other text. It tells the field and what was expected."""
+    """Return a JSON text as a struct.
+
+    Args:
+        content: The text.
+        kind: Type of the struct.
+
+    Raises:
+        ValueError: The text is malformed or does not match the struct; the message names the field.
+    """
     try:
         decoded = msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise ValueError(abbreviate_reason(error)) from None
     except RecursionError:
-        raise ValueError(TOO_DEEP) from None
-    plain_json(content)  # of a key that stands twice msgspec takes the last value, and says nothing
+        raise ValueError(NESTING_ERROR) from None
+    parse_json(content)  # of a key that occurs twice msgspec takes the last value, and says nothing
     return decoded
 
 
 def repeated_key(content: bytes) -> str | None:
-    """Return the first key that stands twice in a JSON object, objects within it left aside; None for none."""
+    """Return the first key that occurs twice in a JSON object, objects within it left aside; None for none."""
     last: list[tuple[str, Any]] = []
 
     def remember(pairs: list[tuple[str, Any]]) -> None:
@@ -243,15 +309,15 @@ def repeated_key(content: bytes) -> str | None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the keys and values of a JSON object; `ValueError` for a key that stands twice."""
+    """Return the keys and values of a JSON object; `ValueError` for a key that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError(f"the key {quote(_repeated(pairs))} stands twice in an object")
+        raise ValueError(f"the key {quote(_repeated(pairs))} occurs twice in an object")
     return found
 
 
 def _repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
-    """Return the first key that stands twice."""
+    """Return the first key that occurs twice."""
     seen = set[str]()
     for key, _ in pairs:
         if key in seen:
@@ -261,43 +327,51 @@ def _repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
 
 
 def has_content(path: Path, content: bytes) -> bool:
-    """Return whether a file has exactly this content; what is no file has not."""
-    with refusals("read", path):
+    """Return whether a file exists with exactly this content.
+
+    Args:
+        path: The file.
+        content: The expected content.
+    """
+    with wrap_os_errors("read", path):
         return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Create a folder and its parents; a file in the way or a missing permission is a `RunError`.
+    """Create a folder and its parents.
 
     Returns:
-        The folders that were not there, innermost first.
+        The folders that did not exist, innermost first.
+
+    Raises:
+        RunError: A file is in the way, or permission is denied.
     """
-    with refusals("create", path):
-        absent = absent_folders(path)
+    with wrap_os_errors("create", path):
+        absent = missing_folders(path)
         for each in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
             each.mkdir(exist_ok=True)
     return absent
 
 
-def absent_folders(path: Path) -> list[Path]:
-    """Return a folder and its parents as far as they are not there, innermost first."""
+def missing_folders(path: Path) -> list[Path]:
+    """Return the folders that do not exist among a folder and its parents, innermost first."""
     return [each for each in (path, *path.parents) if not each.exists()]
 
 
 def remove_empty_folders(folders: Sequence[Path]) -> None:
-    """Remove folders as far as they are empty, up to the first that is not."""
+    """Remove folders in order, up to the first that is not empty."""
     with suppress(OSError):
         for each in folders:
             each.rmdir()
 
 
 def _make_temporary(path: Path) -> tuple[int, str]:
-    """Create a temporary file beside `path`, to be renamed to it; its descriptor and its name."""
+    """Create a temporary file in the folder of `path`; return its descriptor and its name."""
     return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
 
 
 def _umask() -> int:
-    """The process's file mode mask, which can only be read by setting it."""
+    """Return the file mode mask of the process, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

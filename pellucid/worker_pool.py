@@ -1,9 +1,9 @@
-"""Run jobs side by side, each in a process of its own that ends when its parent does, however it ends.
+"""Worker pool: parallel jobs in processes that end when their parent ends, even if it is killed.
 
-`concurrent.futures.ProcessPoolExecutor` and `multiprocessing.Pool` do not do what trainings need. A killed process
-fails the other jobs of an executor too, and a pool waits for it for ever. The first error waits for the jobs that run.
-Processes survive a killed parent, and Ctrl-C reaches them. So the processes here are plain ones of `multiprocessing`,
-each with a pipe.
+`concurrent.futures.ProcessPoolExecutor` and `multiprocessing.Pool` are not suitable for trainings: a killed process
+fails the other jobs of an executor and blocks a pool forever; an error is reported only after the running jobs;
+processes survive a killed parent; and they receive Ctrl-C. This pool uses plain `multiprocessing` processes, each with
+a pipe.
 """
 
 import os
@@ -24,29 +24,30 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 ProgressCallback = Callable[[object], None]
-"""What a job calls with a message about its progress."""
+"""Function that a job calls with messages about its progress."""
 START_METHOD: Literal["spawn", "fork"] = "spawn"
-"""How `multiprocessing` starts a worker. Threads and a GPU do not survive a fork; a process without both may fork."""
-TIMEOUT = 0.2
-"""Seconds for which a parent waits for events before it looks after other things."""
+"""Start method of `multiprocessing`. Threads and GPU contexts do not survive a fork; processes without them may fork.
+"""
+EVENT_TIMEOUT = 0.2
+"""Seconds for which a parent waits for events before it returns to its other work."""
 
 
 class ProgressMessage(NamedTuple):
-    """A message of a job that is running."""
+    """A message of a running job."""
 
     job: int
     content: Any
 
 
 class JobResult(NamedTuple):
-    """The return value of a job that has ended."""
+    """The return value of a finished job."""
 
     job: int
     value: Any
 
 
 class JobFailure(NamedTuple):
-    """The error of a job: an `InputError` is the user's to mend, a `WorkerError` is not."""
+    """The error of a job: an `InputError` is a user's mistake, a `WorkerError` a bug."""
 
     job: int
     error: Exception
@@ -56,24 +57,24 @@ JobEvent = ProgressMessage | JobResult | JobFailure
 
 
 class WorkerError(RuntimeError):
-    """A mistake of the program in a worker process, with the traceback from there."""
+    """A bug in a worker process, with its traceback."""
 
 
 class WorkerDiedError(InputError):
-    """A worker process ended in the middle of a job: somebody, or the system for want of memory, killed it."""
+    """A worker process that was killed during a job, by a user or by the system for lack of memory."""
 
 
 class WorkerChannel(NamedTuple):
-    """What connects a job with the parent of its process."""
+    """Connection between a job and the parent of its process."""
 
     connection: "Connection[Any, Any]"
     number: int
     stop: Any
-    """A flag in memory that parent and worker share, without a lock that a killed process could hold for ever."""
+    """Flag in shared memory, without a lock that a killed process could hold."""
 
     @property
-    def stopping(self) -> bool:
-        """Whether the parent asks the job to end early."""
+    def stop_requested(self) -> bool:
+        """True if the parent asks the job to stop early."""
         return bool(self.stop.value)
 
     def send_progress(self, content: object) -> None:
@@ -82,30 +83,35 @@ class WorkerChannel(NamedTuple):
 
 
 class Worker:
-    """A worker process, as its parent sees it."""
+    """A worker process, from the side of its parent."""
 
     def __init__(self, task: Callable[[Any, WorkerChannel], Any]) -> None:
-        """Start the process. SIGINT is blocked meanwhile: the process inherits that, and then ignores the signal."""
+        """Start the process. SIGINT is blocked meanwhile; the process inherits the mask and then ignores the signal."""
         context = get_context("fork") if START_METHOD == "fork" else get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.stop = context.RawValue(c_bool)
         resource_tracker.ensure_running()  # starting it later would unblock the signal
         former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process = context.Process(target=_work, args=(task, theirs, self.stop), daemon=True)
+            self.process = context.Process(target=_run_worker, args=(task, theirs, self.stop), daemon=True)
             self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
-        theirs.close()  # so that the death of the process ends the connection
+        theirs.close()  # otherwise the connection would outlive the process
 
     def submit(self, number: int, job: object) -> None:
-        """Send a job; that the process is dead is an event of the job."""
+        """Send a job. If the process is dead, the job fails with an event.
+
+        Args:
+            number: Number of the job.
+            job: Argument of the task.
+        """
         self.stop.value = False
         with suppress(OSError):
             self.connection.send((number, job))
 
     def receive(self, number: int) -> JobEvent:
-        """Return the next event of its job."""
+        """Return the next event of the job."""
         try:
             event: JobEvent = self.connection.recv()
         except (EOFError, OSError):
@@ -121,45 +127,59 @@ class Worker:
 
 
 class WorkerPool(Generic[Job]):
-    """Worker processes for one kind of task, started when they are first needed; leaving the block kills them.
+    """Worker processes for one kind of task, started on demand and killed at the end of the block.
 
-    They ignore Ctrl-C: the parent gets it, and decides.
+    They ignore Ctrl-C, which the parent handles.
     """
 
     def __init__(self, task: Callable[[Job, WorkerChannel], Any], max_workers: int) -> None:
-        """`task` is a function of a module; it is called with a job and the worker's channel."""
+        """Initialize without starting a process.
+
+        Args:
+            task: Function at the top level of a module, called with a job and the channel of the worker.
+            max_workers: Maximum number of processes.
+        """
         self.task = task
         self.max_workers = max_workers
         self.idle: list[Worker] = []
         self.busy: dict[int, Worker] = {}
 
     def __enter__(self) -> "WorkerPool[Job]":
-        """Start no process yet."""
+        """Return the pool."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill every process. To let jobs end by themselves, request it and wait for their last events before."""
+        """Kill every process. To let jobs finish, call `request_stop` and wait for their last events first."""
         for worker in (*self.idle, *self.busy.values()):
             worker.close()
 
     @property
-    def free(self) -> int:
-        """How many more jobs can be submitted now."""
+    def free_workers(self) -> int:
+        """Number of jobs that can be submitted now."""
         return self.max_workers - len(self.busy)
 
     def submit(self, number: int, job: Job) -> None:
-        """Start a job under a number of its own."""
+        """Start a job under a unique number.
+
+        Args:
+            number: Number of the job.
+            job: Argument of the task.
+        """
         self.busy[number] = self.idle.pop() if self.idle else Worker(self.task)
         self.busy[number].submit(number, job)
 
     def request_stop(self, numbers: Iterable[int] | None = None) -> None:
-        """Ask jobs, or all, to end early; each has a last event when it does."""
+        """Ask jobs to stop early; each then has a last event.
+
+        Args:
+            numbers: Numbers of the jobs; all by default.
+        """
         for number in list(self.busy) if numbers is None else numbers:
             self.busy[number].stop.value = True
 
     def events(self) -> Iterator[JobEvent]:
-        """Yield the events that are there now or within `TIMEOUT`, one of each job at most."""
-        ready = wait([worker.connection for worker in self.busy.values()], TIMEOUT)
+        """Yield the events that arrive within `EVENT_TIMEOUT`, at most one for each job."""
+        ready = wait([worker.connection for worker in self.busy.values()], EVENT_TIMEOUT)
         for number, worker in list(self.busy.items()):
             if worker.connection in ready:
                 event = worker.receive(number)
@@ -170,7 +190,7 @@ class WorkerPool(Generic[Job]):
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use: those that the scheduler allows it, where a system tells."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -181,14 +201,17 @@ def parallel_map(
     jobs: Sequence[Job],
     on_progress: Callable[[int, Any], None] | None = None,
 ) -> Iterator[Result]:
-    """Yield the results in the order of the jobs, as many of which run at once as there are cores.
+    """Yield the results of jobs in order; as many jobs run in parallel as there are cores.
 
-    A single job runs in this process. The first error of a job is raised, and kills all others.
+    A single job runs in this process. The first error of a job is raised and kills all others.
 
     Args:
-        task: A function of a module; it is called with a job and a callback for its progress.
-        jobs: What the task is called with.
+        task: Function at the top level of a module, called with a job and a callback for its progress.
+        jobs: Arguments of the task, one for each job.
         on_progress: Called with the number of a job and each message about its progress.
+
+    Yields:
+        One result for each job.
     """
     report = on_progress or (lambda job, content: None)
     if len(jobs) == 1:
@@ -199,7 +222,7 @@ def parallel_map(
     with WorkerPool[Job](partial(_run_with_callback, task), available_cores()) as pool:
         for number in range(len(jobs)):
             while number not in results:
-                for _, job in zip(range(pool.free), waiting, strict=False):
+                for _, job in zip(range(pool.free_workers), waiting, strict=False):
                     pool.submit(*job)
                 for event in pool.events():
                     match event:
@@ -213,7 +236,13 @@ def parallel_map(
 
 
 def ignore_progress(task: Callable[[Job], Result], job: Job, report: ProgressCallback) -> Result:
-    """Call a task that reports no progress; `partial(ignore_progress, task)` is one for `parallel_map`."""
+    """Call a task that reports no progress; for `parallel_map`, use `partial(ignore_progress, task)`.
+
+    Args:
+        task: Function that is called with the job.
+        job: The job.
+        report: Callback for progress, which is not called.
+    """
     return task(job)
 
 
@@ -222,11 +251,11 @@ def _run_with_callback(task: Callable[[Job, ProgressCallback], Result], job: Job
     return task(job, channel.send_progress)
 
 
-def _work(task: Callable[[Job, WorkerChannel], Any], connection: "Connection[Any, Any]", stop: object) -> None:
-    """Do one job after the other, until the parent kills this process or is gone."""
+def _run_worker(task: Callable[[Job, WorkerChannel], Any], connection: "Connection[Any, Any]", stop: object) -> None:
+    """Run jobs one after another until the parent kills this process or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):  # the parent is gone
+    with suppress(EOFError, OSError):  # the parent has ended
         while True:
             number, job = connection.recv()
             try:
@@ -234,12 +263,12 @@ def _work(task: Callable[[Job, WorkerChannel], Any], connection: "Connection[Any
             except InputError as error:
                 event = JobFailure(number, error)
             except Exception:
-                event = JobFailure(number, WorkerError(f"in a process of its own:\n{traceback.format_exc()}"))
+                event = JobFailure(number, WorkerError(f"error in a worker process:\n{traceback.format_exc()}"))
             connection.send(event)
 
 
 def _exit_with_parent() -> None:
-    """End this process at once when its parent has ended, also in the middle of a job."""
+    """End this process as soon as its parent has ended, even during a job."""
     parent = parent_process()
     assert parent is not None
     parent.join()
@@ -247,8 +276,8 @@ def _exit_with_parent() -> None:
 
 
 def _exit_message(code: int | None) -> str:
-    """Return how a process ended, in words."""
+    """Return the error message for a process that ended during a job."""
     if code is not None and code < 0:
-        memory = "; memory may have run out: fewer at once need less" if -code == signal.SIGKILL else ""
-        return f"a process was ended by signal {-code} ({signal.strsignal(-code)}){memory}"
-    return f"a process ended in the middle of its work (exit code {code})"
+        memory = "; memory may have run out: run fewer jobs in parallel" if -code == signal.SIGKILL else ""
+        return f"a worker process was killed by signal {-code} ({signal.strsignal(-code)}){memory}"
+    return f"a worker process ended during a job (exit code {code})"

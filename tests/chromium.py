@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 from viewed import digits_shown
 
-from pellucid.viewer.pages import exported
-from pellucid.viewer.server import application, served
+from pellucid.viewer.pages import export_page
+from pellucid.viewer.server import background_server, create_app
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
@@ -52,7 +52,7 @@ def browser() -> Browser:
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
     """A service on a trained run, with a beam."""
-    with served(application(digits_shown(beam=3))) as found:
+    with background_server(create_app(digits_shown(beam=3))) as found:
         yield found
 
 
@@ -60,7 +60,7 @@ def address() -> Iterator[str]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of an exported page of the same run."""
     path = tmp_path_factory.mktemp("exported") / "page.html"
-    path.write_text(exported(digits_shown(served=False, beam=3).contents), encoding="utf-8")
+    path.write_text(export_page(digits_shown(served=False, beam=3).contents), encoding="utf-8")
     return path.as_uri()
 
 

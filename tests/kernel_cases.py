@@ -7,9 +7,10 @@ from hypothesis import strategies
 from torch import Tensor, nn
 
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.types import CELL_LAYOUTS
 
 SIZES = strategies.sampled_from([1, 2, 3, 10, 17, 32, 40])
-CELLS = strategies.sampled_from(["gru", "lstm"])
+CELLS = strategies.sampled_from([*CELL_LAYOUTS])
 SEEDS = strategies.integers(0, 2**31)
 
 

@@ -32,7 +32,7 @@ from pellucid.errors import InputError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.training import training_data as reading
 from pellucid.training.run_folder import ENSEMBLE
-from pellucid.training.session import Files, Saved, train_run
+from pellucid.training.session import FileSaved, TrainingFiles, train_run
 
 SECONDS = 60
 """Of the processor, that a verb may take on one of these tiny runs."""
@@ -77,7 +77,7 @@ def made(kind: str) -> Trained:
         config = small_config({"epochs": 1}, data={"source_symbols": "subwords", "target_symbols": "subwords"})
     if kind == "features":
         odd = [each._replace(features="x;y" if at % 2 else "x") for at, each in enumerate(copies(30, seed=1))]
-        files = Files(
+        files = TrainingFiles(
             write_pairs(folder / "train.tsv", odd),
             write_pairs(folder / "dev.tsv", [*odd[-8:-2], Example("a", "b", "x")]),
         )
@@ -98,12 +98,12 @@ def _with_copying(config: Config) -> Config:
     return replace(config, decoder=replace(config.decoder, pointer_generator=True))
 
 
-def _unfinished(files: Files, run: Path, config: Config) -> Trained:
+def _unfinished(files: TrainingFiles, run: Path, config: Config) -> Trained:
     """A run that was interrupted after its first checkpoint, its examples kept in a corpus."""
     kept, reading.WORTH_KEEPING = reading.WORTH_KEEPING, 1
     try:
         events = train_run(files, run, config)
-        next(event for event in events if isinstance(event, Saved) and not event.best)
+        next(event for event in events if isinstance(event, FileSaved) and not event.best)
         events.close()
     finally:
         reading.WORTH_KEEPING = kept
@@ -189,7 +189,7 @@ def _lines(choose: random.Random, content: bytes) -> bytes:
 
 
 def _toml(choose: random.Random, content: bytes) -> bytes:
-    """One setting is another, stands twice, or is in another table."""
+    """One setting is another, occurs twice, or is in another table."""
     lines = content.decode().split("\n")
     at = choose.choice([at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")])
     key = lines[at].partition(" = ")[0]
@@ -275,11 +275,11 @@ def verbs(case: Case) -> Mapping[str, Callable[[], object]]:
     page = str(case.folder.parent / "page.html")
     short = ["--search.max-length", "20"] if case.trained.config.task == "transduce" else []
     found: dict[str, Callable[[], object]] = {
-        "predict": lambda: predict.run([run, dev, "--format", "jsonl"]),
-        "beam": lambda: predict.run([run, dev, "--nbest", "2", *short]),
-        "score": lambda: score.run([run, dev]),
-        "evaluate": lambda: evaluate.run([run, dev, "--json"]),
-        "look": lambda: look.run([run, dev, "--export", page]),
+        "predict": lambda: predict.main([run, dev, "--format", "jsonl"]),
+        "beam": lambda: predict.main([run, dev, "--nbest", "2", *short]),
+        "score": lambda: score.main([run, dev]),
+        "evaluate": lambda: evaluate.main([run, dev, "--json"]),
+        "look": lambda: look.main([run, dev, "--export", page]),
         "train": lambda: list(train_run(case.trained.files, case.folder, case.trained.config)),
     }
     if case.trained.config.task != "transduce":

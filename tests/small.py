@@ -14,19 +14,21 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import checked, from_settings
+from pellucid.config.toml import build_config, validate_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenter, Segmenters
-from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
-from pellucid.decoding.outputs import Decoded
+from pellucid.data.tokenizers import Tokenizer, Tokenizers
+from pellucid.data.vocabulary import EOS, NUM_SPECIAL, PAD, Vocabularies, Vocabulary
+from pellucid.decoding.outputs import DecodedOutput
+from pellucid.model import cells
+from pellucid.model.attention import ATTENTIONS
 from pellucid.model.decoder import Decoder
-from pellucid.model.heads import NextSymbol
-from pellucid.model.network import EncoderDecoder, writing
+from pellucid.model.heads import OutputLayer
+from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
 
 SOURCE, TARGET = "abcde", "vwxyz"
-WIDTH = SPECIAL + len(SOURCE)
+WIDTH = NUM_SPECIAL + len(SOURCE)
 """V, of sources as of targets."""
 
 few = settings(max_examples=25, deadline=None)
@@ -37,7 +39,7 @@ SIZES = st.integers(1, 4)
 LAYERS = st.sampled_from([1, 1, 2, 3])
 CELLS = st.sampled_from(["gru", "lstm"])
 EMBEDDINGS = st.sampled_from(["learned", "frozen", "one-hot"])
-SCORES = ["additive", "location", "monotonic", "dot", "general", "scaled-dot", "none"]
+SCORES = [*ATTENTIONS]
 ENCODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "cell": CELLS,
@@ -66,18 +68,18 @@ TEXTS = st.text(
 """Texts with what changes under normalization, with astral characters, half pairs, and white space of every kind."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
 SEGMENTER = st.builds(
-    Segmenter,
+    Tokenizer,
     st.sampled_from(["characters", "words", " ", ";", "ab"]),
     st.sampled_from(["none", "nfc", "nfd"]),
     st.none(),
 )
-SEGMENTERS = st.builds(Segmenters, SEGMENTER, SEGMENTER, SEGMENTER)
+SEGMENTERS = st.builds(Tokenizers, SEGMENTER, SEGMENTER, SEGMENTER)
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 
 def config_of(settings: Mapping[str, Any]) -> Config:
     """The tiny configuration, overlaid."""
-    return from_settings({"size": "tiny", **settings}, origin="a test")
+    return build_config({"size": "tiny", **settings}, origin="a test")
 
 
 @st.composite
@@ -116,9 +118,11 @@ def optioned(draw: st.DrawFn) -> Config:
         **side(draw),
         order=order,
         input_feeding=order == "step-then-attend" and draw(st.booleans()),
-        tied=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
+        tie_embeddings=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
     )
-    return checked(replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder))
+    return validate_config(
+        replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder)
+    )
 
 
 def vocabulary(symbols: Iterable[str]) -> Vocabulary:
@@ -142,7 +146,7 @@ def shake(module: nn.Module, seed: int) -> None:
 
 def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
     """A network with no parameter left at its start, in evaluation mode."""
-    network = writing(build_network(config, vocabularies())).to(dtype).eval()
+    network = require_seq2seq(build_network(config, vocabularies())).to(dtype).eval()
     shake(network, seed)
     return network
 
@@ -150,7 +154,7 @@ def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) ->
 def padded(lengths: Sequence[int], seed: int) -> Tensor:
     """Random ids of rows of these lengths, PAD beyond."""
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(SPECIAL, WIDTH, (len(lengths), max(lengths)), generator=generator)
+    ids = torch.randint(NUM_SPECIAL, WIDTH, (len(lengths), max(lengths)), generator=generator)
     for row, length in enumerate(lengths):
         ids[row, length:] = PAD
     return ids
@@ -207,11 +211,11 @@ def hasty(config: Config, seed: int) -> EncoderDecoder:
 
 def head_of(decoder: Decoder) -> nn.Linear:
     """What scores the symbols of a decoder that is not tied."""
-    assert isinstance(decoder.head, NextSymbol)
+    assert isinstance(decoder.head, OutputLayer)
     return decoder.head.projection
 
 
-def same(one: Decoded, two: Decoded) -> None:
+def same(one: DecodedOutput, two: DecodedOutput) -> None:
     """Equal but for the rounding to float32."""
     assert one.ids.tolist() == two.ids.tolist()
     for first, second in zip(one, two, strict=True):
@@ -224,3 +228,15 @@ def close(first: np.ndarray | None, second: np.ndarray | None, rtol: float, atol
         assert first is second
     else:
         np.testing.assert_allclose(first, second, rtol=rtol, atol=atol)
+
+
+def gru_step(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> Tensor:
+    """h' of a GRU from W x + b, U h + c and h."""
+    return cells.CELLS["gru"].step(inputs, recurrent, cells.LayerState(hidden, None)).hidden
+
+
+def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """h' and c' of an LSTM from the sums of its gates and c."""
+    after = cells.CELLS["lstm"].step(gates, torch.zeros_like(gates), cells.LayerState(cell, cell))
+    assert after.cell is not None
+    return after.hidden, after.cell

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from small import WIDTH, config_of, hasty
 
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import EOS, SPECIAL
-from pellucid.decoding.beam_search import Found, Wanted, stepwise
-from pellucid.decoding.candidate_scorer import PLAIN, Score
+from pellucid.data.vocabulary import EOS, NUM_SPECIAL
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, stepwise
+from pellucid.decoding.candidate_scorer import PLAIN, CandidateScorer
 from pellucid.decoding.constraints import FREE, Constraints
-from pellucid.decoding.forced_decoding import force
-from pellucid.decoding.inference import begin
-from pellucid.decoding.outputs import Decoded, Spans
+from pellucid.decoding.forced_decoding import score_targets
+from pellucid.decoding.inference import encode_and_initialize
+from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput
 from pellucid.model.network import Network
 
 KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
-SYMBOLS = range(SPECIAL, WIDTH)
+SYMBOLS = range(NUM_SPECIAL, WIDTH)
 SCORES = st.one_of(
     st.just(PLAIN),
-    st.builds(Score, st.just("average"), st.just(0.0), st.sampled_from([0.0, 0.2])),
-    st.builds(Score, st.just("gnmt"), st.sampled_from([0.0, 0.6, 1.0, 2.0]), st.sampled_from([0.0, 0.3])),
-    st.just(Score("none", 0.0, 0.5)),
+    st.builds(CandidateScorer, st.just("average"), st.just(0.0), st.sampled_from([0.0, 0.2])),
+    st.builds(CandidateScorer, st.just("gnmt"), st.sampled_from([0.0, 0.6, 1.0, 2.0]), st.sampled_from([0.0, 0.3])),
+    st.just(CandidateScorer("none", 0.0, 0.5)),
 )
 
 
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
     maximum: int = 4
     width: int = 3
     best: int = 1
-    score: Score = PLAIN
+    score: CandidateScorer = PLAIN
     constraints: Constraints = FREE
     lattice: bool = False
 
@@ -52,24 +52,28 @@ def network_like(kind: tuple[str, str], seed: int) -> Network:
     return hasty(config_of({"encoder": sizes, "decoder": sizes, "attention": attention}), seed)
 
 
-def searched(network: Network, batch: Batch, asked: Asked) -> list[list[Found]]:
+def searched(network: Network, batch: Batch, asked: Asked) -> list[list[Hypothesis]]:
     """What the search by steps finds."""
     count = len(batch.source)
-    spans = Spans(np.full(count, asked.minimum), np.full(count, asked.maximum))
-    wanted = Wanted(spans, asked.width, asked.best, asked.score, asked.constraints, asked.lattice)
+    spans = BatchLengthLimits(np.full(count, asked.minimum), np.full(count, asked.maximum))
+    wanted = BeamConfig(spans, asked.width, asked.best, asked.score, asked.constraints, asked.lattice)
     with torch.inference_mode():
-        return stepwise(begin(network, batch.source, batch.source_lengths), batch.source_lengths, wanted)
+        return stepwise(
+            encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, wanted
+        )
 
 
-def forced(network: Network, batch: Batch, row: int, outputs: Iterable[Sequence[int]]) -> list[Decoded]:
+def forced(network: Network, batch: Batch, row: int, outputs: Iterable[Sequence[int]]) -> list[DecodedOutput]:
     """What the network says of outputs of one source, each by itself."""
     length = int(batch.source_lengths[row])
     source, lengths = batch.source[row : row + 1, :length], batch.source_lengths[row : row + 1]
-    found: list[Decoded] = []
+    found: list[DecodedOutput] = []
     with torch.inference_mode():
         for ids in outputs:
             target = torch.tensor([list(ids)])
-            found += force(begin(network, source, lengths), lengths, target, torch.tensor([target.shape[1]]))
+            found += score_targets(
+                encode_and_initialize(network, source, lengths), lengths, target, torch.tensor([target.shape[1]])
+            )
     return found
 
 
@@ -78,7 +82,7 @@ def every_output(longest: int) -> list[tuple[int, ...]]:
     return [(*ids, EOS) for count in range(longest + 1) for ids in product(SYMBOLS, repeat=count)]
 
 
-def ranked(decoded: Decoded, score: Score) -> float:
+def ranked(decoded: DecodedOutput, score: CandidateScorer) -> float:
     """The score of an output by its definition."""
     steps = len(decoded.ids)
     divisor: float = {"none": 1.0, "average": float(steps), "gnmt": ((5 + steps) / 6) ** score.power}[

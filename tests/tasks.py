@@ -8,13 +8,13 @@ from typing import Any
 from trained_runs import SMALL, Trained, shared_folder, train_to_end, write_pairs
 
 from pellucid.config.settings import Config, Task
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.tasks.registry import build_network, predictor_of, task_of
-from pellucid.training.session import Files
+from pellucid.tasks.registry import build_network, build_predictor, configured_task
+from pellucid.training.session import TrainingFiles
 
 TASKS: Sequence[Task] = ("tag", "classify", "point")
 UNSCORED = "-"
@@ -59,18 +59,18 @@ def config_of(task: Task, **settings: Mapping[str, Any]) -> Config:
     parts["data"] = {"ignored_tag": UNSCORED} if task == "tag" else {}
     for name, own in settings.items():
         parts[name] = {**parts.get(name, {}), **own}
-    return from_settings({"size": "tiny", "task": task, **parts}, origin="a test")
+    return build_config({"size": "tiny", "task": task, **parts}, origin="a test")
 
 
 def vocabularies_for(config: Config, known: Sequence[Example]) -> Vocabularies:
     """What examples teach."""
-    return task_of(config).learn_vocabularies(known, segmenters(config.data), config)
+    return configured_task(config).learn_vocabularies(known, build_tokenizers(config.data), config)
 
 
 def answerer_of(config: Config, known: Sequence[Example]) -> ClassificationPredictor:
     """A model that was never trained."""
     vocabularies = vocabularies_for(config, known)
-    made = predictor_of(config, vocabularies, build_network(config, vocabularies).eval())
+    made = build_predictor(config, vocabularies, build_network(config, vocabularies).eval())
     assert isinstance(made, ClassificationPredictor)
     return made
 
@@ -80,7 +80,7 @@ def task_run(task: Task) -> Trained:
     """A small finished run that has nearly learned its rule. Read it; copy it to change it."""
     folder = shared_folder() / f"task-{task}"
     folder.mkdir(parents=True, exist_ok=True)
-    files = Files(
+    files = TrainingFiles(
         write_pairs(folder / "train.tsv", examples(task, 300, 1)),
         write_pairs(folder / "dev.tsv", examples(task, 40, 2)),
     )

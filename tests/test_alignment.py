@@ -12,44 +12,44 @@ from small import SEEDS
 
 from pellucid.decoding.trace import END
 from pellucid.evaluation.alignment import (
-    TOLD,
-    Spans,
+    STATISTICS,
+    AlignmentSpans,
     absentmindedness_in,
     absentmindedness_out,
-    agreement,
-    confidence,
-    counted,
+    alignment_agreement,
+    attention_confidence,
+    attention_jumps,
+    count_jumps,
     coverage_deviation,
     diagonality,
-    distortion,
-    jumps,
-    mean_map,
+    mean_attention_map,
     row_entropy,
-    summary,
+    summarize_attention,
+    trace_statistics,
 )
 from pellucid.recipes.digits.attention_models import word_ends
 
 WEIGHTS = np.array([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]]], np.float32)
 
 
-def spans(first: list[int], stop: list[int], known: list[bool]) -> Spans:
-    return Spans(np.array([first]), np.array([stop]), np.array([known]))
+def spans(first: list[int], stop: list[int], known: list[bool]) -> AlignmentSpans:
+    return AlignmentSpans(np.array([first]), np.array([stop]), np.array([known]))
 
 
 def test_error_counts_peaks_outside_and_mass_sums_weights_inside() -> None:
-    found = agreement(WEIGHTS, spans([0, 1, 0], [2, 3, 9], [True, True, False]))
+    found = alignment_agreement(WEIGHTS, spans([0, 1, 0], [2, 3, 9], [True, True, False]))
     assert found.error == 0.5
     assert found.mass == pytest.approx((0.8 + 0.5) / 2)
 
 
 def test_a_span_may_reach_beyond_the_source() -> None:
-    found = agreement(WEIGHTS, spans([0, 3, 0], [9, 9, 0], [True, True, False]))
+    found = alignment_agreement(WEIGHTS, spans([0, 3, 0], [9, 9, 0], [True, True, False]))
     assert found.error == 0 and found.mass == pytest.approx((1 + 0.4) / 2)
 
 
 def test_no_known_span_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^spans: expected at least one symbol whose span is known"):
-        agreement(WEIGHTS, spans([0, 0, 0], [1, 1, 1], [False] * 3))
+        alignment_agreement(WEIGHTS, spans([0, 0, 0], [1, 1, 1], [False] * 3))
 
 
 def test_words_end_behind_their_space() -> None:
@@ -87,24 +87,24 @@ def test_penalties_and_confidence_are_those_of_the_tool() -> None:
     assert absentmindedness_out(weights) == pytest.approx(dispersed(ROWS))
     assert absentmindedness_in(weights) == pytest.approx(dispersed(list(zip(*ROWS, strict=True))))
     total = penalised(columns) + dispersed(ROWS) + dispersed(list(zip(*ROWS, strict=True)))
-    assert confidence(weights) == pytest.approx(math.exp(-0.05 * total**2))
+    assert attention_confidence(weights) == pytest.approx(math.exp(-0.05 * total**2))
 
 
 @given(st.integers(1, 6), st.integers(1, 6), SEEDS)
 def test_one_to_one_is_perfect_and_nothing_is_better(steps: int, positions: int, seed: int) -> None:
     perfect = np.eye(positions)
     assert coverage_deviation(perfect) == absentmindedness_out(perfect) == absentmindedness_in(perfect) == 0
-    assert confidence(perfect) == 1 and diagonality(perfect) == pytest.approx(1)
+    assert attention_confidence(perfect) == 1 and diagonality(perfect) == pytest.approx(1)
     weights = np.random.default_rng(seed).dirichlet(np.ones(positions), steps)
     assert max(coverage_deviation(weights), absentmindedness_out(weights), absentmindedness_in(weights)) <= 1e-12
-    assert 0 < confidence(weights) <= 1 and 0 < diagonality(weights) <= 1 + 1e-12
+    assert 0 < attention_confidence(weights) <= 1 and 0 < diagonality(weights) <= 1 + 1e-12
 
 
 def test_jumps_leave_out_the_end_where_there_is_one() -> None:
-    assert jumps(TRACE).tolist() == [1, 1]
+    assert attention_jumps(TRACE).tolist() == [1, 1]
     cut = made("abc", ["x", "y", "z", "x"], ROWS)
-    assert jumps(cut).tolist() == [1, 1, -2]
-    assert distortion([TRACE, cut]) == {-2: 1, 1: 4} and jumps(made("a", [END], [[1.0]])).tolist() == []
+    assert attention_jumps(cut).tolist() == [1, 1, -2]
+    assert count_jumps([TRACE, cut]) == {-2: 1, 1: 4} and attention_jumps(made("a", [END], [[1.0]])).tolist() == []
 
 
 def test_diagonality_by_loops() -> None:
@@ -118,7 +118,7 @@ def test_diagonality_by_loops() -> None:
 def test_the_mean_map_is_that_of_fine_grids() -> None:
     """Every cell of T × S stands for 10 S × 10 T equal ones, which the tenths count."""
     traces = [TRACE, made("ab", ["x", END], [[0.9, 0.1], [0.2, 0.8]])]
-    found, expected = mean_map(traces), np.zeros((10, 10))
+    found, expected = mean_attention_map(traces), np.zeros((10, 10))
     for trace in traces:
         T, S = trace.attention.shape
         fine = np.repeat(np.repeat(trace.attention, 10, axis=0), 10, axis=1) / 10
@@ -126,21 +126,23 @@ def test_the_mean_map_is_that_of_fine_grids() -> None:
     assert found is not None
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
-    assert mean_map([]) is None and mean_map([made("a", ["x"], [[0.0]])]) is None
+    assert mean_attention_map([]) is None and mean_attention_map([made("a", ["x"], [[0.0]])]) is None
 
 
 def test_the_summary_counts_as_the_definitions_say() -> None:
     short = made("ab", ["x", END], [[0.1, 0.9], [0.9, 0.1]])
     gold = [[(0, 1), (2, 3), (0, 0), (1, 2)], None]
-    found = {each.name: each for each in summary([TRACE, short], gold)}
+    found = {each.name: each for each in summarize_attention([TRACE, short], gold)}
     h = float(row_entropy(short.attention).sum())
     assert found["entropy"].value == pytest.approx((sum(ENTROPIES) + h) / 6)
     assert found["relative entropy"].value == pytest.approx((sum(ENTROPIES) / math.log2(3) + h) / 6)
-    assert found["confidence"].value == pytest.approx((confidence(TRACE.attention) + confidence(short.attention)) / 2)
+    assert found["confidence"].value == pytest.approx(
+        (attention_confidence(TRACE.attention) + attention_confidence(short.attention)) / 2
+    )
     assert found["monotonicity"].value == 1 and found["alignment error"].value == pytest.approx(2 / 3)
     for each in found.values():
         assert each.low <= each.value <= each.high and each.definition.endswith(".")
-    assert [each.name for each in summary([TRACE, short])] == [name for name, *_ in TOLD[:-1]]
+    assert [each.name for each in summarize_attention([TRACE, short])] == [name for name, *_ in STATISTICS[:-1]]
 
 
 def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
@@ -149,7 +151,7 @@ def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
     for seed in range(40):
         spread = generator.random(40)
         traces = [made("ab", ["x", "y"], [[1 - p / 2, p / 2]] * 2) for p in spread]
-        found = summary(traces, seed=seed)[0]
+        found = summarize_attention(traces, seed=seed)[0]
         p = np.linspace(1e-9, 1, 10_001) / 2
         truth = float((-p * np.log2(p) - (1 - p) * np.log2(1 - p)).mean())
         held += found.low <= truth <= found.high
@@ -159,8 +161,10 @@ def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
 def test_what_does_not_look_counts_nowhere() -> None:
     blind = made("abc", ["x", END], [[0.0] * 3] * 2)
     gaps = made("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
-    assert not counted(blind).any() and summary([blind]) == [] and summary([]) == []
-    assert [each.value for each in summary([blind, TRACE])] == [each.value for each in summary([TRACE])]
-    assert jumps(gaps).tolist() == [] and counted(gaps)[0].tolist() == [0, 2]
-    one = {each.name for each in summary([made("a", ["x"], [[1.0]])])}
+    assert not trace_statistics(blind).any() and summarize_attention([blind]) == [] and summarize_attention([]) == []
+    assert [each.value for each in summarize_attention([blind, TRACE])] == [
+        each.value for each in summarize_attention([TRACE])
+    ]
+    assert attention_jumps(gaps).tolist() == [] and trace_statistics(gaps)[0].tolist() == [0, 2]
+    one = {each.name for each in summarize_attention([made("a", ["x"], [[1.0]])])}
     assert "relative entropy" not in one and "monotonicity" not in one

@@ -6,14 +6,14 @@ from trained_runs import digits_run
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.trace import END, Trace
-from pellucid.evaluation.assessment import merge_references, score
-from pellucid.evaluation.metrics import evaluate
+from pellucid.evaluation.assessment import merge_references, score_traces
+from pellucid.evaluation.metrics import evaluate_examples
 from pellucid.training.run_folder import load
 
-CHARACTERS = segmenters(DataConfig())
-WORDS = segmenters(DataConfig(target_symbols="words"))
+CHARACTERS = build_tokenizers(DataConfig())
+WORDS = build_tokenizers(DataConfig(target_symbols="words"))
 
 
 def trace(source: str, target: tuple[str, ...], features: int = 0, finished: bool = True) -> Trace:
@@ -51,33 +51,33 @@ def test_no_examples_merge_to_none() -> None:
 
 
 def test_the_end_is_no_symbol_of_the_output() -> None:
-    (whole,) = score([trace("ab", ("x", "y", END))], [("xy",)], CHARACTERS)
+    (whole,) = score_traces([trace("ab", ("x", "y", END))], [("xy",)], CHARACTERS)
     assert whole.output == ("x", "y") and whole.exact and whole.source_length == 2
 
 
 def test_an_output_that_was_cut_keeps_its_last_symbol() -> None:
-    (cut,) = score([trace("ab", ("x", "y"), finished=False)], [("x",)], CHARACTERS)
+    (cut,) = score_traces([trace("ab", ("x", "y"), finished=False)], [("x",)], CHARACTERS)
     assert cut.output == ("x", "y") and cut.errors == 1
 
 
 def test_an_empty_output_is_empty() -> None:
-    ended, nothing = score([trace("ab", (END,)), trace("", ())], [("x",), ("x",)], CHARACTERS)
+    ended, nothing = score_traces([trace("ab", (END,)), trace("", ())], [("x",), ("x",)], CHARACTERS)
     assert ended.output == nothing.output == () and nothing.source_length == 0
 
 
 def test_references_are_cut_into_the_symbols_of_the_target() -> None:
-    (words,) = score([trace("ab", ("HH", "AH", END))], [("HH  AH", "HH")], WORDS)
+    (words,) = score_traces([trace("ab", ("HH", "AH", END))], [("HH  AH", "HH")], WORDS)
     assert words.references == (("HH", "AH"), ("HH",)) and words.exact
 
 
 def test_features_do_not_count_for_the_length_of_a_source() -> None:
-    (tagged,) = score([trace("abc", (END,), features=2)], [("x",)], CHARACTERS)
+    (tagged,) = score_traces([trace("abc", (END,), features=2)], [("x",)], CHARACTERS)
     assert tagged.source_length == 3
 
 
 def test_target_normalization_holds_for_references() -> None:
-    taken_apart = segmenters(msgspec.structs.replace(DataConfig(), target_normalization="nfd"))
-    (accented,) = score([trace("e", ("e", "\u0301", END))], [("\u00e9",)], taken_apart)
+    taken_apart = build_tokenizers(msgspec.structs.replace(DataConfig(), target_normalization="nfd"))
+    (accented,) = score_traces([trace("e", ("e", "\u0301", END))], [("\u00e9",)], taken_apart)
     assert accented.exact
 
 
@@ -85,6 +85,6 @@ def test_real_decodings_score_as_their_texts_do() -> None:
     transducer = load(digits_run().run)
     examples = [Example("nine one", "91"), Example("two", "2"), Example("three", "33")]
     traces = transducer.trace(examples)
-    scored = score(traces, [(example.target,) for example in examples], transducer.segmenters)
+    scored = score_traces(traces, [(example.target,) for example in examples], transducer.tokenizers)
     assert [s.exact for s in scored] == [t.output == e.target for t, e in zip(traces, examples, strict=True)]
-    assert evaluate(scored).examples == 3
+    assert evaluate_examples(scored).examples == 3

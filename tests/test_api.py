@@ -16,10 +16,10 @@ import torch
 from trained_runs import SMALL, copies, copies_run, copy_files, outcome, small_config, write_pairs
 
 import pellucid
-from pellucid.data.batches import Batch, Encoded, assemble
+from pellucid.data.batches import Batch, EncodedExamples, collate
 from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import Ensemble
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import ConfigError, DataError, InputError
 
 TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
@@ -109,11 +109,11 @@ def test_training_keeps_to_the_threads_of_its_settings(tmp_path: Path, monkeypat
     """Results are the same to the bit only for the same number of threads, so Python and command line must agree."""
     seen = []
 
-    def watched(encoded: Encoded, rows: np.ndarray) -> Batch:
+    def watched(encoded: EncodedExamples, rows: np.ndarray) -> Batch:
         seen.append(torch.get_num_threads())
-        return assemble(encoded, rows)
+        return collate(encoded, rows)
 
-    monkeypatch.setattr("pellucid.training.loop.assemble", watched)
+    monkeypatch.setattr("pellucid.training.loop.collate", watched)
     files = copy_files(tmp_path)
     before = torch.get_num_threads()
     try:
@@ -199,7 +199,7 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
         assert [len(trace.source) for trace in found] == [trace.attention.shape[1] for trace in found] == [4, 4, 4, 1]
     (forced,) = transducer.force([Example("cab?", up.output, "UP;NOUN")])
     np.testing.assert_allclose(forced.log_probabilities, up.log_probabilities, atol=1e-4)
-    assert transducer.sample(["cab"], Drawing(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
+    assert transducer.sample(["cab"], SamplingConfig(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
 
 
 def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:

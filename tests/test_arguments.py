@@ -10,6 +10,7 @@ import sys
 from collections import UserList, UserString
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,17 @@ from wrong_arguments import Text
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
-from pellucid.config.toml import checked, from_settings, load_config
+from pellucid.config.toml import build_config, load_config, validate_config
 from pellucid.data.examples import Example
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.options import Options
+from pellucid.decoding.ensemble import Ensemble
+from pellucid.decoding.inference import EnsembleMembers
+from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Prefixes, Probability
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.transducer import Transducer
+from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, InputError
-from pellucid.wording import abbreviated
 
 ROOT = Path(__file__).parents[1]
 
@@ -101,28 +105,32 @@ def test_what_fits_is_converted(value: object, kind: object, expected: object) -
         (0, Probability, "name: expected a number above 0.0, got 0"),
         (math.nan, Amount, "name: expected a number of at least 0.0, got nan"),
         (math.inf, Amount, "name: expected a finite number, got inf"),
-        (10**400, float, f"name: expected a finite number, got {abbreviated(10**400)}"),
+        (10**400, float, f"name: expected a finite number, got {describe_value(10**400)}"),
         ("tpu", Device, "name: expected auto, cpu or cuda, got 'tpu'"),
         ("cda", Device, "name: expected auto, cpu or cuda, got 'cda'; did you mean 'cuda'?"),
-        (None, str, "name: expected a text, got None"),
-        (b"ab", str, "name: expected a text, got b'ab'"),
-        ("x" * 999, Width, f"name: expected a whole number, got {abbreviated('x' * 999)}"),
-        ("XV", tuple[str, ...], "name: expected a list of texts, got 'XV'; put one text into a list: ['XV']"),
-        (b"XV", tuple[str, ...], "name: expected a list of texts, got b'XV'"),
-        ({"a": 1}, Iterable[str], "name: expected a list of texts, got {'a': 1}"),
-        ({"a"}, Iterable[str], "name: expected a list of texts, got {'a'}: a set has no order"),
-        (Example("a", "b"), Iterable[str], f"name: expected a list of texts, got {abbreviated(Example('a', 'b'))}"),
-        (5, Iterable[str], "name: expected a list of texts, got 5"),
-        (["a", None], Iterable[str], "name[1]: expected a text, got None"),
-        (np.zeros((2, 2)), Iterable[str], "name[0]: expected a text, got array([0., 0.])"),
-        (["a", ["b", 5]], Prefixes, "name[1][1]: expected a text, got 5"),
-        (["a", 5], Prefixes, "name[1]: expected a text or a list of texts, got 5"),
-        (5, Prefixes, "name: expected a list of texts or lists of texts or None, got 5"),
+        (None, str, "name: expected a string, got None"),
+        (b"ab", str, "name: expected a string, got b'ab'"),
+        ("x" * 999, Width, f"name: expected a whole number, got {describe_value('x' * 999)}"),
+        ("XV", tuple[str, ...], "name: expected a list of strings, got 'XV'; put a single string into a list: ['XV']"),
+        (b"XV", tuple[str, ...], "name: expected a list of strings, got b'XV'"),
+        ({"a": 1}, Iterable[str], "name: expected a list of strings, got {'a': 1}"),
+        ({"a"}, Iterable[str], "name: expected a list of strings, got {'a'}: a set has no order"),
+        (
+            Example("a", "b"),
+            Iterable[str],
+            f"name: expected a list of strings, got {describe_value(Example('a', 'b'))}",
+        ),
+        (5, Iterable[str], "name: expected a list of strings, got 5"),
+        (["a", None], Iterable[str], "name[1]: expected a string, got None"),
+        (np.zeros((2, 2)), Iterable[str], "name[0]: expected a string, got array([0., 0.])"),
+        (["a", ["b", 5]], Prefixes, "name[1][1]: expected a string, got 5"),
+        (["a", 5], Prefixes, "name[1]: expected a string or a list of strings, got 5"),
+        (5, Prefixes, "name: expected a list of strings or lists of strings or None, got 5"),
         (["ab"], Iterable[Example], "name[0]: expected an Example (source, target, features), got 'ab'"),
-        ([Example("a", "b", None)], Iterable[Example], "name[0].features: expected a text, got None"),  # type: ignore[arg-type]
+        ([Example("a", "b", None)], Iterable[Example], "name[0].features: expected a string, got None"),  # type: ignore[arg-type]
         (5, Iterable[Example], "name: expected a list of Example objects, got 5"),
-        ({"a": "b"}, Mapping[str, tuple[str, ...]], "name['a']: expected a list of texts, got 'b'; put one"),
-        ({1: ["b"]}, Mapping[str, tuple[str, ...]], "name[1]: expected a text, got 1"),
+        ({"a": "b"}, Mapping[str, tuple[str, ...]], "name['a']: expected a list of strings, got 'b'; put a"),
+        ({1: ["b"]}, Mapping[str, tuple[str, ...]], "name[1]: expected a string, got 1"),
         ("tiny", Config | Mapping[str, Any] | None, "name: expected a Config, a mapping (dict) or None, got 'tiny'"),
         (5, str | Path, "name: expected a path, got 5"),
         ("", str | Path, "name: expected a path, got ''"),
@@ -140,22 +148,22 @@ def test_what_does_not_fit_is_named_with_what_was_expected(value: object, kind: 
 def test_what_cannot_be_shown_is_told_by_its_type() -> None:
     assert (
         message_of(10**5000, Width)
-        == "name: expected a whole number of at most 1024, got a number of thousands of digits"
+        == "name: expected a whole number of at most 1024, got a number with thousands of digits"
     )
 
 
 def test_an_iterator_stays_one_and_tells_its_item() -> None:
     items = convert_argument("name", iter(["a", np.str_("b"), 5]), Iterable[str])
     assert isinstance(items, Iterator) and [next(items), next(items)] == ["a", "b"]
-    with pytest.raises(ArgumentError, match=r"^name\[2\]: expected a text, got 5$"):
+    with pytest.raises(ArgumentError, match=r"^name\[2\]: expected a string, got 5$"):
         next(items)
 
 
 def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
-    config = from_settings({"size": np.str_("tiny"), "encoder": {"hidden_size": np.int64(8)}, "seed": Size.TWO}, "test")
+    config = build_config({"size": np.str_("tiny"), "encoder": {"hidden_size": np.int64(8)}, "seed": Size.TWO}, "test")
     assert type(config.encoder.hidden_size) is int and config.seed == 2
     odd = msgspec.structs.replace(config, seed=np.int64(3), training=config.training)
-    assert type(checked(odd).seed) is int
+    assert type(validate_config(odd).seed) is int
     refused: list[tuple[dict[str, Any], str]] = [
         ({"encoder": {1: 2}}, "test: unknown key 'encoder.1'"),
         ({"encoder": {"cell": b"gru"}}, "test: encoder.cell: expected gru or lstm, got b'gru'"),
@@ -166,7 +174,7 @@ def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
         ),
         ({"size": ["tiny"]}, "test: size: expected tiny, small, base or large, got ['tiny']"),
         ({"size": np.zeros(2)}, "test: size: expected tiny, small, base or large, got array([0., 0.])"),
-        ({"data": {"source_column": b"1"}}, "test: data.source_column: expected a text, got b'1'"),
+        ({"data": {"source_column": b"1"}}, "test: data.source_column: expected a string, got b'1'"),
         (
             {"search": {"max_length_ratio": 1e300}},
             "test: search.max_length_ratio: expected a number of at most 1048576.0",
@@ -174,7 +182,7 @@ def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
     ]
     for settings, message in refused:
         with pytest.raises(ConfigError) as caught:
-            from_settings(settings, "test")
+            build_config(settings, "test")
         assert str(caught.value).startswith(message)
     with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got <object"):
         PLAIN.with_search(msgspec.structs.replace(PLAIN.config.search, beam_size=object()))
@@ -247,23 +255,23 @@ def test_a_section_of_settings_is_a_table(section: str, value: object, tmp_path:
     """A range, an array or a list for a section once left every setting as it was, without a word."""
     message = rf"^config: {section}: expected a table, got "
     with pytest.raises(ConfigError, match=message) as caught:
-        from_settings({section: value}, "config")
+        build_config({section: value}, "config")
     assert "\n" not in str(caught.value)
     (tmp_path / "a.toml").write_text('size = "tiny"\n')
     with pytest.raises(ConfigError, match=rf"a\.toml: {section}: expected a table, got "):
         load_config(tmp_path / "a.toml", {section: value})
     with pytest.raises(ConfigError, match=rf"^{section}: expected a table, got "):
-        checked(msgspec.structs.replace(PLAIN.config, **{section: value}))
+        validate_config(msgspec.structs.replace(PLAIN.config, **{section: value}))
 
 
 @pytest.mark.parametrize("table", [nested(600), nested(50_000), own()], ids=["600", "50000", "own"])
 def test_settings_nested_too_deep_are_refused_everywhere(table: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[data]\nsubword_vocab_size = 5\n")
     calls: list[tuple[str, Callable[[], object]]] = [
-        ("config: unknown key 'data.data'", lambda: from_settings(table, "config")),
+        ("config: unknown key 'data.data'", lambda: build_config(table, "config")),
         ("unknown key 'data.data'", lambda: load_config(tmp_path / "a.toml", table)),
-        ("unknown key 'data.data'", lambda: checked(msgspec.structs.replace(PLAIN.config, data=table["data"]))),
-        ("seed: expected a whole number", lambda: checked(msgspec.structs.replace(PLAIN.config, seed=table))),
+        ("unknown key 'data.data'", lambda: validate_config(msgspec.structs.replace(PLAIN.config, data=table["data"]))),
+        ("seed: expected a whole number", lambda: validate_config(msgspec.structs.replace(PLAIN.config, seed=table))),
         ("search.beam_size: expected a whole number", lambda: PLAIN.with_search(with_width(table))),
     ]
     for message, call in calls:
@@ -287,11 +295,11 @@ def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got "):
         PLAIN.with_search(with_width(value))
     with pytest.raises(ConfigError, match=r"^search\.length_penalty_alpha: expected a number, got "):
-        checked(msgspec.structs.replace(PLAIN.config, search={**SEARCH, "length_penalty_alpha": value}))
+        validate_config(msgspec.structs.replace(PLAIN.config, search={**SEARCH, "length_penalty_alpha": value}))
     with pytest.raises(ConfigError, match=r"^config: encoder\.cell: expected gru or lstm, got "):
-        from_settings({"encoder": {"cell": value}}, "config")
+        build_config({"encoder": {"cell": value}}, "config")
     with pytest.raises(ConfigError, match=r"^config: data\.header: expected auto, true or false, got "):
-        from_settings({"data": {"header": value}}, "config")
+        build_config({"data": {"header": value}}, "config")
     message_of(value, Probability)
     message_of(value, Device)
 
@@ -301,14 +309,16 @@ def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
 )
 def test_a_text_among_the_settings_has_whole_characters(key: str) -> None:
     """Half a character would stop a training when its settings are written."""
-    with pytest.raises(ConfigError, match=rf"^config: data\.{key}: expected whole characters, got '\\udfff'$"):
-        from_settings({"data": {key: "\udfff"}}, "config")
+    with pytest.raises(
+        ConfigError, match=rf"^config: data\.{key}: expected text without unpaired surrogates, got '\\udfff'$"
+    ):
+        build_config({"data": {key: "\udfff"}}, "config")
     with pytest.raises(
         ConfigError, match=r"^config: encoder\.convolutions\[0\]: expected a whole number, got '\\udfff'$"
     ):
-        from_settings({"encoder": {"convolutions": ["\udfff"]}}, "config")
+        build_config({"encoder": {"convolutions": ["\udfff"]}}, "config")
     with pytest.raises(ConfigError, match=r"^config: unknown key 'data\.\\udfff'$"):
-        from_settings({"data": {"\udfff": 1}}, "config")
+        build_config({"data": {"\udfff": 1}}, "config")
 
 
 def test_what_a_values_own_methods_raise_is_a_mismatch() -> None:
@@ -329,20 +339,20 @@ def failing_items() -> Iterator[str]:
 
 
 def test_options_are_values_that_are_compared_copied_and_pickled() -> None:
-    options = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
-    drawing = Drawing(samples=3, temperature=0.5)
+    options = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    drawing = SamplingConfig(samples=3, temperature=0.5)
     for value in (options, drawing, ArgumentError("name: no")):
         for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
             assert type(again) is type(value) and repr(again) == repr(value)
-    again = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
-    assert again == options != Options() and hash(again) == hash(options) != hash(Options())
+    again = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    assert again == options != DecodingOptions() and hash(again) == hash(options) != hash(DecodingOptions())
     two = Lexicon({"a": ("b",), "c": ("d",)})
     assert hash(two) == hash(Lexicon({"c": ("d",), "a": ("b",)})) != hash(options.lexicon)
 
 
 def test_a_temperature_near_zero_takes_the_likeliest() -> None:
     likeliest = [trace.output for trace in PLAIN.predict(["abc", "b"])]
-    drawn = PLAIN.sample(["abc", "b"], Drawing(temperature=5e-324))
+    drawn = PLAIN.sample(["abc", "b"], SamplingConfig(temperature=5e-324))
     assert [traces[0].output for traces in drawn] == likeliest and any(likeliest)
 
 
@@ -373,3 +383,76 @@ def test_a_masked_number_is_none(kind: type) -> None:
     assert message_of(np.ma.masked, kind).endswith("got masked")
     assert message_of(np.ma.masked_array([1.0, 2.0], [False, True]), list[float]).startswith("name[1]: ")
     assert convert_argument("name", np.ma.masked_array(1.5), float) == 1.5
+
+
+class Unending:
+    """A sequence by its `__getitem__` alone, which never raises an `IndexError`."""
+
+    def __getitem__(self, at: int) -> str:
+        if at > 1000:
+            raise AssertionError("nobody should ask for so many")
+        return "ab"
+
+
+class Sized(Unending):
+    """The same with a length."""
+
+    def __len__(self) -> int:
+        return 3
+
+
+def test_a_sequence_whose_items_never_end_ends_at_its_length_or_is_refused() -> None:
+    assert convert_argument("sources", Sized(), Iterable[str]) == ["ab"] * 3
+    assert convert_argument("sources", Sized(), tuple[str, ...]) == ("ab",) * 3
+    with pytest.raises(ArgumentError, match=r"^sources: expected a list of texts, got <.*Unending object") as caught:
+        convert_argument("sources", Unending(), Iterable[str])
+    assert "raises" not in str(caught.value)
+
+
+class EndlessTable(Mapping[str, Any]):
+    """A mapping that is never done telling its keys."""
+
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, count())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        (repeat("run"), str | Path | Sequence[str | Path], "a path or a list of paths with at most 4,096 items"),
+        (repeat("a"), tuple[str, ...], "a list of texts with at most 1,048,576 items"),
+        (repeat("a"), tuple[str, str], "a tuple of 2 texts"),
+        (EndlessTable(), Mapping[str, int], "a mapping (dict) with at most 2 keys"),
+    ],
+)
+def test_what_is_endless_is_told(value: object, kind: object, message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(f"x: expected {message}, got")):
+        convert_argument("x", value, kind)
+
+
+def test_endless_settings_are_told() -> None:
+    for settings, key in (({"data": EndlessTable()}, "data: "), (EndlessTable(), "")):
+        with pytest.raises(ConfigError, match=rf"^it: {key}expected a mapping \(dict\) with at most 2 keys"):
+            build_config(settings, "it")
+
+
+def test_the_keys_of_a_dict_have_an_order() -> None:
+    assert convert_argument("x", {"b": 1, "a": 2}.keys(), Iterable[str]) == ["b", "a"]
+    assert convert_argument("x", {"b": 1, "a": 2}.keys(), tuple[str, ...]) == ("b", "a")
+
+
+def test_only_an_ensemble_has_members() -> None:
+    members = EnsembleMembers((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,))
+    with pytest.raises(ArgumentError, match=r"^members: a Transducer has one network.*pellucid\.load"):
+        Transducer(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members)
+    with pytest.raises(ArgumentError, match=r"^members: expected a table, an order and an id of each network"):
+        Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members._replace(beyond=()))
+    with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none"):
+        Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network)
+    assert Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members).is_ensemble

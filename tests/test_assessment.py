@@ -11,18 +11,18 @@ from sample_answers import answered
 from sample_traces import diagonal
 
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenter, Segmenters
+from pellucid.data.tokenizers import Tokenizer, Tokenizers
 from pellucid.decoding.trace import END
 from pellucid.errors import InputError
-from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs, join
-from pellucid.evaluation.scoring import ERROR_RATES
+from pellucid.evaluation.assessment import Assessment, DecodedExamples, assess_outputs, compare_runs, join_assessments
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.tables import score_rows
-from pellucid.tasks.registry import task_named
+from pellucid.tasks.registry import get_task
 
 
-def segmenters(target: str = "characters") -> Segmenters:
-    letters = Segmenter("characters", "none")
-    return Segmenters(letters, Segmenter(target, "none"), letters)
+def tokenizers(target: str = "characters") -> Tokenizers:
+    letters = Tokenizer("characters", "none")
+    return Tokenizers(letters, Tokenizer(target, "none"), letters)
 
 
 def made(rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None) -> Assessment:
@@ -30,8 +30,8 @@ def made(rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[st
     outputs = [[diagonal(tuple(wanted or "x"), (*each, END)) for each in own] for wanted, *own in rows]
     examples = [Example(wanted, wanted) for wanted, *_ in rows]
     own = list(groups) if groups is not None else [""] * len(rows)
-    answered = Answered(examples, [(wanted,) for wanted, *_ in rows], own, outputs)
-    return assess(name, answered, segmenters(), segmenters(), ERROR_RATES, texts=True)
+    answered = DecodedExamples(examples, [(wanted,) for wanted, *_ in rows], own, outputs)
+    return assess_outputs(name, answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS, texts=True)
 
 
 ROWS = [("abc", "abc"), ("abd", "abc"), ("x", "x"), ("yz", "y")]
@@ -65,18 +65,18 @@ def test_one_example_right_wrong_or_empty(rows: list[tuple[str, ...]]) -> None:
 def test_candidates_count() -> None:
     found = made([("ab", "a", "ab"), ("c", "c"), ("d", "x", "y", "z")])
     assert [round(each.accuracy, 2) for each in found.oracle] == [33.33, 66.67, 66.67]
-    assert found.reciprocal_rank == pytest.approx((1 / 2 + 1 + 0) / 3)
+    assert found.mean_reciprocal_rank == pytest.approx((1 / 2 + 1 + 0) / 3)
 
 
 def test_joined_parts_are_as_one() -> None:
     parts = [made(ROWS[:2], groups=["p", "p"]), made(ROWS[2:], groups=["q", "q"])]
-    assert join(parts).to_dict() == made(ROWS, groups=["p", "p", "q", "q"]).to_dict()
+    assert join_assessments(parts).to_dict() == made(ROWS, groups=["p", "p", "q", "q"]).to_dict()
 
 
 def test_runs_that_cut_targets_otherwise_are_cut_as_the_first() -> None:
     words = made(ROWS)
-    answered = words.answered
-    found = assess("run", answered, segmenters("words"), segmenters(), ERROR_RATES)
+    answered = words.decoded
+    found = assess_outputs("run", answered, tokenizers("words"), tokenizers(), ERROR_RATE_METRICS)
     assert [each.output for each in found.scored] == [tuple("abc"), tuple("abc"), ("x",), ("y",)]
     assert found.evaluation == words.evaluation
 
@@ -103,13 +103,13 @@ def test_tags_are_calibrated_one_by_one_and_unscored_ones_not_at_all() -> None:
         replace(answered("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),
     ]
     wanted = [Example("abc", "H-E"), Example("ab", "HE")]
-    rows = Answered(wanted, [(each.target,) for each in wanted], ["", ""], [[trace] for trace in traces])
-    cut = Segmenters(*(each._replace(unscored="-") for each in segmenters()))
-    found = assess("run", rows, cut, cut, task_named("tag").metrics)
+    rows = DecodedExamples(wanted, [(each.target,) for each in wanted], ["", ""], [[trace] for trace in traces])
+    cut = Tokenizers(*(each._replace(ignored_tag="-") for each in tokenizers()))
+    found = assess_outputs("run", rows, cut, cut, get_task("tag").metrics)
     assert found.unit == "tags" and found.to_dict()["calibration"]["of"] == "tags"
     assert found.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
     assert found.calibration.accuracy == 0.5 and sum(each.total for each in found.calibration.bins) == 4
-    assert ("calibration error of a tag", "mean probability of a tag 72.5 %, right 50.0 %") in [
+    assert ("calibration error of a tag", "mean probability of a tag 72.5 %, accuracy 50.0 %") in [
         (name, told) for name, _, told in score_rows(found)
     ]
     assert made(ROWS).to_dict()["calibration"]["of"] == "outputs"

@@ -19,13 +19,13 @@ from pellucid.model.attention import (
     AdditiveAttention,
     Attention,
     GeneralAttention,
-    LocationAttention,
+    LocationSensitiveAttention,
     ScaledDotAttention,
     ScoredAttention,
-    read,
+    attend,
+    build_attention,
 )
-from pellucid.model.decoder import build_attention
-from pellucid.model.memory import Attendable, Attended, Memory, State
+from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
 
 SOFT = [score for score in SCORES if score != "monotonic"]
 """Those whose weights are a function of memory and query alone, or of the weights before; monotonic attention draws at
@@ -42,10 +42,12 @@ class Case(NamedTuple):
     attention: Attention
     memory: Memory
     query: Tensor
-    looked: Tensor
+    attention_state: Tensor
 
-    def look(self, override: Tensor | None = None) -> Attended:
-        attended: Attended = self.attention(self.query, self.attention.prepare(self.memory), self.looked, override)
+    def look(self, override: Tensor | None = None) -> AttentionOutput:
+        attended: AttentionOutput = self.attention(
+            self.query, self.attention.prepare(self.memory), self.attention_state, override
+        )
         return attended
 
 
@@ -81,7 +83,7 @@ def dot(one: list[float], two: list[float]) -> float:
     return sum(a * b for a, b in zip(one, two, strict=True))
 
 
-def located_by_definition(attention: LocationAttention, before: list[float], at: int) -> list[float]:
+def located_by_definition(attention: LocationSensitiveAttention, before: list[float], at: int) -> list[float]:
     """L f_s with f_s = Σ_j F_j α'_{s+j}, j from −radius to radius."""
     rows = [row for [row] in attention.filters.weight.tolist()]
     radius = len(rows[0]) // 2
@@ -91,7 +93,7 @@ def located_by_definition(attention: LocationAttention, before: list[float], at:
 
 def score_by_definition(attention: Attention, query: list[float], state: list[float], looked: Looked) -> float:
     match attention:
-        case LocationAttention():
+        case LocationSensitiveAttention():
             summands = [times(attention.query_projection, query), times(attention.key_projection, state)]
             summands += [attention.key_projection.bias.tolist(), located_by_definition(attention, *looked)]
             sums = [math.tanh(math.fsum(each)) for each in zip(*summands, strict=True)]
@@ -113,7 +115,7 @@ def test_weights_and_context_equal_the_published_equations(case: Case) -> None:
     context, weights, *_ = case.look()
     for b, length in enumerate(case.memory.lengths.tolist()):
         states = case.memory.states[b, :length].tolist()
-        query, before = case.query[b].tolist(), case.looked[b, :length].tolist()
+        query, before = case.query[b].tolist(), case.attention_state[b, :length].tolist()
         scores = [score_by_definition(case.attention, query, state, (before, s)) for s, state in enumerate(states)]
         powers = [math.exp(score) for score in scores]
         expected = [power / sum(powers) for power in powers]
@@ -135,7 +137,7 @@ def test_weights_are_a_distribution_over_real_positions_and_zero_on_padding(case
 def test_huge_scores_overflow_into_no_weight() -> None:
     memory = Memory(torch.eye(3)[None], torch.tensor([2]), State(torch.zeros(1, 1, 3)))
     for huge in (1e30, -1e30):
-        context, weights, *_ = read(torch.tensor([[0.0, huge, 1e38]]), memory)
+        context, weights, *_ = attend(torch.tensor([[0.0, huge, 1e38]]), memory)
         assert weights.tolist() == [[float(huge < 0), float(huge > 0), 0.0]]
         assert context.tolist() == weights.tolist()
 
@@ -146,8 +148,8 @@ def test_states_beyond_a_length_change_nothing(case: Case, seed: int, columns: i
     attended, (B, S, D) = case.look(), case.memory.states.shape
     litter = torch.randn(B, S + columns, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     litter[:, :S][case.memory.mask()] = case.memory.states[case.memory.mask()]
-    looked = torch.cat([case.looked.where(case.memory.mask(), torch.nan), litter[:, S:, 0]], dim=1)
-    other = case._replace(memory=case.memory._replace(states=litter), looked=looked).look()
+    looked = torch.cat([case.attention_state.where(case.memory.mask(), torch.nan), litter[:, S:, 0]], dim=1)
+    other = case._replace(memory=case.memory._replace(states=litter), attention_state=looked).look()
     near(other.context, attended.context)
     near(other.weights[:, :S], attended.weights)
     assert not other.weights[:, S:].any()
@@ -161,7 +163,7 @@ def test_permuting_the_memory_permutes_the_weights_and_leaves_the_context(case: 
         order = list(range(length))
         random.shuffle(order)
         memory = Memory(case.memory.states[row : row + 1, order], torch.tensor([length]), case.memory.final)
-        other = Case(case.attention, memory, case.query[row : row + 1], case.looked[row : row + 1]).look()
+        other = Case(case.attention, memory, case.query[row : row + 1], case.attention_state[row : row + 1]).look()
         near(other.weights[0], attended.weights[row, order])
         near(other.context[0], attended.context[row])
 
@@ -176,7 +178,7 @@ def test_a_one_hot_override_reads_that_state(case: Case, seed: int) -> None:
     context, weights, looked, _ = case.look(override)
     assert torch.equal(context, case.memory.states[torch.arange(B), at])
     assert torch.equal(weights, override)
-    assert looked is (weights if isinstance(case.attention, LocationAttention) else None)
+    assert looked is (weights if isinstance(case.attention, LocationSensitiveAttention) else None)
 
 
 @few
@@ -212,8 +214,8 @@ def test_looks_of_chosen_rows_are_the_chosen_looks(case: Case, data: st.DataObje
     B = len(case.query)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
     attended = case.look()
-    chosen = case.attention.prepare(case.memory).take(rows)
-    taken: Attended = case.attention(case.query[rows], chosen, case.looked[rows])
+    chosen = case.attention.prepare(case.memory).index_select(rows)
+    taken: AttentionOutput = case.attention(case.query[rows], chosen, case.attention_state[rows])
     near(taken.context, attended.context[rows])
     near(taken.weights, attended.weights[rows])
 
@@ -227,7 +229,7 @@ def test_preparing_and_looking_store_nothing(score: str) -> None:
 
 
 def test_every_score_of_the_configuration_is_tried_here_and_each_has_its_own_class() -> None:
-    assert set(SCORES) == set(get_args(get_type_hints(AttentionConfig)["score"]))
+    assert set(SCORES) == set(get_args(get_type_hints(AttentionConfig)["type"]))
     built = [drawn(score, [1], 2, 1).attention for score in SCORES]
     assert len({type(attention) for attention in built}) == len(SCORES)
     assert [isinstance(attention, ScoredAttention) for attention in built] == [
@@ -238,7 +240,7 @@ def test_every_score_of_the_configuration_is_tried_here_and_each_has_its_own_cla
 def test_additive_keys_are_computed_once_and_their_bias_counts_once() -> None:
     attention = AdditiveAttention(2, 3, 4)
     memory = Memory(torch.randn(1, 2, 3), torch.tensor([2]), State(torch.zeros(1, 1, 3)))
-    attendable: Attendable = attention.prepare(memory)
+    attendable: AttentionCache = attention.prepare(memory)
     near(attendable.keys, attention.key_projection(memory.states), 1e-6)
     scores = attention.scores(torch.zeros(1, 1, 2), attendable.keys)[:, 0]
     near(scores, torch.tanh(attendable.keys) @ attention.energy, 1e-6)
@@ -246,20 +248,24 @@ def test_additive_keys_are_computed_once_and_their_bias_counts_once() -> None:
 
 def test_by_location_the_first_look_is_additive_and_the_next_sees_it() -> None:
     case = drawn("location", [4, 2], 3, 1)
-    attention, start = case.attention, case.attention.start(case.memory)
-    assert isinstance(attention, LocationAttention) and start is not None and not start.any()
+    attention, start = case.attention, case.attention.initial_state(case.memory)
+    assert isinstance(attention, LocationSensitiveAttention) and start is not None and not start.any()
     additive = AdditiveAttention(2, 3, 3).double()
     additive.load_state_dict({name: attention.state_dict()[name] for name in additive.state_dict()})
-    first, blind = case._replace(looked=start).look(), case._replace(attention=additive).look()
+    first, blind = case._replace(attention_state=start).look(), case._replace(attention=additive).look()
     near(first.weights, blind.weights)
-    assert first.looked is not None and blind.looked is None
-    assert not torch.isclose(case._replace(looked=first.looked).look().weights, first.weights).all()
+    assert first.attention_state is not None and blind.attention_state is None
+    assert not torch.isclose(case._replace(attention_state=first.attention_state).look().weights, first.weights).all()
 
 
 @pytest.mark.parametrize("score", SOFT)
 def test_only_what_sees_the_look_before_carries_one(score: str) -> None:
     case = drawn(score, [3, 1], 2, 1)
-    assert (case.attention.start(case.memory) is None) == (case.look().looked is None) == (score != "location")
+    assert (
+        (case.attention.initial_state(case.memory) is None)
+        == (case.look().attention_state is None)
+        == (score != "location")
+    )
 
 
 @few
@@ -270,7 +276,7 @@ def test_several_queries_a_source_each_see_their_own_look_before(
     case = drawn("location", lengths, units, seed)
     rows = torch.arange(len(lengths)).repeat_interleave(each)
     query, looked = torch.randn(len(rows), 2).double(), torch.randn(len(rows), max(lengths)).double()
-    together: Attended = case.attention(query, case.attention.prepare(case.memory), looked)
-    apart: Attended = case.attention(query, case.attention.prepare(case.memory).take(rows), looked)
+    together: AttentionOutput = case.attention(query, case.attention.prepare(case.memory), looked)
+    apart: AttentionOutput = case.attention(query, case.attention.prepare(case.memory).index_select(rows), looked)
     near(together.context, apart.context)
     near(together.weights, apart.weights)

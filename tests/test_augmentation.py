@@ -8,32 +8,32 @@ from trained_runs import copy_files, digit_files, records, small_config, train_t
 
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.errors import DataError
-from pellucid.reporting.progress import shown
-from pellucid.training.loop import Validated
+from pellucid.reporting.progress import training_progress
+from pellucid.training.loop import ValidationCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import Built, Files
-from pellucid.training.training_data import TAG, Augmented, copied, hallucinated
+from pellucid.training.session import ModelBuilt, TrainingFiles
+from pellucid.training.training_data import TAG, DataAugmented, copy_pairs, hallucinate_pairs
 
-CUT = segmenters(small_config(data={"target_symbols": "words"}).data)
-LETTERS = segmenters(small_config().data)
+CUT = build_tokenizers(small_config(data={"target_symbols": "words"}).data)
+LETTERS = build_tokenizers(small_config().data)
 
 
 def test_copies_are_targets_joined_as_sources_each_as_often_as_any_other() -> None:
     examples = [Example("one", "w ʌ n", "V"), Example("two", "t uː"), Example("six", "s ɪ k s")]
-    made = copied(examples, CUT, 7, np.random.default_rng(1))
+    made = copy_pairs(examples, CUT, 7, np.random.default_rng(1))
     assert len(made) == 7 and set(made[:3]) == set(made[3:6])
     assert set(made) == {Example("wʌn", "w ʌ n", TAG), Example("tuː", "t uː", TAG), Example("sɪks", "s ɪ k s", TAG)}
-    assert copied(examples, CUT, 7, np.random.default_rng(1)) == made
-    assert copied(examples, CUT, 0, np.random.default_rng(1)) == []
+    assert copy_pairs(examples, CUT, 7, np.random.default_rng(1)) == made
+    assert copy_pairs(examples, CUT, 0, np.random.default_rng(1)) == []
 
 
 def test_stems_are_made_up_alike_on_both_sides_and_the_rest_stays() -> None:
     """walking → walked: w a l k is the stem, ing → ed stays; go → went has none."""
     examples = [Example("walking", "walked", "PST"), Example("go", "went"), Example("hoping", "hoped")]
-    made = hallucinated(examples, LETTERS, 40, np.random.default_rng(1))
+    made = hallucinate_pairs(examples, LETTERS, 40, np.random.default_rng(1))
     assert len(made) == 40 and len(set(made)) > 30
     both = {symbol for each in examples for symbol in each.source} & {s for each in examples for s in each.target}
     for each in made:
@@ -45,7 +45,7 @@ def test_stems_are_made_up_alike_on_both_sides_and_the_rest_stays() -> None:
 
 def test_pairs_that_share_nothing_cannot_be_made_up() -> None:
     with pytest.raises(DataError, match=r'training\.augmentation = "hallucinate" needs pairs whose sides share 3'):
-        hallucinated([Example("abc", "xyz")], LETTERS, 1, np.random.default_rng(1))
+        hallucinate_pairs([Example("abc", "xyz")], LETTERS, 1, np.random.default_rng(1))
 
 
 def config_with(kind: str, share: float, seed: int = 1) -> Config:
@@ -57,14 +57,14 @@ def config_with(kind: str, share: float, seed: int = 1) -> Config:
 
 def test_a_training_tells_and_logs_what_it_made_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 0.4))
-    (made,) = [event for event in events if isinstance(event, Augmented)]
-    assert made == Augmented("copy", 60, 24)
+    (made,) = [event for event in events if isinstance(event, DataAugmented)]
+    assert made == DataAugmented("copy", 60, 24)
     (line,) = [record for record in records(tmp_path / "run") if record["event"] == "augmented"]
     assert line == {"event": "augmented", "kind": "copy", "examples": 60, "made": 24}
-    with shown() as teller:
-        teller.tell(made)
-    assert "augmentation: 24 copied words beside 60 examples" in capsys.readouterr().err
-    validated = [event for event in events if isinstance(event, Validated)]
+    with training_progress() as reporter:
+        reporter.report(made)
+    assert "augmentation: 24 copied targets in addition to 60 examples" in capsys.readouterr().err
+    validated = [event for event in events if isinstance(event, ValidationCompleted)]
     assert validated[-1].progress.samples == 84 and len(validated[-1].traces) == 20
     assert "84 examples" in (tmp_path / "run" / "card.md").read_text() and "24 of them made up" in (
         tmp_path / "run" / "card.md"
@@ -76,14 +76,14 @@ def test_made_up_pairs_teach_the_vocabularies_and_a_tag_that_no_user_needs(tmp_p
     found = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
     assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == TAG
     assert load(tmp_path / "run").predict(["one"])[0].features == 0
-    (built,) = [event for event in events if isinstance(event, Built)]
+    (built,) = [event for event in events if isinstance(event, ModelBuilt)]
     alone = train_to_end(digit_files(tmp_path), tmp_path / "none", config_with("none", 1.0))
-    assert built.parameters > next(event for event in alone if isinstance(event, Built)).parameters
+    assert built.parameters > next(event for event in alone if isinstance(event, ModelBuilt)).parameters
 
 
 def test_another_seed_makes_up_others(tmp_path: Path) -> None:
     words = [Example(f"{stem}ing", f"{stem}ed") for stem in ("walk", "talk", "jump", "look", "help", "turn")]
-    files = Files(write_pairs(tmp_path / "a.tsv", words), copy_files(tmp_path / "b").valid)
+    files = TrainingFiles(write_pairs(tmp_path / "a.tsv", words), copy_files(tmp_path / "b").valid)
     counts: list[tuple[int, ...]] = []
     for seed in (1, 1, 2):
         folder = tmp_path / f"run{len(counts)}"

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from trained_runs import copies, copy_files, small_config, tensors, train_to_end
 
 from pellucid.errors import RunError
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.metrics import evaluate, metrics_for_log
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.training.checkpoint import load_network
-from pellucid.training.loop import Validated
-from pellucid.training.optimizer import LastMean, MovingAverage, averaged
+from pellucid.training.loop import ValidationCompleted
+from pellucid.training.optimizer import CheckpointAverage, MovingAverage, averaged_weights
 from pellucid.training.run_folder import load
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_moving_average_is_its_recurrence(walk: tuple[nn.Linear, list[Tensor
 
 def test_the_last_mean_is_that_of_the_last(walk: tuple[nn.Linear, list[Tensor]]) -> None:
     layer, path = walk
-    average = LastMean(layer, 3)
+    average = CheckpointAverage(layer, 3)
     for t, weights in enumerate(path, start=1):
         move(layer, weights)
         average.updated()
@@ -50,24 +50,24 @@ def test_the_last_mean_is_that_of_the_last(walk: tuple[nn.Linear, list[Tensor]])
         torch.testing.assert_close(average.weights()[0], torch.stack(path[max(0, t - 3) : t]).mean(dim=0))
 
 
-@pytest.mark.parametrize("kind", [MovingAverage, LastMean])
+@pytest.mark.parametrize("kind", [MovingAverage, CheckpointAverage])
 def test_a_network_has_the_average_within_and_its_own_bits_afterwards(
-    walk: tuple[nn.Linear, list[Tensor]], kind: type[MovingAverage] | type[LastMean]
+    walk: tuple[nn.Linear, list[Tensor]], kind: type[MovingAverage] | type[CheckpointAverage]
 ) -> None:
     layer, path = walk
-    average = MovingAverage(layer, 0.9) if kind is MovingAverage else LastMean(layer, 4)
+    average = MovingAverage(layer, 0.9) if kind is MovingAverage else CheckpointAverage(layer, 4)
     for weights in path:
         move(layer, weights)
         average.updated()
         average.validating()
-    with pytest.raises(ZeroDivisionError), averaged(average):
+    with pytest.raises(ZeroDivisionError), averaged_weights(average):
         assert torch.equal(layer.weight, average.weights()[0]) and not torch.equal(layer.weight, path[-1])
         raise ZeroDivisionError
     assert torch.equal(layer.weight, path[-1])
-    other = MovingAverage(layer, 0.9) if kind is MovingAverage else LastMean(layer, 4)
+    other = MovingAverage(layer, 0.9) if kind is MovingAverage else CheckpointAverage(layer, 4)
     other.restore({name: value.clone() for name, value in average.state().items()})
     assert all(torch.equal(*pair) for pair in zip(other.weights(), average.weights(), strict=True))
-    with averaged(None):
+    with averaged_weights(None):
         assert torch.equal(layer.weight, path[-1])
 
 
@@ -80,20 +80,20 @@ def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: P
     own, average = (tensors(tmp_path / name / "training.safetensors")[0] for name in ("none", kind))
     assert all(average[name] == value for name, value in own.items())
     assert any(name.startswith("average.") for name in average) and not any(n.startswith("average.") for n in own)
-    best = next(event for event in reversed(events) if isinstance(event, Validated) and event.best)
-    assert best.metrics != [event for event in plainly if isinstance(event, Validated)][-1].metrics
+    best = next(event for event in reversed(events) if isinstance(event, ValidationCompleted) and event.best)
+    assert best.metrics != [event for event in plainly if isinstance(event, ValidationCompleted)][-1].metrics
     model = load(tmp_path / kind)
     traces = model.trace(copies(10, seed=2))
     assert [trace.output for trace in traces] == [trace.output for trace in best.traces]
-    scored = score(traces, [(each.target,) for each in copies(10, seed=2)], model.segmenters)
-    assert metrics_for_log(evaluate(scored))["symbol_error_rate"] == best.metrics["symbol_error_rate"]
+    scored = score_traces(traces, [(each.target,) for each in copies(10, seed=2)], model.tokenizers)
+    assert metrics_for_log(evaluate_examples(scored))["symbol_error_rate"] == best.metrics["symbol_error_rate"]
     own_network = load(tmp_path / "none").network
     with pytest.raises(RunError):
         load_network(tmp_path / kind / "training.safetensors", own_network)
 
 
 def test_another_average_is_another_configuration(tmp_path: Path) -> None:
-    files: Files = copy_files(tmp_path)
+    files: TrainingFiles = copy_files(tmp_path)
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}))
     with pytest.raises(RunError, match=r"training\.weight_averaging: 'none' in the run, 'ema' now"):
         train_to_end(files, tmp_path / "run", small_config({"epochs": 1, "weight_averaging": "ema"}))

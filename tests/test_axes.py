@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.metrics import Accuracy
-from pellucid.reporting.figures import percent_range, round_up, short_number
+from pellucid.evaluation.metrics import GroupAccuracy
+from pellucid.reporting.figures import accuracy_range, format_number, round_up
 
 
 @given(st.floats(1e-6, 1e9))
@@ -11,7 +11,10 @@ def test_tops_are_not_far_above(value: float) -> None:
 
 
 def test_numbers_for_axes() -> None:
-    shown = [short_number(value) for value in (0.0, 0.05, 20.0, 1500.0, 20000.0, 1.5e6, 2e9)]
+    shown = [format_number(value) for value in (0.0, 0.05, 20.0, 1500.0, 20000.0, 1.5e6, 2e9)]
     assert shown == ["0", "0.05", "20", "1.5k", "20k", "1.5M", "2G"]
     assert round_up(0.0) == 1.0
-    assert percent_range([]) == (0.0, 100.0) and percent_range([Accuracy("1", 99, 100, 95.0, 99.0)]) == (80.0, 100.0)
+    assert accuracy_range([]) == (0.0, 100.0) and accuracy_range([GroupAccuracy("1", 99, 100, 95.0, 99.0)]) == (
+        80.0,
+        100.0,
+    )

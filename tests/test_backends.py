@@ -16,12 +16,12 @@ from covering import Row, covering_array, pairs_of
 from small import config_of, network_of, padded, vocabularies
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, EncoderConfig, SearchConfig, memory_size
-from pellucid.config.validation import check_agreement
+from pellucid.config.validation import check_consistency
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.decoding import transducer
 from pellucid.decoding.constraints import Constraints, Lexicon
-from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
@@ -30,9 +30,9 @@ from pellucid.kernels.backend import ANYTHING, Computation, Request, parts_given
 from pellucid.kernels.dispatch import TORCH, choose_backend, disable_kernels
 from pellucid.kernels.numba_backend import NUMBA, is_numba_available
 from pellucid.model.attention import AdditiveAttention
+from pellucid.model.cells import RecurrentCell
 from pellucid.model.memory import Memory
 from pellucid.model.network import EncoderDecoder
-from pellucid.model.recurrence import RecurrentCell
 from pellucid.model.requests import kind_of
 
 TOLERANCE = 1e-4
@@ -77,7 +77,7 @@ ASKED: dict[str, tuple[Hashable, ...]] = {
     "options.required": ((), ("v",)),
     "options.lexicon": (False, True),
     "options.lattice": (False, True),
-    "options.painted": ((), (Painted(1, (0.0, 1.0, 2.0, 0.0)),)),
+    "options.painted": ((), (ForcedAttention(1, (0.0, 1.0, 2.0, 0.0)),)),
     "options.masked": ((), (2,)),
 }
 
@@ -122,7 +122,7 @@ def configured(row: Row) -> Config:
     decoder = msgspec.structs.replace(base.decoder, **settings["decoder"], hidden_size=memory_size(encoder))
     attention = msgspec.structs.replace(base.attention, **settings["attention"])
     config = msgspec.structs.replace(base, encoder=encoder, decoder=decoder, attention=attention)
-    check_agreement(config)
+    check_consistency(config)
     return config
 
 
@@ -286,7 +286,7 @@ def outputs_of(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
     options["lexicon"] = Lexicon({"bbed": ("xyz",)}) if options["lexicon"] else None
     config = configured(row)
     config = msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, **search))
-    model = Transducer(config, vocabularies(), network, Options(**options))  # type: ignore[arg-type]
+    model = Transducer(config, vocabularies(), network, DecodingOptions(**options))  # type: ignore[arg-type]
     return model.hypotheses(EXAMPLES, 1 if config.search.beam_size == 1 else 2)  # a list of two needs a beam
 
 
@@ -346,13 +346,13 @@ def test_every_setting_and_every_optional_part_is_a_fact() -> None:
     model = Transducer(config_of({}), vocabularies(), network_of(config_of({}), 1))
     search = {name for name, _ in model._request(Constraints()).facts}
     assert search >= {f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig)}
-    assert search >= {f"options.{field.name}" for field in fields(Options)}
+    assert search >= {f"options.{field.name}" for field in fields(DecodingOptions)}
     assert search == {name for name in dispatch.TORCH.tables["search"] if "." in name}
 
 
 def test_a_part_is_given_unless_it_is_empty_or_the_default() -> None:
-    assert dict(parts_given("options", Options(prefix="a", masked=(1,)))) == {
-        **{f"options.{field.name}": False for field in fields(Options)},
+    assert dict(parts_given("options", DecodingOptions(prefix="a", masked=(1,)))) == {
+        **{f"options.{field.name}": False for field in fields(DecodingOptions)},
         "options.prefix": True,
         "options.masked": True,
     }

@@ -12,36 +12,45 @@ from small import EXAMPLES, SEGMENTERS, vocabularies
 
 from pellucid.config.settings import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
-from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, plan_batches, ragged
+from pellucid.data.batches import (
+    POOL_BATCHES,
+    Batch,
+    EncodedExamples,
+    Ragged,
+    collate,
+    encode_examples,
+    sample_batches,
+    to_ragged,
+)
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenter, Segmenters, segmenters
-from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK, Vocabularies, Vocabulary, learn_vocabularies
+from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
+from pellucid.data.vocabulary import EOS, NUM_SPECIAL, PAD, UNK, Vocabularies, Vocabulary, learn_vocabularies
 
 SEQUENCES = st.lists(st.lists(st.integers(1, 99), max_size=5), max_size=8)
 PAIRS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=300)
 UNITS = st.sampled_from(["examples", "tokens"])
 Unit = Literal["examples", "tokens"]
-CUT = segmenters(DataConfig())
-CUT_AS_IS = Segmenters(*(Segmenter("characters", "none"),) * 3)
+CUT = build_tokenizers(DataConfig())
+CUT_AS_IS = Tokenizers(*(Tokenizer("characters", "none"),) * 3)
 
 
-def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabularies) -> list[int]:
+def encode_source(example: Example, tokenizers: Tokenizers, vocabularies: Vocabularies) -> list[int]:
     """What the encoder reads of an example: the features, numbered after all source symbols, then the source."""
-    features, source = segmenters.features.split(example.features), segmenters.source.split(example.source)
+    features, source = tokenizers.features.split(example.features), tokenizers.source.split(example.source)
     shifted = [len(vocabularies.source) + feature for feature in vocabularies.features.encode(features)]
     return shifted + vocabularies.source.encode(source)
 
 
-def encoded_of(pairs: list[tuple[int, int]]) -> Encoded:
+def encoded_of(pairs: list[tuple[int, int]]) -> EncodedExamples:
     """Examples of these lengths; symbol i of the column is i + 1."""
-    return Encoded(*(ragged([range(1, length + 1) for length in side]) for side in zip(*pairs, strict=True)))
+    return EncodedExamples(*(to_ragged([range(1, length + 1) for length in side]) for side in zip(*pairs, strict=True)))
 
 
 @given(SEQUENCES)
 def test_sequences_lie_end_to_end(sequences: list[list[int]]) -> None:
-    laid = ragged(sequences)
+    laid = to_ragged(sequences)
     assert laid.lengths.tolist() == [len(sequence) for sequence in sequences]
-    assert laid.sequences == len(sequences)
+    assert laid.num_sequences == len(sequences)
     assert [laid.values[a:b].tolist() for a, b in pairwise(laid.offsets)] == sequences
     assert laid.values.tolist() == [value for sequence in sequences for value in sequence]
 
@@ -51,7 +60,7 @@ def test_padding_equals_a_loop(sequences: list[list[int]], data: st.DataObject) 
     rows = data.draw(st.lists(st.integers(0, len(sequences) - 1), max_size=8)) if sequences else []
     chosen = [sequences[row] for row in rows]
     width = max(map(len, chosen), default=0)
-    ids, lengths = ragged(sequences).padded(np.array(rows, dtype=np.int64))
+    ids, lengths = to_ragged(sequences).pad(np.array(rows, dtype=np.int64))
     assert ids.shape == (len(rows), width)
     assert ids.tolist() == [sequence + [PAD] * (width - len(sequence)) for sequence in chosen]
     assert lengths.tolist() == [len(sequence) for sequence in chosen]
@@ -59,23 +68,25 @@ def test_padding_equals_a_loop(sequences: list[list[int]], data: st.DataObject) 
 
 
 def test_empty_sequences_alone_have_no_column() -> None:
-    ids, lengths = ragged([[], []]).padded(np.array([1, 0]))
+    ids, lengths = to_ragged([[], []]).pad(np.array([1, 0]))
     assert ids.shape == (2, 0)
     assert lengths.tolist() == [0, 0]
-    assert ragged([]).lengths.tolist() == []
+    assert to_ragged([]).lengths.tolist() == []
 
 
 def test_features_are_read_first_and_numbered_after_all_source_symbols() -> None:
     known = vocabularies("abc", "xyz", features=["V", "PST"])
     offset = len(known.source)
-    expected = [offset + SPECIAL + 1, offset + UNK, offset + SPECIAL, SPECIAL + 2, UNK, SPECIAL]
+    expected = [offset + NUM_SPECIAL + 1, offset + UNK, offset + NUM_SPECIAL, NUM_SPECIAL + 2, UNK, NUM_SPECIAL]
     assert encode_source(Example("c?a", "", "PST;NEW;V"), CUT, known) == expected
     assert encode_source(Example("c?a", ""), CUT, known) == expected[3:]
 
 
 def test_targets_are_closed_by_the_end_symbol_and_the_unknown_is_unknown() -> None:
-    encoded = encode([Example("ab", "zx"), Example("c", "?"), Example("a", "")], CUT, vocabularies("abc", "xyz"))
-    batch = assemble(encoded, np.array([1, 0, 2]))
+    encoded = encode_examples(
+        [Example("ab", "zx"), Example("c", "?"), Example("a", "")], CUT, vocabularies("abc", "xyz")
+    )
+    batch = collate(encoded, np.array([1, 0, 2]))
     assert batch.source.tolist() == [[6, PAD], [4, 5], [4, PAD]]
     assert batch.source_lengths.tolist() == [1, 2, 1]
     assert batch.target.tolist() == [[UNK, EOS, PAD], [6, 4, EOS], [EOS, PAD, PAD]]
@@ -84,14 +95,14 @@ def test_targets_are_closed_by_the_end_symbol_and_the_unknown_is_unknown() -> No
 
 @given(EXAMPLES, EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
 def test_all_at_once_gives_the_ids_of_one_by_one(
-    known: list[Example], examples: list[Example], cut: Segmenters, min_count: int, texts: int
+    known: list[Example], examples: list[Example], cut: Tokenizers, min_count: int, texts: int
 ) -> None:
     learned = learn_vocabularies(known, cut, min_count)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(vocabulary_module, "TEXTS", texts)
-        encoded = encode(examples, cut, learned)
-    source = ragged(encode_source(example, cut, learned) for example in examples)
-    target = ragged([*learned.target.encode(cut.target.split(example.target)), EOS] for example in examples)
+        patched.setattr(vocabulary_module, "TEXTS_PER_BLOCK", texts)
+        encoded = encode_examples(examples, cut, learned)
+    source = to_ragged(encode_source(example, cut, learned) for example in examples)
+    target = to_ragged([*learned.target.encode(cut.target.split(example.target)), EOS] for example in examples)
     for column, expected in zip(encoded, (source, target), strict=True):
         for found, wanted in zip(column, expected, strict=True):
             assert found.tolist() == wanted.tolist()
@@ -99,26 +110,26 @@ def test_all_at_once_gives_the_ids_of_one_by_one(
 
 @pytest.mark.parametrize(("symbols", "kind"), [(248, "uint8"), (253, "uint16"), (65528, "uint16"), (65533, "uint32")])
 def test_ids_take_no_more_bytes_than_the_last_of_them_needs(symbols: int, kind: str) -> None:
-    letters = tuple(map(chr, range(SPECIAL, SPECIAL + symbols)))
+    letters = tuple(map(chr, range(NUM_SPECIAL, NUM_SPECIAL + symbols)))
     many, few = Vocabulary(letters, (1,) * symbols), Vocabulary(("a",), (1,))
     examples = [Example(letters[-1], "a", "a"), Example(letters[0], letters[-1], "a")]
     for known, sides in (
         (Vocabularies(many, few, Vocabulary((), ()), 1, 1), (kind, "uint8")),
         (Vocabularies(few, many, Vocabulary((), ()), 1, 1), ("uint8", kind)),
     ):
-        encoded = encode([example._replace(features="") for example in examples], CUT_AS_IS, known)
+        encoded = encode_examples([example._replace(features="") for example in examples], CUT_AS_IS, known)
         assert (encoded.source.values.dtype.name, encoded.target.values.dtype.name) == sides
         source = [known.source.encode([example.source])[0] for example in examples]
         target = [known.target.encode([example.target])[0] for example in examples]
         assert encoded.source.values.tolist() == source
         assert encoded.target.values.tolist() == [target[0], EOS, target[1], EOS]
     features = Vocabularies(few, few, many, 1, 1)
-    encoded = encode([Example("a", "a", letters[-1])], CUT_AS_IS, features)
-    assert encoded.source.values.tolist() == [len(few) + len(many) - 1, SPECIAL]
+    encoded = encode_examples([Example("a", "a", letters[-1])], CUT_AS_IS, features)
+    assert encoded.source.values.tolist() == [len(few) + len(many) - 1, NUM_SPECIAL]
 
 
 def test_a_batch_moves_whole_to_another_device() -> None:
-    batch = assemble(encoded_of([(2, 1), (1, 3)]), np.array([0, 1])).to(torch.device("meta"))
+    batch = collate(encoded_of([(2, 1), (1, 3)]), np.array([0, 1])).to(torch.device("meta"))
     assert isinstance(batch, Batch)
     assert {tensor.device.type for tensor in batch} == {"meta"}
 
@@ -127,14 +138,14 @@ def test_a_batch_moves_whole_to_another_device() -> None:
 def test_every_example_stands_in_exactly_one_batch_of_an_epoch(
     pairs: list[tuple[int, int]], size: int, unit: Unit, seed: int, epoch: int
 ) -> None:
-    batches = plan_batches(encoded_of(pairs), size, unit, seed, epoch)
+    batches = sample_batches(encoded_of(pairs), size, unit, seed, epoch)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(pairs)))
     assert all(len(rows) for rows in batches)
 
 
 @given(PAIRS, st.integers(1, 40))
 def test_batches_by_examples_are_full_but_for_the_last_of_each_pool(pairs: list[tuple[int, int]], size: int) -> None:
-    sizes = sorted(len(rows) for rows in plan_batches(encoded_of(pairs), size, "examples", 1, 0))
+    sizes = sorted(len(rows) for rows in sample_batches(encoded_of(pairs), size, "examples", 1, 0))
     full, rest = divmod(len(pairs), size)
     assert sizes == ([rest] if rest else []) + [size] * full
 
@@ -145,8 +156,8 @@ def test_batches_by_tokens_stay_within_the_limit_unless_one_example_exceeds_it(
     pairs: list[tuple[int, int]], limit: int
 ) -> None:
     encoded = encoded_of(pairs)
-    for rows in plan_batches(encoded, limit, "tokens", 1, 0):
-        batch = assemble(encoded, rows)
+    for rows in sample_batches(encoded, limit, "tokens", 1, 0):
+        batch = collate(encoded, rows)
         assert batch.source.numel() + batch.target.numel() <= limit or len(rows) == 1
 
 
@@ -160,19 +171,19 @@ def test_batches_by_tokens_take_as_many_examples_as_fit(pairs: list[tuple[int, i
             expected.append([pair])
         else:
             expected[-1] = joined
-    found = [sorted(pairs[row] for row in rows) for rows in plan_batches(encoded_of(pairs), limit, "tokens", 1, 0)]
+    found = [sorted(pairs[row] for row in rows) for rows in sample_batches(encoded_of(pairs), limit, "tokens", 1, 0)]
     assert sorted(found) == sorted(expected)
 
 
 @pytest.mark.parametrize("unit", ["examples", "tokens"])
 def test_lengths_within_a_batch_are_near_and_pools_are_cut_in_order_of_length(unit: Unit) -> None:
-    lengths = np.random.default_rng(1).integers(1, 31, size=(POOL * 8, 2)).tolist()
+    lengths = np.random.default_rng(1).integers(1, 31, size=(POOL_BATCHES * 8, 2)).tolist()
     encoded = encoded_of([(source, target) for source, target in lengths])
     size = 8 if unit == "examples" else 8 * 40
-    batches = plan_batches(encoded, size, unit, 1, 0)
+    batches = sample_batches(encoded, size, unit, 1, 0)
     spans = sorted((encoded.source.lengths[rows].min(), encoded.source.lengths[rows].max()) for rows in batches)
     assert all(longest <= shortest for (_, longest), (shortest, _) in pairwise(spans))
-    cells = sum(assemble(encoded, rows).source.numel() for rows in batches)
+    cells = sum(collate(encoded, rows).source.numel() for rows in batches)
     assert cells <= 1.1 * encoded.source.lengths.sum()
 
 
@@ -183,7 +194,7 @@ def test_the_order_is_a_function_of_seed_and_epoch_and_of_nothing_else(unit: Uni
     size = 4 if unit == "examples" else 4 * 31  # several pools: within one, only equal lengths could change places
 
     def plan(seed: int, epoch: int) -> list[list[int]]:
-        return [rows.tolist() for rows in plan_batches(encoded, size, unit, seed, epoch)]
+        return [rows.tolist() for rows in sample_batches(encoded, size, unit, seed, epoch)]
 
     one = plan(1, 0)
     np.random.seed(3)
@@ -196,11 +207,11 @@ def test_the_order_is_a_function_of_seed_and_epoch_and_of_nothing_else(unit: Uni
 
 def test_short_and_long_batches_are_shuffled() -> None:
     encoded = encoded_of([(length, 1) for length in range(1, 201)])
-    means = [encoded.source.lengths[rows].mean() for rows in plan_batches(encoded, 4, "examples", 1, 0)]
+    means = [encoded.source.lengths[rows].mean() for rows in sample_batches(encoded, 4, "examples", 1, 0)]
     assert means != sorted(means)
     assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
 
 
 def test_ragged_values_keep_the_ids_exactly() -> None:
-    assert ragged([[2**31 - 1], [0]]).padded(np.array([0]))[0].tolist() == [[2**31 - 1]]
-    assert isinstance(ragged([[1]]), Ragged)
+    assert to_ragged([[2**31 - 1], [0]]).pad(np.array([0]))[0].tolist() == [[2**31 - 1]]
+    assert isinstance(to_ragged([[1]]), Ragged)

@@ -19,15 +19,15 @@ from torch import Tensor
 import pellucid.decoding.beam_search as module
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import BOS, EOS, SPECIAL
+from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import Decoded, Limits, closed_symbols, symbol_log_probabilities
-from pellucid.model.memory import Attendable, State, Step, Unrolled
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits, suppressed_symbols, symbol_log_probabilities
+from pellucid.model.memory import AttentionCache, Seq2SeqOutput, State, Step
 from pellucid.model.network import EncoderDecoder
 
 LIMIT = 5
-LIMITS = Limits(0, LIMIT)
+LIMITS = LengthLimits(0, LIMIT)
 WIDTHS = st.integers(1, 6)
 NETWORKS = configs().filter(lambda config: config.decoder.output != "context")
 """Networks whose outputs differ in score: from a context alone, the order of the symbols may not matter."""
@@ -42,13 +42,15 @@ class Hypothesis(NamedTuple):
 
 
 @torch.no_grad()
-def plain_beam(network: EncoderDecoder, source: Tensor, limits: Limits, width: int) -> list[tuple[float, list[int]]]:
+def plain_beam(
+    network: EncoderDecoder, source: Tensor, limits: LengthLimits, width: int
+) -> list[tuple[float, list[int]]]:
     """One source, one hypothesis after the other; every finished one, then every cut one, by their scores."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
     attendable = network.decoder.prepare(memory)
-    running = [Hypothesis(0.0, [], network.decoder.start(memory))]
+    running = [Hypothesis(0.0, [], network.decoder.init_hidden(memory))]
     finished: list[tuple[float, list[int]]] = []
-    closed = closed_symbols(WIDTH)
+    closed = suppressed_symbols(WIDTH)
     for written in range(limits.maximum + 1):
         extended: list[Hypothesis] = []
         for hypothesis in running:
@@ -73,7 +75,7 @@ def plain_beam(network: EncoderDecoder, source: Tensor, limits: Limits, width: i
     return sorted(finished, key=lambda pair: -pair[0])
 
 
-def score(decoded: Decoded) -> float:
+def score(decoded: DecodedOutput) -> float:
     """ln p of the whole output."""
     return float(decoded.log_probabilities.sum(dtype=np.float64))
 
@@ -83,7 +85,7 @@ def score(decoded: Decoded) -> float:
 def test_beam_equals_a_loop_over_single_hypotheses(
     config: Config, batch: Batch, seed: int, width: int, minimum: int
 ) -> None:
-    network, limits = hasty(config, seed), Limits(minimum, LIMIT)
+    network, limits = hasty(config, seed), LengthLimits(minimum, LIMIT)
     found = beam(network, batch.source, batch.source_lengths, limits, width, best=width)
     assert len(found) == len(batch.source)
     for outputs, source, length in zip(found, batch.source, batch.source_lengths.tolist(), strict=True):
@@ -105,16 +107,18 @@ def test_a_beam_of_one_is_greedy(config: Config, batch: Batch, seed: int) -> Non
 @settings(max_examples=8, deadline=None)
 @given(NETWORKS, batches(), SEEDS)
 def test_a_beam_wide_enough_finds_the_likeliest_of_all_outputs(config: Config, batch: Batch, seed: int) -> None:
-    network, symbols = hasty(config, seed), range(SPECIAL, WIDTH)
+    network, symbols = hasty(config, seed), range(NUM_SPECIAL, WIDTH)
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     every = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
-    limits, width = Limits(0, 2), len(every)
+    limits, width = LengthLimits(0, 2), len(every)
     found = beam(network, source, lengths, limits, width + len(symbols) ** 3, best=width)[0]
     memory = network.encoder(source, lengths)
-    attendable, closed = network.decoder.prepare(memory), closed_symbols(WIDTH).after
+    attendable, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH).after
     scores = {}
     for ids in every:
-        unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.start(memory), attendable)
+        unrolled = network.decoder.unroll(
+            torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), attendable
+        )
         likely = symbol_log_probabilities(unrolled.logits, closed)[0].detach()
         scores[tuple(ids)] = float(likely.gather(1, torch.tensor(ids)[:, None]).sum())
     best = sorted(every, key=lambda ids: -scores[tuple(ids)])
@@ -157,12 +161,12 @@ def test_dropping_finished_sources_changes_nothing(
 def test_every_hypothesis_has_the_scores_and_the_attention_of_the_network_forced_on_it(
     config: Config, batch: Batch, seed: int, width: int
 ) -> None:
-    network, closed = hasty(config, seed), closed_symbols(WIDTH).after
+    network, closed = hasty(config, seed), suppressed_symbols(WIDTH).after
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, best=width)):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
             forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
-            unrolled: Unrolled = network(forced)
+            unrolled: Seq2SeqOutput = network(forced)
             likely = symbol_log_probabilities(unrolled.logits, closed)[0].detach()
             np.testing.assert_allclose(decoded.log_probabilities, likely.gather(1, target.T)[:, 0], atol=1e-5)
             np.testing.assert_allclose(decoded.top_log_probabilities, likely.topk(5).values, atol=1e-5)
@@ -175,12 +179,12 @@ def test_the_memory_is_not_copied_for_the_hypotheses(monkeypatch: pytest.MonkeyP
     seen: list[tuple[int, int]] = []
     step = network.decoder.step
 
-    def spy(symbols: Tensor, state: State, attendable: Attendable, override: None = None) -> Step:
+    def spy(symbols: Tensor, state: State, attendable: AttentionCache, override: None = None) -> Step:
         seen.append((len(symbols), len(attendable.keys)))
         return step(symbols, state, attendable)
 
     monkeypatch.setattr(network.decoder, "step", spy)
-    beam(network, padded([3, 2], 1), torch.tensor([3, 2]), Limits(4, 4), 5)
+    beam(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)
     assert seen == [(2, 2), *[(10, 2)] * 4]
 
 

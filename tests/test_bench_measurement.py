@@ -13,7 +13,7 @@ from pellucid.bench.measurement import (
     StageClock,
     bench_examples,
     build_session,
-    encode_examples,
+    encode_pairs,
     iterate_updates,
     measure_case,
     measure_startup,
@@ -62,7 +62,7 @@ def test_plain_pytorch_is_measured_on_request() -> None:
 def test_a_training_goes_on_through_its_epochs_without_a_validation() -> None:
     asked = small()
     examples = bench_examples(asked, 10)
-    events = iterate_updates(build_session(asked, encode_examples(asked, examples), examples))
+    events = iterate_updates(build_session(asked, encode_pairs(asked, examples), examples))
     passed = [next(events).progress for _ in range(7)]
     assert [progress.update for progress in passed] == list(range(1, 8))
     assert passed[-1].epoch == 2 and passed[-1].validations == 0

@@ -14,7 +14,7 @@ from pellucid.bench import loops
 from pellucid.bench import roofline as rates
 from pellucid.bench.roofline import StepShape, StepWork, compute_floor, search_work, training_work
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 from pellucid.tasks.registry import build_network
 
 
@@ -33,7 +33,7 @@ def test_an_update_of_a_gru_by_hand() -> None:
 
 
 def test_an_update_of_an_lstm_by_hand() -> None:
-    work = training_work(msgspec.structs.replace(GRU, gates=4))
+    work = training_work(msgspec.structs.replace(GRU, gates=4, states=2))
     once = 2 * 4 * (4 + 4) + 2 * 2 * 2 * 2 + 5 * 4 * 2 + 6 * 2
     assert work.multiply_adds == 3 * (once + 6 * (2 + 4 * 2 * 4 + 20))
     assert work.bends == 6 * 2 * 5 + 2 * 2 + 6 * 2 * 5
@@ -67,7 +67,7 @@ def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> N
     rows, length, symbols = 6, 8, len(vocabularies().target)
     with torch.inference_mode(), disable_kernels():
         memory = network.encoder(padded([length] * rows, 1), torch.full((rows,), length))
-        state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+        state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
         with FlopCounterMode(display=False) as counter:
             network.decoder.step(torch.full((rows,), 4), state, attendable)
     shape = StepShape(rows, float(rows * length), 1.0, 3, 5, 2, 7, gates, 1, symbols, 1)
@@ -81,7 +81,7 @@ def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> N
 
 
 def test_the_encoder_and_the_keys_are_counted_as_they_are_built() -> None:
-    network = writing(
+    network = require_seq2seq(
         build_network(config_of({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), vocabularies())
     )
     cell = network.encoder.forward_cells[0]

@@ -17,7 +17,7 @@ from pellucid.bench.scaling import (
     scale_request,
     scaling_figure,
 )
-from pellucid.reporting.figures import png
+from pellucid.reporting.figures import to_png
 
 MIDDLE = BenchRequest("train", "tiny", CASES["tiny"], "gru")
 
@@ -86,4 +86,4 @@ def test_no_point_is_cut_off_and_the_picture_is_the_same_each_time() -> None:
         for line in one.get_lines():
             low, high = one.get_ylim()
             assert low <= min(heights(line)) and max(heights(line)) <= high
-    assert png(figure) == png(scaling_figure(CURVES))
+    assert to_png(figure) == to_png(scaling_figure(CURVES))

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from small import gru_step
 
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.model.bottleneck import InitialisedByCode, RepeatedCode
-from pellucid.model.recurrence import gru_step
+from pellucid.model.bottleneck import InitialCode, RepeatedCode
 
 CODE, STEPS = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)), 5
 
@@ -29,7 +29,7 @@ def test_the_repeated_code_is_the_input_of_every_step(compiled: bool) -> None:
 
 def test_the_first_state_is_the_code_and_nothing_is_read() -> None:
     torch.manual_seed(2)
-    decoder = InitialisedByCode(4, 4)
+    decoder = InitialCode(4, 4)
     cell, hidden, expected = decoder.cell, CODE, []
     for _ in range(STEPS):
         hidden = gru_step(cell.input_bias.expand(3, -1), hidden @ cell.hidden_weight.T + cell.hidden_bias, hidden)
@@ -39,11 +39,11 @@ def test_the_first_state_is_the_code_and_nothing_is_read() -> None:
 
 
 def test_a_code_of_another_size_is_projected() -> None:
-    decoder = InitialisedByCode(4, 6)
+    decoder = InitialCode(4, 6)
     assert decoder(CODE, STEPS).shape == (3, STEPS, 6) and decoder.projection.weight.shape == (6, 4)
 
 
-@pytest.mark.parametrize("kind", [RepeatedCode, InitialisedByCode])
-def test_gradients_are_those_of_differences(kind: type[RepeatedCode] | type[InitialisedByCode]) -> None:
+@pytest.mark.parametrize("kind", [RepeatedCode, InitialCode])
+def test_gradients_are_those_of_differences(kind: type[RepeatedCode] | type[InitialCode]) -> None:
     decoder = kind(4, 4).double()
     assert torch.autograd.gradcheck(lambda code: decoder(code, 3), CODE.double().requires_grad_())

@@ -7,7 +7,7 @@ import safetensors.torch
 from trained_runs import copies_run, digits_run
 
 from pellucid.config.settings import Task
-from pellucid.tasks.registry import task_named
+from pellucid.tasks.registry import get_task
 from pellucid.training.model_card import _scores
 from pellucid.training.run_folder import read_log
 
@@ -56,16 +56,16 @@ def test_the_best_is_not_the_last_where_a_later_one_was_worse() -> None:
 @pytest.mark.parametrize(
     ("task", "lines"),
     [
-        ("tag", ["* tags right 90.00 %", "* all tags right 12.50 %", "* cross-entropy 0.5000 a tag"]),
-        ("classify", ["* classes right 12.50 %", "* cross-entropy 0.5000 a class"]),
-        ("point", ["* positions right 12.50 %", "* cross-entropy 0.5000 a position"]),
+        ("tag", ["* tag accuracy 90.00 %", "* sequence accuracy 12.50 %", "* cross-entropy 0.5000 a tag"]),
+        ("classify", ["* accuracy 12.50 %", "* cross-entropy 0.5000 a class"]),
+        ("point", ["* accuracy 12.50 %", "* cross-entropy 0.5000 a position"]),
     ],
 )
 def test_other_answers_are_told_by_what_they_are(task: Task, lines: list[str]) -> None:
     best = {"update": 3, "exact_match": 12.5, "symbol_error_rate": 10.0, "symbol_accuracy": 90.0, "loss": 0.5}
-    assert _scores(best, 7, task_named(task)) == ["On 7 examples, at update 3:", "", *lines]
+    assert _scores(best, 7, get_task(task)) == ["On 7 examples, at update 3:", "", *lines]
 
 
 def test_span_f1_is_told_where_the_log_has_it() -> None:
     best = {"update": 3, "exact_match": 12.5, "symbol_accuracy": 90.0, "span_f1": 80.0, "loss": 0.5}
-    assert _scores(best, 7, task_named("tag"))[2:4] == ["* span F1 80.00 %", "* tags right 90.00 %"]
+    assert _scores(best, 7, get_task("tag"))[2:4] == ["* span F1 80.00 %", "* tag accuracy 90.00 %"]

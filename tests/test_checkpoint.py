@@ -16,35 +16,35 @@ from torch import Tensor
 from trained_runs import copies, copies_run, small_config, tensors
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import encode
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.batches import encode_examples
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
-from pellucid.training.loop import Progress, Session, build_optimizer, fit
+from pellucid.training.loop import Progress, TrainingState, build_optimizer, fit
 from pellucid.training.run_folder import load
 
 EXAMPLES = copies(12, seed=1)
 
 
-def new_session(config: Config, updates: int = 0) -> Session:
+def new_session(config: Config, updates: int = 0) -> TrainingState:
     """A session after this many events."""
     torch.set_num_threads(1)
-    cut = segmenters(config.data)
+    cut = build_tokenizers(config.data)
     vocabularies = learn_vocabularies(EXAMPLES, cut, 1)
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
-    encoded = encode(EXAMPLES, cut, vocabularies)
-    session = Session(Transducer(config, vocabularies, network), optimizer, encoded, copies(4, seed=2))
+    encoded = encode_examples(EXAMPLES, cut, vocabularies)
+    session = TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, copies(4, seed=2))
     for event in fit(session):
         if event.progress.update >= updates:
             break
     return session
 
 
-def moments(session: Session) -> list[tuple[str, bytes]]:
+def moments(session: TrainingState) -> list[tuple[str, bytes]]:
     """Every number of the optimiser, in order."""
     return [(name, value.numpy().tobytes()) for name, value in session.optimizer.state().items()]
 
@@ -96,7 +96,7 @@ def test_every_progress_that_training_comes_to_survives_a_file(tmp_path: Path, t
     assert passed[0] == Progress() and passed[-1].finished
 
 
-def spoilt_progress(path: Path, session: Session, **fields: object) -> None:
+def spoilt_progress(path: Path, session: TrainingState, **fields: object) -> None:
     """Write a checkpoint whose progress has other values in these fields."""
     save_session(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
@@ -245,6 +245,19 @@ def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp
     path.write_bytes(safetensors.torch.save(safetensors.torch.load(content), {"format": "2"}))
     with pytest.raises(RunError, match=r"a\.safetensors has no checksum \(sha256 in its header\): "):
         load_network(path, network)
+
+
+def test_what_is_not_finite_is_no_checkpoint_and_the_one_before_it_stays(tmp_path: Path) -> None:
+    config, path = small_config({"epochs": 9}), tmp_path / "a.safetensors"
+    session = new_session(config, updates=2)
+    save_session(path, session, "data")
+    before = path.read_bytes()
+    with torch.no_grad():
+        next(session.transducer.network.parameters())[0, 0] = math.inf
+    with pytest.raises(DivergenceError, match=r"^training diverged at update 2: network\..* is not finite; a lower "):
+        save_session(path, session, "data")
+    assert path.read_bytes() == before
+    restore_session(path, new_session(config), "data")
 
 
 def test_other_data_is_refused(tmp_path: Path) -> None:

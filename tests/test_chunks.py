@@ -1,11 +1,11 @@
 import pytest
 
-from pellucid.evaluation.label_metrics import Chunk, chunks, is_chunked, spans, spans_for_log
-from pellucid.evaluation.metrics import Scored
+from pellucid.evaluation.label_metrics import Chunk, chunk_metrics_for_log, extract_chunks, has_chunks, score_chunks
+from pellucid.evaluation.metrics import ScoredExample
 
 
-def scored(output: str, reference: str) -> Scored:
-    return Scored(tuple(output.split()), (tuple(reference.split()),), len(reference.split()), positional=True)
+def scored(output: str, reference: str) -> ScoredExample:
+    return ScoredExample(tuple(output.split()), (tuple(reference.split()),), len(reference.split()), positional=True)
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ def scored(output: str, reference: str) -> Scored:
     ],
 )
 def test_chunks_are_those_of_conlleval(tags: str, found: list[tuple[int, int, str]]) -> None:
-    assert chunks(tags.split()) == {Chunk(*each) for each in found}
+    assert extract_chunks(tags.split()) == {Chunk(*each) for each in found}
 
 
 def test_rates_are_over_all_chunks_together() -> None:
     """Worked by hand: 5 chunks wanted, 4 found, 2 of them in their place and of their type."""
-    found = spans(
+    found = score_chunks(
         [
             scored("B-a I-a O B-b", "B-a I-a O B-b"),  # 2 right of 2 found, 2 wanted
             scored("B-a O O", "B-a I-a O"),  # its end is wrong: 0 of 1, 1 wanted
@@ -43,19 +43,19 @@ def test_rates_are_over_all_chunks_together() -> None:
 
 
 def test_without_any_chunk_all_rates_are_zero() -> None:
-    found = spans([scored("O O", "O O")])
+    found = score_chunks([scored("O O", "O O")])
     assert (found.precision, found.recall, found.f1) == (0.0, 0.0, 0.0)
-    assert not is_chunked(["O", "H", "I-x"]) and is_chunked(["O", "B-x"])
+    assert not has_chunks(["O", "H", "I-x"]) and has_chunks(["O", "B-x"])
 
 
 def test_training_follows_the_same_span_f1() -> None:
     rows = [scored("B-a I-a O B-b", "B-a I-a O B-b"), scored("B-a O O", "B-a I-a O"), scored("O O B-b", "B-c O B-a")]
-    assert spans_for_log(rows) == {"span_f1": spans(rows).f1}
-    assert spans_for_log([scored("O B-a", "O B-a"), scored("O", "O")]) == {"span_f1": 100.0}
-    assert spans_for_log([scored("B-a O", "O O")]) == {} == spans_for_log([scored("H E", "H C")])
+    assert chunk_metrics_for_log(rows) == {"span_f1": score_chunks(rows).f1}
+    assert chunk_metrics_for_log([scored("O B-a", "O B-a"), scored("O", "O")]) == {"span_f1": 100.0}
+    assert chunk_metrics_for_log([scored("B-a O", "O O")]) == {} == chunk_metrics_for_log([scored("H E", "H C")])
 
 
 def test_sentences_without_chunks_do_not_widen_the_interval() -> None:
     """The one chunk is right: no resample has an F1 below 100, and those without it have none."""
-    found = spans([scored("O B-a", "O B-a"), *[scored("O", "O")] * 19])
+    found = score_chunks([scored("O B-a", "O B-a"), *[scored("O", "O")] * 19])
     assert (found.f1, *found.f1_ci95) == (100.0, 100.0, 100.0)

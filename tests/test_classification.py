@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ from tasks import TASKS, UNSCORED, answerer_of, config_of, examples, task_run
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.decoding.options import Options
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import ConfigError, DataError, RunError
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.metrics import evaluate
-from pellucid.tasks.registry import ensemble_of
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.metrics import evaluate_examples
+from pellucid.tasks.registry import build_ensemble
 from pellucid.training.run_folder import load
 
 
@@ -24,7 +25,7 @@ from pellucid.training.run_folder import load
 def test_a_rule_is_learnt(task: Task) -> None:
     model, pairs = load(task_run(task).run), examples(task, 60, 3)
     traces = model.trace(pairs)
-    evaluation = evaluate(score(traces, [(pair.target,) for pair in pairs], model.segmenters))
+    evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
     assert isinstance(model, ClassificationPredictor) and evaluation.symbol_accuracy > 90
     if task == "tag":
         assert evaluation.symbols == sum(len(pair.target) - pair.target.count(UNSCORED) for pair in pairs)
@@ -38,6 +39,12 @@ def test_one_by_one_as_all_together(task: Task) -> None:
         assert own.target == trace.target and own.task == task and own.finished
         np.testing.assert_allclose(own.attention, trace.attention, atol=1e-5)
         np.testing.assert_allclose(own.log_probabilities, trace.log_probabilities, atol=1e-5)
+
+
+def test_tags_of_a_long_source_are_predicted_in_little_memory() -> None:
+    trace = load(task_run("tag").run).predict(["ab" * 400])[0]
+    assert trace.attention.tolist() == np.eye(800).tolist()
+    assert len(pickle.dumps(trace)) < 400_000  # the identity alone would take 2,560,000
 
 
 def test_a_trace_of_each_task() -> None:
@@ -76,19 +83,24 @@ def test_what_is_not_scored_costs_nothing_and_what_was_never_seen_cannot_be() ->
     (trace,) = load(task_run("tag").run).force([Example("caa", "C-Z")])
     assert trace.target == ("C", "-", "Z") and trace.unknown_target == (2,)
     assert trace.log_probabilities[1] == 0 and trace.log_probabilities[2] == -math.inf
-    with pytest.raises(DataError, match="pair 1: the source has 3 symbols, but the target has 2"):
+    with pytest.raises(DataError, match="pair 1: the source has 3 symbols and the target has 2"):
         load(task_run("tag").run).force([Example("caa", "CC")])
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_what_is_of_written_outputs_is_refused(task: Task) -> None:
     model = load(task_run(task).run)
-    for asked in (Options(prefix="V"), Options(forbidden=("V",)), Options(lattice=True), Options(masked=(0,))):
+    for asked in (
+        DecodingOptions(prefix="V"),
+        DecodingOptions(forbidden=("V",)),
+        DecodingOptions(lattice=True),
+        DecodingOptions(masked=(0,)),
+    ):
         with pytest.raises(ConfigError, match=f"the model's task is '{task}'"):
             model.with_options(asked)
-    assert model.with_options(Options()) is model
+    assert model.with_options(DecodingOptions()) is model
     with pytest.raises(ConfigError, match="sample: "):
-        model.samples([Example("ab", "")], Drawing(samples=2))
+        model.samples([Example("ab", "")], SamplingConfig(samples=2))
     with pytest.raises(ConfigError, match="prefixes: "):
         model.trace([Example("ab", "")], prefixes=["C"])
     with pytest.raises(ConfigError, match=r"search\.beam_size = \d+ needs task = 'transduce'"):
@@ -102,7 +114,7 @@ def test_what_is_of_written_outputs_is_refused(task: Task) -> None:
 def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
     pairs = examples(task, 30, 6)
     one, other = (answerer_of(replace(config_of(task), seed=seed), pairs[:size]) for seed, size in ((1, 30), (2, 20)))
-    joined = ensemble_of([one, other], ["one", "other"])
+    joined = build_ensemble([one, other], ["one", "other"])
     assert isinstance(joined, ClassificationPredictor)
     ids = other.vocabularies.target.ids
     order = [*range(4), *(ids[symbol] for symbol in joined.vocabularies.target.symbols)]
@@ -114,4 +126,4 @@ def test_models_of_different_tasks_do_not_answer_together() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
     point, kind = (answerer_of(config_of(task, data={"max_length": 2}), pairs) for task in ("point", "classify"))
     with pytest.raises(RunError, match="differ in task"):
-        ensemble_of([point, kind], ["one", "other"])
+        build_ensemble([point, kind], ["one", "other"])

@@ -8,7 +8,7 @@ from command_line import complaint, pellucid, shell
 from trained_runs import copies_run, copy_files
 
 from pellucid import cli
-from pellucid.cli import VERBS
+from pellucid.cli import SUBCOMMANDS
 from pellucid.errors import DataError
 
 
@@ -16,7 +16,7 @@ def test_help_lists_every_verb() -> None:
     """In a process, for this one costs nothing."""
     done = pellucid("--help")
     assert done.code == 0 and done.err == ""
-    assert all(f"  {verb:<10}{about}" in done.out for verb, about in VERBS.items())
+    assert all(f"  {verb:<10}{about}" in done.out for verb, about in SUBCOMMANDS.items())
 
 
 @pytest.mark.parametrize("flag", ["-h", "help"])
@@ -35,13 +35,13 @@ def test_the_version() -> None:
         assert pellucid(flag).out.startswith("pellucid 0.")
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", SUBCOMMANDS)
 def test_every_verb_tells_its_arguments(verb: str) -> None:
     done = pellucid(verb, "--help")
     assert done.code == 0 and f"usage: pellucid {verb}" in done.out and done.err == ""
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", SUBCOMMANDS)
 def test_every_verb_refuses_missing_arguments(verb: str) -> None:
     done = pellucid(verb)
     assert done.code == 2 and "required" in done.err.lower() and "Traceback" not in done.err

@@ -42,9 +42,9 @@ def test_the_table_has_a_line_a_case_its_meaning_the_machine_and_the_profile(
 ) -> None:
     monkeypatch.setattr(bench, "run_measurement", lambda asked: pretended(1e9, 5.0, 100.0))
     monkeypatch.setattr(bench, "run_profile", lambda asked: [StageTime("reading", 1.0, 1.0, 0.25, 0.5)])
-    assert bench.run(["train", "--case", "tiny", "--cell", "gru", "--profile"]) == 0
+    assert bench.main(["train", "--case", "tiny", "--cell", "gru", "--profile"]) == 0
     out = capsys.readouterr().out
-    assert "\x1b" not in out and max(map(len, out.splitlines())) <= bench.WIDTH
+    assert "\x1b" not in out and max(map(len, out.splitlines())) <= bench.MIN_TABLE_WIDTH
     lines = out.splitlines()
     (row,) = [line.split() for line in lines if line.split()[:3] == ["train", "tiny", "gru"]]
     assert row[3:] == ["1", "1", "1", "5.0", "2.5", "2.00", "100", "1.0", "l", "2.0"]
@@ -56,7 +56,7 @@ def test_the_table_has_a_line_a_case_its_meaning_the_machine_and_the_profile(
 
 def test_several_cases_are_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(bench, "run_measurement", lambda asked: pretended(1e9, 5.0, 100.0))
-    assert bench.run(["all", "--case", "tiny", "small", "--json", "--plain"]) == 0
+    assert bench.main(["all", "--case", "tiny", "small", "--json", "--plain"]) == 0
     records = json.loads(capsys.readouterr().out)
     assert len(records) == 3 * 2 * 2 * 2
     for record in records:
@@ -66,11 +66,11 @@ def test_several_cases_are_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_curves_are_drawn_and_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scaling, "run_step_measurement", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
-    assert bench.run(["greedy", "--scaling", str(tmp_path / "a.png")]) == 0
+    monkeypatch.setattr(scaling, "measured_briefly", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
+    assert bench.main(["greedy", "--scaling", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count("hidden") == 5
-    assert bench.run(["greedy", "--scaling", str(tmp_path / "a.svg"), "--json"]) == 0
+    assert bench.main(["greedy", "--scaling", str(tmp_path / "a.svg"), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 15 and (tmp_path / "a.svg").exists()
 
 

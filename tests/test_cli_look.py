@@ -40,13 +40,13 @@ def test_the_view_keeps_to_its_width_and_to_ascii() -> None:
 
 
 def test_as_many_are_shown_as_asked() -> None:
-    assert look("-", "--most", "2", stdin=b"one\n" * 5).out.count("one →") == 2
+    assert look("-", "--limit", "2", stdin=b"one\n" * 5).out.count("one →") == 2
     done = look(digits_run().files.valid, "--terminal")
     count = len(digits_run().files.valid.read_text("utf-8").splitlines())
-    assert done.out.count("→") >= 10 and f"10 of {count:,} sources are shown: --most shows more" in done.err
-    done = look("-", "--most", 2, stdin=b"one\ntwo\nsix\n")
+    assert done.out.count("→") >= 10 and f"10 of {count:,} sources are shown; raise --limit to show more" in done.err
+    done = look("-", "--limit", 2, stdin=b"one\ntwo\nsix\n")
     assert "2 sources are shown, and no more are read" in done.err
-    assert "shown" not in look("-", "--most", 4, stdin=b"one\ntwo\nsix\n").err
+    assert "shown" not in look("-", "--limit", 4, stdin=b"one\ntwo\nsix\n").err
 
 
 def test_without_a_file_the_terminal_shows_the_runs_own_development_file(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def page_of(path: Path) -> Any:  # noqa: ANN401 (whatever a page holds)
 
 
 def test_a_page_of_a_whole_file(tmp_path: Path) -> None:
-    done = look(digits_run().files.valid, "--export", tmp_path / "page.html", "--items", 12)
+    done = look(digits_run().files.valid, "--export", tmp_path / "page.html", "--max-examples", 12)
     assert (done.code, done.out) == (0, f"{tmp_path / 'page.html'}\n")
     assert done.err == "pellucid: decoding 40 examples of dev.tsv\n"
     told = page_of(tmp_path / "page.html")

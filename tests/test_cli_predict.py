@@ -12,13 +12,13 @@ import pytest
 from command_line import Done, complaint, ended, interrupt, outputs, pellucid, shell, started
 from trained_runs import copy_of, digits_run, small_config, train_to_end, write_pairs
 
-from pellucid.cli.sources import Notes, chunks
+from pellucid.cli.sources import DecodingNotes, read_chunks
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import Example, Input, parse_sources, read_sources
+from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.streaming import OUTPUTS
 from pellucid.training.run_folder import load
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 SOURCES = [example.source for example in spelled_digits(50, 1, 4, seed=11)]
 
@@ -218,7 +218,7 @@ def test_a_reader_that_leaves_is_no_mistake(tmp_path: Path) -> None:
 def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     tagged = [Example("ab"[: 1 + n % 2], "xy"[n % 2], "N;PL" if n % 3 else "V") for n in range(12)]
     tagged.append(Example("aa", "x", "V"))
-    files = Files(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
+    files = TrainingFiles(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}, data={"features_column": "3"}))
     done = pellucid("predict", tmp_path / "run", files.valid, "--format", "jsonl")
     traces = [json.loads(line) for line in outputs(done.out)]
@@ -245,7 +245,7 @@ def test_lists_lose_no_line() -> None:
     assert text == ["\t".join(trace.output for trace in traces) for traces in lists]
     told = [json.loads(line) for line in outputs(predict("--nbest", 3, "--format", "jsonl", stdin=stdin).out)]
     assert [[trace["output"] for trace in line] for line in told] == [[t.output for t in each] for each in lists]
-    some = outputs(predict("--beam-size", 4, "--until", 0.5, stdin=stdin).out)
+    some = outputs(predict("--beam-size", 4, "--top-mass", 0.5, stdin=stdin).out)
     assert len(some) == 3 and some[0].split("\t")[0] == lists[0][0].output
 
 
@@ -269,8 +269,8 @@ def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
         (("--temperature", 2), "--temperature needs --sample"),
         (("--sample", 2, "--nbest", 2), "give one of them"),
         (("--sample", 2, "--top-p", 0), "--top-p: expected a number above 0.0, got 0.0"),
-        (("--until", 0.5), "it needs --nbest, or a wider --beam-size"),
-        (("--nbest", 2, "--until", 2), "--until: expected a share above 0 and at most 1, got 2.0"),
+        (("--top-mass", 0.5), "it requires --nbest, or a larger --beam-size"),
+        (("--nbest", 2, "--top-mass", 2), "--top-mass: expected a probability above 0 and at most 1, got 2.0"),
         (("--forbid", "é"), "the model never writes the symbol 'é'"),
         (("--max-length-ratio", -1), "--max-length-ratio: expected a number of at least 0.0, got -1.0"),
     ],
@@ -361,8 +361,8 @@ def test_prefixes_that_cannot_be_are_named(
         (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000: the beam is at least as large"),
         (("--beam-size", 0), "--beam-size: expected a whole number of at least 1, got 0"),
         (("--min-length", 9, "--max-length", 3), "--min-length = 9 is beyond --max-length = 3"),
-        (("--nbest", 2, "--until", 1.5), "--until: expected a share above 0 and at most 1, got 1.5"),
-        (("--nbest", 2, "--until", 0), "--until: expected a share above 0 and at most 1, got 0.0"),
+        (("--nbest", 2, "--top-mass", 1.5), "--top-mass: expected a probability above 0 and at most 1, got 1.5"),
+        (("--nbest", 2, "--top-mass", 0), "--top-mass: expected a probability above 0 and at most 1, got 0.0"),
     ],
     ids=str,
 )
@@ -373,7 +373,7 @@ def test_numbers_that_cannot_be_are_named_by_their_flag(flags: tuple[object, ...
 def test_many_outputs_are_held_of_few_lines_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n" * 40)
     for count, sizes in ((1, [40]), (OUTPUTS // 16, [16, 16, 8]), (2 * OUTPUTS, [1] * 40)):
-        read = chunks(tmp_path / "a.txt", DataConfig(), Input(), (read_sources, parse_sources), count)
+        read = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), (read_sources, parse_sources), count)
         assert [len(chunk) for chunk in read] == sizes
 
 
@@ -385,9 +385,9 @@ def test_no_limit_is_the_default_of_a_limit() -> None:
 
 
 def test_a_long_symbol_is_cut_short_where_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    notes = Notes()
+    notes = DecodingNotes()
     notes.unknown.update(["a" * 40, "b" * 3000])
     notes.lines = 1
-    notes.tell(tagged=False)
+    notes.report(tagged=False)
     told = capsys.readouterr().err
     assert f"'{'a' * 40}' × 1" in told and f"'{'b' * 39}…' × 1" in told

@@ -99,7 +99,7 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
     command = ["train", tmp_path / "train.tsv", "--valid", dev, "--run", tmp_path / "run", "--size", "tiny"]
     assert f"{tmp_path / 'train.tsv'}:10: expected 2 columns, got 1" in complaint(pellucid(*command))
     done = pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
-    assert done.code == 0 and "20 examples, 1 blank lines passed over, 2 bad lines skipped" in done.err
+    assert done.code == 0 and "20 examples, 1 blank lines skipped, 2 bad lines skipped" in done.err
     assert "train.tsv:10: expected 2 columns" in done.err and "train.tsv:12: the source is empty" in done.err
 
 
@@ -178,11 +178,11 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
     files, _, config = copies_run()
     wide = tmp_path / "wide.tsv"
     wide.write_text("".join(f"{line}\tmore\n" for line in files.train.read_text("utf-8").splitlines()), "utf-8")
-    told = "the file has 3 columns, read are 1 as source, 2 as target"
+    told = "the file has 3 columns; used are 1 as source, 2 as target"
     limited = [*flags(config), "--training.epochs", "1"]
     done = pellucid("train", wide, "--valid", files.valid, "--run", tmp_path / "run", *limited)
     assert done.code == 0 and done.err.count(told) == 1
     chosen = pellucid(
         "train", wide, "--valid", files.valid, "--run", tmp_path / "other", *limited, "--target-column", "1"
     )
-    assert told not in chosen.err and "columns, read are" not in chosen.err
+    assert told not in chosen.err and "columns; used are" not in chosen.err

@@ -12,7 +12,7 @@ from report_documents import parts_of, written_document
 from trained_runs import Trained, contents, copies_run, copy_files, copy_of, flags, small_config
 
 from pellucid import cli
-from pellucid.config.toml import flattened, load_config
+from pellucid.config.toml import flatten_config, load_config
 from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportTable
 
@@ -53,7 +53,7 @@ def test_a_search_leaves_the_best_settings_and_every_trial(searched: tuple[Path,
     trials = trials_of(out)
     assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
     best = max((trial for trial in trials if trial["state"] == "finished"), key=lambda trial: trial["score"])
-    config = flattened(load_config(out / "best.toml"))
+    config = flatten_config(load_config(out / "best.toml"))
     assert {key: config[key] for key in best["values"]} == best["values"]
     assert said.strip().startswith(f"{best['score']:.2f} %  trial {best['number']}: ")
     assert "4 trials in all, 1 at once" in told and "encoder.dropout: 0.0, 0.2" in told

@@ -9,14 +9,14 @@ from small import config_of, vocabularies
 from trained_runs import assert_same_outcome, train_to_end, write_pairs
 
 from pellucid.config.settings import Config
-from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
-from pellucid.decoding.sampling import Drawing
-from pellucid.training.loop import Validated
+from pellucid.data.extended_vocabulary import encode_extended
+from pellucid.data.tokenizers import build_tokenizers
+from pellucid.decoding.sampling import SamplingConfig
+from pellucid.training.loop import ValidationCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import Files, train_run
-from pellucid.training.training_data import TAG, Augmented
+from pellucid.training.session import TrainingFiles, train_run
+from pellucid.training.training_data import TAG, DataAugmented
 
 
 def tagged(count: int, seed: int) -> list[Example]:
@@ -45,27 +45,27 @@ def combined() -> Config:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
     folder = tmp_path_factory.mktemp("combined")
     train, dev = tagged(300, 1), tagged(30, 2)
-    return Files(write_pairs(folder / "train.tsv", train), write_pairs(folder / "dev.tsv", dev))
+    return TrainingFiles(write_pairs(folder / "train.tsv", train), write_pairs(folder / "dev.tsv", dev))
 
 
 @pytest.fixture(scope="module")
-def whole(files: Files) -> Path:
+def whole(files: TrainingFiles) -> Path:
     """A run that nobody disturbed."""
     folder = files.train.parent / "whole"
     events = train_to_end(files, folder, combined())
-    assert any(isinstance(event, Augmented) and event.made == 90 for event in events)
+    assert any(isinstance(event, DataAugmented) and event.made == 90 for event in events)
     return folder
 
 
 def test_places_to_copy_from_begin_after_added_features() -> None:
     known = vocabularies("ab", "ab", ["UP"])
-    cut, example = segmenters(combined().data), [Example("aQbR", "Rab", "UP;UP")]
+    cut, example = build_tokenizers(combined().data), [Example("aQbR", "Rab", "UP;UP")]
     size, read = len(known.target), len(known.source) + len(known.features)
     for added, shift in ((False, 2), (True, 0)):
-        encoded = encode_with_copies(example, cut, known, added)
+        encoded = encode_extended(example, cut, known, added)
         assert encoded.target.values.tolist()[0] == size + 3 + shift
         assert encoded.source.values.tolist()[3] == read + size + 1 + shift
 
@@ -86,15 +86,15 @@ def test_they_learn_together_and_copy_what_was_never_seen(whole: Path) -> None:
     assert not forced.unknown_target
     begun = model.predict(["abc𝒳"], ["UP;NOUN"], prefixes=["𝒳"])[0]
     assert begun.target[0] == "𝒳" and begun.forced == (0,)
-    (drawn,) = model.sample(["abc𝒳"], Drawing(samples=3), ["LOW;NOUN"])
+    (drawn,) = model.sample(["abc𝒳"], SamplingConfig(samples=3), ["LOW;NOUN"])
     assert all(trace.added == ("LOW", "NOUN") for trace in drawn)
 
 
-def test_a_stopped_training_goes_on_to_the_same_bits(files: Files, whole: Path) -> None:
+def test_a_stopped_training_goes_on_to_the_same_bits(files: TrainingFiles, whole: Path) -> None:
     folder = files.train.parent / "stopped"
     events = train_run(files, folder, combined())
     for event in events:
-        if isinstance(event, Validated) and event.progress.epoch >= 5:
+        if isinstance(event, ValidationCompleted) and event.progress.epoch >= 5:
             break
     events.close()
     train_to_end(files, folder, combined())

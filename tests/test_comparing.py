@@ -10,28 +10,28 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from pellucid.errors import InputError
-from pellucid.evaluation.outcomes import Table, mean_of_groups
-from pellucid.evaluation.significance import compare
-from pellucid.tasks.registry import task_named
+from pellucid.evaluation.outcomes import OutcomeTable, macro_average
+from pellucid.evaluation.significance import compare_outcomes
+from pellucid.tasks.registry import get_task
 
 ROWS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 6)).map(lambda row: (int(row[0]), row[1], row[2]))
 PAIRS = st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=12)
 
 
-def table(rows: list[tuple[int, int, int]]) -> Table:
+def table(rows: list[tuple[int, int, int]]) -> OutcomeTable:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def sides(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[Table, Table]:
+def sides(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[OutcomeTable, OutcomeTable]:
     return table([a for a, _ in pairs]), table([b for _, b in pairs])
 
 
-def plain_rates(rows: Table) -> tuple[float, float]:
+def plain_rates(rows: OutcomeTable) -> tuple[float, float]:
     wrong, errors, symbols = rows.sum(axis=0).tolist()
     return 100 * (1 - wrong / len(rows)), 100 * errors / max(1, symbols)
 
 
-def exact_p(a: Table, b: Table, at: int) -> float:
+def exact_p(a: OutcomeTable, b: OutcomeTable, at: int) -> float:
     """The share of all 2ⁿ swaps whose difference is as great as the one seen."""
     seen = abs(plain_rates(a)[at] - plain_rates(b)[at])
     hits = 0
@@ -46,7 +46,7 @@ def exact_p(a: Table, b: Table, at: int) -> float:
 @given(st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=9))
 def test_p_is_near_that_of_all_swaps(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> None:
     a, b = sides(pairs)
-    found = compare([a], [b])
+    found = compare_outcomes([a], [b])
     # 10,000 draws: five standard deviations of a share are 0.025 at most.
     assert found.exact_match.p == pytest.approx(exact_p(a, b, 0), abs=0.025)
     assert found.symbol_error_rate.p == pytest.approx(exact_p(a, b, 1), abs=0.025)
@@ -56,7 +56,7 @@ def test_p_is_near_that_of_all_swaps(pairs: list[tuple[tuple[int, int, int], tup
 def test_p_of_exact_match_is_the_sign_tests(only_a: int, only_b: int) -> None:
     rows = [((0, 0, 3), (1, 1, 3))] * only_a + [((1, 1, 3), (0, 0, 3))] * only_b + [((0, 0, 3), (0, 0, 3))] * 50
     a, b = sides(rows)
-    found = compare([a], [b])
+    found = compare_outcomes([a], [b])
     assert found.exact_match.p == pytest.approx(binomtest(only_a, only_a + only_b).pvalue, abs=0.025)
     assert (found.only_a, found.only_b, found.both, found.neither) == (only_a, only_b, 50, 0)
     assert found.exact_match.difference == pytest.approx(100 * (only_a - only_b) / len(rows))
@@ -74,7 +74,7 @@ def test_the_interval_is_that_of_resamples_drawn_one_example_at_a_time() -> None
     for _ in range(4000):
         places = np.array(generator.choices(range(200), k=200))
         drawn.append(np.subtract(plain_rates(a[places]), plain_rates(b[places])))
-    found = compare([a], [b])
+    found = compare_outcomes([a], [b])
     for at, each in enumerate((found.exact_match, found.symbol_error_rate)):
         low, high = np.percentile(np.array(drawn)[:, at], [2.5, 97.5])
         assert tuple(each.ci95) == pytest.approx((low, high), abs=0.6)
@@ -88,7 +88,7 @@ def test_a_run_does_not_differ_from_itself(
     pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]],
 ) -> None:
     a, _ = sides(pairs)
-    found = compare([a], [a])
+    found = compare_outcomes([a], [a])
     for each in (found.exact_match, found.symbol_error_rate):
         assert each.difference == 0 and tuple(each.ci95) == (0, 0) and each.p == 1 and each.a_better == 0.5
 
@@ -100,9 +100,9 @@ def test_order_changes_nothing_and_sides_turn_the_sign(
 ) -> None:
     a, b = sides(pairs)
     order = random.Random(1).sample(range(len(a)), len(a))
-    found = compare([a], [b])
-    assert compare([a[order]], [b[order]]) == found
-    turned = compare([b], [a])
+    found = compare_outcomes([a], [b])
+    assert compare_outcomes([a[order]], [b[order]]) == found
+    turned = compare_outcomes([b], [a])
     assert turned.exact_match.difference == -found.exact_match.difference
     assert (turned.only_a, turned.only_b) == (found.only_b, found.only_a)
     assert turned.exact_match.p == pytest.approx(found.exact_match.p, abs=0.03)
@@ -111,40 +111,43 @@ def test_order_changes_nothing_and_sides_turn_the_sign(
 def test_groups_weigh_the_same_whatever_their_size() -> None:
     small = table([(1, 2, 4)] * 2), table([(0, 0, 4)] * 2)
     large = table([(0, 0, 4)] * 98), table([(0, 0, 4)] * 98)
-    found = compare([small[0], large[0]], [small[1], large[1]])
+    found = compare_outcomes([small[0], large[0]], [small[1], large[1]])
     assert (found.exact_match.a, found.exact_match.b) == (50, 100)
     assert (found.symbol_error_rate.a, found.symbol_error_rate.b) == (25, 0)
-    mean = mean_of_groups([small[0], large[0]])
+    mean = macro_average([small[0], large[0]])
     assert (mean.exact_match, mean.symbol_error_rate, mean.wer) == (50, 25, 50)
     assert tuple(mean.wer_ci95) == (50, 50), "each group alone shows no spread"
 
 
 def test_a_clear_difference_has_the_least_p_there_is() -> None:
-    found = compare([table([(0, 0, 5)] * 60)], [table([(1, 1, 5)] * 60)])
+    found = compare_outcomes([table([(0, 0, 5)] * 60)], [table([(1, 1, 5)] * 60)])
     assert found.exact_match.p == found.symbol_error_rate.p == 1 / 10_001
     assert found.exact_match.a_better == found.symbol_error_rate.a_better == 1
 
 
 def test_other_examples_cannot_be_compared() -> None:
     with pytest.raises(InputError, match="same examples"):
-        compare([table([(0, 0, 1)])], [table([(0, 0, 1)] * 2)])
+        compare_outcomes([table([(0, 0, 1)])], [table([(0, 0, 1)] * 2)])
 
 
 def test_of_labels_the_accuracy_is_compared() -> None:
     """What an error rate leaves of 100: the same difference the other way round, as sure as before."""
     a, b = np.array([[1, 2, 5], [0, 0, 5]]), np.array([[1, 1, 5], [1, 2, 5]])
-    found = compare([a], [b])
-    errors, right = found.symbol_error_rate, found._replace(metrics=task_named("tag").metrics).differences["accuracy"]
+    found = compare_outcomes([a], [b])
+    errors, right = found.symbol_error_rate, found._replace(metrics=get_task("tag").metrics).differences["accuracy"]
     assert (right.a, right.b) == (80.0, 70.0) and right.difference == pytest.approx(10.0)
     assert (right.ci95.low, right.ci95.high) == (-errors.ci95.high, -errors.ci95.low)
     assert (right.p, right.a_better) == (errors.p, errors.a_better)
     assert list(found.to_dict())[:2] == ["exact_match", "symbol_error_rate"]
-    assert list(found._replace(metrics=task_named("classify").metrics).to_dict())[:2] == ["exact_match", "accuracy"]
+    assert list(found._replace(metrics=get_task("classify").metrics).to_dict())[:2] == ["exact_match", "accuracy"]
 
 
 def test_the_rest_of_no_difference_is_none_and_not_below_zero() -> None:
     same = table([(0, 0, 3), (1, 2, 3)])
-    rest = compare([same], [same]).exact_match.rest
+    rest = compare_outcomes([same], [same]).exact_match.complement
     assert f"{rest.difference} {rest.ci95.low} {rest.ci95.high}" == "0.0 0.0 0.0"
-    worse = compare([same], [table([(1, 1, 3), (1, 2, 3)])]).exact_match
-    assert (worse.rest.difference, worse.rest.ci95) == (-worse.difference, (-worse.ci95.high, -worse.ci95.low))
+    worse = compare_outcomes([same], [table([(1, 1, 3), (1, 2, 3)])]).exact_match
+    assert (worse.complement.difference, worse.complement.ci95) == (
+        -worse.difference,
+        (-worse.ci95.high, -worse.ci95.low),
+    )

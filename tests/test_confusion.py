@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.evaluation.confusion import Confusions, Matrix, Pair, aligned, confusions
-from pellucid.evaluation.metrics import Scored
+from pellucid.evaluation.confusion import ConfusionMatrix, SymbolConfusions, SymbolPair, align_symbols, count_confusions
+from pellucid.evaluation.metrics import ScoredExample
 
 SEQUENCES = st.lists(st.sampled_from(["a", "b", "c", "", "\0"]), max_size=7).map(tuple)
 
 
-def scored(output: str, *references: str) -> Scored:
-    return Scored(tuple(output), tuple(tuple(reference) for reference in references), 3)
+def scored(output: str, *references: str) -> ScoredExample:
+    return ScoredExample(tuple(output), tuple(tuple(reference) for reference in references), 3)
 
 
 @given(SEQUENCES, SEQUENCES)
 def test_an_alignment_holds_both_sequences_and_the_fewest_edits(
     output: tuple[str, ...], reference: tuple[str, ...]
 ) -> None:
-    pairs = aligned(output, reference)
+    pairs = align_symbols(output, reference)
     assert tuple(written for _, written in pairs if written is not None) == output
     assert tuple(wanted for wanted, _ in pairs if wanted is not None) == reference
     edits = sum(wanted != written for wanted, written in pairs)
@@ -31,28 +31,30 @@ def test_an_alignment_holds_both_sequences_and_the_fewest_edits(
 
 
 def test_counts_are_those_made_by_hand() -> None:
-    found = confusions([scored("bat", "cat"), scored("bar", "car"), scored("cat", "cats"), scored("at", "at")])
+    found = count_confusions([scored("bat", "cat"), scored("bar", "car"), scored("cat", "cats"), scored("at", "at")])
     first, second = found.errors
     assert first._asdict() == {"wanted": "c", "written": "b", "times": 2, "of": 3} and first.kind == "substitution"
     assert second._asdict() == {"wanted": "s", "written": None, "times": 1, "of": 1} and second.kind == "deletion"
     assert found.kinds == {"substitution": 2, "insertion": 0, "deletion": 1}
-    assert found.matrix() == Matrix([None, "b", "c", "s"], [[0, 0, 0, 0], [0, 0, 0, 0], [0, 2, 1, 0], [1, 0, 0, 0]])
+    assert found.matrix() == ConfusionMatrix(
+        [None, "b", "c", "s"], [[0, 0, 0, 0], [0, 0, 0, 0], [0, 2, 1, 0], [1, 0, 0, 0]]
+    )
 
 
 def test_what_is_inserted_was_not_wanted() -> None:
-    (error,) = confusions([scored("ab", "a")]).errors
+    (error,) = count_confusions([scored("ab", "a")]).errors
     assert (error.wanted, error.written, error.times, error.of, error.kind) == (None, "b", 1, 0, "insertion")
 
 
 def test_the_nearest_reference_counts() -> None:
-    (error,) = confusions([scored("abd", "xyz", "abc")]).errors
+    (error,) = count_confusions([scored("abd", "xyz", "abc")]).errors
     assert (error.wanted, error.written) == ("c", "d")
 
 
 @given(
     st.lists(
         st.builds(
-            Scored,
+            ScoredExample,
             SEQUENCES,
             st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple),
             st.just(1),
@@ -61,22 +63,22 @@ def test_the_nearest_reference_counts() -> None:
         )
     )
 )
-def test_kinds_sum_to_the_distances_and_order_changes_nothing(examples: list[Scored]) -> None:
-    found = confusions(examples)
+def test_kinds_sum_to_the_distances_and_order_changes_nothing(examples: list[ScoredExample]) -> None:
+    found = count_confusions(examples)
     assert sum(found.kinds.values()) == sum(example.errors for example in examples)
     mixed = random.Random(1).sample(examples, len(examples))
-    assert confusions(mixed).to_dict() == found.to_dict()
+    assert count_confusions(mixed).to_dict() == found.to_dict()
 
 
 def test_all_right_and_nothing_at_all_have_no_errors() -> None:
     for examples in ([scored("ab", "ab"), scored("", "")], []):
-        found = confusions(examples)
-        assert found.errors == [] and found.matrix() == Matrix([], []) and sum(found.kinds.values()) == 0
+        found = count_confusions(examples)
+        assert found.errors == [] and found.matrix() == ConfusionMatrix([], []) and sum(found.kinds.values()) == 0
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_the_matrix_is_not_wider_than_asked_and_keeps_the_most_frequent(most: int) -> None:
-    pairs: Counter[Pair] = Counter({(chr(97 + at), chr(98 + at)): 10 - at for at in range(8)})
-    matrix = Confusions(pairs).matrix(most)
+    pairs: Counter[SymbolPair] = Counter({(chr(97 + at), chr(98 + at)): 10 - at for at in range(8)})
+    matrix = SymbolConfusions(pairs).matrix(most)
     assert len(matrix.symbols) == most == len(matrix.counts)
     assert set(matrix.symbols) <= {"b", "c", "d", "e"}

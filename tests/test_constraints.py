@@ -1,5 +1,8 @@
 """Constraints: they hold in every output of every search, and a text that the model cannot write is refused."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,19 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, few, vocabulary
 from small_searches import KINDS, SCORES, SYMBOLS, Asked, every_output, forced, network_like, ranked, searched
+from test_transducer import PLAIN, transducer_of
 
 from pellucid.data.batches import Batch
-from pellucid.data.tokenizers import Segmenter
+from pellucid.data.examples import Example
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding import options
-from pellucid.decoding.beam_search import Wanted
-from pellucid.decoding.candidate_scorer import Score
+from pellucid.decoding.beam_search import BeamConfig
+from pellucid.decoding.candidate_scorer import CandidateScorer
 from pellucid.decoding.constraints import Constraints
-from pellucid.decoding.inference import begin
-from pellucid.decoding.options import Options, constraints_of
-from pellucid.decoding.outputs import Spans
-from pellucid.decoding.sampling import Drawing, sample
-from pellucid.errors import InputError
+from pellucid.decoding.inference import encode_and_initialize
+from pellucid.decoding.options import DecodingOptions, build_constraints
+from pellucid.decoding.outputs import BatchLengthLimits
+from pellucid.decoding.sampling import SamplingConfig, sample
+from pellucid.errors import ConfigError, ConstraintError, InputError
 
 KIND = st.sampled_from(KINDS)
 LONGEST = 5
@@ -45,7 +50,7 @@ def holds(ids: list[int], asked: Constraints, row: int) -> bool:
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), constraints())
 def test_they_hold_in_every_output_of_a_beam(
-    kind: tuple[str, str], batch: Batch, seed: int, score: Score, width: int, asked: Constraints
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, asked: Constraints
 ) -> None:
     network = network_like(kind, seed)
     for row, found in enumerate(searched(network, batch, Asked(0, LONGEST, width, width, score, asked))):
@@ -62,10 +67,10 @@ def test_they_hold_in_every_output_of_a_beam(
 @given(KIND, batches(), SEEDS, constraints())
 def test_they_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
     network, count = network_like(kind, seed), len(batch.source)
-    spans = Spans(np.zeros(count, np.int64), np.full(count, LONGEST))
-    drawing, wanted = Drawing(samples=3, top_p=0.8), Wanted(spans, 1, constraints=asked)
+    spans = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, LONGEST))
+    drawing, wanted = SamplingConfig(samples=3, top_p=0.8), BeamConfig(spans, 1, constraints=asked)
     with torch.inference_mode():
-        running = begin(network, batch.source, batch.source_lengths)
+        running = encode_and_initialize(network, batch.source, batch.source_lengths)
         outputs = sample(running, batch.source_lengths, np.arange(count), wanted, drawing)
     assert all(holds(each.ids.tolist(), asked, row) for row, own in enumerate(outputs) for each in own)
 
@@ -80,7 +85,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_that_keeps_to_them(
     if row is None:
         return
     every = [ids for ids in every_output(longest) if holds([*ids], asked, row)]
-    best = max(ranked(each, Score()) for each in forced(network, batch, row, every))
+    best = max(ranked(each, CandidateScorer()) for each in forced(network, batch, row, every))
     found = searched(network, batch, Asked(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
     assert found[0].score == pytest.approx(best, abs=1e-4)
 
@@ -91,11 +96,13 @@ def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: in
     network, count = network_like(kind, seed), len(batch.source)
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
-    wanted = Wanted(Spans(minimum, maximum), 2, 2)
+    wanted = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
     from pellucid.decoding.beam_search import stepwise
 
     with torch.inference_mode():
-        found = stepwise(begin(network, batch.source, batch.source_lengths), batch.source_lengths, wanted)
+        found = stepwise(
+            encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, wanted
+        )
     for row, outputs in enumerate(found):
         own = searched(network, batch, Asked(int(minimum[row]), int(maximum[row]), 2, 2))[row]
         assert [each.decoded.ids.tolist() for each in outputs] == [each.decoded.ids.tolist() for each in own]
@@ -104,29 +111,29 @@ def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: in
             assert minimum[row] <= len(ids) - (ids[-1:] == [EOS]) <= maximum[row]
 
 
-CHARACTERS, LETTERS = Segmenter("characters", "none"), vocabulary("vwxyz")
+CHARACTERS, LETTERS = Tokenizer("characters", "none"), vocabulary("vwxyz")
 
 
 def test_texts_become_ids() -> None:
-    found = constraints_of(Options("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
+    found = build_constraints(DecodingOptions("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
     assert (found.forbidden.tolist(), found.required.tolist(), found.prefixes) == ([4], [6], ((5, 6), ()))
-    assert not constraints_of(Options(), ["", ""], CHARACTERS, LETTERS).any
+    assert not build_constraints(DecodingOptions(), ["", ""], CHARACTERS, LETTERS).any
     assert len(LETTERS) == WIDTH
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Options(forbidden=("q",)), "forbidden: the model never writes the symbol 'q'"),
-        (Options(required=("vw",)), "required: the model never writes the symbol 'vw'"),
-        (Options(prefix="vé"), "prefix: the model never writes the symbol 'é'"),
-        (Options(prefix="vw", forbidden=("w",)), "prefix: the symbol 'w' is forbidden"),
-        (Options(required=("w",), forbidden=("w",)), "required: the symbol 'w' is forbidden"),
+        (DecodingOptions(forbidden=("q",)), "forbidden: the model never writes the symbol 'q'"),
+        (DecodingOptions(required=("vw",)), "required: the model never writes the symbol 'vw'"),
+        (DecodingOptions(prefix="vé"), "prefix: the model never writes the symbol 'é'"),
+        (DecodingOptions(prefix="vw", forbidden=("w",)), "prefix: the symbol 'w' is forbidden"),
+        (DecodingOptions(required=("w",), forbidden=("w",)), "required: the symbol 'w' is forbidden"),
     ],
 )
-def test_what_the_model_cannot_write_is_named(options: Options, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        constraints_of(options, [options.prefix], CHARACTERS, LETTERS)
+def test_what_the_model_cannot_write_is_named(options: DecodingOptions, message: str) -> None:
+    with pytest.raises(ConstraintError, match=message):
+        build_constraints(options, [options.prefix], CHARACTERS, LETTERS)
 
 
 def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +146,41 @@ def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(options, "_bare", counted)
     for symbol in ("é" * 10**4, "Ä"):
-        with pytest.raises(InputError, match="the model never writes the symbol"):
-            constraints_of(Options(required=(symbol,)), [], CHARACTERS, LETTERS)
+        with pytest.raises(ConstraintError, match="the model never writes the symbol"):
+            build_constraints(DecodingOptions(required=(symbol,)), [], CHARACTERS, LETTERS)
     assert max(lengths) == 1
+
+
+def test_a_lattice_is_of_searches_alone() -> None:
+    model = PLAIN.with_options(DecodingOptions(lattice=True))
+    assert model.predict(["abc"])[0].lattice is not None and model.nbest(["abc"], 2)[0][0].lattice is not None
+    with pytest.raises(ConfigError, match=r"options\.lattice: sampling considers no other hypotheses"):
+        model.sample(["abc"], SamplingConfig())
+    with pytest.raises(ConfigError, match=r"options\.lattice: scoring given targets considers no other hypotheses"):
+        model.force([Example("abc", "v")])
+
+
+@pytest.mark.parametrize("limit", [{"min_length": 2}, {"min_length_ratio": 1.0}])
+def test_an_output_that_cannot_be_is_refused_by_every_decoding(limit: dict[str, Any]) -> None:
+    forbidden = DecodingOptions(forbidden=tuple("vwxyz"))
+    free = transducer_of({"search": {"max_length": 4}}).with_options(forbidden)
+    for traces in (free.predict(["abc"]), *free.nbest(["abc"], 3), *free.sample(["abc"], SamplingConfig(samples=2))):
+        assert all(trace.output == "" and trace.finished for trace in traces)
+    bound = transducer_of({"search": {"max_length": 4, **limit}}).with_options(forbidden)
+    decodings: tuple[Callable[[], object], ...] = (
+        lambda: bound.predict(["abc"]),
+        lambda: bound.with_beam(3).predict(["abc"]),
+        lambda: bound.nbest(["abc"], 3),
+        lambda: bound.sample(["abc"], SamplingConfig(samples=2)),
+    )
+    for decode in decodings:
+        with pytest.raises(InputError, match=r"^forbidden: all 5 symbols .* but the output of source 1 has at least"):
+            decode()
+    some = bound.with_options(DecodingOptions(forbidden=tuple("vwxy")))
+    assert set(some.predict(["abc"])[0].output) == {"z"}
+
+
+def test_what_a_model_can_only_copy_is_not_forbidden() -> None:
+    settings = {"decoder": {"pointer_generator": True}, "search": {"max_length": 4, "min_length": 2}}
+    model = transducer_of(settings).with_options(DecodingOptions(forbidden=tuple("vwxyz")))
+    assert set(model.predict(["abc"])[0].output) <= set("abc")

@@ -17,24 +17,33 @@ from small import EXAMPLES, SEGMENTERS, few
 from trained_runs import copies
 
 from pellucid.config.settings import DataConfig
-from pellucid.data.batches import Encoded, Ragged, encode
-from pellucid.data.corpus import DIGEST, NOTES, Corpus, CorpusError, Found, _digest, map_corpus, write_corpus
+from pellucid.data.batches import EncodedExamples, Ragged, encode_examples
+from pellucid.data.corpus import (
+    DIGEST,
+    METADATA,
+    CorpusError,
+    EncodedCorpus,
+    ReadingReport,
+    _digest,
+    map_corpus,
+    write_corpus,
+)
 from pellucid.data.examples import Example
 from pellucid.data.readers import BadLine
-from pellucid.data.tokenizers import Segmenters, segmenters
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, Vocabulary, learn_vocabularies
 from pellucid.errors import RunError
 
-CUT = segmenters(DataConfig())
-FOUND = Found((BadLine("caf\udce9.tsv", 7, "the target is empty"),), 3, 2)
+CUT = build_tokenizers(DataConfig())
+FOUND = ReadingReport((BadLine("caf\udce9.tsv", 7, "the target is empty"),), 3, 2)
 
 
-def corpus_of(examples: list[Example], cut: Segmenters = CUT) -> Corpus:
+def corpus_of(examples: list[Example], cut: Tokenizers = CUT) -> EncodedCorpus:
     vocabularies = learn_vocabularies(examples, cut, 1)
-    return Corpus("key", FOUND, vocabularies, encode(examples, cut, vocabularies))
+    return EncodedCorpus("key", FOUND, vocabularies, encode_examples(examples, cut, vocabularies))
 
 
-def assert_same(one: Corpus, other: Corpus) -> None:
+def assert_same(one: EncodedCorpus, other: EncodedCorpus) -> None:
     assert one[:3] == other[:3]
     for column, expected in zip(one.encoded, other.encoded, strict=True):
         for part, wanted in zip(column, expected, strict=True):
@@ -44,7 +53,7 @@ def assert_same(one: Corpus, other: Corpus) -> None:
 @few
 @given(EXAMPLES, SEGMENTERS)
 def test_what_is_written_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], cut: Segmenters
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], cut: Tokenizers
 ) -> None:
     corpus = corpus_of([Example("a", "b"), *pairs], cut)
     path = tmp_path_factory.mktemp("corpus") / "corpus.arrow"
@@ -88,7 +97,7 @@ def test_the_map_outlives_the_file(tmp_path: Path) -> None:
 
 def test_other_files_are_told_from_damage(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(5, seed=1)))
-    with pytest.raises(CorpusError, match=r"^it is of other files or settings$"):
+    with pytest.raises(CorpusError, match=r"^it was built from other files or settings$"):
         map_corpus(tmp_path / "corpus.arrow", "another key", tagged=False)
 
 
@@ -134,23 +143,23 @@ SMALL = Vocabularies(Vocabulary(("a",), (1,)), Vocabulary(("b",), (1,)), Vocabul
 @pytest.mark.parametrize(
     "encoded",
     [
-        Encoded(column([4], [5]), column([2], [2])),
-        Encoded(column([4], [4]), column([2], [5])),
-        Encoded(column([4], [4]), column([2])),
-        Encoded(column([4], []), column([2], [2])),
-        Encoded(column(), column()),
-        Encoded(column([4], kind=np.int64), column([2])),
-        Encoded(column([4], kind=np.int8), column([2])),
+        EncodedExamples(column([4], [5]), column([2], [2])),
+        EncodedExamples(column([4], [4]), column([2], [5])),
+        EncodedExamples(column([4], [4]), column([2])),
+        EncodedExamples(column([4], []), column([2], [2])),
+        EncodedExamples(column(), column()),
+        EncodedExamples(column([4], kind=np.int64), column([2])),
+        EncodedExamples(column([4], kind=np.int8), column([2])),
     ],
     ids=["source beyond", "target beyond", "unequal", "empty", "none", "wide", "signed"],
 )
-def test_ids_that_cannot_be_are_refused_whoever_wrote_them(tmp_path: Path, encoded: Encoded) -> None:
+def test_ids_that_cannot_be_are_refused_whoever_wrote_them(tmp_path: Path, encoded: EncodedExamples) -> None:
     """Kernels look ids up unchecked."""
     if len(encoded.source.offsets) == len(encoded.target.offsets):
-        write_corpus(tmp_path / "corpus.arrow", Corpus("key", FOUND, SMALL, encoded))
+        write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", FOUND, SMALL, encoded))
     else:
         with pytest.raises(ValueError, match="length"):
-            write_corpus(tmp_path / "corpus.arrow", Corpus("key", FOUND, SMALL, encoded))
+            write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", FOUND, SMALL, encoded))
     with pytest.raises(CorpusError):
         map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
 
@@ -161,7 +170,7 @@ def test_a_table_that_is_built_otherwise_is_refused(tmp_path: Path, spoilt: str)
     notes = json.dumps(
         msgspec.to_builtins({"key": "key", "found": FOUND, "vocabularies": corpus.vocabularies})
     ).encode()
-    told: dict[bytes, bytes] | None = {NOTES: notes, DIGEST: _digest(corpus.encoded, notes)}
+    told: dict[bytes, bytes] | None = {METADATA: notes, DIGEST: _digest(corpus.encoded, notes)}
     lists: list[Any] = [pyarrow.LargeListArray.from_arrays(part.offsets, part.values) for part in corpus.encoded]
     names, count = ["source", "target"], 1
     match spoilt:
@@ -170,7 +179,7 @@ def test_a_table_that_is_built_otherwise_is_refused(tmp_path: Path, spoilt: str)
         case "metadata":
             told = None
         case "notes":
-            told = {NOTES: b'{"key": "key"}', DIGEST: b""}
+            told = {METADATA: b'{"key": "key"}', DIGEST: b""}
         case "columns":
             names = ["source", "source"]
         case "batches":

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import Attendable, Attended, Memory, State, Step
+from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State, Step
 from pellucid.model.network import EncoderDecoder
 
 
@@ -29,9 +29,9 @@ def same_states(one: State, two: State, tolerance: float = 1e-12) -> None:
     assert (one.cell is None) == (two.cell is None)
     if one.cell is not None and two.cell is not None:
         near(one.cell, two.cell, tolerance)
-    assert (one.looked is None) == (two.looked is None)
-    if one.looked is not None and two.looked is not None:
-        near(one.looked, two.looked, tolerance)
+    assert (one.attention_state is None) == (two.attention_state is None)
+    if one.attention_state is not None and two.attention_state is not None:
+        near(one.attention_state, two.attention_state, tolerance)
 
 
 def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
@@ -50,9 +50,11 @@ def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: S
     return new
 
 
-def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, attendable: Attendable) -> tuple[Tensor, State]:
+def step_by_definition(
+    decoder: Decoder, symbols: Tensor, state: State, attendable: AttentionCache
+) -> tuple[Tensor, State]:
     """c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
-    attended: Attended = decoder.attention(state.hidden[:, -1], attendable, state.looked)
+    attended: AttentionOutput = decoder.attention(state.hidden[:, -1], attendable, state.attention_state)
     inputs = torch.cat([decoder.table.weight[symbols], attended.context], dim=1)
     layers = []
     for layer in range(decoder.config.num_layers):
@@ -63,7 +65,7 @@ def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, attendab
     logits = torch.cat(parts[decoder.config.output], dim=1) @ head.weight.T + head.bias
     cells = [cell for _, cell in layers if cell is not None]
     hidden = torch.stack([hidden for hidden, _ in layers], 1)
-    return logits, State(hidden, torch.stack(cells, 1) if cells else None, looked=attended.looked)
+    return logits, State(hidden, torch.stack(cells, 1) if cells else None, attention_state=attended.attention_state)
 
 
 @few
@@ -71,7 +73,7 @@ def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, attendab
 def test_each_step_equals_its_definition_by_pytorchs_cells(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
     for symbols in batch.target.unbind(dim=1):
         expected, after = step_by_definition(decoder, symbols, state, attendable)
         step = decoder.step(symbols, state, attendable)
@@ -87,7 +89,7 @@ def test_the_start_is_zero_or_projected_from_the_final_or_the_mean_state(
 ) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, L, H = decoder.start(memory), config.decoder.num_layers, config.decoder.hidden_size
+    state, L, H = decoder.init_hidden(memory), config.decoder.num_layers, config.decoder.hidden_size
     for b, length in enumerate(batch.source_lengths.tolist()):
         final, mean = memory.final.hidden[b, -1], memory.states[b, :length].mean(dim=0)
         parts = torch.zeros(2 * L * H, dtype=torch.float64)
@@ -109,7 +111,7 @@ def test_unrolled_steps_equal_single_steps(
     dtype, tolerance = precision
     network = network_of(config, seed, dtype)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
     unrolled = decoder.unroll(batch.target, state, attendable)
     assert unrolled.logits.shape == (*batch.target.shape, WIDTH)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
@@ -127,21 +129,21 @@ def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
 ) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, attendable, symbols = decoder.start(memory), decoder.prepare(memory), batch.target[:, 0]
+    state, attendable, symbols = decoder.init_hidden(memory), decoder.prepare(memory), batch.target[:, 0]
     B = len(symbols)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
     whole = decoder.step(symbols, state, attendable)
-    taken = decoder.step(symbols[rows], state.take(rows), attendable.take(rows))
+    taken = decoder.step(symbols[rows], state.index_select(rows), attendable.index_select(rows))
     near(taken.logits, whole.logits[rows])
     near(taken.attended.weights, whole.attended.weights[rows])
-    same_states(taken.state, whole.state.take(rows))
+    same_states(taken.state, whole.state.index_select(rows))
 
 
 def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple[Step, Memory]:
     source = padded([4, 2], 3)
     memory: Memory = network.encoder(source, torch.tensor([4, 2]))
     decoder = network.decoder
-    return decoder.step(torch.tensor([1, 1]), decoder.start(memory), decoder.prepare(memory), override), memory
+    return decoder.step(torch.tensor([1, 1]), decoder.init_hidden(memory), decoder.prepare(memory), override), memory
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -164,12 +166,12 @@ def test_by_location_the_next_step_sees_the_weights_that_were_forced(dtype: torc
     network = network_of(config_of({"attention": {"type": "location"}}), 1, dtype)
     override = torch.eye(4, dtype=dtype)[[3, 0]]
     (free, memory), (forced, _) = first_step(network), first_step(network, override)
-    assert forced.state.looked is not None and torch.equal(forced.state.looked, override)
+    assert forced.state.attention_state is not None and torch.equal(forced.state.attention_state, override)
     decoder, attendable = network.decoder, network.decoder.prepare(memory)
     states = [
         forced.state,
-        forced.state._replace(looked=override.clone()),
-        forced.state._replace(looked=free.state.looked),
+        forced.state._replace(attention_state=override.clone()),
+        forced.state._replace(attention_state=free.state.attention_state),
     ]
     after, same, other = (decoder.step(torch.tensor([4, 5]), state, attendable).attended.weights for state in states)
     assert torch.equal(after, same)
@@ -194,7 +196,7 @@ def test_gradients_through_the_unrolled_decoder_equal_finite_differences(setting
 
     def unroll(states: Tensor, final: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         held = Memory(states, memory.lengths, State(final))
-        unrolled = unrolling.unroll(target, unrolling.start(held), unrolling.prepare(held))
+        unrolled = unrolling.unroll(target, unrolling.init_hidden(held), unrolling.prepare(held))
         return unrolled.logits.sum(dim=-1).tanh(), unrolled.weights
 
     small = [
@@ -207,7 +209,7 @@ def both_ways(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
     """Logits and states after one step, by itself and unrolled."""
     step, memory = first_step(network)
     decoder = network.decoder
-    unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.start(memory), decoder.prepare(memory))
+    unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.init_hidden(memory), decoder.prepare(memory))
     return [(step.logits, step.state.hidden), (unrolled.logits[:, 0], unrolled.state.hidden)]
 
 
@@ -233,7 +235,7 @@ def test_stepping_and_unrolling_store_nothing(config: Config, batch: Batch, seed
     network = network_of(config, seed)
     before = contents(network)
     memory = memory_of(network, batch)
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     network.decoder.step(batch.target[:, 0], state, attendable)
     network.decoder.unroll(batch.target, state, attendable)
     assert contents(network) == before

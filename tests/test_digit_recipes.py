@@ -11,7 +11,7 @@ import pytest
 import torch
 from report_documents import parts_of, written_document
 
-from pellucid.data.synthetic import draw
+from pellucid.data.synthetic import draw_digits
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError
 from pellucid.kernels.dispatch import disable_kernels
@@ -92,7 +92,7 @@ def test_initial_weights_are_those_of_the_authors() -> None:
 def test_kernels_and_plain_pytorch_agree(design: DigitsArchitecture) -> None:
     torch.manual_seed(2)
     network = DigitsNetwork(design)
-    samples = draw(6, 1, 4, np.random.default_rng(1))
+    samples = draw_digits(6, 1, 4, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)
     fast = network(inputs, lengths, 5)
     with disable_kernels():
@@ -102,7 +102,7 @@ def test_kernels_and_plain_pytorch_agree(design: DigitsArchitecture) -> None:
 
 def test_only_the_notebooks_attention_sees_padding() -> None:
     torch.manual_seed(3)
-    samples = draw(4, 1, 6, np.random.default_rng(1))
+    samples = draw_digits(4, 1, 6, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)
     outside = torch.from_numpy(samples.input_masks) == 0
     assert outside.any()
@@ -149,7 +149,7 @@ def test_another_seed_and_another_optimizer_change_the_outcome() -> None:
 def test_evaluation_excludes_padding() -> None:
     torch.manual_seed(4)
     network = DigitsNetwork(DigitsArchitecture("attention"))
-    samples = draw(30, 1, 3, np.random.default_rng(2))
+    samples = draw_digits(30, 1, 3, np.random.default_rng(2))
     judged = evaluate_network(network, samples)
     with torch.inference_mode():
         lengths = torch.from_numpy(samples.lengths)
@@ -164,7 +164,7 @@ def test_evaluation_excludes_padding() -> None:
 
 
 def test_spans_are_words_with_the_following_space() -> None:
-    samples = draw(5, 2, 4, np.random.default_rng(3))
+    samples = draw_digits(5, 2, 4, np.random.default_rng(3))
     known = word_spans(samples)
     for row, (source, target) in enumerate(samples.texts()):
         assert int(known.known[row].sum()) == len(target) - 1

@@ -5,20 +5,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.data.synthetic import DIGIT_WORDS, OUTPUTS, STOP, SYMBOLS, Digits, backwards, draw, spell, text_of
+from pellucid.data.synthetic import (
+    DIGIT_WORDS,
+    NUM_OUTPUTS,
+    STOP,
+    SYMBOLS,
+    DigitSamples,
+    draw_digits,
+    numbers_to_text,
+    reverse_inputs,
+    spell_digits,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def drawn(count: int, minimum: int, maximum: int, seed: int = 1) -> Digits:
-    return draw(count, minimum, maximum, np.random.default_rng(seed))
+def drawn(count: int, minimum: int, maximum: int, seed: int = 1) -> DigitSamples:
+    return draw_digits(count, minimum, maximum, np.random.default_rng(seed))
 
 
 def test_the_table_is_the_lessons_own() -> None:
     stored = {"#": 10, " ": 11, "e": 12, "g": 13, "f": 14, "i": 15, "h": 16, "o": 17, "n": 18, "s": 19}
     stored |= {"r": 20, "u": 21, "t": 22, "w": 23, "v": 24, "x": 25, "z": 26} | {str(n): n for n in range(10)}
     assert {symbol: at for at, symbol in enumerate(SYMBOLS)} == stored
-    assert (len(SYMBOLS), OUTPUTS, STOP) == (27, 11, 10)
+    assert (len(SYMBOLS), NUM_OUTPUTS, STOP) == (27, 11, 10)
 
 
 @given(st.integers(1, 20), st.integers(1, 8), st.integers(0, 12), SEEDS)
@@ -28,7 +38,7 @@ def test_a_sample_is_what_it_says(count: int, minimum: int, more: int, seed: int
     assert samples.targets.shape == (count, minimum + more + 1)
     for row, (source, target) in enumerate(samples.texts()):
         digits, end = target[:-1], target[-1]
-        assert end == "#" and spell(digits) == source and minimum <= len(digits) <= minimum + more
+        assert end == "#" and spell_digits(digits) == source and minimum <= len(digits) <= minimum + more
         assert samples.input_masks[row].sum() == len(source) and samples.target_masks[row].sum() == len(target)
         assert not samples.inputs[row, len(source) :].any() and not samples.targets[row, len(target) :].any()
         for place, digit in enumerate(digits):
@@ -71,11 +81,11 @@ def test_impossible_numbers_of_digits_are_refused(minimum: int, maximum: int) ->
 @given(SEEDS)
 def test_backwards_turns_each_input_round(seed: int) -> None:
     samples = drawn(5, 1, 6, seed)
-    turned = backwards(samples)
+    turned = reverse_inputs(samples)
     assert np.array_equal(turned.targets, samples.targets) and np.array_equal(turned.lengths, samples.lengths)
     for row, (length, target) in enumerate(zip(samples.lengths, samples.targets, strict=True)):
-        source = text_of(turned.inputs[row, :length])
-        assert source == text_of(samples.inputs[row, :length])[::-1]
+        source = numbers_to_text(turned.inputs[row, :length])
+        assert source == numbers_to_text(samples.inputs[row, :length])[::-1]
         for place in range(int(samples.target_masks[row].sum()) - 1):
             start, word = turned.starts[row, place], DIGIT_WORDS[target[place]]
             assert source[max(start, 0) :].lstrip().startswith(word[::-1])

@@ -12,15 +12,15 @@ from small import SEEDS
 
 from pellucid.data.vocabulary import EOS, UNK
 from pellucid.decoding.ensemble import ensemble
-from pellucid.decoding.options import Options, Painted
-from pellucid.inspection.distributions import distributions, divergence, entropy
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
+from pellucid.inspection.distributions import entropy, kl_divergence, step_distributions
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_they_sum_to_one_and_hold_what_the_trace_tells(kind: str) -> None:
     transducer = made(kind)
     traces = [*traces_of(transducer, PAIRS), *transducer.predict(["abc", "", "cab"])]
-    for trace, found in zip(traces, distributions(transducer, traces), strict=True):
+    for trace, found in zip(traces, step_distributions(transducer, traces), strict=True):
         assert found.shape == (len(trace.target), 9 + (kind == "copying"))
         np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, rtol=1e-6)
         ids = [*transducer.vocabularies.target.encode([s for s in trace.target if s != "⟨end⟩"])]
@@ -37,19 +37,19 @@ def test_those_of_an_ensemble_are_the_mean() -> None:
     models = [made(), made("lstm", 4)]
     both = ensemble(models, ["a", "b"])
     traces = traces_of(both, PAIRS)
-    apart = [distributions(model, traces) for model in models]
-    for one, two, found in zip(*apart, distributions(both, traces), strict=True):
+    apart = [step_distributions(model, traces) for model in models]
+    for one, two, found in zip(*apart, step_distributions(both, traces), strict=True):
         np.testing.assert_allclose(np.exp(found), (np.exp(one) + np.exp(two)) / 2, atol=1e-6)
 
 
 def test_given_attention_changes_them_from_its_step_on() -> None:
     transducer = made()
     trace = traces_of(transducer, [("abc", "vwx")])[0]
-    painted = transducer.with_options(Options(painted=(Painted(2, (1.0, 0.0, 0.0)),)))
-    before, after = (distributions(each, [trace])[0] for each in (transducer, painted))
-    change = divergence(before, after)
+    painted = transducer.with_options(DecodingOptions(painted=(ForcedAttention(2, (1.0, 0.0, 0.0)),)))
+    before, after = (step_distributions(each, [trace])[0] for each in (transducer, painted))
+    change = kl_divergence(before, after)
     assert change[:2].max() < 1e-9 and change[2:].min() > 1e-6
-    assert np.array_equal(divergence(before, distributions(transducer, [trace])[0]), np.zeros(4))
+    assert np.array_equal(kl_divergence(before, step_distributions(transducer, [trace])[0]), np.zeros(4))
 
 
 @given(st.integers(1, 9), st.integers(1, 4), SEEDS)
@@ -63,12 +63,12 @@ def test_entropy_and_divergence_are_those_of_the_definitions(symbols: int, steps
     expected = [
         sum(p * math.log2(p / q) for p, q in zip(*rows, strict=True) if p > 0) for rows in zip(one, two, strict=True)
     ]
-    np.testing.assert_allclose(divergence(before, after), np.maximum(expected, 0), atol=1e-9)
+    np.testing.assert_allclose(kl_divergence(before, after), np.maximum(expected, 0), atol=1e-9)
 
 
 def test_what_is_impossible_counts_as_the_limit_says() -> None:
     certain, other = np.array([[0.0, -np.inf]]), np.array([[-np.inf, 0.0]])
     assert entropy(certain).tolist() == [0] and entropy(np.log([[0.5, 0.5]])).tolist() == [1]
-    assert divergence(certain, other).tolist() == [np.inf] and divergence(certain, certain).tolist() == [0]
+    assert kl_divergence(certain, other).tolist() == [np.inf] and kl_divergence(certain, certain).tolist() == [0]
     with pytest.raises(ValueError, match=r"^after: expected an array of shape \(1, 2\)"):
-        divergence(certain, other[:, :1])
+        kl_divergence(certain, other[:, :1])

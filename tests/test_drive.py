@@ -10,10 +10,10 @@ from inspected import made, traces_of
 
 from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
-from pellucid.inspection.replay import Replay, begun
-from pellucid.inspection.score_decomposition import _Looks, drive, parted
-from pellucid.inspection.states import states
-from pellucid.model.network import writing
+from pellucid.inspection.replay import Replay, start_replay
+from pellucid.inspection.score_decomposition import _Looks, decompose_scores, parted
+from pellucid.inspection.states import trace_states
+from pellucid.model.network import require_seq2seq
 
 SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
 PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
@@ -55,14 +55,14 @@ def test_shares_are_those_of_the_products_of_the_parts() -> None:
     """General attention, e = qᵀ W h, whose queries are the decoder's states before: in NumPy."""
     transducer = made("general")
     traces = traces_of(transducer, PAIRS)
-    own = states(transducer, traces)
+    own = trace_states(transducer, traces)
     weight = transducer.network.state_dict()["decoder.attention.key_projection.weight"].numpy()
     starts = []
     for trace in traces:
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         with torch.inference_mode():
             memory = transducer.network.encoder(ids, torch.tensor([ids.shape[1]]))
-            starts.append(writing(transducer.network).decoder.start(memory).hidden[0, -1].numpy())
+            starts.append(require_seq2seq(transducer.network).decoder.init_hidden(memory).hidden[0, -1].numpy())
     queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, own, strict=True)]
     memories = [each.encoder for each in own]
     fed = [("begin", *trace.target[:-1]) for trace in traces]
@@ -80,20 +80,20 @@ def test_shares_are_those_of_the_products_of_the_parts() -> None:
         steps = (scores[0], scores[1] - scores[0], scores[2] - scores[1])
         sums += [(part * scores[2]).sum() for part in steps]
         total += (scores[2] ** 2).sum()
-    np.testing.assert_allclose(drive(transducer, traces), sums / total, atol=1e-4)
+    np.testing.assert_allclose(decompose_scores(transducer, traces), sums / total, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "heads", "copying", "general"])
 def test_shares_sum_to_one_for_every_attention_by_a_softmax(kind: str) -> None:
     transducer = made(kind)
-    found = drive(transducer, traces_of(transducer, PAIRS))
+    found = decompose_scores(transducer, traces_of(transducer, PAIRS))
     assert sum(found) == pytest.approx(1) and np.isfinite(found).all()
 
 
 def test_one_source_again_and_again_is_all_temporal() -> None:
     """Every state is the mean of its place."""
     transducer = made()
-    found = drive(transducer, traces_of(transducer, [("abc", "vwx")] * 3))
+    found = decompose_scores(transducer, traces_of(transducer, [("abc", "vwx")] * 3))
     np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
 
 
@@ -113,7 +113,7 @@ def test_states_that_know_nothing_but_their_symbol_are_driven_by_the_input() -> 
         parameters["decoder.context_projection.weight"].zero_()
     # Each symbol stands equally often at each of two places, so that no place has a mean of its own.
     traces = traces_of(transducer, [("ab", ""), ("ba", ""), ("bc", ""), ("cb", ""), ("ca", ""), ("ac", "")])
-    found = drive(transducer, traces)
+    found = decompose_scores(transducer, traces)
     np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
 
 
@@ -131,7 +131,7 @@ def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch)
 
     def looks(_: object, replay: Replay) -> list[Any]:
         """Queries (1, 0, …) at both steps; memories whose first unit is the sum of the parts, the others noise."""
-        alone, found = begun(transducer, replay)[0], []
+        alone, found = start_replay(transducer, replay)[0], []
         for source, sign in rows:
             memory = torch.zeros(2, weight.shape[1], dtype=torch.float64)
             own = place + (symbol if source == "ab" else -symbol) + rest * sign
@@ -142,7 +142,7 @@ def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch)
         return found
 
     monkeypatch.setattr("pellucid.inspection.score_decomposition._looks", looks)
-    found = drive(transducer, traces_of(transducer, [(source, "v") for source, _ in rows]))
+    found = decompose_scores(transducer, traces_of(transducer, [(source, "v") for source, _ in rows]))
     total = place**2 + symbol**2 + rest**2
     np.testing.assert_allclose(found, [place**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)
 
@@ -151,10 +151,10 @@ def test_what_cannot_be_taken_apart_is_refused() -> None:
     for kind in ("monotonic", "none"):
         model = made(kind)
         with pytest.raises(InputError, match="by a softmax"):
-            drive(model, traces_of(model, PAIRS))
+            decompose_scores(model, traces_of(model, PAIRS))
     model = made()
     with pytest.raises(InputError, match=r"^traces: expected attention that varies"):
-        drive(model, traces_of(model, [("a", "v")]))
+        decompose_scores(model, traces_of(model, [("a", "v")]))
     both = ensemble([model, made(seed=4)], ["a", "b"])
     with pytest.raises(InputError, match="ensemble"):
-        drive(both, both.predict(["abc"]))
+        decompose_scores(both, both.predict(["abc"]))

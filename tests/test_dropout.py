@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from small import WIDTH, config_of, near
+from small import WIDTH, config_of, gru_step, near
 from torch import Tensor
 
-from pellucid.model.embedding import SymbolTable
+from pellucid.model.cells import LayerState, RecurrentCell
+from pellucid.model.embedding import Embedding
 from pellucid.model.encoder import Encoder
-from pellucid.model.recurrence import Inputs, LayerState, RecurrentCell, draw_cells, draw_mask, gru_step, run
+from pellucid.model.recurrence import Inputs, draw_mask, draw_recurrent_masks, run_rnn
 
 
 def test_a_mask_drops_its_share_and_keeps_the_mean() -> None:
@@ -25,7 +26,7 @@ def test_a_mask_drops_its_share_and_keeps_the_mean() -> None:
 
 def noise_of(settings: dict[str, Any], cell: RecurrentCell) -> tuple[Tensor | None, Tensor | None]:
     torch.manual_seed(1)
-    [drawn] = draw_cells([cell.hidden_weight], 3, config_of({"encoder": settings}).encoder)
+    [drawn] = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": settings}).encoder)
     return drawn.weight, drawn.state
 
 
@@ -45,27 +46,27 @@ def test_a_dropped_state_is_the_same_at_every_step_and_only_where_u_reads_it() -
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("gru", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.full((3,), 5)
     config = config_of({"encoder": {"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}}).encoder
-    noise = draw_cells([cell.hidden_weight], 3, config)
+    noise = draw_recurrent_masks([cell.hidden_weight], 3, config)
     mask = noise[0].state
     assert mask is not None
     hidden = torch.zeros(3, 4, dtype=torch.float64)
     for step in range(5):
         recurrent = (hidden * mask) @ cell.hidden_weight.T + cell.hidden_bias
         hidden = gru_step(inputs[:, step] @ cell.input_weight.T + cell.input_bias, recurrent, hidden)
-    near(run([cell], Inputs(inputs), lengths, noise).last[:, 0], hidden)
+    near(run_rnn([cell], Inputs(inputs), lengths, noise).last[:, 0], hidden)
 
 
 def test_dropped_weights_are_what_a_cell_with_those_weights_does() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("lstm", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.tensor([5, 1, 3])
-    noise = draw_cells([cell.hidden_weight], 3, config_of({"encoder": {"recurrent_dropout": 0.5}}).encoder)
-    got = run([cell], Inputs(inputs), lengths, noise)
+    noise = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": {"recurrent_dropout": 0.5}}).encoder)
+    got = run_rnn([cell], Inputs(inputs), lengths, noise)
     state = LayerState(*(torch.randn(3, 4, dtype=torch.float64) for _ in range(2)))
-    stepped = cell.advance(cell.project(inputs[:, 0]), state, noise[0])
+    stepped = cell.step(cell.project(inputs[:, 0]), state, noise[0])
     assert noise[0].weight is not None
     cell.hidden_weight.data = noise[0].weight.detach()
-    near(got.states, run([cell], Inputs(inputs), lengths).states)
-    near(stepped.hidden, cell.advance(cell.project(inputs[:, 0]), state).hidden)
+    near(got.states, run_rnn([cell], Inputs(inputs), lengths).states)
+    near(stepped.hidden, cell.step(cell.project(inputs[:, 0]), state).hidden)
 
 
 def test_units_are_dropped_anew_at_each_step_or_all_along() -> None:
@@ -81,20 +82,20 @@ def test_units_are_dropped_anew_at_each_step_or_all_along() -> None:
 
 def test_missed_symbols_are_zero_wherever_they_stand_and_the_rest_make_up_for_it() -> None:
     torch.manual_seed(0)
-    table = SymbolTable("learned", 6, 3, 0.0, 0.25)
+    table = Embedding("learned", 6, 3, 0.0, 0.25)
     ids, missed = torch.tensor([[1, 2, 1], [2, 2, 5]]), torch.zeros(2, 6, dtype=torch.bool)
     missed[0, 1] = missed[1, 5] = True
-    read = table.read(ids, missed).spread()
+    read = table.embed(ids, missed).to_dense()
     gone = torch.tensor([[True, False, True], [False, False, True]])
     assert not read[gone].any()
     near(read[~gone], table.weight[ids[~gone]] / 0.75, 1e-6)
-    near(table.read(ids[:, 0], missed).spread(), read[:, 0], 0)
+    near(table.embed(ids[:, 0], missed).to_dense(), read[:, 0], 0)
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_symbols_are_missed_in_training_alone_and_by_their_share(training: bool) -> None:
     torch.manual_seed(0)
-    missed = SymbolTable("learned", 500, 3, 0.0, 0.25).train(training).draw_missed(100)
+    missed = Embedding("learned", 500, 3, 0.0, 0.25).train(training).draw_dropped_tokens(100)
     assert (missed is not None) == training
     assert missed is None or abs(float(missed.float().mean()) - 0.25) < 0.01
-    assert SymbolTable("learned", 500, 3, 0.0).draw_missed(100) is None
+    assert Embedding("learned", 500, 3, 0.0).draw_dropped_tokens(100) is None

@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pellucid.config.settings import Embedding
-from pellucid.model.embedding import SymbolTable
+from pellucid.config.settings import Embedding as EmbeddingKind
+from pellucid.model.embedding import Embedding
 
-KINDS: list[Embedding] = ["learned", "frozen", "one-hot"]
+KINDS: list[EmbeddingKind] = ["learned", "frozen", "one-hot"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(1,), (3, 4), (2, 1, 5)])
-def test_ids_of_any_shape_become_the_rows_of_the_table(kind: Embedding, shape: tuple[int, ...]) -> None:
-    table = SymbolTable(kind, 6, 3, 0.0)
+def test_ids_of_any_shape_become_the_rows_of_the_table(kind: EmbeddingKind, shape: tuple[int, ...]) -> None:
+    table = Embedding(kind, 6, 3, 0.0)
     ids = torch.randint(6, shape)
     vectors = table(ids)
     assert vectors.shape == (*shape, table.size)
@@ -22,14 +22,14 @@ def test_ids_of_any_shape_become_the_rows_of_the_table(kind: Embedding, shape: t
 
 
 def test_a_learnt_table_is_a_parameter() -> None:
-    table = SymbolTable("learned", 6, 3, 0.0)
+    table = Embedding("learned", 6, 3, 0.0)
     assert isinstance(table.weight, nn.Parameter)
     assert table.weight.requires_grad
     assert table.size == 3
 
 
 def test_a_frozen_table_is_saved_but_never_trained() -> None:
-    table = SymbolTable("frozen", 6, 3, 0.0)
+    table = Embedding("frozen", 6, 3, 0.0)
     assert list(table.parameters()) == []
     assert list(table.state_dict()) == ["weight"]
     assert not table(torch.tensor([1])).requires_grad
@@ -37,7 +37,7 @@ def test_a_frozen_table_is_saved_but_never_trained() -> None:
 
 
 def test_a_one_hot_table_is_the_identity_whatever_size_is_asked_and_needs_no_saving() -> None:
-    table = SymbolTable("one-hot", 4, 99, 0.0)
+    table = Embedding("one-hot", 4, 99, 0.0)
     assert table(torch.arange(4)).tolist() == torch.eye(4).tolist()
     assert table.size == 4
     assert list(table.parameters()) == []
@@ -46,15 +46,15 @@ def test_a_one_hot_table_is_the_identity_whatever_size_is_asked_and_needs_no_sav
 
 @pytest.mark.parametrize("kind", ["learned", "frozen"])
 @pytest.mark.parametrize("size", [1, 4, 64])
-def test_vectors_have_about_unit_length(kind: Embedding, size: int) -> None:
+def test_vectors_have_about_unit_length(kind: EmbeddingKind, size: int) -> None:
     torch.manual_seed(1)
-    weight = SymbolTable(kind, 20_000, size, 0.0).weight.detach()
+    weight = Embedding(kind, 20_000, size, 0.0).weight.detach()
     assert float(weight.square().sum(dim=1).mean()) == pytest.approx(1, abs=0.05)
     assert abs(float(weight.mean())) < 0.05
 
 
 def test_the_gradient_counts_how_often_a_symbol_stands_there() -> None:
-    table = SymbolTable("learned", 5, 2, 0.0)
+    table = Embedding("learned", 5, 2, 0.0)
     table(torch.tensor([[1, 3, 1], [1, 0, 3]])).sum().backward()
     gradient = table.weight.grad
     assert gradient is not None
@@ -67,9 +67,9 @@ def one_table(vectors: Tensor, ids: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dropout_falls_on_the_table_in_training_only(kind: Embedding) -> None:
+def test_dropout_falls_on_the_table_in_training_only(kind: EmbeddingKind) -> None:
     torch.manual_seed(1)
-    table = SymbolTable(kind, 8, 16, 0.5)
+    table = Embedding(kind, 8, 16, 0.5)
     ids = torch.randint(8, (20, 30))
     dropped = table.train()(ids)
     assert one_table(dropped, ids)

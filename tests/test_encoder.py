@@ -17,9 +17,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pellucid.config.settings import Cell
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
-from pellucid.model.recurrence import RecurrentCell
 
 DROPPED = {"hidden_size": 3, "embedding_size": 2, "num_layers": 2, "dropout": 0.5}
 

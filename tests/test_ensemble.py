@@ -13,10 +13,10 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import Ensemble, ensemble
-from pellucid.decoding.inference import Alone, Together, begin
-from pellucid.decoding.options import Options
-from pellucid.decoding.outputs import closed_symbols, symbol_log_probabilities
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.outputs import suppressed_symbols, symbol_log_probabilities
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError
@@ -66,7 +66,7 @@ def test_a_model_with_itself_is_the_model(times: int, width: int, cell: str, sco
     together = ensemble([alone] * times, ["run"] * times)
     for one, two in zip(alone.predict(TEXTS), together.predict(TEXTS), strict=True):
         same(one, two)
-    for options in (Options(forbidden=("v",)), Options(required=("w",), prefix="x")):
+    for options in (DecodingOptions(forbidden=("v",)), DecodingOptions(required=("w",), prefix="x")):
         pairs = zip(
             alone.with_options(options).predict(TEXTS), together.with_options(options).predict(TEXTS), strict=True
         )
@@ -74,7 +74,7 @@ def test_a_model_with_itself_is_the_model(times: int, width: int, cell: str, sco
             same(one, two)
     for lists in zip(alone.nbest(TEXTS, 3), together.nbest(TEXTS, 3), strict=True):
         assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
-    drawing = Drawing(samples=2)
+    drawing = SamplingConfig(samples=2)
     for lists in zip(alone.sample(TEXTS, drawing), together.sample(TEXTS, drawing), strict=True):
         assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
 
@@ -85,17 +85,17 @@ def test_probabilities_and_attention_are_the_means() -> None:
     lengths = torch.tensor([3, 2])
     with torch.inference_mode():
         together = both.members.begin(source, lengths)
-        apart = [begin(model.network, source, lengths) for model in models]
+        apart = [encode_and_initialize(model.network, source, lengths) for model in models]
         for symbols in (torch.tensor([1, 1]), torch.tensor([4, 6])):
             seen, own = together.step(symbols), [each.step(symbols) for each in apart]
-            closed = closed_symbols(seen.logits.shape[1]).after
+            closed = suppressed_symbols(seen.logits.shape[1]).after
             mean = torch.stack([symbol_log_probabilities(each.logits, closed).exp() for each in own]).mean(dim=0)
             found = symbol_log_probabilities(seen.logits, closed).exp()
             torch.testing.assert_close(found, mean, rtol=1e-4, atol=1e-6)
             weights = torch.stack([each.weights for each in own]).mean(dim=0)
             torch.testing.assert_close(seen.weights, weights, rtol=1e-4, atol=1e-6)
-            assert isinstance(seen.after, Together)
-            together, apart = seen.after, [each.after for each in own if isinstance(each.after, Alone)]
+            assert isinstance(seen.after, EnsembleInference)
+            together, apart = seen.after, [each.after for each in own if isinstance(each.after, SingleModelInference)]
 
 
 @pytest.mark.parametrize("copying", [False, True])
@@ -113,7 +113,7 @@ def test_members_may_number_their_target_symbols_in_another_order(copying: bool)
                 same(*each)
         for each in zip(expected.force(pairs), found.force(pairs), strict=True):
             same(*each)
-        drawing = Drawing(samples=2, top_k=1)
+        drawing = SamplingConfig(samples=2, top_k=1)
         for alike in zip(expected.sample(texts, drawing), found.sample(texts, drawing), strict=True):
             assert [trace.output for trace in alike[0]] == [trace.output for trace in alike[1]]
 

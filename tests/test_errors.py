@@ -11,9 +11,9 @@ from pellucid.errors import (
     InputError,
     RunError,
     abbreviate_reason,
-    nearest,
     parse_whole_number,
     quote,
+    suggest,
 )
 
 
@@ -24,12 +24,12 @@ def test_every_mistake_of_a_user_is_an_input_error(kind: type[InputError]) -> No
 
 
 def test_nearest_names_the_likeliest_meaning() -> None:
-    assert nearest("hiden_size", ["layers", "hidden_size"]) == "; did you mean 'hidden_size'?"
-    assert nearest("gur", iter(["lstm", "gru"])) == "; did you mean 'gru'?"
+    assert suggest("hiden_size", ["layers", "hidden_size"]) == "; did you mean 'hidden_size'?"
+    assert suggest("gur", iter(["lstm", "gru"])) == "; did you mean 'gru'?"
 
 
 def test_nearest_is_silent_where_nothing_is_near() -> None:
-    assert nearest("zzzz", ["layers", "hidden_size"]) == nearest("layers", []) == nearest("", ["layers"]) == ""
+    assert suggest("zzzz", ["layers", "hidden_size"]) == suggest("layers", []) == suggest("", ["layers"]) == ""
 
 
 class Lines:
@@ -55,15 +55,15 @@ class Silent:
         ("a" * 80, repr("a" * 80)),
         ("a" * 81, repr("a" * 79 + "…")),
         (10**4000, "1" + "0" * 78 + "…"),
-        pytest.param(10**5000, "a number of thousands of digits", id="huge"),
-        pytest.param([10**5000], "a number of thousands of digits", id="list"),
+        pytest.param(10**5000, "a number with thousands of digits", id="huge"),
+        pytest.param([10**5000], "a number with thousands of digits", id="list"),
         (["a"] * 100, ("['a', " + "'a', " * 20)[:79] + "…"),
         (Path("b" * 100), repr("b" * 100)),
         (None, "None"),
         (np.zeros((2, 2)), "array([[0., 0.], [0., 0.]])"),
         (Lines(), "one two"),
         (Silent(), "a value of type Silent"),
-        pytest.param({"a": (10**5000,)}, "a number of thousands of digits", id="nested"),
+        pytest.param({"a": (10**5000,)}, "a number with thousands of digits", id="nested"),
     ],
 )
 def test_a_quoted_value_is_short_but_for_a_path(value: object, shown: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sample_answers import answered
 from sample_traces import made
-from test_assessment import ROWS, segmenters
+from test_assessment import ROWS, tokenizers
 from test_assessment import made as assessment
 from wrong_calls import arguments, faults, name_of
 
@@ -18,101 +18,107 @@ from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, InputError
 from pellucid.evaluation import alignment
 from pellucid.evaluation.assessment import (
-    Answered,
     Assessment,
-    assess,
+    DecodedExamples,
+    assess_outputs,
     compare_runs,
-    join,
+    join_assessments,
+    mean_reciprocal_rank,
     merge_references,
-    oracle,
-    reciprocal_rank,
-    score,
+    oracle_accuracy,
+    score_traces,
 )
-from pellucid.evaluation.calibration import calibration
-from pellucid.evaluation.confusion import aligned, confusions, paired
+from pellucid.evaluation.calibration import measure_calibration
+from pellucid.evaluation.confusion import align_symbols, count_confusions, pair_symbols
 from pellucid.evaluation.label_metrics import (
-    chunks,
-    correlation,
-    is_chunked,
+    chunk_metrics_for_log,
+    extract_chunks,
+    has_chunks,
     macro_f1,
+    matthews_correlation,
+    score_chunks,
     score_labels,
     score_positions,
-    spans,
-    spans_for_log,
 )
 from pellucid.evaluation.metrics import (
-    Scored,
+    ScoredExample,
     bleu,
     bootstrap_ratio,
     chrf,
-    differing,
     edit_distance,
-    evaluate,
+    evaluate_examples,
+    hamming_distance,
     metrics_for_log,
-    text_scores,
-    wilson,
-    worst,
+    score_texts,
+    wilson_interval,
+    worst_examples,
 )
-from pellucid.evaluation.outcomes import mean_of_groups, outcomes
-from pellucid.evaluation.scoring import ERROR_RATES
-from pellucid.evaluation.significance import compare
+from pellucid.evaluation.outcomes import macro_average, outcome_table
+from pellucid.evaluation.significance import compare_outcomes
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 
 ATTENTION = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
 TRACE = made("abc", ["x", END], ATTENTION)
-SCORED = [Scored(("a", "b"), (("a", "b"),), 3), Scored(("a",), (("b",), ("a", "c")), 2)]
-TABLE = outcomes(SCORED)
-TAGS = [Scored(("B-x", "O"), (("B-x", "I-x"),), 2, True, (-0.1, -0.2))]
+SCORED = [ScoredExample(("a", "b"), (("a", "b"),), 3), ScoredExample(("a",), (("b",), ("a", "c")), 2)]
+TABLE = outcome_table(SCORED)
+TAGS = [ScoredExample(("B-x", "O"), (("B-x", "I-x"),), 2, True, (-0.1, -0.2))]
 TAGGED = [answered("tag", "ab", ["B-x", "O"])]
 POINTED = [answered("point", "ab", ["1"])]
-SPANS = alignment.Spans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
+SPANS = alignment.AlignmentSpans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
 RUN = assessment(ROWS)
-GIVEN = RUN.answered
+GIVEN = RUN.decoded
 
 FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
-    alignment.agreement: {"weights": [ATTENTION], "spans": SPANS},
-    alignment.looking: {"weights": ATTENTION},
+    alignment.alignment_agreement: {"weights": [ATTENTION], "spans": SPANS},
+    alignment.attending_rows: {"weights": ATTENTION},
     alignment.row_entropy: {"weights": ATTENTION},
     alignment.coverage_deviation: {"weights": ATTENTION},
     alignment.absentmindedness_out: {"weights": ATTENTION},
     alignment.absentmindedness_in: {"weights": ATTENTION},
-    alignment.confidence: {"weights": ATTENTION},
+    alignment.attention_confidence: {"weights": ATTENTION},
     alignment.diagonality: {"weights": ATTENTION},
-    alignment.jumps: {"trace": TRACE},
-    alignment.distortion: {"traces": [TRACE]},
-    alignment.mean_map: {"traces": [TRACE]},
-    alignment.counted: {"trace": TRACE, "gold": [(0, 1), (0, 0)]},
-    alignment.summary: {"traces": [TRACE], "gold": [[(0, 1), (0, 0)]]},
-    calibration: {"log_probabilities": [-0.1, -0.5], "right": [True, False]},
-    aligned: {"output": ["a"], "reference": ["a", "b"]},
-    paired: {"example": SCORED[0]},
-    confusions: {"scored": SCORED},
-    is_chunked: {"tags": ["B-x"]},
-    chunks: {"tags": ["B-x"]},
-    spans: {"scored": TAGS},
-    spans_for_log: {"scored": TAGS},
+    alignment.attention_jumps: {"trace": TRACE},
+    alignment.count_jumps: {"traces": [TRACE]},
+    alignment.mean_attention_map: {"traces": [TRACE]},
+    alignment.trace_statistics: {"trace": TRACE, "gold": [(0, 1), (0, 0)]},
+    alignment.summarize_attention: {"traces": [TRACE], "gold": [[(0, 1), (0, 0)]]},
+    measure_calibration: {"log_probabilities": [-0.1, -0.5], "right": [True, False]},
+    align_symbols: {"output": ["a"], "reference": ["a", "b"]},
+    pair_symbols: {"example": SCORED[0]},
+    count_confusions: {"scored": SCORED},
+    has_chunks: {"tags": ["B-x"]},
+    extract_chunks: {"tags": ["B-x"]},
+    score_chunks: {"scored": TAGS},
+    chunk_metrics_for_log: {"scored": TAGS},
     score_labels: {"scored": TAGS, "traces": TAGGED},
     score_positions: {"scored": SCORED[:1], "traces": POINTED},
-    correlation: {"confusion": np.eye(3, dtype=np.int64)},
+    matthews_correlation: {"confusion": np.eye(3, dtype=np.int64)},
     macro_f1: {"confusion": np.eye(3, dtype=np.int64)},
-    wilson: {"right": 1, "total": 2},
+    wilson_interval: {"right": 1, "total": 2},
     bootstrap_ratio: {"numerators": [1, 0], "denominators": [2, 2]},
     edit_distance: {"output": ["a"], "reference": ["b"]},
-    differing: {"output": ["a"], "reference": ["b"]},
-    evaluate: {"scored": SCORED},
-    metrics_for_log: {"evaluation": evaluate(SCORED)},
-    worst: {"scored": SCORED, "count": 1},
-    text_scores: {"outputs": ["a b"], "references": [["a b", "b"]]},
+    hamming_distance: {"output": ["a"], "reference": ["b"]},
+    evaluate_examples: {"scored": SCORED},
+    metrics_for_log: {"evaluation": evaluate_examples(SCORED)},
+    worst_examples: {"scored": SCORED, "count": 1},
+    score_texts: {"outputs": ["a b"], "references": [["a b", "b"]]},
     bleu: {"outputs": ["a b"], "references": [["a b", "b"]]},
     chrf: {"outputs": ["a b"], "references": [["a b", "b"]]},
-    outcomes: {"scored": SCORED},
-    mean_of_groups: {"tables": [TABLE, TABLE]},
-    compare: {"a": [TABLE], "b": [TABLE]},
+    outcome_table: {"scored": SCORED},
+    macro_average: {"tables": [TABLE, TABLE]},
+    compare_outcomes: {"a": [TABLE], "b": [TABLE]},
     merge_references: {"examples": [Example("a", "b")]},
-    score: {"traces": [TRACE], "references": [["x"]], "segmenters": segmenters()},
-    oracle: {"candidates": [SCORED], "count": 2},
-    reciprocal_rank: {"candidates": [SCORED]},
-    assess: {"name": "run", "answered": GIVEN, "own": segmenters(), "shared": segmenters(), "metrics": ERROR_RATES},
-    join: {"parts": [RUN]},
+    score_traces: {"traces": [TRACE], "references": [["x"]], "tokenizers": tokenizers()},
+    oracle_accuracy: {"candidates": [SCORED], "count": 2},
+    mean_reciprocal_rank: {"candidates": [SCORED]},
+    assess_outputs: {
+        "name": "run",
+        "decoded": GIVEN,
+        "own": tokenizers(),
+        "shared": tokenizers(),
+        "metrics": ERROR_RATE_METRICS,
+    },
+    join_assessments: {"parts": [RUN]},
     compare_runs: {"a": RUN, "b": RUN},
 }
 
@@ -123,13 +129,19 @@ def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callabl
 
 
 def test_methods_refuse_what_their_arguments_cannot_be() -> None:
-    assert faults(lambda count: RUN.worst(count), {}, "count") == []
-    found = confusions(SCORED)
-    assert faults(lambda most: found.matrix(most), {}, "most") == []
+    assert faults(lambda count: RUN.worst_examples(count), {}, "count") == []
+    found = count_confusions(SCORED)
+    assert faults(lambda max_symbols: found.matrix(max_symbols), {}, "max_symbols") == []
 
 
 NOWHERE = np.zeros((2, 3))
-STATISTICS = ["coverage_deviation", "absentmindedness_out", "absentmindedness_in", "confidence", "diagonality"]
+STATISTICS = [
+    "coverage_deviation",
+    "absentmindedness_out",
+    "absentmindedness_in",
+    "attention_confidence",
+    "diagonality",
+]
 
 
 @pytest.mark.parametrize("name", STATISTICS)
@@ -142,8 +154,8 @@ def test_statistics_of_attention_that_looks_nowhere_are_refused(name: str, weigh
 def test_corpora_without_attention_have_no_statistics() -> None:
     nowhere, empty = made("abc", ["x", END], NOWHERE.tolist()), made("", [], [])
     for traces in ([], [nowhere], [empty], [nowhere, empty]):
-        assert alignment.summary(traces) == [] and alignment.mean_map(traces) is None
-        assert alignment.distortion(traces) == {}
+        assert alignment.summarize_attention(traces) == [] and alignment.mean_attention_map(traces) is None
+        assert alignment.count_jumps(traces) == {}
 
 
 def bad(weights: np.ndarray) -> Trace:
@@ -151,9 +163,9 @@ def bad(weights: np.ndarray) -> Trace:
     return replace(TRACE, attention=weights)
 
 
-def assessed(answered: Answered) -> Assessment:
+def assessed(answered: DecodedExamples) -> Assessment:
     """Outputs, scored."""
-    return assess("run", answered, segmenters(), segmenters(), ERROR_RATES)
+    return assess_outputs("run", answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
 
 
 SHORT, UNKNOWN = SPANS._replace(known=SPANS.known[:, :1]), SPANS._replace(known=~SPANS.known)
@@ -166,7 +178,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
         (alignment.row_entropy, ([[0.5, -0.5]],), "weights[0, 1]: expected a number from 0 to 1.001, got -0.5"),
         (alignment.row_entropy, ([0.5],), "weights: expected an array of numbers of shape (T, S), got [0.5]"),
         (
-            alignment.agreement,
+            alignment.alignment_agreement,
             (
                 [ATTENTION],
                 SPANS._replace(known=SPANS.known[:, :1]),
@@ -174,7 +186,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "spans.known: expected an array of shape (1, 2)",
         ),
         (
-            alignment.agreement,
+            alignment.alignment_agreement,
             (
                 [ATTENTION],
                 SPANS._replace(known=~SPANS.known),
@@ -182,16 +194,16 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "spans: expected at least one symbol whose span",
         ),
         (
-            alignment.agreement,
+            alignment.alignment_agreement,
             (
                 np.zeros((1, 2, 0)),
                 SPANS,
             ),
             "weights: expected at least one source position",
         ),
-        (alignment.summary, (TRACE,), "traces: expected a list of Trace objects, got Trace("),
+        (alignment.summarize_attention, (TRACE,), "traces: expected a list of Trace objects, got Trace("),
         (
-            alignment.summary,
+            alignment.summarize_attention,
             (
                 [TRACE],
                 [],
@@ -199,7 +211,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "gold: expected as many as traces has (1), got 0",
         ),
         (
-            alignment.summary,
+            alignment.summarize_attention,
             (
                 [TRACE],
                 [[(0, 9)]],
@@ -207,7 +219,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "gold[0][0]: expected source positions",
         ),
         (
-            alignment.summary,
+            alignment.summarize_attention,
             (
                 [TRACE],
                 [[(2, 1)]],
@@ -215,7 +227,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "gold[0][0]: expected source positions",
         ),
         (
-            alignment.summary,
+            alignment.summarize_attention,
             (
                 [TRACE],
                 [[(0, 1.5)]],
@@ -223,7 +235,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "gold[0][0][1]: expected a whole number, got 1.5",
         ),
         (
-            alignment.summary,
+            alignment.summarize_attention,
             (
                 [TRACE],
                 None,
@@ -232,14 +244,14 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "seed: expected a whole number of at least 0, got -1",
         ),
         (
-            alignment.summary,
+            alignment.summarize_attention,
             ([TRACE, bad(np.full((2, 3), np.nan))],),
             "traces[1]: expected a trace whose attention",
         ),
-        (alignment.mean_map, ([bad(np.zeros((2, 2)))],), "traces[0]: expected a trace whose attention"),
-        (alignment.jumps, (bad(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
+        (alignment.mean_attention_map, ([bad(np.zeros((2, 2)))],), "traces[0]: expected a trace whose attention"),
+        (alignment.attention_jumps, (bad(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
         (
-            calibration,
+            measure_calibration,
             (
                 [],
                 [],
@@ -247,7 +259,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "log_probabilities: expected at least one output, got []",
         ),
         (
-            calibration,
+            measure_calibration,
             (
                 [-1.0],
                 [],
@@ -255,7 +267,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "right: expected as many as log_probabilities has (1), got 0",
         ),
         (
-            calibration,
+            measure_calibration,
             (
                 [math.nan],
                 [True],
@@ -263,7 +275,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "log_probabilities[0]: expected a number of at most 0.001, got nan",
         ),
         (
-            calibration,
+            measure_calibration,
             (
                 [0.5],
                 [True],
@@ -271,7 +283,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "log_probabilities[0]: expected a number of at most 0.001, got 0.5",
         ),
         (
-            calibration,
+            measure_calibration,
             (
                 [-1.0],
                 [1],
@@ -279,7 +291,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "right[0]: expected true or false, got 1",
         ),
         (
-            wilson,
+            wilson_interval,
             (
                 3,
                 2,
@@ -287,7 +299,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "right: expected at most total (2), got 3",
         ),
         (
-            wilson,
+            wilson_interval,
             (
                 -1,
                 2,
@@ -295,7 +307,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "right: expected a whole number of at least 0, got -1",
         ),
         (
-            wilson,
+            wilson_interval,
             (
                 1,
                 2**80,
@@ -324,16 +336,16 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
                 "ab",
                 ["a"],
             ),
-            "output: expected a list of texts, got 'ab'",
+            "output: expected a list of strings, got 'ab'",
         ),
-        (evaluate, (SCORED[0],), "scored: expected a list of Scored objects, got Scored("),
+        (evaluate_examples, (SCORED[0],), "scored: expected a list of ScoredExample objects, got ScoredExample("),
         (
-            evaluate,
+            evaluate_examples,
             ([SCORED[0]._replace(source_length=-1)],),
             "scored[0].source_length: expected a whole number of at least 0",
         ),
         (
-            worst,
+            worst_examples,
             (
                 SCORED,
                 -1,
@@ -341,7 +353,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "count: expected a whole number of at least 0, got -1",
         ),
         (
-            text_scores,
+            score_texts,
             (
                 ["a"],
                 [],
@@ -354,10 +366,10 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
                 ["a"],
                 ["a"],
             ),
-            "references[0]: expected a list of texts, got 'a'",
+            "references[0]: expected a list of strings, got 'a'",
         ),
-        (correlation, (np.zeros((2, 3), int),), "confusion: expected an array of shape (2, 2), got"),
-        (correlation, ([[-1]],), "confusion[0, 0]: expected a number from 0 to 9.0072e+15, got -1"),
+        (matthews_correlation, (np.zeros((2, 3), int),), "confusion: expected an array of shape (2, 2), got"),
+        (matthews_correlation, ([[-1]],), "confusion[0, 0]: expected a number from 0 to 9.0072e+15, got -1"),
         (macro_f1, (np.zeros((0, 0), int),), "confusion: expected at least one label"),
         (
             score_labels,
@@ -378,7 +390,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
         (
             score_labels,
             (
-                [Scored((), ((),), 0)],
+                [ScoredExample((), ((),), 0)],
                 TAGGED,
             ),
             "scored: expected at least one label",
@@ -391,9 +403,9 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             ),
             "scored: expected at least one example, got []",
         ),
-        (spans, ([],), "scored: expected at least one example, got []"),
+        (score_chunks, ([],), "scored: expected at least one example, got []"),
         (
-            compare,
+            compare_outcomes,
             (
                 [],
                 [],
@@ -401,7 +413,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "a: expected at least one group, got []",
         ),
         (
-            compare,
+            compare_outcomes,
             (
                 [TABLE[:0]],
                 [TABLE[:0]],
@@ -409,7 +421,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "a[0]: expected at least one example",
         ),
         (
-            compare,
+            compare_outcomes,
             (
                 [TABLE],
                 [TABLE * 9],
@@ -417,57 +429,57 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
             "b[0]: expected a first column of 0 and 1",
         ),
         (
-            compare,
+            compare_outcomes,
             (
                 [TABLE[:, :2]],
                 [TABLE],
             ),
             "a[0]: expected an array of whole numbers of shape (…, 3)",
         ),
-        (mean_of_groups, ([],), "tables: expected at least one group, got []"),
+        (macro_average, ([],), "tables: expected at least one group, got []"),
         (
-            oracle,
+            oracle_accuracy,
             (
                 [],
                 1,
             ),
             "candidates: expected at least one example, got []",
         ),
-        (reciprocal_rank, ([],), "candidates: expected at least one example, got []"),
+        (mean_reciprocal_rank, ([],), "candidates: expected at least one example, got []"),
         (
-            score,
+            score_traces,
             (
                 [TRACE],
                 [],
-                segmenters(),
+                tokenizers(),
             ),
             "references: expected as many as traces has (1), got 0",
         ),
         (
-            score,
+            score_traces,
             (
                 [TRACE],
                 ["x"],
-                segmenters(),
+                tokenizers(),
             ),
-            "references[0]: expected a list of texts, got 'x'",
+            "references[0]: expected a list of strings, got 'x'",
         ),
-        (join, ([],), "parts: expected at least one assessment, got []"),
+        (join_assessments, ([],), "parts: expected at least one assessment, got []"),
         (
             assessed,
             (GIVEN._replace(groups=[]),),
-            "answered.groups: expected as many as",
+            "decoded.groups: expected as many as",
         ),
         (
-            assess,
+            assess_outputs,
             (
                 "",
-                Answered([Example("a", "b")], [("b",)], [""], [[]]),
-                segmenters(),
-                segmenters(),
-                ERROR_RATES,
+                DecodedExamples([Example("a", "b")], [("b",)], [""], [[]]),
+                tokenizers(),
+                tokenizers(),
+                ERROR_RATE_METRICS,
             ),
-            "answered.outputs[0]: expected at least one output",
+            "decoded.outputs[0]: expected at least one output",
         ),
     ],
 )
@@ -483,4 +495,4 @@ def test_runs_of_other_groups_are_not_compared() -> None:
 
 
 def test_what_is_impossible_has_a_calibration() -> None:
-    assert calibration([-math.inf, 0.0], [False, True]).brier == 0
+    assert measure_calibration([-math.inf, 0.0], [False, True]).brier == 0

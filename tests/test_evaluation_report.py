@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from report_documents import parts_of, titles_of, written_document
 from sample_traces import HOSTILE, diagonal
-from test_assessment import ROWS, made, segmenters
+from test_assessment import ROWS, made, tokenizers
 
 from pellucid.data.examples import Example
 from pellucid.decoding.trace import END
-from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs
-from pellucid.evaluation.scoring import ERROR_RATES
+from pellucid.evaluation.assessment import Assessment, DecodedExamples, assess_outputs, compare_runs
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.viewer.report_schema import (
     ReportCharts,
     ReportConfusions,
@@ -48,7 +48,7 @@ def test_the_report_of_a_run_tells_its_numbers_and_each_error() -> None:
 
 def test_confusions_have_counts_shares_and_what_is_correct() -> None:
     (confusions,) = parts_of(single(made(ROWS)), ReportConfusions)
-    assert [(each.wanted, each.written, each.times, each.of) for each in confusions.errors] == [
+    assert [(each.expected, each.predicted, each.count, each.num_expected) for each in confusions.errors] == [
         ("d", "c", 1, 1),
         ("z", None, 1, 1),
     ]
@@ -73,7 +73,7 @@ def test_calibration_charts_hold_the_bins_and_the_diagonal() -> None:
     )
     assert reliability.lines[1].reference and [(p.x, p.y) for p in reliability.lines[1].points] == [(0, 0), (100, 100)]
     assert reliability.numbers is not None and len(reliability.numbers.rows) == 10
-    certain = assessment.calibration.certain
+    certain = assessment.calibration.coverage_points
     assert [(p.x, p.y) for p in selective.lines[0].points] == [(100 * c.share, 100 * c.accuracy) for c in certain]
     assert [p.y for p in review.lines[0].points] == [100 * c.caught for c in reversed(certain)]
 
@@ -98,7 +98,7 @@ def test_candidates_are_told_with_an_error() -> None:
     document = single(made([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
     assert "right in the first 2" in [each.label for each in document.summary]
     (errors,) = parts_of(document, ReportExamples)
-    (item,) = errors.examples[0].items
+    (item,) = errors.examples[0].outputs
     assert [trace.output for trace in item.traces] == ["a", "ab", "b"] and item.references == ["ab"]
 
 
@@ -112,7 +112,7 @@ def test_two_runs_side_by_side() -> None:
     first, second = parts_of(document, ReportExamples)
     assert list(first.runs) == ["one", "two"] and list(second.runs) == ["two", "one"]
     (example,) = first.examples
-    assert [item.exact for item in example.items] == [True, False] and len(second.examples) == 2
+    assert [item.exact for item in example.outputs] == [True, False] and len(second.examples) == 2
     assert example.output == [("ab", False), ("x", True)] and example.expected == [("abc", False)]
     (text,) = parts_of(document, ReportText)
     assert "In exact match, one and two do not differ significantly (p = " in text.text
@@ -150,10 +150,10 @@ def test_runs_that_never_disagree_have_no_lists_and_three_runs_have_more() -> No
 @pytest.mark.parametrize("symbol", HOSTILE)
 def test_hostile_texts_stay_in_the_data(symbol: str, tmp_path: Path) -> None:
     trace = diagonal((symbol, "a"), (symbol, END))
-    answered = Answered([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
-    bad = assess(symbol, answered, segmenters(), segmenters(), ERROR_RATES)
+    answered = DecodedExamples([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
+    bad = assess_outputs(symbol, answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
     write_report(tmp_path / "page.html", evaluation_report(bad, symbol, {}, 10))
     document = written_document(tmp_path / "page.html")
     (errors,) = parts_of(document, ReportExamples)
     shown = "\ufffd" if symbol == "\ud800" else symbol
-    assert [each.items[0].text for each in errors.examples] == [f"{shown}a"] * 2
+    assert [each.outputs[0].text for each in errors.examples] == [f"{shown}a"] * 2

@@ -7,36 +7,38 @@ from inspected import KINDS, PAIRS, made, traces_of
 from scipy.stats import spearmanr
 
 from pellucid.decoding.ensemble import ensemble
-from pellucid.decoding.inference import Alone, over
-from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.inference import SingleModelInference, initialize_from_memory
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import InputError
 from pellucid.inspection import attribution as module
-from pellucid.inspection.attribution import agreement, evidence
-from pellucid.inspection.replay import replays
+from pellucid.inspection.attribution import attribute, rank_correlation
+from pellucid.inspection.replay import build_replays
 from pellucid.model.recurrence import Inputs
 
 
 def scored(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.ndarray:
     """ln p of a trace's symbols, in double precision, where the vectors read are changed."""
-    (replay,) = replays(transducer, [trace])
+    (replay,) = build_replays(transducer, [trace])
     encoder, work = transducer.network.encoder, replay.work
     with torch.inference_mode():
         vectors = encoder.table(encoder.known(work.source)) + change
-        running = over(transducer.network, encoder.over(Inputs(vectors), work.source, work.lengths))
+        running = initialize_from_memory(
+            transducer.network, encoder.forward_embedded(Inputs(vectors), work.source, work.lengths)
+        )
         symbols, found = torch.tensor([1]), list[float]()
         for wanted in replay.target[0]:
             seen = running.step(symbols)
             likely = seen.logits[0, [2, *range(4, seen.logits.shape[1])]].log_softmax(dim=0)
             found.append(float(likely[0 if wanted == 2 else int(wanted) - 3]))
-            assert isinstance(seen.after, Alone)
+            assert isinstance(seen.after, SingleModelInference)
             running, symbols = seen.after, wanted[None]
         return np.array(found)
 
 
 def vectors_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
-    (replay,) = replays(transducer, [trace])
+    (replay,) = build_replays(transducer, [trace])
     encoder = transducer.network.encoder
     with torch.inference_mode():
         vectors: torch.Tensor = encoder.table(encoder.known(replay.work.source))
@@ -47,14 +49,14 @@ def vectors_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
 def test_erasing_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transducer = made(kind)
     trace = traces_of(transducer, [("cabba", "zyxw")])[0]
-    vectors, found = vectors_of(transducer, trace), evidence(transducer, trace)
+    vectors, found = vectors_of(transducer, trace), attribute(transducer, trace)
     for position in range(5):
         change = torch.zeros_like(vectors)
         change[0, position] = -vectors[0, position]
         without = scored(transducer, trace, change)
         np.testing.assert_allclose(found.erasure[:, position], trace.log_probabilities - without, atol=2e-5)
     monkeypatch.setattr(module, "POSITIONS", 11)
-    np.testing.assert_allclose(evidence(transducer, trace).erasure, found.erasure, atol=2e-5)
+    np.testing.assert_allclose(attribute(transducer, trace).erasure, found.erasure, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "monotonic"])
@@ -62,7 +64,7 @@ def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: py
     """Of scaling one position's vector: d ln p(factor) / d factor at 1, from ln p in float64."""
     transducer = made(kind)
     trace = traces_of(transducer, [("cab", "zyx")])[0]
-    found, step = evidence(transducer, trace).gradient, 1e-5
+    found, step = attribute(transducer, trace).gradient, 1e-5
     vectors = vectors_of(transducer, trace)
     for position in range(3):
         change = torch.zeros_like(vectors)
@@ -70,7 +72,7 @@ def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: py
         ends = [scored(transducer, trace, change * share) for share in (step, -step)]
         np.testing.assert_allclose(found[:, position], (ends[0] - ends[1]) / (2 * step), atol=1e-5)
     monkeypatch.setattr(module, "KEPT", 1)
-    np.testing.assert_allclose(evidence(transducer, trace).gradient, found, atol=1e-6)
+    np.testing.assert_allclose(attribute(transducer, trace).gradient, found, atol=1e-6)
 
 
 def test_neither_leaves_the_vectors_changed_nor_the_mode() -> None:
@@ -78,7 +80,7 @@ def test_neither_leaves_the_vectors_changed_nor_the_mode() -> None:
     trace = transducer.predict(["abc"])[0]
     before = {name: tensor.clone() for name, tensor in transducer.network.state_dict().items()}
     transducer.network.train()
-    evidence(transducer, trace)
+    attribute(transducer, trace)
     assert transducer.network.training and torch.is_grad_enabled()
     assert all(torch.equal(before[name], tensor) for name, tensor in transducer.network.state_dict().items())
     assert all(parameter.grad is None for parameter in transducer.network.parameters())
@@ -88,9 +90,9 @@ def test_batches_and_kernels_and_inference_mode_change_nothing() -> None:
     exact, fast = made(), made(double=False)
     fast.network.load_state_dict(exact.network.state_dict())
     trace = traces_of(exact, [("cabba", "zyxw")])[0]
-    one = evidence(exact, trace)
+    one = attribute(exact, trace)
     with torch.inference_mode():
-        two = evidence(fast, trace)
+        two = attribute(fast, trace)
     np.testing.assert_allclose(one.erasure, two.erasure, atol=1e-4)
     np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-4)
 
@@ -98,7 +100,7 @@ def test_batches_and_kernels_and_inference_mode_change_nothing() -> None:
 def test_an_ensemble_of_a_model_with_itself_says_the_same() -> None:
     alone = made()
     trace = traces_of(alone, [("abc", "vwx")])[0]
-    one, two = evidence(alone, trace), evidence(ensemble([alone, alone], ["a", "b"]), trace)
+    one, two = attribute(alone, trace), attribute(ensemble([alone, alone], ["a", "b"]), trace)
     np.testing.assert_allclose(one.erasure, two.erasure, atol=1e-5)
     np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-5)
 
@@ -106,9 +108,9 @@ def test_an_ensemble_of_a_model_with_itself_says_the_same() -> None:
 def test_given_attention_stays_given() -> None:
     """All looks at the last position of an encoder that reads backwards last: what it never read has no say."""
     transducer = made()
-    last = tuple(Painted(step, (0.0, 0.0, 1.0)) for step in range(4))
+    last = tuple(ForcedAttention(step, (0.0, 0.0, 1.0)) for step in range(4))
     trace = traces_of(transducer, [("abc", "vwx")])[0]
-    free, given = evidence(transducer, trace), evidence(transducer.with_options(Options(painted=last)), trace)
+    free, given = attribute(transducer, trace), attribute(transducer.with_options(DecodingOptions(painted=last)), trace)
     assert not np.allclose(free.gradient, given.gradient) and not np.allclose(free.erasure, given.erasure)
 
 
@@ -116,14 +118,14 @@ def test_options_that_cannot_be_are_refused() -> None:
     transducer = made()
     trace = traces_of(transducer, [("abc", "vwx")])[0]
     with pytest.raises(InputError, match="there is no position 3"):
-        evidence(transducer.with_options(Options(masked=(3,))), trace)
+        attribute(transducer.with_options(DecodingOptions(masked=(3,))), trace)
 
 
 def test_nothing_is_said_of_nothing_and_unknown_symbols_are_no_obstacle() -> None:
     transducer = made()
-    empty = evidence(transducer, transducer.predict([""])[0])
+    empty = attribute(transducer, transducer.predict([""])[0])
     assert empty.erasure.shape == (0, 0) and empty.erasure_agreement is None
-    strange = evidence(transducer, traces_of(transducer, [("a?", "vé")])[0])
+    strange = attribute(transducer, traces_of(transducer, [("a?", "vé")])[0])
     assert np.isfinite(strange.erasure).all() and np.isfinite(strange.gradient).all()
 
 
@@ -131,7 +133,7 @@ def test_nothing_is_said_of_nothing_and_unknown_symbols_are_no_obstacle() -> Non
 def test_agreement_is_that_of_the_rows(kind: str) -> None:
     transducer = made(kind)
     for trace in traces_of(transducer, PAIRS):
-        found = evidence(transducer, trace)
+        found = attribute(transducer, trace)
         if kind == "none" or len(trace.source) == 1:
             assert found.erasure_agreement is None and found.gradient_agreement is None
             continue
@@ -144,5 +146,7 @@ def test_steps_that_do_not_vary_are_left_out() -> None:
     attention = np.array([[0.2, 0.3, 0.5], [1 / 3, 1 / 3, 1 / 3], [0.5, 0.3, 0.2]])
     other = np.array([[1.0, 2.0, 2.0], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
     tied = spearmanr(attention[0], other[0]).statistic
-    assert agreement(attention, other) == pytest.approx((tied + 1) / 2)
-    assert agreement(attention[1:2], other[1:2]) is None and agreement(attention, np.zeros((3, 3))) is None
+    assert rank_correlation(attention, other) == pytest.approx((tied + 1) / 2)
+    assert (
+        rank_correlation(attention[1:2], other[1:2]) is None and rank_correlation(attention, np.zeros((3, 3))) is None
+    )

@@ -24,7 +24,7 @@ from pellucid.config.settings import DataConfig, Format
 from pellucid.data.examples import (
     BadLine,
     Example,
-    ignored_columns,
+    describe_used_columns,
     parse_sources,
     read_examples,
     read_sources,
@@ -36,7 +36,7 @@ CONFIG = DataConfig()
 SKIPPING = DataConfig(on_bad_line="skip")
 TAGGED = DataConfig(features_column="3")
 NAMED = DataConfig(header=True, source_column="word", target_column="sound")
-HINT = '\ndata.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
+HINT = '; data.on_bad_line = "skip" skips and counts such lines'
 
 FIELDS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
 ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -112,7 +112,7 @@ def test_whole_lines_need_a_second_file(write: Write) -> None:
     path = write("a\n")
     with pytest.raises(ConfigError) as caught:
         read_examples(path, DataConfig(format="text"))
-    expected = f'data.format = "text" reads two parallel files: give the file of targets beside {path}'
+    expected = f'data.format = "text" needs two parallel files: give the file of targets as well as {path}'
     assert str(caught.value) == expected
 
 
@@ -226,7 +226,8 @@ def test_a_carriage_return_within_a_line_makes_it_bad_in_files_and_on_standard_i
 ) -> None:
     """Line ends of several kinds in one file: what stands between carriage returns is no text of an example."""
     told = {
-        line: f"lone carriage returns are no line ends (the first is byte {byte}): save the file with newlines"
+        line: f"carriage returns without newlines do not end lines (the first is byte {byte}): "
+        "save the file with newlines"
         for line, byte in bad.items()
     }
     for items in (read_sources(write(content), CONFIG), parse_sources(io.BytesIO(content), "<stdin>", CONFIG)):
@@ -251,13 +252,13 @@ def test_more_columns_than_needed_are_fine(write: Write) -> None:
 
 
 def test_columns_that_are_not_read_are_counted(write: Write) -> None:
-    told = "the file has 4 columns, read are 1 as source, 2 as target"
-    assert ignored_columns(write("\na\tb\tc\td\n", "a.tsv"), CONFIG) == told
-    assert ignored_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == told
-    assert ignored_columns(write("a\tb\tc\n", "b.tsv"), TAGGED) == ""
-    assert ignored_columns(write("a\tb\n", "c.tsv"), CONFIG) == ""
-    assert ignored_columns(write("word\tsound\tc\na\tb\tc\n", "d.tsv"), NAMED) == ""
-    assert ignored_columns(write('{"1": "a", "2": "b", "c": "d"}\n', "e.jsonl"), CONFIG) == ""
+    told = "the file has 4 columns; used are 1 as source, 2 as target"
+    assert describe_used_columns(write("\na\tb\tc\td\n", "a.tsv"), CONFIG) == told
+    assert describe_used_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == told
+    assert describe_used_columns(write("a\tb\tc\n", "b.tsv"), TAGGED) == ""
+    assert describe_used_columns(write("a\tb\n", "c.tsv"), CONFIG) == ""
+    assert describe_used_columns(write("word\tsound\tc\na\tb\tc\n", "d.tsv"), NAMED) == ""
+    assert describe_used_columns(write('{"1": "a", "2": "b", "c": "d"}\n', "e.jsonl"), CONFIG) == ""
 
 
 def test_a_line_of_another_width_than_the_first_is_bad(write: Write) -> None:
@@ -284,7 +285,7 @@ TEXT_HINT = ": is this a binary file, or text in another encoding?"
         (b"caf\xe9\tb", "invalid UTF-8 at byte 4 (0xe9)" + TEXT_HINT),
         (b"a\tb\xed\xa0\x80", "invalid UTF-8 at byte 4 (0xed)" + TEXT_HINT),
         (b"a\tb\xc3", "invalid UTF-8 at byte 4 (0xc3)" + TEXT_HINT),
-        (b"a\0\tb", "a NUL byte at byte 2: is this a binary or UTF-16 file?"),
+        (b"a\0\tb", "NUL byte at byte 2: is this a binary or UTF-16 file?"),
         (b"x" * 1001 + b"\tb", "the source has 1001 symbols, more than data.max_length = 1000"),
         (b"a\t" + b"y" * 200_000, "the target has 200000 symbols, more than data.max_length = 1000"),
     ],
@@ -345,29 +346,29 @@ def test_a_long_line_is_fine_where_long_lines_are(write: Write) -> None:
 
 @pytest.mark.parametrize("name", ["train.tsv", "train.csv", "train.jsonl", "train.tsv.gz"])
 def test_an_empty_file(write: Write, name: str) -> None:
-    assert refusal(write("", name)) == f"{name} holds no example: it is empty"
+    assert refusal(write("", name)) == f"{name} contains no example: it is empty"
 
 
 def test_an_empty_file_named_gz(tmp_path: Path) -> None:
     (tmp_path / "x.tsv.gz").touch()
-    assert refusal(tmp_path / "x.tsv.gz") == "x.tsv.gz holds no example: it is empty"
+    assert refusal(tmp_path / "x.tsv.gz") == "x.tsv.gz contains no example: it is empty"
 
 
 def test_only_blank_lines(write: Write) -> None:
-    assert refusal(write("\n \n\t\n")) == "train.tsv holds no example: all its lines are blank (3)"
+    assert refusal(write("\n \n\t\n")) == "train.tsv contains no example: all its lines are blank (3)"
 
 
 def test_only_bad_lines(write: Write) -> None:
     path = write("a\nb\n")
     first = "expected 2 columns, got 1 (tabs separate columns)"
-    assert refusal(path, SKIPPING) == f"train.tsv holds no example: 2 bad lines; the first: train.tsv:1: {first}"
+    assert refusal(path, SKIPPING) == f"train.tsv contains no example: 2 bad lines; the first: train.tsv:1: {first}"
     path = write("\na\nb\n")
-    expected = f"train.tsv holds no example: 2 bad lines, 1 blank; the first: train.tsv:2: {first}"
+    expected = f"train.tsv contains no example: 2 bad lines, 1 blank; the first: train.tsv:2: {first}"
     assert refusal(path, SKIPPING) == expected
 
 
 def test_only_a_header(write: Write) -> None:
-    assert refusal(write("word\tsound\n"), NAMED) == "train.tsv holds no example: it is empty below the header"
+    assert refusal(write("word\tsound\n"), NAMED) == "train.tsv contains no example: it is empty below the header"
 
 
 @pytest.mark.parametrize("name", ["trian.tsv", "trian.csv", "trian.jsonl", "trian.parquet"])
@@ -402,7 +403,7 @@ def test_utf_16_is_named(write: Write, name: str, encoding: str) -> None:
     expected = f"{name} is UTF-16 text: save it as plain text in UTF-8"
     assert refusal(write("\ufeffa\tb\n".encode(encoding), name)) == expected
     without_mark = refusal(write("a\tb\n".encode(encoding), name))
-    assert re.fullmatch(rf"{name}:1: a NUL byte at byte [12]: is this a binary or UTF-16 file\?", without_mark)
+    assert re.fullmatch(rf"{name}:1: NUL byte at byte [12]: is this a binary or UTF-16 file\?", without_mark)
 
 
 def test_a_workbook_is_named(write: Write) -> None:
@@ -415,7 +416,7 @@ def test_a_workbook_is_named(write: Write) -> None:
 def test_a_binary_file(write: Write, name: str) -> None:
     assert refusal(write(b"\x89PNG\r\n\x1a\n\0\0", name)) == f"{name}:1: invalid UTF-8 at byte 1 (0x89){TEXT_HINT}"
     every_byte = refusal(write(bytes(range(256)) * 4, name))
-    assert every_byte == f"{name}:1: a NUL byte at byte 1: is this a binary or UTF-16 file?"
+    assert every_byte == f"{name}:1: NUL byte at byte 1: is this a binary or UTF-16 file?"
 
 
 def test_damaged_gzip(write: Write) -> None:
@@ -434,7 +435,7 @@ def test_damaged_gzip(write: Write) -> None:
 def test_plain_text_named_gz(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
     path.write_text("a\tb\n")
-    assert refusal(path) == "x.tsv.gz is not compressed with gzip, though its name ends in .gz: rename it"
+    assert refusal(path) == "x.tsv.gz is named .gz but not compressed with gzip: rename it"
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -482,10 +483,10 @@ def test_csv_that_is_not(write: Write) -> None:
     assert pairs(path, SKIPPING) == [("d", "e")]
     assert reasons(path) == [
         (1, "not valid CSV: ',' expected after '\"'"),
-        (3, "not valid CSV: a carriage return outside quotes, which ends no line"),
+        (3, "not valid CSV: a carriage return outside quotes does not end a line"),
         (4, "expected 2 columns, got 1 (commas separate columns)"),
         (5, "invalid UTF-8 at byte 3 (0xff)" + TEXT_HINT),
-        (6, "a NUL byte at byte 3: is this a binary or UTF-16 file?"),
+        (6, "NUL byte at byte 3: is this a binary or UTF-16 file?"),
         (7, "invalid UTF-8 at byte 4 (0xff)" + TEXT_HINT),
         (9, "not valid CSV: unexpected end of data; lines 9 to 10 were read as one record: is a quote missing?"),
     ]
@@ -537,10 +538,10 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
         ('{"s": "", "t": "b"}', "the source is empty"),
         ('{"s": ' + "1" * 5000 + ', "t": "b"}', "the value of 's' is a number, not a string"),
         ("[" * 5000, "not valid JSON: maximum recursion depth exceeded while deserializing an object"),
-        ('{"s": "a", "t": "b", "s": "c"}', "the key 's' stands twice"),
-        ('{"s": "a", "t": "b", "n": 1, "n": ' + "1" * 5000 + "}", "the key 'n' stands twice"),
-        (r'{"s": "a", "t": "b", "q\"": [], "\u0073": "c"}', "the key 's' stands twice"),
-        ('{"s": "\0", "t": "b"}', "a NUL byte at byte 8: is this a binary or UTF-16 file?"),
+        ('{"s": "a", "t": "b", "s": "c"}', "the key 's' occurs twice"),
+        ('{"s": "a", "t": "b", "n": 1, "n": ' + "1" * 5000 + "}", "the key 'n' occurs twice"),
+        (r'{"s": "a", "t": "b", "q\"": [], "\u0073": "c"}', "the key 's' occurs twice"),
+        ('{"s": "\0", "t": "b"}', "NUL byte at byte 8: is this a binary or UTF-16 file?"),
     ],
 )
 def test_json_that_is_not_a_pair(write: Write, line: str, reason: str) -> None:
@@ -638,7 +639,7 @@ def test_parquet_files_that_are_none(write: Write, tmp_path: Path) -> None:
     assert refusal(write(whole[:4] + b"\xff" * 30 + whole[34:], "x.parquet")).startswith(start)
     assert refusal(write(whole[:-20], "x.parquet.gz")).startswith("cannot read x.parquet.gz as Parquet: ")
     table(tmp_path / "x.parquet", {"s": pa.array([], pa.string()), "t": pa.array([], pa.string())})
-    assert refusal(tmp_path / "x.parquet") == "x.parquet holds no example: it is empty"
+    assert refusal(tmp_path / "x.parquet") == "x.parquet contains no example: it is empty"
 
 
 @pytest.mark.parametrize("kind", [{}, {"compression": "none", "use_dictionary": False}])
@@ -698,13 +699,13 @@ def test_parallel_lines_that_are_bad_name_their_file(write: Write) -> None:
 @pytest.mark.parametrize(("lines", "other"), [(3, 5), (5, 3), (0, 2), (2, 0), (4, 5)])
 def test_parallel_files_of_different_lengths(write: Write, lines: int, other: int) -> None:
     source, target = write("a\n" * lines, "train.en"), write("b\n" * other, "train.de")
-    expected = f"train.en has {lines} lines, but train.de has {other}: they must pair up"
+    expected = f"train.en has {lines} lines, but train.de has {other}: give equally many lines"
     assert refusal(source, CONFIG, target) == expected
 
 
 def test_parallel_files_that_are_empty_or_missing(write: Write, tmp_path: Path) -> None:
     source, target = write("", "train.en"), write("", "train.de")
-    expected = "the pair train.en and train.de holds no example: it is empty"
+    expected = "the pair train.en and train.de contains no example: it is empty"
     assert refusal(source, CONFIG, target) == expected
     missing = "cannot read train.d: no such file or directory; did you mean 'train.de'?"
     assert refusal(write("a\n", "train.en"), CONFIG, tmp_path / "train.d") == missing
@@ -754,7 +755,7 @@ def test_a_header_with_too_few_columns_for_a_number(write: Write) -> None:
 
 
 def test_a_header_that_cannot_be_read(write: Write) -> None:
-    expected = f"train.tsv:1: invalid UTF-8 at byte 1 (0xff){TEXT_HINT} (in the line that should name the columns)"
+    expected = f"train.tsv:1: invalid UTF-8 at byte 1 (0xff){TEXT_HINT} (in the header line)"
     assert refusal(write(b"\xff\tsound\na\tb\n"), NAMED) == expected
 
 
@@ -770,8 +771,8 @@ def test_a_name_needs_a_header(write: Write) -> None:
     with pytest.raises(ConfigError) as caught:
         read_examples(path, DataConfig(target_column="sound", header=False))
     assert str(caught.value) == (
-        f"data.target_column = 'sound' is a name, but nothing names the columns of {path}: give a number from 1, "
-        f"or set data.header = true if its first line names them"
+        f"data.target_column = 'sound' is a name, but {path} has no header: give a number from 1, "
+        f"or set data.header = true if the first line names the columns"
     )
 
 
@@ -887,7 +888,7 @@ def test_a_known_name_goes_before_the_configured_format(write: Write, tmp_path: 
         ("\nword\tid\ncat\t1\ndog\n", [("", ""), ("cat", ""), ("dog", "")]),
         ("word\ncat\n", [("cat", "")]),
         ("cat\nword\n", [("cat", ""), ("word", "")]),
-        ("cat\na\tb\n", [("cat", ""), (2, "got 2 columns, but no header line says which is 'word'")]),
+        ("cat\na\tb\n", [("cat", ""), (2, "got 2 columns, but no header names 'word'")]),
         ("", []),
         ("\n", [("", "")]),
     ],
@@ -915,7 +916,7 @@ def test_a_header_of_sources_without_features(write: Write) -> None:
 def test_standard_input_has_no_header() -> None:
     assert parsed(b"word\na\tb\n", NAMED) == [
         ("word", ""),
-        (2, "got 2 columns, but no header line says which is 'word'"),
+        (2, "got 2 columns, but no header names 'word'"),
     ]
     assert parsed(b"word\tsound\na\tb\n", DataConfig(header=True)) == [("word", ""), ("a", "")]
 

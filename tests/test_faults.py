@@ -4,13 +4,13 @@ import pytest
 from tasks import config_of
 
 from pellucid.config.settings import DataConfig, Task
-from pellucid.data.examples import pair_fault, read_examples
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.examples import pair_error, read_examples
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError
 
 
 def fault(config: DataConfig, source: str, target: str) -> str:
-    return pair_fault(source, target, segmenters(config), config)
+    return pair_error(source, target, build_tokenizers(config), config)
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ def fault(config: DataConfig, source: str, target: str) -> str:
     [
         ("tag", "abc", "VCV", ""),
         ("tag", "abc", "V--", ""),
-        ("tag", "abc", "VC", "the source has 3 symbols, but the target has 2: they must pair up (data.aligned)"),
-        ("tag", "abc", "---", "no symbol of the target is scored: all are '-' (data.ignored_tag)"),
+        ("tag", "abc", "VC", "the source has 3 symbols and the target has 2: data.aligned needs equal numbers"),
+        ("tag", "abc", "---", "no symbol of the target is scored: all equal data.ignored_tag = '-'"),
         ("tag", "", "", "the source is empty"),
         ("classify", "abc", "two words", ""),
         ("classify", "abc", "", "the target is empty"),
@@ -30,7 +30,7 @@ def fault(config: DataConfig, source: str, target: str) -> str:
                 "point",
                 "abc",
                 given,
-                f"the target is no position of the source: expected a number from 1 to 3, got '{given}'",
+                f"the target is not a source position: expected a number from 1 to 3, got '{given}'",
             )
             for given in ("0", "4", "-1", "01", "x", "1.0", "٣", " 1", "1" * 19)
         ),
@@ -38,7 +38,7 @@ def fault(config: DataConfig, source: str, target: str) -> str:
             "point",
             "abc",
             "1" * 5000,
-            f"the target is no position of the source: expected a number from 1 to 3, got '{'1' * 79}…'",
+            f"the target is not a source position: expected a number from 1 to 3, got '{'1' * 79}…'",
         ),
     ],
 )
@@ -49,13 +49,13 @@ def test_what_is_wrong_is_said(task: Task, source: str, target: str, reason: str
 def test_words_are_counted_as_words() -> None:
     data = config_of("tag", data={"source_symbols": "words", "target_symbols": "words"}).data
     assert fault(data, "play  some jazz", "O O B-genre") == ""
-    assert "3 symbols, but the target has 2" in fault(data, "play some jazz", "O O")
+    assert "3 symbols and the target has 2" in fault(data, "play some jazz", "O O")
 
 
 def test_a_bad_line_is_told_with_its_file_and_number(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("ab\tCC\nabc\tCC\n")
-    with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols, but the target has 2"):
+    with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols and the target has 2"):
         read_examples(path, config_of("tag").data)
 
 

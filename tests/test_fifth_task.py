@@ -31,34 +31,34 @@ from walking import panel, tab
 
 import pellucid
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings, load_config
-from pellucid.data.answering import learn_positions
+from pellucid.config.toml import build_config, load_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
-from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.data.target_encoding import learn_position_vocabularies
+from pellucid.data.tokenizers import Tokenizers
+from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.evaluation.label_metrics import Labelled
-from pellucid.evaluation.metrics import Followed, Scored, wilson
-from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
-from pellucid.model.decoder import build_attention
+from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, wilson_interval
+from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
+from pellucid.model.attention import build_attention
 from pellucid.model.encoder import Encoder
 from pellucid.model.losses import pointing_cross_entropy
-from pellucid.model.memory import Memory, Unrolled
+from pellucid.model.memory import Memory, Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
-from pellucid.model.reader import Pointer, Query, Reader
+from pellucid.model.reader import EncoderOnlyModel, Pointer, Query
 from pellucid.tasks import task_settings
-from pellucid.tasks.registry import task_named
-from pellucid.tasks.task import ClassificationTask, TaskLabels
-from pellucid.tasks.task_settings import TaskSettings, refuse_features_prefix, task_names
+from pellucid.tasks.registry import get_task
+from pellucid.tasks.task import LabelingTask, TaskLabels
+from pellucid.tasks.task_settings import TaskSettings, reject_feature_prefix, task_names
 from pellucid.training.run_folder import read_log
-from pellucid.viewer.schema import Contents
+from pellucid.viewer.schema import PageContents
 
 browser, opened, wrong = chromium.browser, chromium.opened, chromium.wrong
 
 
-class SpanNetwork(Reader):
+class SpanNetwork(EncoderOnlyModel):
     """Two pointers over one encoder: the first and the last position of the span."""
 
     def __init__(self, encoder: Encoder, pointers: Sequence[Pointer]) -> None:
@@ -69,34 +69,34 @@ class SpanNetwork(Reader):
     def vocabulary_size(self) -> int:
         return self.first.vocabulary_size
 
-    def answer(self, memory: Memory) -> Unrolled:
+    def answer(self, memory: Memory) -> Seq2SeqOutput:
         """The two answers, one after the other."""
         ends = [pointer.answer(memory) for pointer in (self.first, self.last)]
         logits, weights = (
             torch.cat(parts, dim=1) for parts in zip(*((e.logits, e.weights) for e in ends), strict=True)
         )
-        return Unrolled(logits, weights, memory.final)
+        return Seq2SeqOutput(logits, weights, memory.final)
 
 
-def score_spans(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
+def score_spans(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
     """The share of spans whose two ends are right."""
     right = sum(example.exact for example in scored)
-    accuracy, interval = 100 * right / len(scored), wilson(right, len(scored)).percent
-    return Labelled(traces[0].task, accuracy, interval, None, None, None, None, None, [], [], None)
+    accuracy, interval = 100 * right / len(scored), wilson_interval(right, len(scored)).percent
+    return LabelMetrics(traces[0].task, accuracy, interval, None, None, None, None, None, [], [], None)
 
 
-def share_of_starts(scored: Sequence[Scored]) -> float:
+def share_of_starts(scored: Sequence[ScoredExample]) -> float:
     """In per cent."""
     return 100 * float(np.mean([example.output[:1] == example.reference[:1] for example in scored]))
 
 
-class Span(ClassificationTask):
+class Span(LabelingTask):
     """Where the marked part of a source begins and ends: "2-4"."""
 
     settings = TaskSettings(
         name="span",
         presets={"data": {"target_symbols": "-"}, "training": {"metric": "symbol_accuracy"}},
-        check=refuse_features_prefix,
+        check=reject_feature_prefix,
     )
     labels = TaskLabels(
         symbol="end",
@@ -106,18 +106,21 @@ class Span(ClassificationTask):
         weights="The weights point at both ends of the span.",
     )
     metrics = TaskMetrics(
-        followed=(Followed("exact_match", "spans right"), Followed("symbol_accuracy", "ends right")),
-        exact_name="spans right",
-        compared=(("accuracy", "spans right"),),
+        validation_metrics=(
+            ValidationMetric("exact_match", "spans right"),
+            ValidationMetric("symbol_accuracy", "ends right"),
+        ),
+        exact_match_name="spans right",
+        compared_rates=(("accuracy", "spans right"),),
         rates=accuracy_rates,
         labels=score_spans,
-        validation=lambda scored: {
+        validation_scores=lambda scored: {
             "starts_right": 100 * float(np.mean([s.output[:1] == s.reference[:1] for s in scored]))
         },
     )
 
-    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
-        return learn_positions(examples, segmenters, config)
+    def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
+        return learn_position_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
         config, sizes = parts.config, parts.sizes
@@ -125,17 +128,19 @@ class Span(ClassificationTask):
         def pointer() -> Pointer:
             query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
             attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
-            return Pointer(parts.encoder, query, attention, sizes.vocabulary - SPECIAL)
+            return Pointer(parts.encoder, query, attention, sizes.vocabulary - NUM_SPECIAL)
 
         return SpanNetwork(parts.encoder, [pointer(), pointer()])
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
         """The mean over both ends."""
         logits, target = unrolled.logits, batch.target
         ends = [(logits[:, at : at + 1], target[:, at : at + 1]) for at in range(target.shape[1])]
         return torch.stack([pointing_cross_entropy(*end, label_smoothing) for end in ends]).mean()
 
-    def architecture(self, config: Config) -> str:
+    def describe_architecture(self, config: Config) -> str:
         return "Two pointers over one encoder"
 
 
@@ -157,10 +162,10 @@ def pairs(count: int, seed: int) -> list[Example]:
     return made
 
 
-def exported_contents(path: Path) -> Contents:
+def exported_contents(path: Path) -> PageContents:
     """What an exported page holds, checked against the schema."""
     (data,) = DATA.findall(path.read_text("utf-8"))
-    return msgspec.json.decode(data, type=Contents)
+    return msgspec.json.decode(data, type=PageContents)
 
 
 PROGRAM = """
@@ -249,15 +254,16 @@ def test_what_it_has_not_is_refused(made: Made) -> None:
     with pytest.raises(ConfigError, match="needs task = 'transduce'"):
         model.with_beam(3)
     with pytest.raises(ConfigError, match="task = 'span' with features needs"):
-        from_settings({"task": "span", "data": {"features_column": "3"}}, "a test")
-    with pytest.raises(ConfigError, match="built-in task of the name 'tag'"):
-        pellucid.register_task(task_named("tag"))
+        build_config({"task": "span", "data": {"features_column": "3"}}, "a test")
+    with pytest.raises(ConfigError, match="the name 'tag' belongs to a built-in task"):
+        pellucid.register_task(get_task("tag"))
 
 
 def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
+    copy = shutil.copytree(made.run, tmp_path / "copy")
     one, two = commands(
         ("evaluate", made.run, made.dev, "--json", "--html", tmp_path / "one.html"),
-        ("evaluate", made.run, made.run, made.dev, "--html", tmp_path / "two.html"),
+        ("evaluate", made.run, copy, made.dev, "--html", tmp_path / "two.html"),
     )
     found = json.loads(one.out)
     assert found["task"] == "span" and found["accuracy"] > 90 and "wer" not in found
@@ -270,12 +276,12 @@ def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
 def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", made.run, made.dev)
-    shown, *_ = commands((*look, "--terminal", "--most", 2), *((*look, "--export", tmp_path / name) for name in names))
+    shown, *_ = commands((*look, "--terminal", "--limit", 2), *((*look, "--export", tmp_path / name) for name in names))
     assert shown.out.endswith("The weights point at both ends of the span.\n")
     page = exported_contents(tmp_path / "page.html")
-    assert page.card is not None and page.card.task == "span" and page.card.attends and page.corpus is not None
-    assert page.training is not None and page.training.unit == "an end" and len(page.items) == 40
-    assert page.items[0].traces[0].task == "span" and page.items[0].errors is not None
+    assert page.card is not None and page.card.task == "span" and page.card.has_attention and page.corpus is not None
+    assert page.training is not None and page.training.loss_unit == "an end" and len(page.examples) == 40
+    assert page.examples[0].traces[0].task == "span" and page.examples[0].errors is not None
     view = page.tasks["span"]
     assert (view.symbol, view.output, view.points, view.autoregressive) == ("end", "span", False, False)
     assert all((tmp_path / name).stat().st_size > 300 for name in names)
@@ -301,15 +307,15 @@ def test_the_page_shows_it_in_its_own_words(made: Made, tmp_path: Path, opened: 
 
 def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = EntryPoint("declared", f"{__name__}:DECLARED", task_settings.ENTRY_POINTS)
-    broken = EntryPoint("broken", f"{__name__}:SPECIAL", task_settings.ENTRY_POINTS)
-    monkeypatch.setattr(task_settings, "_declared", lambda: {each.name: each for each in (declared, broken)})
+    broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", task_settings.ENTRY_POINTS)
+    monkeypatch.setattr(task_settings, "_declared_tasks", lambda: {each.name: each for each in (declared, broken)})
     assert task_names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
-    assert task_named("declared") is DECLARED
-    assert from_settings({"task": "declared"}, "a test").data.target_symbols == "-"
-    with pytest.raises(ConfigError, match=r"the entry point .* is not the task 'broken'"):
-        task_named("broken")
+    assert get_task("declared") is DECLARED
+    assert build_config({"task": "declared"}, "a test").data.target_symbols == "-"
+    with pytest.raises(ConfigError, match=r"the entry point .* does not provide the task 'broken'"):
+        get_task("broken")
     with pytest.raises(ConfigError, match="task: expected transduce, tag, classify, point, span, declared or broken"):
-        from_settings({"task": "spam"}, "a test")
+        build_config({"task": "spam"}, "a test")
 
 
 class Declared(Span):
@@ -324,5 +330,5 @@ DECLARED = Declared()
 @pytest.mark.parametrize("value", [None, 5, pellucid.Task, "span", object()])
 def test_what_is_no_task_is_not_registered(value: object) -> None:
     register = cast("Callable[[object], None]", inspect.unwrap(pellucid.register_task))  # tests check types before it
-    with pytest.raises(ArgumentError, match=r"^task: expected a pellucid\.Task with settings and a name"):
+    with pytest.raises(ArgumentError, match=r"^task: expected an instance of pellucid\.Task with settings and a name"):
         register(value)

@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from sample_traces import HOSTILE, diagonal, made
 
 from pellucid.decoding.trace import END, Trace
-from pellucid.evaluation.metrics import Accuracy
+from pellucid.evaluation.metrics import GroupAccuracy
 from pellucid.reporting import figures as fonts
+from pellucid.reporting.display_text import visible_symbol
 from pellucid.reporting.figures import (
     SHADES,
     attention_figure,
@@ -25,12 +26,11 @@ from pellucid.reporting.figures import (
     length_figure,
     mean_attention,
     mean_attention_figure,
-    png,
     position_figure,
-    svg,
+    to_png,
+    to_svg,
 )
-from pellucid.reporting.visible import visible
-from pellucid.tasks.registry import task_named
+from pellucid.tasks.registry import get_task
 
 SVG = "{http://www.w3.org/2000/svg}"
 LOG: list[Mapping[str, Any]] = [
@@ -42,7 +42,11 @@ LOG: list[Mapping[str, Any]] = [
     {"event": "validated", "samples": 96, "exact_match": 60.5, "symbol_error_rate": 20.0, "loss": 1.5, "best": True},
     {"event": "validated", "samples": 128, "exact_match": 50.0, "symbol_error_rate": 25.0, "best": False},
 ]
-GROUPS = [Accuracy("1–3", 9, 10, 59.6, 98.2), Accuracy("4–5", 0, 0, 0.0, 0.0), Accuracy("6", 50, 100, 40.4, 59.6)]
+GROUPS = [
+    GroupAccuracy("1–3", 9, 10, 59.6, 98.2),
+    GroupAccuracy("4–5", 0, 0, 0.0, 0.0),
+    GroupAccuracy("6", 50, 100, 40.4, 59.6),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -106,64 +110,64 @@ def test_symbols_that_training_never_held_are_marked_below_their_labels() -> Non
         "underlined: never\nseen in training"
     ]
     assert axes.get_xlim() == attention_figure(small()).axes[0].get_xlim()
-    drawn = svg(attention_figure(replace(small(), unknown=(0, 2))))
+    drawn = to_svg(attention_figure(replace(small(), unknown=(0, 2))))
     assert 'id="unseen-1"' in drawn and 'id="unseen-3"' in drawn and 'id="unseen-2"' not in drawn
-    assert "unseen" not in svg(attention_figure(small()))
+    assert "unseen" not in to_svg(attention_figure(small()))
 
 
 @pytest.mark.parametrize("trace", [made([], [END], []), made("ab", [], []), made([], [], [])])
 def test_empty_sides_are_drawn(trace: Trace) -> None:
     figure = attention_figure(trace)
-    assert png(figure).startswith(b"\x89PNG")
-    ElementTree.fromstring(svg(figure))
+    assert to_png(figure).startswith(b"\x89PNG")
+    ElementTree.fromstring(to_svg(figure))
 
 
 @pytest.mark.parametrize("script", ["աբգ", "ღმე", "سلم", "अंत", "가능성", "あ漢字", "😀👩", "𐎠𒀀\U0001f9ff"])
 def test_every_script_stays_text_and_raises_no_warning(script: str) -> None:
     figure = attention_figure(diagonal(list(script), [*script, END]))
-    assert png(figure).startswith(b"\x89PNG")
-    assert {visible(symbol) for symbol in script} <= set(texts(svg(figure)))
-    assert ticks(figure.axes[0])[0] == [visible(symbol) for symbol in script]
+    assert to_png(figure).startswith(b"\x89PNG")
+    assert {visible_symbol(symbol) for symbol in script} <= set(texts(to_svg(figure)))
+    assert ticks(figure.axes[0])[0] == [visible_symbol(symbol) for symbol in script]
 
 
 def test_what_no_font_can_draw_is_its_code_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        fonts, "_fonts", lambda characters: dict.fromkeys(set(characters) - {"अ", "ं", "␛"}, "DejaVu Sans")
+        fonts, "_find_fonts", lambda characters: dict.fromkeys(set(characters) - {"अ", "ं", "␛"}, "DejaVu Sans")
     )
     figure = attention_figure(diagonal(["अ", "ं", "xअ", "\x1b", "b"], [END]))
     axes = figure.axes[0]
-    with fonts.drawable_names(figure):
+    with fonts.drawable_tick_labels(figure):
         assert ticks(axes)[0] == ["09\n05", "09\n02", "xU+0905", "00\n1B", "b"]
     assert ticks(axes)[0] == ["अ", "◌ं", "xअ", "␛", "b"]
 
 
 def test_the_placeholder_font_counts_as_none() -> None:
-    assert not any("Last Resort" in family for family in fonts._fonts("अ가\U0010fffd").values())
+    assert not any("Last Resort" in family for family in fonts._find_fonts("अ가\U0010fffd").values())
 
 
 def test_hostile_symbols_are_text() -> None:
-    shown = texts(svg(attention_figure(diagonal(HOSTILE, [END]))))
-    assert {visible(symbol) for symbol in HOSTILE} <= set(shown)
+    shown = texts(to_svg(attention_figure(diagonal(HOSTILE, [END]))))
+    assert {visible_symbol(symbol) for symbol in HOSTILE} <= set(shown)
 
 
 def test_the_same_figure_gives_the_same_files() -> None:
     first, again = attention_figure(small()), attention_figure(small())
-    assert svg(first) == svg(first) == svg(again)
-    assert png(first) == png(first) == png(again)
-    assert "<dc:date>" not in svg(first)
-    assert svg(mean_attention_figure([small()])) == svg(mean_attention_figure([small()]))
+    assert to_svg(first) == to_svg(first) == to_svg(again)
+    assert to_png(first) == to_png(first) == to_png(again)
+    assert "<dc:date>" not in to_svg(first)
+    assert to_svg(mean_attention_figure([small()])) == to_svg(mean_attention_figure([small()]))
 
 
 def test_png_is_as_fine_as_asked() -> None:
     figure = attention_figure(small())
-    sizes = [struct.unpack(">II", png(figure, dots)[16:24]) for dots in (50, 100)]
+    sizes = [struct.unpack(">II", to_png(figure, dots)[16:24]) for dots in (50, 100)]
     assert sizes[1][0] == pytest.approx(2 * sizes[0][0], abs=1)
     assert sizes[1][0] == int(figure.get_figwidth() * 100)
 
 
 def test_svg_cells_are_the_weights() -> None:
     """The picture inside holds one pixel a cell, which browsers are told to leave sharp."""
-    document = ElementTree.fromstring(svg(attention_figure(small())))
+    document = ElementTree.fromstring(to_svg(attention_figure(small())))
     image = next(document.iter(f"{SVG}image"))
     data = base64.b64decode(image.attrib["{http://www.w3.org/1999/xlink}href"].partition(",")[2])
     assert struct.unpack(">II", data[16:24]) == (3, 3)
@@ -183,14 +187,14 @@ def test_curves_hold_the_log() -> None:
 
 def test_curves_are_of_what_the_task_is_told_by() -> None:
     log = [{**record, "span_f1": record["exact_match"]} for record in LOG if record["event"] == "validated"]
-    _, lower = curves_figure(log, task_named("tag").metrics.followed).axes
-    assert list(lines(lower)) == ["span F1", "all tags right", "best checkpoint: 60.5 %"]
+    _, lower = curves_figure(log, get_task("tag").metrics.validation_metrics).axes
+    assert list(lines(lower)) == ["span F1", "sequence accuracy", "best checkpoint: 60.5 %"]
 
 
 def test_curves_of_an_empty_log_say_so() -> None:
     figure = curves_figure([{"event": "started"}])
     assert [axes.texts[0].get_text() for axes in figure.axes] == ["nothing logged yet"] * 2
-    assert png(figure)
+    assert to_png(figure)
 
 
 @pytest.mark.parametrize(("draw", "axis"), [(position_figure, "target"), (length_figure, "source")])
@@ -214,10 +218,10 @@ def test_accuracies_and_their_intervals(draw: object, axis: str) -> None:
 
 
 def test_many_groups_keep_readable_ticks() -> None:
-    figure = position_figure([Accuracy(str(n), 1, 2, 9.5, 90.5) for n in range(1, 101)])
+    figure = position_figure([GroupAccuracy(str(n), 1, 2, 9.5, 90.5) for n in range(1, 101)])
     shown = [label for label in ticks(figure.axes[0])[0] if label]
     assert shown[0] == "1" and len(shown) < 25
-    assert png(position_figure([]))
+    assert to_png(position_figure([]))
 
 
 def test_mean_attention_is_over_the_traces_that_wrote_so_much() -> None:
@@ -236,14 +240,14 @@ def test_mean_attention_figure_shows_lines_and_image() -> None:
     (image,) = lower.images
     assert np.asarray(image.get_array()).tolist() == mean_attention(traces).tolist()
     assert list(image.get_extent()) == [0.5, 3.5, 2.5, 0.5]
-    assert png(mean_attention_figure([]))
+    assert to_png(mean_attention_figure([]))
 
 
 def test_long_symbols_find_room() -> None:
     long = diagonal(["internationalisation" * 3], ["Subcellular localisation"])
     figure = attention_figure(long)
     axes = figure.axes[0]
-    assert png(figure) and all(label.endswith("…") for label in ticks(axes)[0])
+    assert to_png(figure) and all(label.endswith("…") for label in ticks(axes)[0])
     inside = axes.get_tightbbox()
     assert inside is not None
     assert inside.x0 >= 0 and inside.x1 <= figure.bbox.x1 and inside.y0 >= 0 and inside.y1 <= figure.bbox.y1

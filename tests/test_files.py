@@ -11,13 +11,13 @@ from pellucid.errors import DataError, InputError, RunError
 from pellucid.files import (
     has_content,
     make_folder,
+    open_atomic,
+    os_error_text,
     read_bytes,
-    reason,
-    refusals,
-    remove,
+    remove_file,
     remove_temporaries,
-    replaced,
-    strangers,
+    unexpected_files,
+    wrap_os_errors,
     write_atomic,
     write_text,
 )
@@ -160,26 +160,26 @@ def test_folders_are_made_with_their_parents_and_may_exist(tmp_path: Path) -> No
 def test_refusals_tell_the_system_from_everything_else() -> None:
     with (
         pytest.raises(InputError, match=r"^cannot open a/b: permission denied$") as caught,
-        refusals("open", Path("a/b")),
+        wrap_os_errors("open", Path("a/b")),
     ):
         raise PermissionError(13, "Permission denied")
     assert isinstance(caught.value.__cause__, PermissionError)
-    with pytest.raises(KeyError), refusals("open", Path("a")):
+    with pytest.raises(KeyError), wrap_os_errors("open", Path("a")):
         raise KeyError("a mistake of ours keeps its traceback")
 
 
 def test_reason_without_the_systems_words() -> None:
-    assert reason(OSError("Odd Thing")) == "odd thing"
+    assert os_error_text(OSError("Odd Thing")) == "odd thing"
 
 
 def test_a_file_that_is_written_in_parts_takes_its_name_at_the_end(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a.bin", b"old")
-    with replaced(tmp_path / "a.bin") as file:
+    with open_atomic(tmp_path / "a.bin") as file:
         file.write(b"n")
         assert (tmp_path / "a.bin").read_bytes() == b"old" and len(listed(tmp_path)) == 2
         file.write(b"ew")
     assert (tmp_path / "a.bin").read_bytes() == b"new" and listed(tmp_path) == ["a.bin"]
-    with pytest.raises(ValueError, match="mine"), replaced(tmp_path / "a.bin") as file:
+    with pytest.raises(ValueError, match="mine"), open_atomic(tmp_path / "a.bin") as file:
         raise ValueError("mine")
     assert (tmp_path / "a.bin").read_bytes() == b"new" and listed(tmp_path) == ["a.bin"]
 
@@ -188,20 +188,20 @@ def test_removing_takes_what_a_killed_process_left_as_well(tmp_path: Path) -> No
     others = [".a.bin.backup", ".a.bin.original", ".b.bin.abcdefg1.tmp", "b.bin"]
     for name in ("a.bin", ".a.bin.abcdefg1.tmp", ".a.bin.abcdefg2.tmp", *others):
         (tmp_path / name).write_bytes(b"")
-    remove(tmp_path / "a.bin")
-    remove(tmp_path / "a.bin")
+    remove_file(tmp_path / "a.bin")
+    remove_file(tmp_path / "a.bin")
     assert listed(tmp_path) == others
     (tmp_path / "folder").mkdir()
     with pytest.raises(RunError, match=r"^cannot remove .*/folder: "):
-        remove(tmp_path / "folder")
+        remove_file(tmp_path / "folder")
 
 
 def test_the_temporary_files_of_a_killed_writer_are_removed_and_no_others(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from pellucid.files import replaced\n"
-        "with replaced(Path(sys.argv[1]) / 'a [1].bin') as file:\n"
+        "from pellucid.files import open_atomic\n"
+        "with open_atomic(Path(sys.argv[1]) / 'a [1].bin') as file:\n"
         "    file.write(b'part')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -217,10 +217,10 @@ def test_the_temporary_files_of_a_killed_writer_are_removed_and_no_others(tmp_pa
 
 
 def test_strangers_are_neither_own_nor_hidden(tmp_path: Path) -> None:
-    assert strangers(tmp_path / "none", ()) == []
+    assert unexpected_files(tmp_path / "none", ()) == []
     for name in ("b", "a", ".hidden", "own"):
         (tmp_path / name).touch()
-    assert strangers(tmp_path, ("own",)) == ["a", "b"]
+    assert unexpected_files(tmp_path, ("own",)) == ["a", "b"]
 
 
 def test_a_folder_of_very_many_parts_is_created(tmp_path: Path) -> None:

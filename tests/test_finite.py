@@ -13,12 +13,12 @@ from trained_runs import Trained, copies_run, copy_of, digits_run
 
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
-from pellucid.decoding.options import Options
+from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.errors import RunError
-from pellucid.inspection.distributions import distributions
+from pellucid.inspection.distributions import step_distributions
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.training.checkpoint import parameter_file
@@ -39,9 +39,9 @@ WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
     "greedy": lambda model: [model.trace(PAIRS)],
     "beam": lambda model: [model.with_beam(3).trace(PAIRS)],
     "list": lambda model: model.hypotheses(PAIRS, 3),
-    "lattice": lambda model: model.with_options(Options(lattice=True)).hypotheses(PAIRS, 3),
-    "required": lambda model: [model.with_options(Options(required=("a",))).with_beam(3).trace(PAIRS)],
-    "samples": lambda model: model.samples(PAIRS, Drawing(samples=3)),
+    "lattice": lambda model: model.with_options(DecodingOptions(lattice=True)).hypotheses(PAIRS, 3),
+    "required": lambda model: [model.with_options(DecodingOptions(required=("a",))).with_beam(3).trace(PAIRS)],
+    "samples": lambda model: model.samples(PAIRS, SamplingConfig(samples=3)),
     "forced": lambda model: [model.force(PAIRS)],
 }
 
@@ -115,7 +115,7 @@ def test_a_model_that_is_sound_is_as_it_was() -> None:
     """Probabilities of zero are numbers: what a search cannot write, and what training never saw."""
     model = load(digits_run().run)
     assert all(len(each) == 3 for each in model.hypotheses([Example("one", ""), Example("two three", "")], 3))
-    assert [np.isneginf(each).any() for each in distributions(model, model.predict(["one"]))] == [True]
+    assert [np.isneginf(each).any() for each in step_distributions(model, model.predict(["one"]))] == [True]
 
 
 def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:

@@ -1,5 +1,7 @@
 """The memory that a network needs: known before the network is built, and refused where there is less."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,14 @@ from trained_runs import copies_run, copy_of, flags, train_to_end
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError
 from pellucid.model import network as footprint
-from pellucid.model.network import available_memory, check_memory, loading_memory, network_memory, training_memory
+from pellucid.model.network import (
+    address_space,
+    available_memory,
+    check_memory,
+    loading_memory,
+    network_memory,
+    training_memory,
+)
 from pellucid.tasks.registry import build_meta_network, build_network
 from pellucid.training.run_folder import load
 
@@ -153,3 +162,23 @@ def test_a_run_for_which_there_is_no_memory_is_not_loaded(monkeypatch: pytest.Mo
     monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     with pytest.raises(ConfigError, match="to load, but"):
         load(copies_run().run)
+
+
+def limited(script: str, gibibytes: int) -> str:
+    """The standard error of a script in a process that may take so much address space."""
+    limit = f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({gibibytes} * 2**30,) * 2)\n"
+    imports = "import sys\nimport torch\nimport pellucid.training.loop\nimport pellucid.model.device\n"
+    done = subprocess.run([sys.executable, "-c", imports + limit + script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done
+    return done.stderr
+
+
+def test_a_limit_of_the_address_space_is_heeded(tmp_path: Path) -> None:
+    assert address_space() > 2**20
+    told = limited("from pellucid.model.device import use_threads\nuse_threads(1024)", 6)
+    assert "ConfigError: threads = 1024: their stacks need " in told and "(ulimit -v): lower threads" in told
+    files, _, _ = copies_run()
+    settings = {"size": "tiny", "encoder": {"convolutions": [9], "filters": 2**20}}
+    given = f"{str(files.train)!r}, {str(files.valid)!r}, {str(tmp_path / 'run')!r}, {settings!r}"
+    told = limited(f"import pellucid\npellucid.train({given})", 6)
+    assert "GiB of memory to train, but" in told and "lower encoder.filters (now 1048576)" in told

@@ -14,7 +14,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_search import beam
-from pellucid.decoding.outputs import Limits
+from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.trace import END
 from pellucid.errors import DataError
 
@@ -25,7 +25,7 @@ TRANSDUCER = transducer_of({"search": {"max_length": 6, "beam_size": 3}})
 @given(st.sampled_from(KINDS), batches(), SEEDS)
 def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, seed: int) -> None:
     network = network_like(kind, seed)
-    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, Limits(0, 5), 3, 3)):
+    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LengthLimits(0, 5), 3, 3)):
         for one, two in zip(outputs, forced(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True):
             for first, second in zip(one, two, strict=True):
                 close(first, second, rtol=1e-4, atol=1e-5)

@@ -9,10 +9,10 @@ from trained_runs import small_config
 
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
-from pellucid.data.vocabulary import learn_segmenters, learn_vocabularies
+from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
-from pellucid.training.training_data import foreseen
+from pellucid.training.training_data import data_warnings
 
 
 def said(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:
@@ -20,8 +20,8 @@ def said(task: Task, train: list[Example], development: list[Example], copying: 
     symbols = "characters" if task == "transduce" else "words"
     config = msgspec.structs.replace(small_config(data={"target_symbols": symbols}), task=task)
     config = msgspec.structs.replace(config, decoder=msgspec.structs.replace(config.decoder, pointer_generator=copying))
-    vocabularies = learn_vocabularies(train, learn_segmenters(train, config.data), 1)
-    return list(foreseen(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
+    vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
+    return list(data_warnings(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
 
 
 def test_one_class_alone_is_nothing_to_learn() -> None:

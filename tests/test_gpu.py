@@ -1,4 +1,4 @@
-"""Where and in which arithmetic training computes: what is refused, what moves, and what a GPU must give again."""
+"""Where and in which precision training computes: what is refused, what moves, and what a GPU must give again."""
 
 import contextlib
 import json
@@ -32,15 +32,15 @@ from trained_runs import (
 
 from pellucid.config.settings import Cell, Config, Device
 from pellucid.config.toml import load_config
-from pellucid.data.batches import Batch, assemble, encode
+from pellucid.data.batches import Batch, collate, encode_examples
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model import cells
 from pellucid.model import device as device_module
-from pellucid.model import recurrence
-from pellucid.model.device import arithmetic, find_device, generators, use_determinism
+from pellucid.model.device import autocast, find_device, generators, use_determinism
 from pellucid.model.network import EncoderDecoder
-from pellucid.training.gradients import Found, Gradients
-from pellucid.training.loop import Session, Stepped
+from pellucid.training.gradients import Gradients, LossAndGradients
+from pellucid.training.loop import TrainingState, UpdateCompleted
 from pellucid.training.optimizer import Adam
 from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
@@ -215,7 +215,7 @@ def losses(network: EncoderDecoder, config: Config, batch: Batch) -> tuple[torch
         return named(network, Gradients(network, config)(batch))
 
 
-def named(network: EncoderDecoder, found: Found) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def named(network: EncoderDecoder, found: LossAndGradients) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """The loss, and each gradient that there is by its parameter's name."""
     names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     pairs = zip(names, found.gradients, strict=True)
@@ -228,9 +228,9 @@ def test_bf16_rounds_products_and_nothing_that_lasts(config: Config, seed: int, 
     network = network_of(config, seed, torch.float32)
     low = with_device(config, "cuda", precision="bf16")
     kept: list[torch.dtype] = []
-    with disable_kernels(), arithmetic(torch.device("cpu"), "bf16"):
+    with disable_kernels(), autocast(torch.device("cpu"), "bf16"):
         memory = network.encoder(batch.source, batch.source_lengths)
-        start = network.decoder.start(memory)
+        start = network.decoder.init_hidden(memory)
         unrolled = network.decoder.unroll(batch.target, start, network.decoder.prepare(memory))
         for state in (memory.final, start, unrolled.state):
             kept += [part.dtype for part in (state.hidden, state.cell) if part is not None]
@@ -245,10 +245,10 @@ def test_bf16_rounds_products_and_nothing_that_lasts(config: Config, seed: int, 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_laying_parameters_side_by_side_changes_none(cell: Cell) -> None:
     torch.manual_seed(0)
-    layer = recurrence.RecurrentCell(cell, 3, 4)
+    layer = cells.RecurrentCell(cell, 3, 4)
     before, state = {n: p.clone() for n, p in layer.named_parameters()}, torch.get_rng_state()
     pointers = [parameter.data_ptr() for parameter in layer.parameters()]
-    layer.compact()
+    layer.flatten_parameters()
     assert [parameter.data_ptr() for parameter in layer.parameters()] == pointers
     assert dict(layer.named_parameters()).keys() == before.keys()
     assert torch.equal(torch.get_rng_state(), state)
@@ -312,7 +312,7 @@ def test_a_deterministic_training_on_a_gpu_goes_on_to_the_same_bits(tmp_path: Pa
     for update in (1, 4, 9):
         events = train_run(copies_run().files, tmp_path / "broken", config)
         for event in events:
-            if isinstance(event, Stepped) and event.progress.update == update:
+            if isinstance(event, UpdateCompleted) and event.progress.update == update:
                 events.close()
                 break
     train_to_end(copies_run().files, tmp_path / "broken", config)
@@ -333,8 +333,8 @@ def test_models_pass_between_the_devices(tmp_path: Path) -> None:
 
 def test_a_session_draws_on_the_device_of_its_network() -> None:
     transducer = load(copies_run().run)
-    encoded = encode(copies(4, seed=1), transducer.segmenters, transducer.vocabularies)
+    encoded = encode_examples(copies(4, seed=1), transducer.tokenizers, transducer.vocabularies)
     optimizer = Adam(transducer.network)
-    session = Session(replace(transducer), optimizer, encoded, copies(2, seed=2))
+    session = TrainingState(replace(transducer), optimizer, encoded, copies(2, seed=2))
     assert session.gradients.device == torch.device("cpu")
-    assert math.isfinite(float(session.gradients(assemble(encoded, np.arange(4))).loss))
+    assert math.isfinite(float(session.gradients(collate(encoded, np.arange(4))).loss))

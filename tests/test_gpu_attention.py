@@ -19,7 +19,7 @@ from pellucid.kernels.dispatch import disable_kernels, use_kernel
 from pellucid.kernels.triton_backend import MAX_POSITIONS, is_triton_available
 from pellucid.model import attention
 from pellucid.model.attention import AdditiveAttention
-from pellucid.model.memory import Attendable, Attended, Memory, State
+from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
@@ -33,8 +33,8 @@ def kernel() -> Iterator[None]:
         yield
 
 
-def attendable_of(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> Attendable:
-    return Attendable(Memory(states, lengths, State(states[:, :1])), keys)
+def attendable_of(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> AttentionCache:
+    return AttentionCache(Memory(states, lengths, State(states[:, :1])), keys)
 
 
 @needs_triton
@@ -55,7 +55,7 @@ def test_a_look_by_the_kernel_equals_the_plain_one(data: st.DataObject, units: i
 
     def outputs() -> list[torch.Tensor]:
         looked = attendable_of(inputs["states"].transpose(0, 1), inputs["keys"].permute(1, 2, 0), lengths)
-        attended: Attended = attend(inputs["query"], looked, None)
+        attended: AttentionOutput = attend(inputs["query"], looked, None)
         return [attended[:2][at] for at in wanted]
 
     for tensor in inputs.values():

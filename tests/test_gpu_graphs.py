@@ -14,9 +14,9 @@ from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import PAD
 from pellucid.kernels import cuda_graphs as graphs
-from pellucid.kernels.cuda_graphs import Computation, Recording, Replayed, bucket, bucketed
+from pellucid.kernels.cuda_graphs import Computation, CUDAGraphRunner, RecordedGraph, bucket, pad_to_bucket
 from pellucid.model.network import Network
-from pellucid.training.gradients import Found, Gradients
+from pellucid.training.gradients import Gradients, LossAndGradients
 
 CPU = torch.device("cpu")
 
@@ -33,11 +33,11 @@ class Rerun(NamedTuple):
             held.copy_(tensor)
 
 
-def record(replayed: Replayed, inputs: Sequence[Tensor]) -> Recording:
-    """Stands in for `Replayed.record` where there is no GPU."""
+def record(replayed: CUDAGraphRunner, inputs: Sequence[Tensor]) -> RecordedGraph:
+    """Stands in for `CUDAGraphRunner.record` where there is no GPU."""
     held = [tensor.clone() for tensor in inputs]
     outputs = [tensor.clone() for tensor in replayed.computation(held)]
-    return Recording(Rerun(replayed.computation, held, outputs), held, outputs)
+    return RecordedGraph(Rerun(replayed.computation, held, outputs), held, outputs)
 
 
 @given(st.integers(0, 2**20))
@@ -59,7 +59,7 @@ def gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
     return named(network, Gradients(network, config)(batch))
 
 
-def named(network: Network, found: Found) -> dict[str, Tensor]:
+def named(network: Network, found: LossAndGradients) -> dict[str, Tensor]:
     """Loss and gradients by their parameters' names; zeros where there is none."""
     trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
     pairs = zip(trained, found.gradients, strict=True)
@@ -69,7 +69,7 @@ def named(network: Network, found: Found) -> dict[str, Tensor]:
 @few
 @given(configs(), SEEDS, batches())
 def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: int, batch: Batch) -> None:
-    padded = bucketed(batch)
+    padded = pad_to_bucket(batch)
     assert padded.source.shape[1] % 4 == padded.target.shape[1] % 4 == 0
     assert (padded.source[:, batch.source.shape[1] :] == PAD).all()
     expected, got = gradients(config, seed, batch), gradients(config, seed, padded)
@@ -79,9 +79,9 @@ def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: 
 
 
 def test_a_computation_is_recorded_once_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Replayed, "record", record)
+    monkeypatch.setattr(CUDAGraphRunner, "record", record)
     monkeypatch.setattr(graphs, "SHAPES", 2)
-    replayed = Replayed(lambda inputs: [inputs[0] * 2, inputs[0].sum()], CPU)
+    replayed = CUDAGraphRunner(lambda inputs: [inputs[0] * 2, inputs[0].sum()], CPU)
     for size in (3, 4, 3, 5, 4, 5):
         given = torch.randn(size)
         doubled, total = replayed([given])
@@ -96,7 +96,7 @@ def test_gradients_by_replay_are_those_without(given: list[Batch], seed: int) ->
     """One network for all batches, so that a replay has old gradients to replace."""
     config = config_of({"device": "cuda", "cuda_graphs": True})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Replayed, "record", record)
+        patch.setattr(CUDAGraphRunner, "record", record)
         network = network_of(config, seed)
         replayed = Gradients(network, config)
         for batch in [*given, *given]:
@@ -104,5 +104,5 @@ def test_gradients_by_replay_are_those_without(given: list[Batch], seed: int) ->
             assert got.keys() == expected.keys()
             for name, tensor in expected.items():
                 near(got[name], tensor)
-    shapes = {tuple(ids.shape for ids in bucketed(batch)) for batch in given}
+    shapes = {tuple(ids.shape for ids in pad_to_bucket(batch)) for batch in given}
     assert replayed.replayed is not None and replayed.replayed.recordings.keys() == shapes

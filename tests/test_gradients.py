@@ -16,10 +16,10 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
 from pellucid.errors import ConfigError
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.model.losses import coverage_loss, cross_entropy, disagreement
-from pellucid.model.memory import Unrolled
-from pellucid.model.network import EncoderDecoder, writing
-from pellucid.tasks.registry import build_network, task_named
+from pellucid.model.losses import coverage_loss, cross_entropy, symmetric_kl
+from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.network import EncoderDecoder, require_seq2seq
+from pellucid.tasks.registry import build_network, get_task
 from pellucid.training.gradients import Gradients
 
 BATCH = Batch(
@@ -37,7 +37,7 @@ def config_with(training: dict[str, Any], dropout: float = 0.0, **decoder: bool)
 
 def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
     """Loss and gradients of the same network, drawing the same random numbers."""
-    network = writing(build_network(config, vocabularies())).train()
+    network = require_seq2seq(build_network(config, vocabularies())).train()
     torch.manual_seed(seed)
     loss, gradients = Gradients(network, config)(BATCH, share)
     return loss.item(), [each for each in gradients if each is not None]
@@ -48,10 +48,10 @@ def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Te
     ("training", "share"), [({"coverage_loss": 1.0}, 0.0), ({"rdrop_alpha": 1.0}, 0.0), ({}, 0.9)], ids=str
 )
 def test_each_setting_changes_loss_and_gradients(training: dict[str, Any], share: float, copying: bool) -> None:
-    base, gradients = found(config_with({}, 0.3, copying=copying), 1)
-    loss, others = found(config_with(training, 0.3, copying=copying), 1, share)
+    base, gradients = found(config_with({}, 0.3, pointer_generator=copying), 1)
+    loss, others = found(config_with(training, 0.3, pointer_generator=copying), 1, share)
     assert loss != base and any(not torch.equal(*pair) for pair in zip(gradients, others, strict=True))
-    again, same = found(config_with(training, 0.3, copying=copying), 1, share)
+    again, same = found(config_with(training, 0.3, pointer_generator=copying), 1, share)
     assert again == loss and all(torch.equal(*pair) for pair in zip(others, same, strict=True))
 
 
@@ -78,9 +78,9 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
     near(Gradients(network, config).loss(batch), expected)
 
 
-def both_losses(network: EncoderDecoder, unrolled: Unrolled, batch: Batch) -> Tensor:
+def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) -> Tensor:
     """With copying, the mean of the loss of the mixture and of that of the generator alone."""
-    loss = task_named("transduce").loss(network, unrolled, batch, 0.1)
+    loss = get_task("transduce").loss(network, unrolled, batch, 0.1)
     if network.decoder.copying is None:
         return loss
     assert unrolled.generated is not None
@@ -90,9 +90,9 @@ def both_losses(network: EncoderDecoder, unrolled: Unrolled, batch: Batch) -> Te
 @pytest.mark.parametrize("context", [nullcontext, disable_kernels])
 def test_the_generator_learns_what_the_copy_explains(context: Callable[[], AbstractContextManager[None]]) -> None:
     """Its logits are those of the same network that does not copy; its weights learn though the gate says copy."""
-    config = config_with({"label_smoothing": 0.0}, copying=True)
+    config = config_with({"label_smoothing": 0.0}, pointer_generator=True)
     network = network_of(config, 2, torch.float32)
-    alone = writing(build_network(config_with({"label_smoothing": 0.0}), vocabularies()))
+    alone = require_seq2seq(build_network(config_with({"label_smoothing": 0.0}), vocabularies()))
     with torch.no_grad():
         alone.load_state_dict({name: value for name, value in network.state_dict().items() if "copying" not in name})
         assert network.decoder.copying is not None
@@ -125,14 +125,14 @@ def test_kernels_carry_the_gradient_of_the_weights() -> None:
 
 @pytest.mark.parametrize("copying", [False, True])
 def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
-    config = config_with({"rdrop_alpha": 3.0}, 0.4, copying=copying)
-    network = writing(build_network(config, vocabularies())).double().train()
+    config = config_with({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
+    network = require_seq2seq(build_network(config, vocabularies())).double().train()
     torch.manual_seed(3)
     loss = Gradients(network, config).loss(BATCH)
     torch.manual_seed(3)
     one, two = network(BATCH), network(BATCH)
     losses = [both_losses(network, each, BATCH) for each in (one, two)]
-    near(loss, 0.5 * (sum(losses) + 1.5 * disagreement(one.logits, two.logits, BATCH.target)))
+    near(loss, 0.5 * (sum(losses) + 1.5 * symmetric_kl(one.logits, two.logits, BATCH.target)))
     assert losses[0] != losses[1]
 
 

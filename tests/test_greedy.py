@@ -19,14 +19,14 @@ from torch import Tensor
 import pellucid.decoding.greedy as module
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, PAD, UNK
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import CANDIDATES, Limits, closed_symbols, symbol_log_probabilities
-from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
+from pellucid.decoding.outputs import CANDIDATES, LengthLimits, suppressed_symbols, symbol_log_probabilities
+from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, Seq2SeqOutput, State, Step
 from pellucid.model.network import EncoderDecoder
 
 LIMIT = 7
-LIMITS = Limits(0, LIMIT)
+LIMITS = LengthLimits(0, LIMIT)
 
 
 class Plain(NamedTuple):
@@ -48,7 +48,7 @@ def log_probabilities_by_definition(logits: list[float]) -> dict[int, float]:
 def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> Plain:
     """One source to EOS, or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     written, symbol = Plain([], [], []), BOS
     while symbol != EOS:
         step = network.decoder.step(torch.tensor([symbol]), state, attendable)
@@ -110,8 +110,8 @@ def test_log_probabilities_are_those_of_the_unrolled_network_forced_on_the_outpu
         target = torch.from_numpy(decoded.ids)[None]
         rows = slice(row, row + 1)
         forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
-        unrolled: Unrolled = network(forced)
-        likely = symbol_log_probabilities(unrolled.logits, closed_symbols(network.vocabulary_size).after)
+        unrolled: Seq2SeqOutput = network(forced)
+        likely = symbol_log_probabilities(unrolled.logits, suppressed_symbols(network.vocabulary_size).after)
         found = likely[0].gather(1, target.T)[:, 0].detach()
         np.testing.assert_allclose(decoded.log_probabilities, found, rtol=1e-5, atol=1e-6)
         weights = unrolled.weights[0, :, : int(batch.source_lengths[row])].detach()
@@ -153,15 +153,15 @@ class Script:
         """The state counts what is left to write: rows are told apart by their source's length."""
         return State(memory.lengths[:, None, None].float())
 
-    def step(self, symbols: Tensor, state: State, attendable: Attendable, override: None = None) -> Step:
+    def step(self, symbols: Tensor, state: State, attendable: AttentionCache, override: None = None) -> Step:
         left = state.hidden[:, 0, 0].tolist()
         fed = {symbol for symbol, count in zip(symbols.tolist(), left, strict=True) if count > 0}
-        assert fed == {SPECIAL if self.widths else BOS}
+        assert fed == {NUM_SPECIAL if self.widths else BOS}
         self.widths.append(len(symbols))
-        best = [SPECIAL if count > 1 else EOS if count == 1 else SPECIAL + 1 for count in left]
+        best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in left]
         logits = torch.stack([logits_of(symbol) for symbol in best])
         weights = attendable.memory.mask() / attendable.memory.lengths[:, None]
-        return Step(logits, State(state.hidden - 1), Attended(attendable.memory.states[:, 0], weights))
+        return Step(logits, State(state.hidden - 1), AttentionOutput(attendable.memory.states[:, 0], weights))
 
 
 def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
@@ -169,14 +169,14 @@ def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> t
     network, script = network_of(config_of({}), 1), Script()
     patch.setattr(network.decoder, "start", script.start)
     patch.setattr(network.decoder, "step", script.step)
-    decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), Limits(0, limit))
+    decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
     return [row.ids.tolist() for row in decoded], script.widths
 
 
 def test_each_row_stops_at_its_end_symbol_and_writes_no_special_one(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [3, 1, 6, 2]
     ids, widths = scripted(monkeypatch, lengths, 20)
-    assert ids == [[SPECIAL] * (length - 1) + [EOS] for length in lengths]
+    assert ids == [[NUM_SPECIAL] * (length - 1) + [EOS] for length in lengths]
     assert len(widths) == max(lengths)
 
 
@@ -194,12 +194,12 @@ def test_finished_rows_are_dropped_once_too_few_run(
 def test_no_output_has_more_symbols_than_the_greatest_length(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     lengths = [limit, limit + 1, limit + 2, 30]
     ids, _ = scripted(monkeypatch, lengths, limit)
-    symbols, end = [SPECIAL] * limit, [EOS]
+    symbols, end = [NUM_SPECIAL] * limit, [EOS]
     assert ids == [symbols[:-1] + end, symbols + end, symbols, symbols]
 
 
 def test_a_vocabulary_without_symbols_can_only_end() -> None:
-    log_probabilities = symbol_log_probabilities(torch.tensor([3.0, 2.0, 1.0, 0.0]), closed_symbols(4).after)
+    log_probabilities = symbol_log_probabilities(torch.tensor([3.0, 2.0, 1.0, 0.0]), suppressed_symbols(4).after)
     assert log_probabilities.exp().tolist() == [0.0, 0.0, 1.0, 0.0]
 
 

@@ -16,29 +16,29 @@ from pellucid.api import train as pellucid_train
 from pellucid.config.settings import DataConfig
 from pellucid.config.toml import load_config
 from pellucid.data.examples import (
-    FILE,
+    FILE_FORMAT,
     BadLine,
     Example,
-    Input,
+    InputFormat,
     parse_pairs,
     parse_sources,
     read_examples,
-    read_grouped,
+    read_grouped_examples,
     read_sources,
 )
 from pellucid.data.headers import (
     HeaderError,
-    check_cells,
-    check_names,
-    check_shared,
+    check_header_cells,
+    check_header_names,
+    check_shared_header,
+    config_for_file,
     header_note,
-    is_name,
-    of_another_file,
+    is_column_name,
 )
-from pellucid.data.lines import file_lines
-from pellucid.data.readers import Columns, Record, tsv_records
+from pellucid.data.lines import read_lines
+from pellucid.data.readers import ColumnSelection, Record, tsv_records
 from pellucid.training.run_folder import CONFIG
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
 AUTO = DataConfig()
@@ -50,8 +50,8 @@ PAIRS = [(word, word[::-1]) for word in WORDS.split()]
 
 def refused(cells: Sequence[tuple[str, ...]]) -> bool:
     try:
-        check_names(cells[0], "a.tsv:1")
-        check_cells(cells, "a.tsv:1")
+        check_header_names(cells[0], "a.tsv:1")
+        check_header_cells(cells, "a.tsv:1")
     except HeaderError as error:
         assert re.match(r"a\.tsv:1: the first line looks like a header[:,] .*--header .*--no-header ", str(error))
         return True
@@ -73,7 +73,7 @@ def refused(cells: Sequence[tuple[str, ...]]) -> bool:
     ],
 )
 def test_words_that_columns_are_named_by(cell: str) -> None:
-    assert is_name(cell)
+    assert is_column_name(cell)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_words_that_columns_are_named_by(cell: str) -> None:
     ["", "1984", "hund", "a word of my own that is long", "word?", "sources of", "wörd", "w", "_", "word\n", "12 3"],
 )
 def test_words_that_are_data(cell: str) -> None:
-    assert not is_name(cell)
+    assert not is_column_name(cell)
 
 
 @pytest.mark.parametrize(
@@ -121,22 +121,24 @@ def test_what_may_be_an_example_is_not_refused(first: tuple[str, str]) -> None:
 
 def test_a_note_tells_what_may_be_a_header() -> None:
     assert header_note([("word", "wort"), *PAIRS]).startswith(
-        "the first line may be a header: the source 'word' is what columns are named by; it is read as an ex"
+        "the first line may be a header: the source 'word' is a usual column name; it is read as an ex"
     )
-    assert "no character of the target 'слово' occurs in the 24 below it" in header_note([("rex", "слово"), *PAIRS])
-    assert "the source 'a_b' alone has an underscore" in header_note([("a_b", "ab"), *PAIRS])
+    assert "no character of the target 'слово' occurs in the 24 cells below it" in header_note(
+        [("rex", "слово"), *PAIRS]
+    )
+    assert "only the source 'a_b' has an underscore" in header_note([("a_b", "ab"), *PAIRS])
     assert header_note(PAIRS) == "" and header_note([("a_b", "слово"), *PAIRS[:10]]) == ""
 
 
 def test_a_line_that_begins_both_files_is_noticed() -> None:
     first, training, validation = ("Wort", "Aussprache"), PAIRS, [(a, a) for a, _ in PAIRS]
     with pytest.raises(HeaderError, match=r"^dev\.tsv: the first .* begin with 'Wort', 'Aussprache', w"):
-        check_shared([first, *training], [first, *validation], "dev.tsv")
-    note = check_shared([first, *training], [first, *training[:25]], "dev.tsv")
+        check_shared_header([first, *training], [first, *validation], "dev.tsv")
+    note = check_shared_header([first, *training], [first, *training[:25]], "dev.tsv")
     assert note.startswith("the first line may be a header: both files begin with 'Wort', 'Aussprache', which")
-    assert check_shared([first, *training, first], [first, *validation], "dev.tsv") == ""
-    assert check_shared([first, *training[:5]], [first, *validation], "dev.tsv") == ""
-    assert check_shared(training, validation, "dev.tsv") == ""
+    assert check_shared_header([first, *training, first], [first, *validation], "dev.tsv") == ""
+    assert check_shared_header([first, *training[:5]], [first, *validation], "dev.tsv") == ""
+    assert check_shared_header(training, validation, "dev.tsv") == ""
 
 
 def written(path: Path, rows: Sequence[Sequence[str]]) -> Path:
@@ -163,7 +165,9 @@ def test_the_line_of_a_header_is_told(tmp_path: Path) -> None:
     with pytest.raises(HeaderError, match=r"a\.tsv:2: "):
         read_examples(path, AUTO)
     unlike = written(tmp_path / "b.tsv", [("",), ("λέξη", "слово"), *PAIRS])
-    with pytest.raises(HeaderError, match=r"b\.tsv:2: .*no character of the source 'λέξη' occurs in the 24 below"):
+    with pytest.raises(
+        HeaderError, match=r"b\.tsv:2: .*no character of the source 'λέξη' occurs in the 24 cells below"
+    ):
         read_examples(unlike, AUTO)
 
 
@@ -177,27 +181,33 @@ def test_other_formats_have_no_header(tmp_path: Path) -> None:
 
 def test_a_group_wanted_by_name_says_that_there_is_a_header(tmp_path: Path) -> None:
     path = written(tmp_path / "a.tsv", [("s", "t", "kind"), ("a", "b", "x"), ("c", "d", "y")])
-    reading, groups = read_grouped(path, of_another_file(DataConfig(header=False)), "kind")
+    reading, groups = read_grouped_examples(path, config_for_file(DataConfig(header=False)), "kind")
     assert reading.examples == [Example("a", "b"), Example("c", "d")] and groups == ["x", "y"]
 
 
 def test_another_file_is_read_as_is_said_or_as_the_training_file_was() -> None:
     for trained in (True, False, "auto"):
         for said in (True, False):
-            assert of_another_file(DataConfig(header=trained), said).header is said
-    assert of_another_file(DataConfig(header=True)).header is True
-    assert of_another_file(DataConfig(header=False)).header == "auto"
+            assert config_for_file(DataConfig(header=trained), said).header is said
+    assert config_for_file(DataConfig(header=True)).header is True
+    assert config_for_file(DataConfig(header=False)).header == "auto"
 
 
 def test_lines_that_arrive_have_a_header_where_it_is_said() -> None:
     lines = [b"word\tpronunciation\n", b"a\tb\n", b"c\n"]
-    assert [item[:2] for item in parse_sources(lines, "<stdin>", AUTO, Input(header=True))] == [("a", ""), ("c", "")]
-    assert next(parse_sources(lines, "<stdin>", AUTO, Input(header=False))) == ("word", "", "")
+    assert [item[:2] for item in parse_sources(lines, "<stdin>", AUTO, InputFormat(header=True))] == [
+        ("a", ""),
+        ("c", ""),
+    ]
+    assert next(parse_sources(lines, "<stdin>", AUTO, InputFormat(header=False))) == ("word", "", "")
     for parse in (parse_sources, parse_pairs):
         with pytest.raises(HeaderError, match=r"^<stdin>:1: "):
-            next(parse(lines, "<stdin>", AUTO, Input()))
+            next(parse(lines, "<stdin>", AUTO, InputFormat()))
     named = DataConfig(header=True, source_column="word", target_column="pronunciation")
-    assert [item[:2] for item in parse_sources(lines, "<stdin>", named, Input(header=True))] == [("a", ""), ("c", "")]
+    assert [item[:2] for item in parse_sources(lines, "<stdin>", named, InputFormat(header=True))] == [
+        ("a", ""),
+        ("c", ""),
+    ]
 
 
 # ---- no more columns than the training file
@@ -207,7 +217,7 @@ def test_lines_that_arrive_have_a_header_where_it_is_said() -> None:
 def test_a_line_to_predict_with_more_columns_than_the_training_file_is_bad(tmp_path: Path, separator: str) -> None:
     path = tmp_path / ("a.csv" if separator == "," else "a.tsv")
     path.write_text("a\nb,c\nd,e,f\n\ng\n".replace(",", separator))
-    known, what = FILE._replace(columns=2), "commas" if separator == "," else "tabs"
+    known, what = FILE_FORMAT._replace(columns=2), "commas" if separator == "," else "tabs"
     expected = f"expected at most 2 columns, got 3 ({what} separate columns)"
     lines = path.read_bytes().splitlines(keepends=True)
     config = DataConfig(format="csv" if separator == "," else "tsv", header=False)
@@ -225,7 +235,7 @@ def test_a_line_to_predict_with_more_columns_than_the_training_file_is_bad(tmp_p
 def test_a_header_says_which_columns_there_are(tmp_path: Path) -> None:
     path = written(tmp_path / "a.tsv", [("id", "sound", "word"), ("1", "x", "a")])
     named = DataConfig(header=True, source_column="word", target_column="sound")
-    assert [item[:2] for item in read_sources(path, named, FILE._replace(columns=2))] == [("a", "")]
+    assert [item[:2] for item in read_sources(path, named, FILE_FORMAT._replace(columns=2))] == [("a", "")]
 
 
 def test_text_with_features_has_two_columns_at_most() -> None:
@@ -241,7 +251,7 @@ HEADER = "word\tpronunciation\n"
 
 
 @pytest.fixture(scope="module")
-def headed(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def headed(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
     """Copies below a header."""
     files = copy_files(tmp_path_factory.mktemp("headed"))
     for path in (files.train, files.valid):
@@ -250,7 +260,7 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
-def run(headed: Files) -> Path:
+def run(headed: TrainingFiles) -> Path:
     """A run that was trained on them."""
     folder = headed.train.parent / "run"
     assert train(headed.train, headed.valid, folder, "--header").code == 0
@@ -261,7 +271,7 @@ def train(training: Path, dev: Path, run: Path, *given: object) -> Done:
     return pellucid("train", training, "--valid", dev, "--run", run, *flags(small_config({"epochs": 1})), *given)
 
 
-def test_a_training_asks_once_and_keeps_the_answer(headed: Files, run: Path, tmp_path: Path) -> None:
+def test_a_training_asks_once_and_keeps_the_answer(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
     message = complaint(train(headed.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.train}:1: the first line looks like a header") and "--no-header" in message
     assert "\n" not in message and not (tmp_path / "a").exists()
@@ -279,7 +289,7 @@ def test_a_training_asks_once_and_keeps_the_answer(headed: Files, run: Path, tmp
     assert named.config.data.header is True and named.vocabularies.columns == 2
 
 
-def test_a_validation_file_alone_that_has_a_header_is_told(headed: Files, tmp_path: Path) -> None:
+def test_a_validation_file_alone_that_has_a_header_is_told(headed: TrainingFiles, tmp_path: Path) -> None:
     message = complaint(train(copies_run().files.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
     assert message.endswith(f"; {copies_run().files.train}, which is read in the same way, seems to have none")
@@ -290,6 +300,8 @@ def test_a_training_notes_what_may_be_a_header(tmp_path: Path) -> None:
     path.write_text("word\tabc\n" + copies_run().files.train.read_text())
     done = train(path, copies_run().files.valid, tmp_path / "run")
     assert done.code == 0 and "the source 'word' is what columns are named by; it is read as an example" in done.err
+    done = pellucid("evaluate", copies_run().run, "-", stdin=path.read_bytes())
+    assert "pellucid: note: standard input: the first line may be a header: the source 'word' " in done.err
 
 
 def counted(run: Path, *given: object) -> object:
@@ -298,7 +310,7 @@ def counted(run: Path, *given: object) -> object:
     return json.loads(done.out)["lines"]
 
 
-def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path) -> None:
+def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: TrainingFiles, run: Path) -> None:
     plain = copies_run()
     assert counted(run, headed.valid) == 10 and counted(run, headed.valid, "--no-header") == 11
     message = complaint(pellucid("evaluate", plain.run, headed.valid))
@@ -308,7 +320,9 @@ def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: 
 
 
 @pytest.mark.parametrize("verb", ["predict", "score"])
-def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path, verb: str) -> None:
+def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(
+    headed: TrainingFiles, run: Path, verb: str
+) -> None:
     plain, lines = copies_run().run, headed.valid.read_bytes()
     assert len(outputs(pellucid(verb, run, headed.valid).out)) == 10
     assert len(outputs(pellucid(verb, run, headed.valid, "--no-header").out)) == 11
@@ -320,7 +334,9 @@ def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(headed: 
     assert len(outputs(pellucid(verb, plain, "-", "--no-header", stdin=lines).out)) == 11
 
 
-def test_look_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path, tmp_path: Path) -> None:
+def test_look_reads_as_training_did_and_asks_where_it_cannot_know(
+    headed: TrainingFiles, run: Path, tmp_path: Path
+) -> None:
     shown, told = tmp_path / "a.html", "the first line looks like a header"
     assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--terminal"))
     assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--export", shown))
@@ -366,7 +382,7 @@ def tables() -> list[Path]:
 def test_no_published_file_is_refused_whatever_its_first_line() -> None:
     draws, files, lines, noted = random.Random(1), 0, 0, 0
     for path in tables():
-        records = tsv_records(islice(file_lines(path), 300), Columns({"source": "1", "target": "2"}), str(path))
+        records = tsv_records(islice(read_lines(path), 300), ColumnSelection({"source": "1", "target": "2"}), str(path))
         rows = [tuple(row.fields) for row in records if isinstance(row, Record) and row.fields]
         if len(rows) < 20:
             continue
@@ -378,3 +394,48 @@ def test_no_published_file_is_refused_whatever_its_first_line() -> None:
             lines, noted = lines + 1, noted + bool(header_note(moved))
         assert refused([("word", "pronunciation"), *rows])
     assert files > 200 and noted < lines / 300
+
+
+def test_prediction_notes_a_first_line_that_may_be_a_header_and_answers_it(run: Path, tmp_path: Path) -> None:
+    """One line out for every line in: of sources alone nobody can be sure."""
+    plain, path = copies_run().run, tmp_path / "a.tsv"
+    path.write_text("word\n" + "ab\ncd\n")
+    told = "the first line may be a header: the source 'word' is what columns are named by; it is read as an example ("
+    for trained in (plain, run):
+        done = pellucid("predict", trained, path)
+        assert len(outputs(done.out)) == 3 and f"note: {path}:1: {told}" in done.err
+        assert len(outputs(pellucid("predict", trained, path, "--header").out)) == 2
+        done = pellucid("predict", trained, path, "--no-header")
+        assert len(outputs(done.out)) == 3 and "header" not in done.err
+        done = pellucid("predict", trained, "-", stdin=path.read_bytes())
+        assert len(outputs(done.out)) == 3 and f"standard input:1: {told}" in done.err
+    path.write_text("\n日本\n" + "ab\ncd\n" * 15)
+    done = pellucid("predict", plain, path)
+    assert len(outputs(done.out)) == 32
+    assert f"{path}:2: the first line may be a header: no character of the source '日本' occurs in the 30 " in done.err
+
+
+def test_a_first_line_that_is_left_out_as_the_training_files_was_is_told(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("ab\tab\ncd\tcd\n")
+    for verb in ("predict", "score"):
+        done = pellucid(verb, run, path)
+        assert len(outputs(done.out)) == 1 and done.code == 0
+        assert (
+            f"{path}:1: the first line is read as the names of the columns, as in the training file, but 'ab' is not "
+            "what columns are usually named by; --no-header reads it as an example"
+        ) in done.err
+        for flag, count in (("--header", 1), ("--no-header", 2)):
+            done = pellucid(verb, run, path, flag)
+            assert len(outputs(done.out)) == count and "header" not in done.err and "names" not in done.err
+
+
+@pytest.mark.parametrize("stdin", [False, True])
+def test_scoring_stops_at_a_header_that_evaluation_stops_at(stdin: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("Wort\tLohn\n" + "ab\tab\ncd\tcd\n" * 15)
+    messages = [
+        complaint(pellucid(verb, copies_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes()))
+        for verb in ("evaluate", "score")
+    ]
+    assert messages[0] == messages[1] and "the first line looks like a header: no character of the " in messages[0]

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from small import SEEDS, SIZES, config_of, few, near, network_of, shake
 from torch import Tensor
 
-from pellucid.model.heads import NextSymbol, Reads, TiedSymbol
+from pellucid.model.heads import OutputLayer, Reads, TiedOutputLayer
 
 READS = ["state", "context", "state-and-context"]
 SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
 
 
-def head_of(reads: str, sizes: tuple[int, int, int], seed: int) -> NextSymbol:
-    head = NextSymbol(reads, *sizes).double()  # type: ignore[arg-type]
+def head_of(reads: str, sizes: tuple[int, int, int], seed: int) -> OutputLayer:
+    head = OutputLayer(reads, *sizes).double()  # type: ignore[arg-type]
     shake(head, seed)
     return head
 
@@ -56,7 +56,7 @@ def test_what_is_not_read_does_not_matter(reads: str, hears: tuple[bool, bool]) 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_tied_weights_are_the_vectors_behind_an_adapter_where_sizes_differ(reads: Reads, size: int) -> None:
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
-    head = TiedSymbol(reads, (2, 3), vectors)
+    head = TiedOutputLayer(reads, (2, 3), vectors)
     shake(head, 1)
     read = {"state": [hidden], "context": [context], "state-and-context": [hidden, context]}[reads]
     joined = torch.cat(read, dim=1)
@@ -78,6 +78,6 @@ def test_tied_vectors_get_gradients_from_both_their_uses_and_stand_once_in_the_n
     source, symbols = torch.tensor([[4, 5]]), torch.tensor([[1, 4]])
     memory = network.encoder(source, torch.tensor([2]))
     decoder = network.decoder
-    logits = decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory)).logits
+    logits = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory)).logits
     [gradient] = torch.autograd.grad(logits.square().sum(), [decoder.table.weight])
     assert gradient.any(dim=1).all(), "every symbol is scored, though only two are fed"

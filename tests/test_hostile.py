@@ -22,7 +22,7 @@ from trained_runs import (
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
-from pellucid.training.session import Saved, train_run
+from pellucid.training.session import FileSaved, train_run
 
 LONG = "a" * 200_000
 
@@ -41,14 +41,14 @@ def run(tmp_path: Path) -> Path:
 
 FILES: dict[str, tuple[bytes | None, str]] = {
     "missing": (None, "cannot read {file}: no such file or directory"),
-    "empty": (b"", "{file} holds no example: it is empty"),
-    "blank": (b"\n\n \t \n\r\n", "{file} holds no example: all its lines are blank (4)"),
+    "empty": (b"", "{file} contains no example: it is empty"),
+    "blank": (b"\n\n \t \n\r\n", "{file} contains no example: all its lines are blank (4)"),
     "binary": (bytes(range(256)) * 30, "{file}:1: "),
     "utf-8": (b"ab\tab\ncaf\xe9\tx\n", "{file}:2: invalid UTF-8 at byte 4 (0xe9)"),
     "utf-16": ("ab\tab\n".encode("utf-16"), "{file} is UTF-16 text: save it as plain text in UTF-8"),
     "utf-32": ("ab\tab\n".encode("utf-32"), "{file} is UTF-32 text: save it as plain text in UTF-8"),
-    "old line ends": (b"ab\tab\rabc\tx\rb\tb\r", "{file}:1: lone carriage returns are no line ends"),
-    "nul": (b"ab\tab\na\0b\tx\n", "{file}:2: a NUL byte at byte 2"),
+    "old line ends": (b"ab\tab\rabc\tx\rb\tb\r", "{file}:1: carriage returns without newlines do not end lines"),
+    "nul": (b"ab\tab\na\0b\tx\n", "{file}:2: NUL byte at byte 2"),
     "one column": (b"ab\tab\nabc\n", "{file}:2: expected 2 columns, got 1 (tabs separate columns)"),
     "three columns": (b"ab\tab\nab\tab\tab\n", "{file}:2: expected 2 columns as in line 1, got 3"),
     "empty target": (b"ab\tab\nabc\t\n", "{file}:2: the target is empty"),
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_is_not_whole_is_named_and_left_alone(run: Path) -> No
 def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Path, largest: str, saved: int) -> None:
     """The limit lets the small files pass and checkpoints not; before it, so many checkpoints were written."""
     files, straight, config = copies_run()
-    events = (event for event in train_run(files, tmp_path / "run", config) if isinstance(event, Saved))
+    events = (event for event in train_run(files, tmp_path / "run", config) if isinstance(event, FileSaved))
     for _ in range(saved):
         next(events)
     kept = contents(tmp_path / "run") if saved else {}

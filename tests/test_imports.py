@@ -18,7 +18,7 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *("version", "errors", "wording", "arguments", "files", "worker_pool"),
+    *("version", "errors", "error_messages", "arguments", "files", "worker_pool"),
     *("config.settings", "config.presets", "tasks.task_settings", "config"),
     *("data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
     *("reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
@@ -28,8 +28,8 @@ ORDER = (
 The settings of the tasks stand far before the tasks themselves: a configuration is checked by them.
 """
 DATA_ORDER = (
-    *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches", "copies"),
-    *("answering", "corpus", "prefetching", "synthetic"),
+    *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches"),
+    *("extended_vocabulary", "target_encoding", "corpus", "batch_loaders", "synthetic"),
 )
 """The same for the files of data/, one by one."""
 EXTRAS = {

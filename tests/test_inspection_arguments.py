@@ -15,48 +15,48 @@ from wrong_calls import arguments, faults, name_of
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import ensemble
-from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, InputError
 from pellucid.inspection import attribution
-from pellucid.inspection.attribution import evidence
-from pellucid.inspection.distributions import distributions, divergence, entropy
-from pellucid.inspection.permutation import permutation
-from pellucid.inspection.score_decomposition import drive
+from pellucid.inspection.attribution import attribute
+from pellucid.inspection.distributions import entropy, kl_divergence, step_distributions
+from pellucid.inspection.permutation import permute_attention
+from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import (
     Separation,
+    collect_states,
     conicity,
     distances,
-    gather,
     isolation,
-    nearest,
-    plane,
+    nearest_states,
+    pca,
+    procrustes,
     separation,
-    turned,
 )
-from pellucid.inspection.states import states
+from pellucid.inspection.states import trace_states
 
 MODEL = made()
 TRACES = traces_of(MODEL, PAIRS)
-GATHERED = gather(MODEL, TRACES)
+GATHERED = collect_states(MODEL, TRACES)
 POINTS = np.array([[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]])
 LIKELY = np.log([[0.5, 0.5], [0.1, 0.9]])
 SIZE = GATHERED.encoder.vectors.shape[1]
 GROUP = np.array([True, True, False])
 
 FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
-    evidence: {"transducer": MODEL, "trace": TRACES[0]},
-    attribution.agreement: {"attention": [[0.5, 0.5]], "other": [[1.0, 2.0]]},
-    distributions: {"transducer": MODEL, "traces": TRACES},
+    attribute: {"transducer": MODEL, "trace": TRACES[0]},
+    attribution.rank_correlation: {"attention": [[0.5, 0.5]], "other": [[1.0, 2.0]]},
+    step_distributions: {"transducer": MODEL, "traces": TRACES},
     entropy: {"log_probabilities": LIKELY},
-    divergence: {"before": LIKELY, "after": LIKELY},
-    permutation: {"transducer": MODEL, "trace": TRACES[3], "permutations": 2},
-    states: {"transducer": MODEL, "traces": TRACES},
-    gather: {"transducer": MODEL, "traces": TRACES},
-    nearest: {"side": GATHERED.encoder, "vector": np.ones(GATHERED.encoder.vectors.shape[1]), "count": 2},
-    drive: {"transducer": MODEL, "traces": TRACES},
-    plane: {"vectors": POINTS},
-    turned: {"points": POINTS, "onto": POINTS[::-1]},
+    kl_divergence: {"before": LIKELY, "after": LIKELY},
+    permute_attention: {"transducer": MODEL, "trace": TRACES[3], "permutations": 2},
+    trace_states: {"transducer": MODEL, "traces": TRACES},
+    collect_states: {"transducer": MODEL, "traces": TRACES},
+    nearest_states: {"side": GATHERED.encoder, "vector": np.ones(GATHERED.encoder.vectors.shape[1]), "count": 2},
+    decompose_scores: {"transducer": MODEL, "traces": TRACES},
+    pca: {"vectors": POINTS},
+    procrustes: {"points": POINTS, "onto": POINTS[::-1]},
     conicity: {"vectors": POINTS},
     separation: {"vectors": POINTS, "members": GROUP},
     isolation: {"vectors": POINTS},
@@ -70,7 +70,7 @@ def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callabl
 
 
 def test_planes_refuse_what_they_cannot_project() -> None:
-    found = plane(POINTS)
+    found = pca(POINTS)
     assert faults(lambda vectors: found.project(vectors), {}, "vectors") == []
     with pytest.raises(ArgumentError, match=r"^vectors: expected vectors of 2 numbers, got .* of shape \(1, 3\)$"):
         found.project(np.zeros((1, 3)))
@@ -80,16 +80,16 @@ def test_planes_refuse_what_they_cannot_project() -> None:
     ("function", "given", "message"),
     [
         (
-            plane,
+            pca,
             ([1.0, 2.0],),
             "vectors: expected an array of numbers of shape (n, D), got [1.0, 2.0] of",
         ),
-        (plane, ([[1.0, math.nan]],), "vectors[0, 1]: expected a finite number, got nan"),
-        (plane, ([[1e200]],), "vectors[0, 0]: expected a number from -1e+100 to 1e+100, got 1e+200"),
-        (plane, (np.zeros((0, 3)),), "vectors: expected at least one vector, got array([], shape=(0, 3)"),
-        (plane, (["ab"],), "vectors: expected an array of numbers of shape (n, D), got ['ab']"),
+        (pca, ([[1.0, math.nan]],), "vectors[0, 1]: expected a finite number, got nan"),
+        (pca, ([[1e200]],), "vectors[0, 0]: expected a number from -1e+100 to 1e+100, got 1e+200"),
+        (pca, (np.zeros((0, 3)),), "vectors: expected at least one vector, got array([], shape=(0, 3)"),
+        (pca, (["ab"],), "vectors: expected an array of numbers of shape (n, D), got ['ab']"),
         (
-            turned,
+            procrustes,
             (
                 POINTS,
                 POINTS[:2],
@@ -97,7 +97,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "onto: expected an array of shape (3, 2), got array(",
         ),
         (
-            divergence,
+            kl_divergence,
             (
                 LIKELY,
                 LIKELY[:, :1],
@@ -106,7 +106,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
         ),
         (entropy, ([0.5],), "log_probabilities[0]: expected a number from -1e+100 to 0.001, got 0.5"),
         (
-            nearest,
+            nearest_states,
             (
                 GATHERED.encoder,
                 [1.0],
@@ -115,7 +115,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             f"vector: expected an array of shape ({SIZE})",
         ),
         (
-            nearest,
+            nearest_states,
             (
                 GATHERED.encoder,
                 np.ones(SIZE),
@@ -153,7 +153,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "vectors: expected at least two vectors, got array([[0., 1.]]) of",
         ),
         (
-            distributions,
+            step_distributions,
             (
                 MODEL,
                 TRACES[0],
@@ -161,7 +161,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "traces: expected a list of Trace objects, got Trace(",
         ),
         (
-            distributions,
+            step_distributions,
             (
                 MODEL,
                 [None],
@@ -169,7 +169,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "traces[0]: expected a Trace, got None",
         ),
         (
-            evidence,
+            attribute,
             (
                 None,
                 TRACES[0],
@@ -177,7 +177,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "transducer: expected a Predictor, got None",
         ),
         (
-            permutation,
+            permute_attention,
             (
                 MODEL,
                 TRACES[0],
@@ -186,7 +186,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "permutations: expected a whole number of at least 1, got 0",
         ),
         (
-            permutation,
+            permute_attention,
             (
                 MODEL,
                 TRACES[0],
@@ -196,7 +196,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "seed: expected a whole number of at least 0, got -1",
         ),
         (
-            permutation,
+            permute_attention,
             (
                 made("none"),
                 TRACES[0],
@@ -204,7 +204,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "transducer: expected a model with attention",
         ),
         (
-            drive,
+            decompose_scores,
             (
                 made("none"),
                 TRACES,
@@ -212,7 +212,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "transducer: expected a model with attention by a softmax",
         ),
         (
-            drive,
+            decompose_scores,
             (
                 MODEL,
                 [],
@@ -220,7 +220,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "traces: expected attention that varies",
         ),
         (
-            states,
+            trace_states,
             (
                 MODEL,
                 TRACES,
@@ -229,7 +229,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
             "gates: expected true or false, got 'yes'",
         ),
         (
-            gather,
+            collect_states,
             (
                 MODEL,
                 TRACES,
@@ -246,12 +246,12 @@ def test_messages_say_what_was_expected(function: Callable[..., Any], given: tup
 
 
 RE_READ: list[Callable[[Any, Trace], Any]] = [
-    evidence,
-    permutation,
-    lambda model, trace: distributions(model, [trace]),
-    lambda model, trace: states(model, [trace]),
-    lambda model, trace: gather(model, [trace]),
-    lambda model, trace: drive(model, [trace]),
+    attribute,
+    permute_attention,
+    lambda model, trace: step_distributions(model, [trace]),
+    lambda model, trace: trace_states(model, [trace]),
+    lambda model, trace: collect_states(model, [trace]),
+    lambda model, trace: decompose_scores(model, [trace]),
 ]
 TRACE = TRACES[0]
 FOREIGN = [
@@ -275,9 +275,9 @@ def test_a_trace_that_the_model_cannot_read_again_is_refused(
 
 def test_the_trace_that_does_not_fit_is_told_by_its_number() -> None:
     with pytest.raises(ArgumentError, match=r"^traces\[1\]: expected a trace that this model can read again, of 6 "):
-        distributions(MODEL, [TRACE, FOREIGN[0][0]])
+        step_distributions(MODEL, [TRACE, FOREIGN[0][0]])
     with pytest.raises(ArgumentError, match=r"^trace: expected a trace that this model can read again, of 6 "):
-        evidence(MODEL, FOREIGN[0][0])
+        attribute(MODEL, FOREIGN[0][0])
 
 
 @pytest.mark.parametrize("task", ["tag", "classify", "point"])
@@ -301,8 +301,8 @@ def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
 def test_symbols_and_sources_that_a_model_knows_to_be_unknown_are_read_again() -> None:
     (given,) = MODEL.force([Example("ax", "v?")])
     assert given.unknown == (1,) and given.unknown_target == (1,)
-    assert distributions(MODEL, [given])[0].shape[0] == 3
-    assert evidence(MODEL, given).erasure.shape == (3, 2)
+    assert step_distributions(MODEL, [given])[0].shape[0] == 3
+    assert attribute(MODEL, given).erasure.shape == (3, 2)
 
 
 NOTHING = replace(
@@ -321,27 +321,31 @@ NOTHING = replace(
 def test_traces_without_source_or_output_are_no_fault(call: Callable[[Any, Trace], Any], kind: str) -> None:
     model = made(kind)
     for trace in (*model.predict([""]), NOTHING):
-        if kind == "none" and call is permutation:
+        if kind == "none" and call is permute_attention:
             continue
         call(model, trace)
 
 
 def test_models_of_an_ensemble_have_no_states_together() -> None:
     both = ensemble([MODEL, made(seed=4)], ["a", "b"])
-    for call in (lambda: states(both, TRACES), lambda: gather(both, TRACES), lambda: drive(both, TRACES)):
+    for call in (
+        lambda: trace_states(both, TRACES),
+        lambda: collect_states(both, TRACES),
+        lambda: decompose_scores(both, TRACES),
+    ):
         with pytest.raises(InputError, match="an ensemble has no states of its own"):
             call()
 
 
 def test_attention_that_is_given_or_hidden_is_read_again() -> None:
-    painted = MODEL.with_options(Options(painted=(Painted(0, (0.0, 1.0, 0.0)),)))
+    painted = MODEL.with_options(DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),)))
     (trace,) = painted.predict(["abc"])
-    assert evidence(painted, trace).erasure.shape == (len(trace.target), 3)
+    assert attribute(painted, trace).erasure.shape == (len(trace.target), 3)
 
 
 def test_lists_tensors_and_generators_are_arrays() -> None:
     rows = [[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]]
-    expected = plane(POINTS).explained
+    expected = pca(POINTS).explained
     for given in (
         rows,
         tuple(map(tuple, rows)),
@@ -349,15 +353,17 @@ def test_lists_tensors_and_generators_are_arrays() -> None:
         iter(rows),
         POINTS.astype(">f4"),
     ):
-        assert plane(given).explained == pytest.approx(expected)  # type: ignore[arg-type]
+        assert pca(given).explained == pytest.approx(expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e90])
 def test_numbers_of_any_size_have_the_same_shape(scale: float) -> None:
-    assert plane(POINTS * scale).explained == pytest.approx(plane(POINTS).explained)
+    assert pca(POINTS * scale).explained == pytest.approx(pca(POINTS).explained)
     assert conicity(POINTS * scale) == pytest.approx(conicity(POINTS))
     np.testing.assert_allclose(distances(POINTS * scale), distances(POINTS) * scale)
-    np.testing.assert_allclose(turned(POINTS * scale, POINTS[::-1] * scale), turned(POINTS, POINTS[::-1]) * scale)
+    np.testing.assert_allclose(
+        procrustes(POINTS * scale, POINTS[::-1] * scale), procrustes(POINTS, POINTS[::-1]) * scale
+    )
     assert separation(POINTS * scale, GROUP).p == separation(POINTS, GROUP).p
 
 

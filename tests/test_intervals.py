@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.metrics import RESAMPLES, Z95, Interval, bootstrap_ratio, wilson
+from pellucid.evaluation.metrics import RESAMPLES, Z95, ConfidenceInterval, bootstrap_ratio, wilson_interval
 
 
 @st.composite
@@ -18,7 +18,7 @@ def shares(draw: st.DrawFn) -> tuple[int, int]:
 def test_wilson_ends_are_the_shares_from_which_the_observed_one_is_just_credible(share: tuple[int, int]) -> None:
     """The score test that the interval inverts: |p̂ − p| = z √(p(1 − p)/n) at both ends."""
     right, total = share
-    observed, interval = right / total, wilson(right, total)
+    observed, interval = right / total, wilson_interval(right, total)
     assert 0 <= interval.low <= observed <= interval.high <= 1
     for end in interval:
         if 0 < end < 1:
@@ -27,21 +27,21 @@ def test_wilson_ends_are_the_shares_from_which_the_observed_one_is_just_credible
 
 def test_wilson_published_example() -> None:
     """R. G. Newcombe (1998), Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20."""
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
 
 
 @given(shares())
 def test_wilson_treats_right_and_wrong_alike(share: tuple[int, int]) -> None:
     right, total = share
-    low, high = wilson(total - right, total)
-    assert wilson(right, total) == pytest.approx((1 - high, 1 - low), abs=1e-12)
+    low, high = wilson_interval(total - right, total)
+    assert wilson_interval(right, total) == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
 
 def test_wilson_keeps_its_width_where_all_or_none_are_right() -> None:
-    assert wilson(10, 10).high == 1.0 and wilson(10, 10).low < 0.75
-    assert wilson(0, 10).low == 0.0 and wilson(0, 10).high > 0.25
-    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson_interval(10, 10).high == 1.0 and wilson_interval(10, 10).low < 0.75
+    assert wilson_interval(0, 10).low == 0.0 and wilson_interval(0, 10).high > 0.25
+    assert wilson_interval(0, 0) == (0.0, 1.0)
 
 
 def naive_bootstrap(errors: list[int], lengths: list[int]) -> tuple[float, float]:
@@ -96,7 +96,7 @@ def test_bootstrap_without_spread_has_no_width() -> None:
 
 
 def test_percent() -> None:
-    assert Interval(0.25, 0.5).percent == Interval(25.0, 50.0)
+    assert ConfidenceInterval(0.25, 0.5).percent == ConfidenceInterval(25.0, 50.0)
 
 
 def test_a_resample_without_a_ratio_says_nothing() -> None:

@@ -11,9 +11,9 @@ from pellucid.kernels.aligned_memory import ALIGNMENT, contiguous, empty, zeros
 PROGRAM = """
 import resource, sys
 import numpy as np
-from pellucid.kernels.aligned_memory import keep_freed_memory
+from pellucid.kernels.aligned_memory import tune_malloc
 if sys.argv[1] == "kept":
-    keep_freed_memory()
+    tune_malloc()
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

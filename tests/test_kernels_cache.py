@@ -9,8 +9,8 @@ import pytest
 
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.kernels import cache, dispatch, numba_backend
-from pellucid.reporting.progress import shown
-from pellucid.training.session import Built
+from pellucid.reporting.progress import training_progress
+from pellucid.training.session import ModelBuilt
 
 
 def test_the_folder_is_known_without_compiling_and_named_by_the_sources() -> None:
@@ -149,9 +149,9 @@ def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_person_is_told_why_the_first_training_starts_late(tmp_path: Path, compiles: bool) -> None:
     empty = Vocabulary((), ())
-    with open(tmp_path / "told", "w", encoding="utf-8") as stream, shown(stream) as teller:
-        teller.tell(Built(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
-    assert ("compiling kernels for this machine, once" in (tmp_path / "told").read_text("utf-8")) == compiles
+    with open(tmp_path / "told", "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
+        reporter.report(ModelBuilt(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
+    assert ("compiling kernels once, for this machine" in (tmp_path / "told").read_text("utf-8")) == compiles
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("cannot allocate memory")])

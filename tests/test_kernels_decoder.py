@@ -17,21 +17,21 @@ from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients
 from trained_runs import copies
 
 from pellucid.config.settings import AttentionConfig, Cell, DecoderConfig
-from pellucid.config.toml import from_settings
-from pellucid.data.batches import encode
-from pellucid.data.tokenizers import segmenters
+from pellucid.config.toml import build_config
+from pellucid.data.batches import encode_examples
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import cache, dispatch, numba_backend, parallel
 from pellucid.kernels.autograd import unroll_decoder
 from pellucid.kernels.backend import Request
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.types import Looked, Parameters
-from pellucid.model.decoder import AttendThenStep, Decoder, Sizes
-from pellucid.model.memory import Attendable, Memory, State
+from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderWeights
+from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
+from pellucid.model.memory import AttentionCache, Memory, State
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import Session, Stepped, build_optimizer, fit
+from pellucid.training.loop import TrainingState, UpdateCompleted, build_optimizer, fit
 
 Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
 SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "location", "dot", "scaled-dot", "general"])
@@ -40,7 +40,7 @@ SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "loc
 def small_decoder(score: Score, cell: Cell, size: int, memory_size: int, units: int = 3) -> Decoder:
     config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25)
     attention = AttentionConfig(type=score, size=units, filters=size, filter_radius=units // 2)
-    return build_decoder(config, attention, Sizes(memory_size, 6))
+    return build_decoder(config, attention, DecoderDims(memory_size, 6))
 
 
 def memory_of(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
@@ -63,7 +63,7 @@ def test_unrolled_steps_equal_plain_ones(data: st.DataObject, cell: Cell, score:
 
     def outputs() -> list[torch.Tensor]:
         memory = memory_of(states.transpose(0, 1), lengths)
-        unrolled = decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
         last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
         return [unrolled.logits, unrolled.weights, *last]
 
@@ -80,8 +80,9 @@ def test_large_keys_and_queries_that_cancel(shift: float, seed: int) -> None:
     inputs = {"keys": keys, "query": query, "energy": energy}
 
     def weights() -> list[torch.Tensor]:
-        parameters = Parameters(torch.zeros(2, 3), torch.zeros(1), empty, empty, query, energy)
-        looked = Looked(keys, torch.zeros(2, 5, 1), lengths)
+        cell = torch.zeros(2, 3), torch.zeros(1), empty, empty
+        parameters = DecoderWeights(GRU, ADDITIVE, *cell, query, energy)
+        looked = AttentionInputs(keys, torch.zeros(2, 5, 1), lengths)
         return [unroll_decoder(parameters, torch.ones(2, 1, dtype=torch.int64), looked, torch.ones(2, 1), None).weights]
 
     got = gradients_of(weights, {name: tensor.requires_grad_() for name, tensor in inputs.items()}, seed)
@@ -114,9 +115,9 @@ def test_what_stands_beyond_a_length_is_never_read(score: Score) -> None:
         keys = attendable.keys.detach().masked_fill(beyond, filling).requires_grad_()
         soiled = memory.states.masked_fill(beyond, filling).requires_grad_()
         attendable = attendable._replace(keys=keys, memory=memory._replace(states=soiled))
-        start = decoder.start(memory)
+        start = decoder.init_hidden(memory)
 
-        def outputs(start: State = start, attendable: Attendable = attendable) -> list[torch.Tensor]:
+        def outputs(start: State = start, attendable: AttentionCache = attendable) -> list[torch.Tensor]:
             unrolled = decoder.unroll(symbols, start, attendable)
             return [unrolled.logits, unrolled.weights]
 
@@ -134,7 +135,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, score: Score) -
 
     def outputs() -> list[torch.Tensor]:
         memory = memory_of(states, lengths)
-        unrolled = decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
         return [unrolled.logits, unrolled.weights]
 
     results, threads = [], torch.get_num_threads()
@@ -155,15 +156,15 @@ def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
     for part in ("encoder", "decoder"):
         sizes = {"hidden_size": 6 if part == "encoder" else 12, "embedding_size": 6}
         parts[part] = {"cell": cell, "dropout": dropout, **sizes}
-    config = from_settings(parts, origin="test")
+    config = build_config(parts, origin="test")
     examples = copies(40, seed=1)
-    cut = segmenters(config.data)
+    cut = build_tokenizers(config.data)
     vocabularies = learn_vocabularies(examples, cut, 1)
     network = build_network(config, vocabularies)
     transducer = Transducer(config, vocabularies, network)
     optimizer = build_optimizer(network, config.training)
-    session = Session(transducer, optimizer, encode(examples, cut, vocabularies), examples[:3])
-    return (event.loss for event in fit(session) if isinstance(event, Stepped))
+    session = TrainingState(transducer, optimizer, encode_examples(examples, cut, vocabularies), examples[:3])
+    return (event.loss for event in fit(session) if isinstance(event, UpdateCompleted))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
@@ -185,15 +186,15 @@ def test_what_no_kernel_covers_goes_the_plain_way(monkeypatch: pytest.MonkeyPatc
     covered = small_decoder("additive", "gru", 3, 3)
     others = [
         small_decoder("none", "gru", 3, 3),
-        build_decoder(stacked, AttentionConfig(size=3), Sizes(3, 6)),
+        build_decoder(stacked, AttentionConfig(size=3), DecoderDims(3, 6)),
         covered.double(),
     ]
     for decoder in others:
         memory = memory_of(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
-        decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
     memory = memory_of(torch.randn(1, 2, 3), lengths)
     with pytest.raises(AssertionError):
-        covered.float().unroll(symbols, covered.start(memory), covered.prepare(memory))
+        covered.float().unroll(symbols, covered.init_hidden(memory), covered.prepare(memory))
 
 
 def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
@@ -207,7 +208,7 @@ def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
     def fail() -> None:
         raise RuntimeError("no such processor\nand more")
 
-    monkeypatch.setattr("pellucid.kernels.decoding.warm_up", fail)
+    monkeypatch.setattr("pellucid.kernels.unroll.warm_up", fail)
     numba_backend.is_numba_available.cache_clear()
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -217,7 +218,7 @@ def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
         assert len(caught) == 1 and "no such processor" in str(caught[0].message)
         covered, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
         symbols = torch.ones(1, 2, dtype=torch.int64)
-        logits = covered.unroll(symbols, covered.start(memory), covered.prepare(memory)).logits
+        logits = covered.unroll(symbols, covered.init_hidden(memory), covered.prepare(memory)).logits
         torch.autograd.grad(logits.sum(), list(covered.parameters()))
     finally:
         numba_backend.is_numba_available.cache_clear()
@@ -232,7 +233,7 @@ def test_kernels_are_there_whoever_asks_first(context: Callable[[], AbstractCont
     with context():
         assert numba_backend.is_numba_available()
         memory = memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
-        decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
 
 
 def test_without_numba_plain_pytorch_runs() -> None:

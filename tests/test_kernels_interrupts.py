@@ -6,13 +6,12 @@ import threading
 
 import pytest
 
-from pellucid.kernels.interrupts import held_back
-from pellucid.kernels.parallel import for_each
+from pellucid.kernels.parallel import defer_sigint, for_each
 
 
 def test_an_interruption_waits_for_the_end() -> None:
     reached = []
-    with pytest.raises(KeyboardInterrupt), held_back():
+    with pytest.raises(KeyboardInterrupt), defer_sigint():
         os.kill(os.getpid(), signal.SIGINT)
         reached.append("behind the signal")
     assert reached == ["behind the signal"]
@@ -23,7 +22,7 @@ def test_whoever_listens_hears_of_it_afterwards() -> None:
     heard: list[int] = []
     former = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     try:
-        with held_back():
+        with defer_sigint():
             os.kill(os.getpid(), signal.SIGINT)
             assert heard == []
         assert heard == [signal.SIGINT]
@@ -32,7 +31,7 @@ def test_whoever_listens_hears_of_it_afterwards() -> None:
 
 
 def test_an_error_within_goes_its_way_and_the_handler_is_back() -> None:
-    with pytest.raises(ValueError, match="mine"), held_back():
+    with pytest.raises(ValueError, match="mine"), defer_sigint():
         raise ValueError("mine")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -41,7 +40,7 @@ def test_other_threads_are_left_alone() -> None:
     seen: list[object] = []
 
     def work() -> None:
-        with held_back():
+        with defer_sigint():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

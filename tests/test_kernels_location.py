@@ -8,8 +8,14 @@ from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, lengths_w
 from test_kernels_decoder import memory_of, small_decoder
 
 from pellucid.config.settings import Cell
-from pellucid.kernels.attention import Location
-from pellucid.kernels.location import weigh_located
+from pellucid.kernels.attention import Scorer, attention_weights, location_buffers, scorer_of
+from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderWeights
+
+
+def location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
+    """The score with these parameters, in single precision."""
+    own = [array.astype(np.float32) for array in (energy, projection, filters)]
+    return scorer_of(DecoderWeights(LSTM, LOCATION_SENSITIVE, *[np.empty((0, 0), np.float32)] * 5, *own))
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(0, 60), SEEDS)
@@ -25,21 +31,20 @@ def test_weights_equal_the_equation_in_double_precision(n: int, units: int, coun
     ]
     scores = energy @ np.tanh(query[:, None] + keys[:, :n] + projection @ np.array(features))
     expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-    singles = [array.astype(np.float32) for array in (filters, projection, filters.T, projection.T, before[None])]
-    location = Location(*map(np.ascontiguousarray, singles))
-    weights, (key, asked, share) = np.zeros(n, np.float32), (each.astype(np.float32) for each in (keys, query, energy))
-    weigh_located(key, asked, share, location, location.looked[0], weights)
+    scorer, weights = location_scorer(energy, projection, filters), np.zeros(n, np.float32)
+    key, asked, last = (each.astype(np.float32) for each in (keys, query, before))
+    attention_weights(scorer, key, asked, last, location_buffers(scorer, n), weights)
     np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_no_sum_is_too_large() -> None:
     """Where e^{2x} would overflow, tanh is 1; sums that cancel leave what is left."""
-    filters, empty = np.ones((1, 1), np.float32), np.zeros((1, 2), np.float32)
-    location = Location(filters, filters, filters, filters, empty)
+    one, before = np.ones((1, 1), np.float32), np.zeros(2, np.float32)
+    scorer = location_scorer(one[0], one, one)
     for key in (0.0, 50.0, 1e4, 1e30):
         keys, weights = np.array([[key, -key]], np.float32), np.zeros(2, np.float32)
         query = np.array([0.5 - key], np.float32)
-        weigh_located(keys, query, np.ones(1, np.float32), location, empty[0], weights)
+        attention_weights(scorer, keys, query, before, location_buffers(scorer, 2), weights)
         expected = np.exp(np.tanh((keys[0] + query).astype(np.float64)))
         np.testing.assert_allclose(weights, expected / expected.sum(), rtol=1e-5)
 
@@ -57,10 +62,10 @@ def test_the_weights_before_the_first_step_are_seen_and_have_their_gradient(
 
     def outputs() -> list[torch.Tensor]:
         memory = memory_of(inputs["states"], lengths)
-        state = decoder.start(memory)._replace(looked=inputs["looked"].T)
+        state = decoder.init_hidden(memory)._replace(attention_state=inputs["looked"].T)
         unrolled = decoder.unroll(symbols, state, decoder.prepare(memory))
-        assert unrolled.state.looked is not None
-        return [unrolled.logits, unrolled.weights, unrolled.state.looked]
+        assert unrolled.state.attention_state is not None
+        return [unrolled.logits, unrolled.weights, unrolled.state.attention_state]
 
     for tensor in inputs.values():
         tensor.requires_grad_()

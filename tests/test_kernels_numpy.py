@@ -14,14 +14,14 @@ from small import config_of, network_of, padded
 
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import Decoded, Limits
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import autograd
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.network import EncoderDecoder
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
-LENGTHS, LIMITS, WIDTH = [5, 2, 6, 3], Limits(1, 7), 3
+LENGTHS, LIMITS, WIDTH = [5, 2, 6, 3], LengthLimits(1, 7), 3
 PROGRAM = """
 import pkgutil, sys
 sys.modules["torch"] = None
@@ -32,33 +32,38 @@ WITH_TORCH = {"autograd", "triton_attention", "cuda_graphs"}
 for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
-from pellucid.kernels.adam import turn_to_changes
-from pellucid.kernels.beam import Sizes, search_beams
-from pellucid.kernels.decoding import unroll_decoder
-from pellucid.kernels.loss import loss_and_gradient
+from pellucid.kernels.training import adam_update, loss_and_gradient
+from pellucid.kernels.beam import BeamSizes, search_beams
 from pellucid.kernels.numba_backend import is_numba_available
-from pellucid.kernels.types import Direction, First, Head, Looked, Parameters, Rules
+from pellucid.kernels.types import (
+    AttentionInputs, CellLayout, DecoderWeights, Direction, Head, InitialState, SearchLimits,
+)
+from pellucid.kernels.unroll import unroll_decoder
 from pellucid.kernels.recurrence import run_recurrence
 from pellucid.kernels.greedy import search_greedily
-from pellucid.kernels.stepping import prepare
+from pellucid.kernels.decoder_step import prepare
 
 assert is_numba_available()
 given, found = np.load(sys.argv[1]), {}
 
 def read(kind, prefix):
     arrays = [given.get(f"{prefix}.{name}") for name in kind._fields]
+    if "cell" in kind._fields and kind is not InitialState:
+        arrays[0] = CellLayout(*map(int, arrays[0]))
+    if "score" in kind._fields:
+        arrays[1] = int(arrays[1])
     return kind(*arrays)
 
 for case in range(int(sys.argv[2])):
     directions = [read(Direction, f"{case}.direction{at}") for at in range(2)]
     ran = run_recurrence(directions, given[f"{case}.symbols"], given[f"{case}.lengths"])
     found[f"{case}.states"] = ran.states
-    parameters, head = read(Parameters, f"{case}.parameters"), read(Head, f"{case}.head")
-    looked, first = read(Looked, f"{case}.looked"), read(First, f"{case}.first")
-    limits = [given[f"{case}.rules.{name}"] for name in Rules._fields]
-    rules, ready = Rules(*limits[:2], *map(int, limits[2:])), prepare(parameters, head, looked)
+    parameters, head = read(DecoderWeights, f"{case}.parameters"), read(Head, f"{case}.head")
+    looked, first = read(AttentionInputs, f"{case}.looked"), read(InitialState, f"{case}.first")
+    limits = [given[f"{case}.rules.{name}"] for name in SearchLimits._fields]
+    rules, ready = SearchLimits(*limits[:2], *map(int, limits[2:])), prepare(parameters, head, looked)
     (searched,) = search_greedily(ready, first, rules)
-    ((outputs, counts),) = search_beams(ready, first, rules, Sizes(3, 3))
+    ((outputs, counts),) = search_beams(ready, first, rules, BeamSizes(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
         found[f"{case}.greedy.{name}"] = getattr(searched, name)
         found[f"{case}.beam.{name}"] = getattr(outputs, name)
@@ -71,7 +76,7 @@ for case in range(int(sys.argv[2])):
 logits, gradient = np.zeros((2, 4), np.float32), np.ones(3, np.float32)
 loss, changes = loss_and_gradient(logits, np.array([1, 2]), 0, np.float32(0))
 assert abs(loss - np.log(4)) < 1e-6 and abs(changes.sum()) < 1e-6
-turn_to_changes(gradient, np.zeros(3, np.float32), np.zeros(3, np.float32), (0.1, 0.001, -0.1, 1e-8))
+adam_update(gradient, np.zeros(3, np.float32), np.zeros(3, np.float32), (0.1, 0.001, -0.1, 1e-8))
 assert (gradient < 0).all()
 np.savez(sys.argv[3], **found)
 """
@@ -85,7 +90,7 @@ def recorded(network: EncoderDecoder, source: torch.Tensor, lengths: torch.Tenso
         parts = {name: part for name, part in value._asdict().items() if part is not None}
         found.update({f"{prefix}.{name}": _array(part) for name, part in parts.items()})
 
-    def run(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.Ran:  # noqa: ANN401
+    def run(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.RecurrentTensors:  # noqa: ANN401
         found.update(symbols=symbols.numpy(), lengths=lengths.numpy())
         for at, direction in enumerate(directions):
             note(f"direction{at}", direction)
@@ -114,7 +119,7 @@ def _array(part: object) -> np.ndarray:
     return part.detach().numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
 
 
-def assert_written(found: dict[str, np.ndarray], prefix: str, wanted: list[Decoded]) -> None:
+def assert_written(found: dict[str, np.ndarray], prefix: str, wanted: list[DecodedOutput]) -> None:
     """The outputs of a search, which stand one after the other."""
     steps = found[f"{prefix}.steps"]
     assert len(steps) == len(wanted)

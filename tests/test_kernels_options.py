@@ -11,11 +11,12 @@ from torch import Tensor
 
 from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
-from pellucid.decoding.outputs import Limits
+from pellucid.decoding.outputs import LengthLimits
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model.cells import LayerState
 from pellucid.model.decoder import Decoder
 from pellucid.model.network import Network
-from pellucid.model.recurrence import LayerState, Noise
+from pellucid.model.recurrence import DropoutMasks
 
 KEPT: dict[str, Any] = {
     "dropout_mask": "sequence",
@@ -31,13 +32,13 @@ KEPT: dict[str, Any] = {
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the plain steps were taken for: nothing, where kernels do it all."""
     taken: list[str] = []
-    climb = Decoder.climb
+    step_layers = Decoder.step_layers
 
-    def watched(self: Decoder, gates: Tensor, layers: list[LayerState], noise: Noise | None) -> object:
-        taken.append("climb")
-        return climb(self, gates, layers, noise)
+    def watched(self: Decoder, gates: Tensor, layers: list[LayerState], noise: DropoutMasks | None) -> object:
+        taken.append("step_layers")
+        return step_layers(self, gates, layers, noise)
 
-    monkeypatch.setattr(Decoder, "climb", watched)
+    monkeypatch.setattr(Decoder, "step_layers", watched)
     return taken
 
 
@@ -68,7 +69,7 @@ def test_an_update_takes_no_plain_step(cell: str, by_kernels: list[str], monkeyp
         raise AssertionError("a plain recurrence")
 
     network = optioned_network(cell, {"dropout": 0.4, **KEPT}, 1).train()
-    monkeypatch.setattr("pellucid.model.recurrence.run_plain", refuse)
+    monkeypatch.setattr("pellucid.model.recurrence.run_torch", refuse)
     network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
     assert by_kernels == []
 
@@ -77,10 +78,10 @@ def test_an_update_takes_no_plain_step(cell: str, by_kernels: list[str], monkeyp
 def test_tied_weights_decode_by_kernels(cell: str, by_kernels: list[str]) -> None:
     network = optioned_network(cell, {"recurrent_dropout": 0.3, "embedding_dropout": 0.3}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
-    found = beam(network, source, lengths, Limits(0, 5), 3, 3)
+    found = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert by_kernels == []
     with disable_kernels():
-        expected = beam(network, source, lengths, Limits(0, 5), 3, 3)
+        expected = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert [[each.ids.tolist() for each in row] for row in found] == [
         [each.ids.tolist() for each in row] for row in expected
     ]
@@ -93,8 +94,8 @@ def test_what_the_search_kernels_do_not_know_is_decoded_by_plain_steps(
 ) -> None:
     network = optioned_network(cell, {"layer_normalization": kind}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
-    found = beam(network, source, lengths, Limits(0, 4), 2, 1)
+    found = beam(network, source, lengths, LengthLimits(0, 4), 2, 1)
     assert by_kernels and len(found) == 2
     network.double()
-    for row, exact in zip(found, beam(network, source, lengths, Limits(0, 4), 2, 1), strict=True):
+    for row, exact in zip(found, beam(network, source, lengths, LengthLimits(0, 4), 2, 1), strict=True):
         assert row[0].ids.tolist() == exact[0].ids.tolist()

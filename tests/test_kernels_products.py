@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES
 
-from pellucid.kernels import gemm as products
-from pellucid.kernels.gemm import add_product, product, product_of_rows, product_over
+from pellucid.kernels import gemm as gemm_module
+from pellucid.kernels.gemm import gemm, gemm_add, gemm_nt, gemm_tn
 
 
 @given(SIZES, st.sampled_from([0, 1, 2, 17, 40]), SIZES, SEEDS, st.booleans())
@@ -18,18 +18,18 @@ def test_products_equal_numpys(rows: int, inner: int, columns: int, seed: int, a
     left = generator.standard_normal((rows, step, inner)).astype(np.float32)[:, 0]
     right = generator.standard_normal((inner, step, columns)).astype(np.float32)[:, 0]
     result = np.full((rows, step, columns), np.float32(7))
-    product(left, right, result[:, 0])
+    gemm(left, right, result[:, 0])
     wanted = left.astype(np.float64) @ right
     np.testing.assert_allclose(result[:, 0], wanted, rtol=1e-5, atol=1e-5)
-    add_product(left, right, result[:, 0])
+    gemm_add(left, right, result[:, 0])
     np.testing.assert_allclose(result[:, 0], 2 * wanted, rtol=1e-5, atol=1e-5)
     assert (result[:, 1:] == 7).all()
     result[:] = 7
-    product_of_rows(left, columns_of(right), result[:, 0])
+    gemm_nt(left, columns_of(right), result[:, 0])
     np.testing.assert_allclose(result[:, 0], wanted, rtol=1e-5, atol=1e-5)
     assert (result[:, 1:] == 7).all()
     result[:] = 7
-    product_over(columns_of(left), right, result[:, 0])
+    gemm_tn(columns_of(left), right, result[:, 0])
     np.testing.assert_allclose(result[:, 0], wanted, rtol=1e-5, atol=1e-5)
     assert (result[:, 1:] == 7).all()
 
@@ -44,14 +44,14 @@ def columns_of(matrix: np.ndarray) -> np.ndarray:
 def test_what_is_not_a_number_shows() -> None:
     left, right, result = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32), np.zeros((2, 2), np.float32)
     left[1, 1] = np.nan
-    product(left, right, result)
+    gemm(left, right, result)
     assert np.isnan(result[1]).all() and (result[0] == 3).all()
 
 
 def test_scipys_product_serves_where_pytorch_lends_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_torch_library", lambda: None)
-    assert products._address() > 0
-    with products.in_one_thread():
+    monkeypatch.setattr(gemm_module, "_torch_library", lambda: None)
+    assert gemm_module._address() > 0
+    with gemm_module.in_one_thread():
         result = np.zeros((2, 2), np.float32)
-        product(np.eye(2, dtype=np.float32), np.ones((2, 2), np.float32), result)
+        gemm(np.eye(2, dtype=np.float32), np.ones((2, 2), np.float32), result)
     assert (result == 1).all()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS
 
-from pellucid.decoding.outputs import Masks, candidates, closed_symbols, extend, likeliest
+from pellucid.decoding.outputs import SymbolMasks, candidate_count, extend_hypotheses, suppressed_symbols, top_symbols
 from pellucid.kernels.dispatch import disable_kernels
 
 SIZES = st.sampled_from([4, 5, 8, 17, 300])
@@ -21,12 +21,12 @@ def drawn(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
 @given(st.integers(1, 6), SIZES, SEEDS, st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_candidates_equal_pytorchs(rows: int, vocabulary: int, seed: int, early: bool) -> None:
-    logits, closed = drawn(rows, vocabulary, seed), closed_symbols(vocabulary)
+    logits, closed = drawn(rows, vocabulary, seed), suppressed_symbols(vocabulary)
     mask = closed.before_minimum if early and vocabulary > 4 else closed.after
-    got = likeliest(logits, mask)
+    got = top_symbols(logits, mask)
     with disable_kernels():
-        wanted = likeliest(logits, mask)
-    open_ones = min(candidates(vocabulary), int((~mask).sum()))
+        wanted = top_symbols(logits, mask)
+    open_ones = min(candidate_count(vocabulary), int((~mask).sum()))
     assert (got.ids[:, :open_ones] == wanted.ids[:, :open_ones]).all()
     np.testing.assert_allclose(got.log_probabilities, wanted.log_probabilities, rtol=1e-5, atol=1e-5)
 
@@ -37,10 +37,10 @@ def test_extensions_equal_pytorchs(sources: int, each: int, vocabulary: int, wid
     generator = np.random.default_rng(seed)
     scores = generator.standard_normal((sources, each)).astype(np.float32)
     scores[generator.random((sources, each)) < 0.2] = -np.inf
-    logits, mask = drawn(sources * each, vocabulary, seed), closed_symbols(vocabulary).after
-    got = extend(logits, Masks(mask), scores, width)
+    logits, mask = drawn(sources * each, vocabulary, seed), suppressed_symbols(vocabulary).after
+    got = extend_hypotheses(logits, SymbolMasks(mask), scores, width)
     with disable_kernels():
-        wanted = extend(logits, Masks(mask), scores, width)
+        wanted = extend_hypotheses(logits, SymbolMasks(mask), scores, width)
     alive = np.isfinite(wanted.scores)
     np.testing.assert_allclose(got.scores, wanted.scores, rtol=1e-5, atol=1e-5)
     tied = np.isclose(wanted.scores[:, :-1], wanted.scores[:, 1:], rtol=1e-5, atol=1e-5)

@@ -9,13 +9,14 @@ from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients
 
 from pellucid.config.settings import Cell, EncoderConfig
 from pellucid.kernels import parallel
-from pellucid.kernels.arithmetic import add, exponential, sigmoids, tangents
+from pellucid.kernels.arithmetic import add_, exp, sigmoid_, tanh_
 from pellucid.kernels.autograd import run_recurrence
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.types import Direction
+from pellucid.kernels.types import GRU, LSTM, Direction
+from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
-from pellucid.model.recurrence import Inputs, RecurrentCell, run
+from pellucid.model.recurrence import Inputs, run_rnn
 
 
 @given(st.data(), CELLS, SIZES, SIZES, SEEDS, st.integers(1, 2), st.booleans())
@@ -38,7 +39,7 @@ def test_runs_equal_plain_ones(
         inputs = Inputs(vectors.transpose(0, 1)[:, :, ::2])
 
     def states() -> list[torch.Tensor]:
-        return [*run([*cells], inputs, lengths)]
+        return [*run_rnn([*cells], inputs, lengths)]
 
     got, wanted = both_ways(cells, states, {"vectors": vectors}, seed)
     assert_equal(got, wanted)
@@ -86,7 +87,9 @@ def test_padding_changes_nothing(gates: int) -> None:
         inputs = {"table": values.requires_grad_(), "weight": weight.requires_grad_()}
 
         def states(values: torch.Tensor = values) -> list[torch.Tensor]:
-            return [*run_recurrence([Direction(values, weight, bias)] * 2, symbols, lengths)]
+            return [
+                *run_recurrence([Direction(GRU if gates == 3 else LSTM, values, weight, bias)] * 2, symbols, lengths)
+            ]
 
         results.append(gradients_of(states, inputs, 1))
     assert_equal(results[1], results[0], tolerance=0)
@@ -96,7 +99,7 @@ def test_padding_changes_nothing(gates: int) -> None:
 
 def test_gradients_are_taken_once() -> None:
     table, one = torch.zeros(2, 9, requires_grad=True), torch.ones(1, 2, dtype=torch.int64)
-    ran = run_recurrence([Direction(table, torch.zeros(9, 3), torch.zeros(3))], one, torch.tensor([2]))
+    ran = run_recurrence([Direction(GRU, table, torch.zeros(9, 3), torch.zeros(3))], one, torch.tensor([2]))
     torch.autograd.grad(ran.states.sum(), table, retain_graph=True)
     with pytest.raises(RuntimeError, match="only once"):
         torch.autograd.grad(ran.states.sum(), table)
@@ -123,7 +126,7 @@ def test_double_precision_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("pellucid.model.recurrence.run_compiled", refuse)
+    monkeypatch.setattr("pellucid.model.recurrence.run_numba", refuse)
     encoder = Encoder(EncoderConfig(cell="gru", hidden_size=2, embedding_size=2, dropout=0.0), 5)
     source, lengths = torch.ones(1, 2, dtype=torch.int64), torch.tensor([2])
     with disable_kernels():
@@ -153,17 +156,17 @@ def test_gradcheck_of_the_plain_version() -> None:
 
 def test_exponentials_and_tangents_over_their_range() -> None:
     x = np.linspace(-86, 86, 4001, dtype=np.float32)
-    np.testing.assert_allclose([exponential(value) for value in x], np.exp(x.astype(np.float64)), rtol=5e-7)
-    for function, wanted in ((tangents, np.tanh(x)), (sigmoids, 1 / (1 + np.exp(-x.astype(np.float64))))):
+    np.testing.assert_allclose([exp(value) for value in x], np.exp(x.astype(np.float64)), rtol=5e-7)
+    for function, wanted in ((tanh_, np.tanh(x)), (sigmoid_, 1 / (1 + np.exp(-x.astype(np.float64))))):
         values = x.copy()
         function(values)
         np.testing.assert_allclose(values, wanted, rtol=1e-6, atol=2e-7)
     small = np.array([0, 1e-30, -3e-4, np.nan, np.inf, -np.inf], np.float32)
-    tangents(small)
+    tanh_(small)
     np.testing.assert_allclose(small, [0, 1e-30, -3e-4, np.nan, 1, -1], rtol=1e-6)
-    assert np.isnan(exponential(np.float32("nan")))
+    assert np.isnan(exp(np.float32("nan")))
     total = np.ones(3, np.float32)
-    add(total, total.copy())
+    add_(total, total.copy())
     assert (total == 2).all()
 
 
@@ -171,5 +174,5 @@ def test_a_diverged_run_shows_it() -> None:
     table, weight = torch.zeros(2, 9), torch.zeros(9, 3)
     table[1, 4] = torch.nan
     one = torch.ones(1, 2, dtype=torch.int64)
-    ran = run_recurrence([Direction(table, weight, torch.zeros(3))], one, torch.tensor([2]))
+    ran = run_recurrence([Direction(GRU, table, weight, torch.zeros(3))], one, torch.tensor([2]))
     assert ran.states.isnan().any()

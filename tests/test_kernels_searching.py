@@ -14,12 +14,12 @@ import pellucid.decoding.beam_search as beams
 import pellucid.decoding.greedy as greedily
 from pellucid.config.settings import Cell
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.inference import begin
-from pellucid.decoding.outputs import Decoded, Limits, spans_of
+from pellucid.decoding.inference import encode_and_initialize
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
 from pellucid.kernels import parallel
 from pellucid.model.network import EncoderDecoder
 
-LIMITS = st.builds(lambda minimum, more: Limits(minimum, minimum + more), st.integers(0, 3), st.integers(0, 6))
+LIMITS = st.builds(lambda minimum, more: LengthLimits(minimum, minimum + more), st.integers(0, 3), st.integers(0, 6))
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
 OUTPUTS = st.sampled_from(["state", "context", "state-and-context"])
 
@@ -42,28 +42,28 @@ def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Enc
 
 
 def stepwise(
-    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: Limits, width: int
-) -> list[list[Decoded]]:
+    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, width: int
+) -> list[list[DecodedOutput]]:
     """Both searches step by step, on the compiled step."""
     with torch.inference_mode():
-        running = begin(network, source, lengths)
-        assert running.attendable.stepping is not None
+        running = encode_and_initialize(network, source, lengths)
+        assert running.attendable.kernel is not None
         if width == 0:
             return [[output] for output in greedily.stepwise(running, lengths, limits)]
-        wanted = beams.Wanted(spans_of(limits, len(lengths)), width, width)
+        wanted = beams.BeamConfig(batch_length_limits(limits, len(lengths)), width, width)
         return [[found.decoded for found in outputs] for outputs in beams.stepwise(running, lengths, wanted)]
 
 
 def compiled(
-    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: Limits, width: int
-) -> list[list[Decoded]]:
+    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, width: int
+) -> list[list[DecodedOutput]]:
     """Both searches as they are called; a width of zero is greedy search."""
     if width == 0:
         return [[output] for output in greedily.greedy(network, source, lengths, limits)]
     return beams.beam(network, source, lengths, limits, width, width)
 
 
-def assert_same(got: list[list[Decoded]], wanted: list[list[Decoded]]) -> None:
+def assert_same(got: list[list[DecodedOutput]], wanted: list[list[DecodedOutput]]) -> None:
     """As many outputs of each source, equal to rounding; where the last bit decided a tie, at least their scores."""
     assert [len(outputs) for outputs in got] == [len(outputs) for outputs in wanted]
     for one, two in [pair for pairs in zip(got, wanted, strict=True) for pair in zip(*pairs, strict=True)]:
@@ -84,7 +84,7 @@ def assert_same(got: list[list[Decoded]], wanted: list[list[Decoded]]) -> None:
 @given(st.data(), CELLS, SCORES, LENGTHS, LIMITS, SEEDS, st.integers(0, WIDTH))
 @settings(max_examples=120, deadline=None)
 def test_whole_searches_equal_those_step_by_step(
-    data: st.DataObject, cell: Cell, score: Score, lengths: list[int], limits: Limits, seed: int, width: int
+    data: st.DataObject, cell: Cell, score: Score, lengths: list[int], limits: LengthLimits, seed: int, width: int
 ) -> None:
     network = network_for(data, cell, score, seed)
     given_ = (network, padded(lengths, seed), torch.tensor(lengths), limits, width)
@@ -94,7 +94,7 @@ def test_whole_searches_equal_those_step_by_step(
 @given(st.data(), CELLS, LENGTHS, LIMITS, SEEDS, st.integers(0, 4), st.integers(1, 3))
 @settings(max_examples=30, deadline=None)
 def test_batch_mates_and_threads_change_nothing(
-    data: st.DataObject, cell: Cell, lengths: list[int], limits: Limits, seed: int, width: int, threads: int
+    data: st.DataObject, cell: Cell, lengths: list[int], limits: LengthLimits, seed: int, width: int, threads: int
 ) -> None:
     network, source = network_for(data, cell, "additive", seed), padded(lengths, seed)
     alone = [
@@ -116,5 +116,5 @@ def test_batch_mates_and_threads_change_nothing(
 def test_no_python_runs_between_the_steps(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     network = network_of(config_of({}), 1, torch.float32)
     monkeypatch.setattr(network.decoder, "step", None)
-    found = compiled(network, padded([3, 2], 1), torch.tensor([3, 2]), Limits(4, 4), width)
+    found = compiled(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), width)
     assert [len(outputs[0].ids) in (4, 5) for outputs in found] == [True, True]

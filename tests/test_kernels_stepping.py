@@ -13,20 +13,20 @@ from pellucid.config.settings import Cell, Config
 from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import Decoded, Limits
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import parallel
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.model.attention import LocationAttention
+from pellucid.model.attention import LocationSensitiveAttention
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import Attendable, Memory, State, Step
+from pellucid.model.memory import AttentionCache, Memory, State, Step
 
 
-def attendables(decoder: Decoder, memory: Memory) -> tuple[Attendable, Attendable]:
+def attendables(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, AttentionCache]:
     """The memory as the kernel and as PyTorch look at it."""
     compiled = decoder.prepare(memory)
     with disable_kernels():
         uncompiled = decoder.prepare(memory)
-    assert compiled.stepping is not None and uncompiled.stepping is None
+    assert compiled.kernel is not None and uncompiled.kernel is None
     return compiled, uncompiled
 
 
@@ -34,15 +34,15 @@ def parts(step: Step) -> dict[str, torch.Tensor]:
     """All that a step gives, by name."""
     cell = {} if step.state.cell is None else {"cell": step.state.cell}
     looked = {"context": step.attended.context, "weights": step.attended.weights}
-    carried = {} if step.state.looked is None else {"looked": step.state.looked}
+    carried = {} if step.state.attention_state is None else {"looked": step.state.attention_state}
     return {"logits": step.logits, "hidden": step.state.hidden, **cell, **looked, **carried}
 
 
 def random_state(decoder: Decoder, rows: int, positions: int) -> State:
     """Some state of so many hypotheses; what a look left may stand beyond a length, where nobody reads it."""
     hidden, cell = torch.randn(2, rows, 1, decoder.config.hidden_size)
-    looked = torch.randn(rows, positions) if isinstance(decoder.attention, LocationAttention) else None
-    return State(hidden, cell if decoder.config.cell == "lstm" else None, looked=looked)
+    looked = torch.randn(rows, positions) if isinstance(decoder.attention, LocationSensitiveAttention) else None
+    return State(hidden, cell if decoder.config.cell == "lstm" else None, attention_state=looked)
 
 
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS, st.integers(1, 4), st.integers(1, 3))
@@ -60,7 +60,7 @@ def test_steps_equal_plain_ones(
     kept = torch.tensor(data.draw(st.lists(st.integers(0, sources - 1), min_size=1, max_size=sources, unique=True)))
     before, rows = torch.get_num_threads(), parallel.ROWS
     for rounds in range(2):
-        symbols = torch.randint(0, 6, (each * len(compiled.whole().keys),))
+        symbols = torch.randint(0, 6, (each * len(compiled.materialize().keys),))
         state = random_state(decoder, len(symbols), positions)
         try:
             torch.set_num_threads(threads)
@@ -71,7 +71,7 @@ def test_steps_equal_plain_ones(
             parallel.ROWS = rows
         assert_equal(got, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
         if rounds == 0:
-            compiled, uncompiled = compiled.take(kept), uncompiled.take(kept)
+            compiled, uncompiled = compiled.index_select(kept), uncompiled.index_select(kept)
 
 
 @torch.no_grad()
@@ -82,8 +82,8 @@ def test_forced_weights_are_read_from_the_rows_that_were_taken() -> None:
     rows, override = torch.tensor([3, 1]), torch.zeros(2, 5)
     override[:, 1] = 1
     given_ = (torch.tensor([4, 5]), random_state(decoder, 2, 5))
-    got = parts(decoder.step(*given_, compiled.take(rows), override))
-    assert_equal(got, parts(decoder.step(*given_, uncompiled.take(rows), override)))
+    got = parts(decoder.step(*given_, compiled.index_select(rows), override))
+    assert_equal(got, parts(decoder.step(*given_, uncompiled.index_select(rows), override)))
     assert torch.equal(got["weights"], override)
 
 
@@ -91,9 +91,9 @@ def test_forced_weights_are_read_from_the_rows_that_were_taken() -> None:
 @given(configs(), batches(), SEEDS, st.integers(1, 5))
 def test_searches_with_kernels_write_what_plain_ones_write(config: Config, batch: Batch, seed: int, width: int) -> None:
     network = network_of(config, seed, torch.float32)
-    given_ = (network, batch.source, batch.source_lengths, Limits(0, 6))
+    given_ = (network, batch.source, batch.source_lengths, LengthLimits(0, 6))
 
-    def searched() -> list[Decoded]:
+    def searched() -> list[DecodedOutput]:
         found = [output for outputs in beam(*given_, width, best=width) for output in outputs]
         return [*greedy(*given_), *found]
 

@@ -28,7 +28,7 @@ from pellucid.config.settings import Config
 from pellucid.training import session as session_module
 from pellucid.training import snapshots
 from pellucid.training import training_data as reading
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
 """Audit events of what changes a folder; opening a file to write is one as well."""
@@ -128,7 +128,9 @@ SETTINGS: Mapping[str, tuple[float, Mapping[str, Any]]] = {
 
 
 @pytest.fixture(params=SETTINGS.values(), ids=list(SETTINGS))
-def tiny(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Files, Config]:
+def tiny(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[TrainingFiles, Config]:
     """Data and settings of a training that changes its folder in every way there is, in a few updates."""
     save_seconds, training = request.param
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
@@ -138,7 +140,7 @@ def tiny(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return copy_files(tmp_path / "data", 16, 6), small_config({"lr_schedule": "constant", **training}, dropout=0.2)
 
 
-def test_killed_between_any_two_changes_of_the_folder(tmp_path: Path, tiny: tuple[Files, Config]) -> None:
+def test_killed_between_any_two_changes_of_the_folder(tmp_path: Path, tiny: tuple[TrainingFiles, Config]) -> None:
     """From the very start to the end, and where the last line of the log was cut."""
     files, config = tiny
     straight = tmp_path / "runs" / "straight"
@@ -153,7 +155,7 @@ def test_killed_between_any_two_changes_of_the_folder(tmp_path: Path, tiny: tupl
         assert_whole(state, straight)
 
 
-def test_killed_again_while_it_continues(tmp_path: Path, tiny: tuple[Files, Config]) -> None:
+def test_killed_again_while_it_continues(tmp_path: Path, tiny: tuple[TrainingFiles, Config]) -> None:
     """From where the log and the snapshots are ahead of the checkpoint, and temporary files lie about."""
     files, config = tiny
     straight, again = tmp_path / "runs" / "straight", tmp_path / "runs" / "again"

@@ -15,7 +15,7 @@ from trained_runs import contents, right_here, small_config
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError
-from pellucid.evaluation.metrics import Interval
+from pellucid.evaluation.metrics import ConfidenceInterval
 from pellucid.recipes import experiments as experiment
 from pellucid.recipes import label_experiments as conducting
 from pellucid.recipes import sequence_tagging as tagging
@@ -24,7 +24,7 @@ from pellucid.recipes.label_experiments import LabelScore
 from pellucid.recipes.proteins.localization import LOCATIONS
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.recipes.recipe import load_recipe_config as real_config
-from pellucid.reporting.progress import rows
+from pellucid.reporting.progress import multi_progress
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
 
@@ -158,7 +158,7 @@ def test_the_page_has_the_table_of_all_runs(made: Made) -> None:
     (curves,) = parts_of(document, ReportCharts)
     assert [chart.title for chart in curves.charts] == ["Loss", *drawn]
     tagged = [example for part in parts_of(document, ReportExamples) for example in part.examples]
-    assert (bool(tagged) and tagged[0].items[0].traces[0].task == "tag") == (made.name == "snips")
+    assert (bool(tagged) and tagged[0].outputs[0].traces[0].task == "tag") == (made.name == "snips")
     assert "Confusion matrix" in titles
 
 
@@ -185,7 +185,7 @@ def test_second_call_trains_nothing_and_repeats_the_report(made: Made) -> None:
 
 def test_reduction_and_progress_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_snips(tmp_path / "data" / FOLDERS["snips"])
-    with rows() as seen:
+    with multi_progress() as seen:
         asked = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", progress=seen)
         list(find_recipe("snips")(asked))
     told = capsys.readouterr().err
@@ -239,5 +239,5 @@ def test_residues_that_were_not_resolved_are_not_scored(tmp_path: Path) -> None:
 
 
 def test_scores_are_formatted_by_kind() -> None:
-    assert LabelScore(71.234, Interval(70.0, 72.5)).text == "71.23 (70.00 to 72.50)"
+    assert LabelScore(71.234, ConfidenceInterval(70.0, 72.5)).text == "71.23 (70.00 to 72.50)"
     assert LabelScore(0.81234).text == "0.812" and LabelScore(81.234).text == "81.23"

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_answers import answered
 
-from pellucid.evaluation.label_metrics import correlation, macro_f1, score_labels, score_positions
-from pellucid.evaluation.metrics import Scored, evaluate
+from pellucid.evaluation.label_metrics import macro_f1, matthews_correlation, score_labels, score_positions
+from pellucid.evaluation.metrics import ScoredExample, evaluate_examples
 
 TABLES = st.integers(2, 4).flatmap(
     lambda size: st.lists(st.lists(st.integers(0, 9), min_size=size, max_size=size), min_size=size, max_size=size)
@@ -17,7 +17,7 @@ TABLES = st.integers(2, 4).flatmap(
 def test_two_classes_have_matthews_coefficient() -> None:
     (tp, fn), (fp, tn) = (6, 2), (1, 3)
     wanted = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert correlation(np.array([[tp, fn], [fp, tn]])) == pytest.approx(wanted)
+    assert matthews_correlation(np.array([[tp, fn], [fp, tn]])) == pytest.approx(wanted)
 
 
 @given(TABLES)
@@ -25,8 +25,8 @@ def test_correlation_is_that_of_the_indicators(rows: list[list[int]]) -> None:
     """R_K as Gorodkin defines it, cov(X, Y) / √(cov(X, X) cov(Y, Y)) with the classes as indicator vectors."""
     table = np.array(rows)
     pairs = [(i, j) for i in range(len(table)) for j in range(len(table)) for _ in range(table[i, j])]
-    found = correlation(table)
-    assert -1 - 1e-9 <= found <= 1 + 1e-9 and found == pytest.approx(correlation(table.T))
+    found = matthews_correlation(table)
+    assert -1 - 1e-9 <= found <= 1 + 1e-9 and found == pytest.approx(matthews_correlation(table.T))
     if pairs:
         x, y = (np.eye(len(table))[list(side)] for side in zip(*pairs, strict=True))
         x, y = x - x.mean(axis=0), y - y.mean(axis=0)
@@ -41,25 +41,25 @@ def test_macro_f1_weighs_labels_alike() -> None:
 
 def test_a_class_never_seen_counts_as_wrong() -> None:
     traces = [answered("classify", "abc", ["yes"]), answered("classify", "abc", ["no"])]
-    scored = [Scored(("yes",), (("yes",),), 3, True), Scored(("no",), (("perhaps",),), 3, True)]
+    scored = [ScoredExample(("yes",), (("yes",),), 3, True), ScoredExample(("no",), (("perhaps",),), 3, True)]
     found = score_labels(scored, traces)
     assert found.accuracy == 50.0 and found.labels == ["no", "perhaps", "yes"]
     assert found.confusion == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
     assert found.to_dict()["confusion"] == {"labels": found.labels, "counts": found.confusion}
-    assert evaluate(scored).symbol_accuracy == 50.0
+    assert evaluate_examples(scored).symbol_accuracy == 50.0
 
 
 def test_tags_of_structure_have_q3() -> None:
     tags = [("HHEC", "HHEE"), ("CC", "CC")]
     traces = [answered("tag", output, list(output)) for output, _ in tags]
-    found = score_labels([Scored(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
+    found = score_labels([ScoredExample(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
     assert found.accuracy == found.q3 == pytest.approx(100 * 5 / 6) and found.spans is None
-    others = score_labels([Scored(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
+    others = score_labels([ScoredExample(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
     assert others.q3 is None and "q3" not in others.to_dict()
 
 
 def test_slots_have_span_f1_beside_the_class_in_front() -> None:
-    scored = [Scored(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
+    scored = [ScoredExample(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
     found = score_labels(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
     assert found.spans is not None and found.spans.f1 == 100.0 and found.accuracy == pytest.approx(200 / 3)
 
@@ -67,7 +67,7 @@ def test_slots_have_span_f1_beside_the_class_in_front() -> None:
 def test_positions_are_looked_for_among_the_first_three() -> None:
     tops = (["1", "2", "3", "4"], ["1", "5", "2"], ["1", "2", "3", "4"])
     traces = [answered("point", "abcde", ["1"], top) for top in tops]
-    scored = [Scored(("1",), ((wanted,),), 5, True) for wanted in ("1", "2", "4")]
+    scored = [ScoredExample(("1",), ((wanted,),), 5, True) for wanted in ("1", "2", "4")]
     found = score_positions(scored, traces)
-    assert found.accuracy == pytest.approx(100 / 3) and found.first == pytest.approx(200 / 3)
-    assert found.mcc is None and "confusion" not in found.to_dict() and found.to_dict()["top_3"] == found.first
+    assert found.accuracy == pytest.approx(100 / 3) and found.top_k_accuracy == pytest.approx(200 / 3)
+    assert found.mcc is None and "confusion" not in found.to_dict() and found.to_dict()["top_3"] == found.top_k_accuracy

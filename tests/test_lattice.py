@@ -12,12 +12,12 @@ from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.candidate_scorer import Score
-from pellucid.decoding.options import Options
-from pellucid.decoding.search_tree import Tree
+from pellucid.decoding.candidate_scorer import CandidateScorer
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.search_tree import SearchTreeIds
 
 
-def path(tree: Tree, node: int) -> list[int]:
+def path(tree: SearchTreeIds, node: int) -> list[int]:
     """The ids on the way to a node."""
     ids: list[int] = []
     while node >= 0:
@@ -28,7 +28,7 @@ def path(tree: Tree, node: int) -> list[int]:
 @few
 @given(st.sampled_from(KINDS), batches(), SEEDS, SCORES, st.integers(1, 4))
 def test_every_node_is_what_the_network_says_of_the_way_to_it(
-    kind: tuple[str, str], batch: Batch, seed: int, score: Score, width: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
     network, asked = network_like(kind, seed), Asked(width=width, best=width, score=score, lattice=True)
     without = searched(network, batch, asked._replace(lattice=False))
@@ -52,7 +52,10 @@ def test_every_node_is_what_the_network_says_of_the_way_to_it(
 
 def test_a_trace_holds_its_lattice_where_asked() -> None:
     transducer = transducer_of({"search": {"max_length": 5, "beam_size": 3}})
-    plain, lattice = transducer.predict(["abc"])[0], transducer.with_options(Options(lattice=True)).predict(["abc"])[0]
+    plain, lattice = (
+        transducer.predict(["abc"])[0],
+        transducer.with_options(DecodingOptions(lattice=True)).predict(["abc"])[0],
+    )
     assert plain.lattice is None and "lattice" not in json.loads(plain.to_json())
     assert lattice.lattice is not None and lattice.target == plain.target
     told = json.loads(lattice.to_json())["lattice"]

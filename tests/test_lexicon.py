@@ -11,8 +11,8 @@ import pytest
 from test_transducer import transducer_of
 
 from pellucid.decoding.constraints import Lexicon, load_lexicon
-from pellucid.decoding.options import Options
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END
 from pellucid.errors import DataError
 
@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_source_of_the_lexicon_has_its_answer_and_no_attention(file: Path) -> None:
-    knowing = TRANSDUCER.with_options(Options(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
+    knowing = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
     known, other, empty, composed = knowing.predict(["abc", "ab", "", "caf\u00e9"])
     assert (known.output, known.target, known.origin, known.score) == ("One", ("O", "n", "e", END), "lexicon", 0)
     assert known.attention.shape == (4, 3) and not known.attention.any() and known.finished
@@ -39,29 +39,29 @@ def test_a_source_of_the_lexicon_has_its_answer_and_no_attention(file: Path) -> 
 
 
 def test_several_targets_are_a_list(file: Path) -> None:
-    knowing = TRANSDUCER.with_options(Options(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
+    knowing = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
     listed = knowing.nbest(["abc"], 5)[0]
     assert [(t.output, t.rank, t.probability) for t in listed] == [("One", 1, 0.5), ("Two", 2, 0.5)]
     assert len(knowing.nbest(["abc"], 1)[0]) == 1 and len(knowing.nbest(["abc"], 5, until=0.5)[0]) == 1
-    assert {t.output for t in knowing.sample(["abc"], Drawing(samples=9))[0]} == {"One", "Two"}
+    assert {t.output for t in knowing.sample(["abc"], SamplingConfig(samples=9))[0]} == {"One", "Two"}
 
 
 def test_what_a_constraint_forbids_is_not_looked_up_either(file: Path) -> None:
     file.write_text("abc\tvw\nabc\tx?\nb\tz\n", "utf-8")
     lexicon = load_lexicon(file, TRANSDUCER.config.data)
     asked = [
-        (Options(forbidden=("v",), lexicon=lexicon), None, "x?"),
-        (Options(required=("x",), lexicon=lexicon), None, "x?"),
-        (Options(prefix="x", lexicon=lexicon), None, "x?"),
-        (Options(lexicon=lexicon), ["x", "z"], "x?"),
-        (Options(lexicon=lexicon), ["vw", "z"], "vw"),
+        (DecodingOptions(forbidden=("v",), lexicon=lexicon), None, "x?"),
+        (DecodingOptions(required=("x",), lexicon=lexicon), None, "x?"),
+        (DecodingOptions(prefix="x", lexicon=lexicon), None, "x?"),
+        (DecodingOptions(lexicon=lexicon), ["x", "z"], "x?"),
+        (DecodingOptions(lexicon=lexicon), ["vw", "z"], "vw"),
     ]
     for options, prefixes, output in asked:
         first, second = TRANSDUCER.with_options(options).predict(["abc", "b"], prefixes=prefixes)
         assert (first.output, first.origin, first.rank) == (output, "lexicon", 1)
         assert second.origin == ("search" if options.required or options.prefix else "lexicon")
-    none = Options(forbidden=("v", "x"), lexicon=lexicon)
-    plain = TRANSDUCER.with_options(Options(forbidden=("v", "x"))).predict(["abc"])[0]
+    none = DecodingOptions(forbidden=("v", "x"), lexicon=lexicon)
+    plain = TRANSDUCER.with_options(DecodingOptions(forbidden=("v", "x"))).predict(["abc"])[0]
     found = TRANSDUCER.with_options(none).predict(["abc"])[0]
     assert (found.origin, found.output) == ("search", plain.output)
     listed = TRANSDUCER.with_options(none).nbest(["abc"], 2)[0]
@@ -81,15 +81,15 @@ def test_bad_lines_are_those_of_a_training_file(tmp_path: Path) -> None:
 def test_samples_of_a_known_source_are_drawn_from_its_answers(tmp_path: Path) -> None:
     known = tmp_path / "known.tsv"
     known.write_text("one\ta\none\tb\ntwo\tc\n")
-    model = TRANSDUCER.with_options(Options(lexicon=load_lexicon(known, TRANSDUCER.config.data)))
-    one, two, nine = model.sample(["one", "two", "nine"], Drawing(samples=40))
+    model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(known, TRANSDUCER.config.data)))
+    one, two, nine = model.sample(["one", "two", "nine"], SamplingConfig(samples=40))
     assert [len(each) for each in (one, two, nine)] == [40] * 3
     assert {trace.output for trace in one} == {"a", "b"} and {trace.probability for trace in one} == {0.5}
     assert [trace.rank for trace in one] == list(range(1, 41)) and {trace.origin for trace in one} == {"lexicon"}
     assert {trace.output for trace in two} == {"c"} and {trace.probability for trace in two} == {1.0}
-    again = model.sample(["one"], Drawing(samples=40))[0]
+    again = model.sample(["one"], SamplingConfig(samples=40))[0]
     assert [trace.output for trace in again] == [trace.output for trace in one]
-    few = model.sample(["one"], Drawing(samples=1, seed=3))[0]
+    few = model.sample(["one"], SamplingConfig(samples=1, seed=3))[0]
     assert len(few) == 1 and few[0].probability == 0.5
 
 
@@ -102,3 +102,8 @@ def test_the_targets_of_a_lexicon_do_not_change() -> None:
     assert lexicon.targets == {"a": ("b",)}
     for again in (pickle.loads(pickle.dumps(lexicon)), copy.deepcopy(lexicon), replace(lexicon)):
         assert again == lexicon and hash(again) == hash(lexicon)
+
+
+def test_a_target_that_stands_twice_counts_once() -> None:
+    lexicon = Lexicon({"a": ("Q", "R", "Q")})
+    assert lexicon.targets["a"] == ("Q", "R") and lexicon == Lexicon({"a": ("Q", "R")})

@@ -15,7 +15,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data import lines
 from pellucid.data import readers as formats
 from pellucid.data.examples import BadLine, parse_sources, read_sources
-from pellucid.data.lines import ArrivingLines, checked_lines, file_lines
+from pellucid.data.lines import LineStream, check_lines, read_lines
 from pellucid.errors import DataError
 
 NAME = "standard input"
@@ -61,7 +61,7 @@ class CountedPieces(Pieces):
 
 
 def arrived(pieces: Sequence[bytes]) -> list[bytes]:
-    return list(ArrivingLines(Pieces(pieces), NAME))
+    return list(LineStream(Pieces(pieces), NAME))
 
 
 def test_a_long_line_is_copied_a_few_times_however_many_pieces_it_arrives_in() -> None:
@@ -69,7 +69,7 @@ def test_a_long_line_is_copied_a_few_times_however_many_pieces_it_arrives_in() -
     for count in (100, 400):
         Counted.copied = 0
         content = b"ab" * 50
-        (line, rest) = ArrivingLines(CountedPieces([content] * count + [b"\nc"]), NAME)
+        (line, rest) = LineStream(CountedPieces([content] * count + [b"\nc"]), NAME)
         assert (line, rest) == (content * count + b"\n", b"c")
         copied.append(Counted.copied / len(line))
     assert copied[0] < 3 and copied[1] == pytest.approx(copied[0], rel=0.1)
@@ -86,8 +86,8 @@ def test_lines_are_those_of_the_whole_however_it_arrives(pieces: list[bytes]) ->
 
 def test_lines_are_handed_out_before_more_is_read() -> None:
     stream = Pieces([b"a\n", b"b", b"c\nd\ne", b"\n"])
-    taken = ArrivingLines(stream, NAME)
-    places = [(line, stream.tell(), len(taken.waiting)) for line in taken]
+    taken = LineStream(stream, NAME)
+    places = [(line, stream.tell(), len(taken.arrived_lines)) for line in taken]
     assert places == [(b"a\n", 2, 0), (b"bc\n", 8, 1), (b"d\n", 8, 0), (b"e\n", 9, 0)]
 
 
@@ -96,7 +96,7 @@ def test_what_is_compressed_is_handed_out_before_more_is_read() -> None:
     pieces = [compressor.compress(line) + compressor.flush(zlib.Z_SYNC_FLUSH) for line in (b"a\n", b"b\n", b"c\n")]
     pieces.append(compressor.flush())
     stream = Pieces(pieces)
-    places = [(line, stream.tell()) for line in ArrivingLines(stream, NAME)]
+    places = [(line, stream.tell()) for line in LineStream(stream, NAME)]
     assert [line for line, _ in places] == [b"a\n", b"b\n", b"c\n"]
     assert all(before < after for (_, before), (_, after) in pairwise(places))
 
@@ -124,7 +124,7 @@ WHOLE = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
 )
 def test_damaged_gzip_is_told_of_a_stream_as_of_a_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(content)
-    for read in (ArrivingLines(Pieces([content]), NAME), file_lines(tmp_path / "a.gz")):
+    for read in (LineStream(Pieces([content]), NAME), read_lines(tmp_path / "a.gz")):
         with pytest.raises(
             DataError, match=r"^cannot read .*( beyond line \d+)?: the gzip file is damaged or cut short \("
         ):
@@ -134,12 +134,12 @@ def test_damaged_gzip_is_told_of_a_stream_as_of_a_file(tmp_path: Path, content: 
 def test_a_line_that_no_text_has_is_refused_before_all_of_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", 10)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
     content = b"a\n" + b"b" * 9 + b"\n" + b"c" * 1000
     (tmp_path / "a.txt").write_bytes(content)
     (tmp_path / "b.gz").write_bytes(gzip.compress(content))
     stream = Pieces([content[at : at + 5] for at in range(0, len(content), 5)])
-    for read in (checked_lines(ArrivingLines(stream, NAME), NAME), *map(file_lines, sorted(tmp_path.iterdir()))):
+    for read in (check_lines(LineStream(stream, NAME), NAME), *map(read_lines, sorted(tmp_path.iterdir()))):
         taken = []
         with pytest.raises(DataError, match=r"(input|a\.txt|b\.gz):3: the line has more than 10 bytes: is this a text"):
             for line in read:
@@ -149,7 +149,7 @@ def test_a_line_that_no_text_has_is_refused_before_all_of_it_is_read(
 
 
 def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "LONGEST_LINE", 100)
+    monkeypatch.setattr(formats, "MAX_LINE_BYTES", 100)
     taken = 0
 
     def endless() -> Iterator[bytes]:
@@ -173,7 +173,7 @@ def test_damaged_gzip_is_told_with_the_line_before_it(tmp_path: Path, lines: int
     content, path = gzip.compress(b"ab\n" * lines)[:-4] if lines else b"\x1f\x8b\x08", tmp_path / "a.gz"
     path.write_bytes(content)
     where = f" beyond line {lines}" if lines else ""
-    for name, read in (("a.gz", file_lines(path)), ("-", iter(ArrivingLines(io.BytesIO(content), "-")))):
+    for name, read in (("a.gz", read_lines(path)), ("-", iter(LineStream(io.BytesIO(content), "-")))):
         with pytest.raises(DataError) as caught:
             list(read)
         told = str(caught.value).replace(str(tmp_path) + "/", "")

@@ -35,7 +35,7 @@ from pellucid.recipes.proteins.localization import (
     read_proteins,
     truncate_middle,
 )
-from pellucid.reporting.figures import svg
+from pellucid.reporting.figures import to_svg
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 
@@ -195,5 +195,5 @@ def test_the_table_and_the_picture_hold_every_place() -> None:
     table = profile_table(profiles)
     assert [row[0] for row in table.rows] == ["nucleus"] * 2 + ["secreted"] * 2
     assert all(len(row) == len(table.heads) for row in table.rows)
-    drawing = svg(profile_figure(profiles))
+    drawing = to_svg(profile_figure(profiles))
     assert drawing.count("(2)") == 2 and "nucleus" in drawing and "secreted" in drawing

@@ -17,9 +17,9 @@ from torch import Tensor
 from trained_runs import copies, small_config
 
 from pellucid.config.settings import Config, Metric, SearchConfig, TrainingConfig
-from pellucid.data.batches import assemble, encode, plan_batches
+from pellucid.data.batches import collate, encode_examples, sample_batches
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import PAD, learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, DivergenceError, RunError
@@ -29,11 +29,11 @@ from pellucid.training.checkpoint import restore_session, save_session
 from pellucid.training.loop import (
     Event,
     Progress,
-    Session,
-    Started,
-    Stepped,
-    Stopped,
-    Validated,
+    TrainingStarted,
+    TrainingState,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
     build_optimizer,
     derived_batch_size,
     derived_epochs,
@@ -45,14 +45,14 @@ TRAINING = copies(20, seed=1)
 DEVELOPMENT = copies(7, seed=2)
 
 
-def new_session(config: Config, examples: Sequence[Example] = TRAINING) -> Session:
+def new_session(config: Config, examples: Sequence[Example] = TRAINING) -> TrainingState:
     torch.set_num_threads(1)
-    cut = segmenters(config.data)
+    cut = build_tokenizers(config.data)
     vocabularies = learn_vocabularies(examples, cut, 1)
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
-    encoded = encode(examples, cut, vocabularies)
-    return Session(Transducer(config, vocabularies, network), optimizer, encoded, DEVELOPMENT)
+    encoded = encode_examples(examples, cut, vocabularies)
+    return TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, DEVELOPMENT)
 
 
 def script(monkeypatch: pytest.MonkeyPatch, losses: list[float], exact: list[float] | None = None) -> None:
@@ -63,8 +63,8 @@ def script(monkeypatch: pytest.MonkeyPatch, losses: list[float], exact: list[flo
     monkeypatch.setattr(loop, "metrics_for_log", lambda evaluation: {"exact_match": next(matches), **rates})
 
 
-def validated(events: Iterator[Event]) -> list[Validated]:
-    return [event for event in events if isinstance(event, Validated)]
+def validated(events: Iterator[Event]) -> list[ValidationCompleted]:
+    return [event for event in events if isinstance(event, ValidationCompleted)]
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,14 @@ def validated(events: Iterator[Event]) -> list[Validated]:
 def test_updates_and_validations_come_when_they_are_due(epochs: float, every: float, at: list[int]) -> None:
     """20 examples in batches of 8 are 3 updates an epoch."""
     events = list(fit(new_session(small_config({"epochs": epochs, "eval_interval": every}))))
-    assert isinstance(events[0], Started) and events[0].updates == math.ceil(3 * epochs)
-    assert isinstance(events[-1], Stopped) and events[-1].progress.finished == "all its passes over the data are done"
-    assert [e.progress.update for e in events if isinstance(e, Stepped)] == list(range(1, at[-1] + 1))
+    assert isinstance(events[0], TrainingStarted) and events[0].updates == math.ceil(3 * epochs)
+    assert (
+        isinstance(events[-1], TrainingStopped)
+        and events[-1].progress.finished == "all its passes over the data are done"
+    )
+    assert [e.progress.update for e in events if isinstance(e, UpdateCompleted)] == list(range(1, at[-1] + 1))
     assert [e.progress.update for e in validated(iter(events))] == at
-    assert not any(isinstance(event, Started | Stopped) for event in events[1:-1])
+    assert not any(isinstance(event, TrainingStarted | TrainingStopped) for event in events[1:-1])
 
 
 def test_training_ends_however_many_validations_there_were() -> None:
@@ -98,7 +101,7 @@ def test_training_ends_however_many_validations_there_were() -> None:
     session = new_session(small_config({"epochs": 1e6, "eval_interval": 1e6}))
     session.progress = Progress(epoch=999_999, batch=2, update=2_999_999, validations=1)
     events = list(islice(fit(session), 9))
-    assert [type(event) for event in events] == [Started, Stepped, Validated, Stopped]
+    assert [type(event) for event in events] == [TrainingStarted, UpdateCompleted, ValidationCompleted, TrainingStopped]
     assert events[-1].progress.finished
 
 
@@ -133,12 +136,12 @@ def test_whatever_the_settings_are_training_ends_or_is_refused(training: dict[st
         events = list(islice(fit(new_session(config)), 50))
     except (ConfigError, DivergenceError):
         return
-    assert isinstance(events[-1], Stopped)
+    assert isinstance(events[-1], TrainingStopped)
 
 
 def test_every_example_is_seen_once_an_epoch() -> None:
     events = list(fit(new_session(small_config({"epochs": 3, "batch_size": 7}))))
-    assert [e.progress.samples for e in events if isinstance(e, Validated)] == [20, 40, 60]
+    assert [e.progress.samples for e in events if isinstance(e, ValidationCompleted)] == [20, 40, 60]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: py
     config = small_config(
         {"epochs": 8, "lr_schedule": "plateau", "warmup_ratio": 0, "learning_rate": 0.01, "metric": "loss"}
     )
-    rates = [event.learning_rate for event in fit(new_session(config)) if isinstance(event, Stepped)]
+    rates = [event.learning_rate for event in fit(new_session(config)) if isinstance(event, UpdateCompleted)]
     assert rates == [0.01] * (4 * 3) + [0.005] * (3 * 3) + [0.0025] * 3
 
 
@@ -191,7 +194,7 @@ def test_validation_scores_what_is_really_decoded() -> None:
     session = new_session(small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
     events = fit(session)
     for event in events:
-        if isinstance(event, Validated):
+        if isinstance(event, ValidationCompleted):
             again = session.transducer.predict([example.source for example in DEVELOPMENT])
             assert [trace.output for trace in event.traces] == [trace.output for trace in again]
             right = sum(t.output == e.target for t, e in zip(event.traces, DEVELOPMENT, strict=True))
@@ -210,9 +213,9 @@ def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(togethe
     config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
     session = new_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=together)))
     (event,) = validated(fit(session))
-    encoded = encode(DEVELOPMENT, session.transducer.segmenters, session.transducer.vocabularies)
+    encoded = encode_examples(DEVELOPMENT, session.transducer.tokenizers, session.transducer.vocabularies)
     network = session.transducer.network.eval()
-    alone = [assemble(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
+    alone = [collate(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
     with torch.no_grad():
         entropies = torch.cat([cross_entropy(network(batch).logits, batch.target, 0.0) for batch in alone])
     assert event.metrics["loss"] == pytest.approx(float(entropies.mean()), rel=1e-5)
@@ -222,7 +225,7 @@ def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(togethe
 def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
     config = small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
     session, twin = new_session(config), new_session(config).transducer.network
-    batch = assemble(session.training, plan_batches(session.training, 8, "examples", config.seed, 0)[0])
+    batch = collate(session.training, sample_batches(session.training, 8, "examples", config.seed, 0)[0])
     loss = cross_entropy(twin(batch).logits, batch.target, 0.2).mean()
     gradients = torch.autograd.grad(loss, list(twin.parameters()))
     clamped = [gradient.clamp(-value, value) if value else gradient for gradient in gradients]
@@ -231,7 +234,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
     assert scale < 1.0 or not norm, "the limit is not reached, so nothing is tested"
 
     events = fit(session)
-    event = next(event for event in events if isinstance(event, Stepped))
+    event = next(event for event in events if isinstance(event, UpdateCompleted))
     assert event.loss == pytest.approx(float(loss.detach()), rel=1e-5)
     assert event.gradient_norm == pytest.approx(length, rel=1e-4)
     first_moments = [value for name, value in session.optimizer.state().items() if name.endswith(".mean")]
@@ -242,7 +245,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
 def test_the_first_update_of_adam_is_as_large_as_the_rate_told() -> None:
     session = new_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
     before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
-    event = next(event for event in fit(session) if isinstance(event, Stepped))
+    event = next(event for event in fit(session) if isinstance(event, UpdateCompleted))
     after = [parameter.detach() for parameter in session.transducer.network.parameters()]
     changes = [(one - other).abs().max() for one, other in zip(after, before, strict=True)]
     assert 0 < event.learning_rate < 0.01
@@ -259,7 +262,7 @@ def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
 @pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
 def test_every_seed_that_the_settings_take_trains(seed: int) -> None:
     config = msgspec.structs.replace(small_config({"epochs": 0.1}, dropout=0.5), seed=seed)
-    assert isinstance(list(fit(new_session(config)))[-1], Stopped)
+    assert isinstance(list(fit(new_session(config)))[-1], TrainingStopped)
 
 
 def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +290,12 @@ def timeless(events: list[Event]) -> list[tuple[object, ...]]:
     """What was found at each event, bit for bit, but for the seconds it took."""
     told: list[tuple[object, ...]] = []
     for event in events:
-        rest = tuple(event[1:3]) if isinstance(event, Validated) else tuple(event[1:])
-        outputs = [trace.log_probabilities.tobytes() for trace in event.traces] if isinstance(event, Validated) else []
+        rest = tuple(event[1:3]) if isinstance(event, ValidationCompleted) else tuple(event[1:])
+        outputs = (
+            [trace.log_probabilities.tobytes() for trace in event.traces]
+            if isinstance(event, ValidationCompleted)
+            else []
+        )
         progress = event.progress
         told.append((type(event), progress.epoch, progress.update, progress.best, progress.finished, rest, outputs))
     return told
@@ -320,7 +327,7 @@ def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
     for event in fit(session):
         events.append(event)
         save_session(tmp_path / f"{len(events)}.safetensors", session, "data")
-    assert sum(isinstance(event, Validated) for event in events) == 6
+    assert sum(isinstance(event, ValidationCompleted) for event in events) == 6
     assert (events[-1].progress.plateau_factor < 1) == (schedule == "plateau"), "the plateau is not reached"
     for at in range(1, len(events)):
         assert timeless(resumed(tmp_path / f"{at}.safetensors", config)) == timeless(events[at:]), at
@@ -330,7 +337,7 @@ def trained(ahead: bool) -> tuple[list[float], list[Tensor]]:
     """The losses and the parameters of a training whose batches are prepared in one way or the other."""
     session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
     session.ahead = ahead
-    losses = [event.loss for event in fit(session) if isinstance(event, Stepped)]
+    losses = [event.loss for event in fit(session) if isinstance(event, UpdateCompleted)]
     return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
 
 
@@ -345,7 +352,7 @@ def test_batches_prepared_ahead_change_no_bit() -> None:
     assert workers() == []
 
 
-@pytest.mark.parametrize("kind", [Started, Stepped, Validated])
+@pytest.mark.parametrize("kind", [TrainingStarted, UpdateCompleted, ValidationCompleted])
 def test_whoever_stops_listening_leaves_no_thread(kind: type[Event]) -> None:
     session = new_session(small_config({"epochs": 2, "eval_interval": 0.5}))
     assert not session.ahead, "nothing is gained on a processor"
@@ -365,8 +372,8 @@ def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pyt
         raise OSError(5, "Input/output error")
 
     events = fit(session)
-    next(event for event in events if isinstance(event, Stepped))
-    monkeypatch.setattr(loop, "assemble", fail)
+    next(event for event in events if isinstance(event, UpdateCompleted))
+    monkeypatch.setattr(loop, "collate", fail)
     with pytest.raises(OSError, match="Input/output error"):
         list(events)
     assert workers() == []

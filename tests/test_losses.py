@@ -14,8 +14,8 @@ from pellucid.model.losses import (
     copying_cross_entropy,
     coverage_loss,
     cross_entropy,
-    disagreement,
     generated_cross_entropy,
+    symmetric_kl,
 )
 
 SMOOTHING = st.sampled_from([0.0, 0.1, 0.5])
@@ -146,13 +146,13 @@ def test_disagreement_is_both_divergences_and_blind_to_what_cannot_be(lengths: l
         for step in range(length):
             p, q = one[row, step].detach().softmax(dim=0), other[row, step].detach().softmax(dim=0)
             total += sum(float(a * (a / b).log() + b * (b / a).log()) for a, b in zip(p, q, strict=True))
-    found = disagreement(one, other, target)
+    found = symmetric_kl(one, other, target)
     assert found.item() == pytest.approx(total / sum(lengths), abs=1e-12)
     wide, wider = (torch.nn.functional.pad(logits, (0, 2), value=-torch.inf) for logits in (one, other))
-    assert disagreement(wide, wider, target).item() == pytest.approx(found.item(), abs=1e-12)
-    gradient = torch.autograd.grad(disagreement(wide, wider, target), one)[0]
+    assert symmetric_kl(wide, wider, target).item() == pytest.approx(found.item(), abs=1e-12)
+    gradient = torch.autograd.grad(symmetric_kl(wide, wider, target), one)[0]
     assert bool(gradient.isfinite().all()) and bool(gradient.any())
-    assert disagreement(one, one, target).item() == 0
+    assert symmetric_kl(one, one, target).item() == 0
 
 
 def test_smoothing_over_symbols_that_no_search_writes_is_smoothing_a_little_less() -> None:

@@ -21,9 +21,9 @@ from trained_runs import (
 
 from pellucid.errors import ConfigError, RunError
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
-from pellucid.training.run_folder import ENSEMBLE, load, locked, members
-from pellucid.training.session import Built
-from pellucid.training.training_data import Files
+from pellucid.training.run_folder import ENSEMBLE, load, lock_run_folder, members
+from pellucid.training.session import ModelBuilt
+from pellucid.training.training_data import TrainingFiles
 
 
 def given(run: Path, size: int) -> list[object]:
@@ -52,7 +52,8 @@ def test_each_member_is_the_run_of_its_seed_to_the_bit(ensemble: tuple[Path, str
 
 
 @pytest.mark.parametrize(
-    ("size", "shown"), [(0, "0"), (1001, "1001"), pytest.param(10**5000, "a number of thousands of digits", id="huge")]
+    ("size", "shown"),
+    [(0, "0"), (1001, "1001"), pytest.param(10**5000, "a number with thousands of digits", id="huge")],
 )
 def test_a_size_that_no_ensemble_has_is_refused(tmp_path: Path, size: int, shown: str) -> None:
     with pytest.raises(ConfigError, match=f"^ensemble: expected 1 to 1,000 runs, got {shown}$"):
@@ -109,7 +110,7 @@ LONG = small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
 
 
 @cache
-def trained_without_stop() -> tuple[Files, dict[str, Path]]:
+def trained_without_stop() -> tuple[TrainingFiles, dict[str, Path]]:
     """The files of an ensemble, and its members by their names, each trained by itself and never stopped."""
     folder = shared_folder() / "trained-without-stop"
     folder.mkdir()
@@ -151,7 +152,7 @@ def test_a_member_killed_at_its_first_validation_goes_on_and_leaves_nothing_behi
     for path in temporaries:
         path.write_bytes(b"part")
     heard = list(train_ensemble(plan_ensemble(copies_run().files, run, copies_run().config, 3), run, 1))
-    built = [each.event.resumed for each in heard if each is not None and isinstance(each.event, Built)]
+    built = [each.event.resumed for each in heard if each is not None and isinstance(each.event, ModelBuilt)]
     assert built == [True, False, True]
     assert not any(path.exists() for path in temporaries)
     for name in ("seed-1", "seed-2", "seed-3"):
@@ -160,7 +161,7 @@ def test_a_member_killed_at_its_first_validation_goes_on_and_leaves_nothing_behi
 
 
 def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:
-    with locked(ensemble[0], ()):
+    with lock_run_folder(ensemble[0], ()):
         assert complaint(pellucid(*given(ensemble[0], 3))) == (
             f"{ensemble[0]} is in use: another training is writing to it"
         )

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pellucid.model.memory import Attendable, DecoderKernel, Memory, State
-from pellucid.model.recurrence import Noise
+from pellucid.model.memory import AttentionCache, DecoderKernel, Memory, State
+from pellucid.model.recurrence import DropoutMasks
 
 ROWS = st.lists(st.integers(0, 3), max_size=8)
 
@@ -16,17 +16,17 @@ def numbered(*shape: int) -> Tensor:
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
 
 
-def parts(value: State | Memory | Attendable) -> list[Tensor | None]:
+def parts(value: State | Memory | AttentionCache) -> list[Tensor | None]:
     """Every tensor inside, in order."""
     found: list[Tensor | None] = []
     for part in value:
-        assert not isinstance(part, DecoderKernel | Noise)
+        assert not isinstance(part, DecoderKernel | DropoutMasks)
         found += parts(part) if isinstance(part, State | Memory) else [part]
     return found
 
 
-def check(value: State | Attendable, rows: list[int]) -> None:
-    taken = value.take(torch.tensor(rows, dtype=torch.int64))
+def check(value: State | AttentionCache, rows: list[int]) -> None:
+    taken = value.index_select(torch.tensor(rows, dtype=torch.int64))
     assert type(taken) is type(value)
     for old, new in zip(parts(value), parts(taken), strict=True):
         assert (new is None) == (old is None)
@@ -44,7 +44,7 @@ def test_a_state_takes_rows_of_every_part_it_has(rows: list[int], cell: bool, co
 def test_an_attendable_takes_rows_of_states_lengths_finals_and_keys(rows: list[int], cell: bool) -> None:
     final = State(numbered(4, 1, 3), numbered(4, 1, 3) if cell else None)
     memory = Memory(numbered(4, 6, 3), torch.tensor([6, 1, 4, 2]), final)
-    check(Attendable(memory, numbered(4, 6, 2)), rows)
+    check(AttentionCache(memory, numbered(4, 6, 2)), rows)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(0, 3))

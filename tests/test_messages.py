@@ -9,15 +9,15 @@ import safetensors.torch
 from command_line import Done, complaint, outputs, pellucid, shell
 from trained_runs import copies, copies_run, copy_of, flags, small_config, write_pairs
 
-from pellucid.cli.messages import OptionalStream, say, word_warning
+from pellucid.cli.messages import OptionalStream, format_warning, say
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
-from pellucid.reporting.progress import rows, shown
-from pellucid.reporting.visible import visible_message
+from pellucid.reporting.display_text import visible_message
+from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.training.events import Progress
-from pellucid.training.loop import Started
+from pellucid.training.loop import TrainingStarted
 from pellucid.training.run_folder import ENSEMBLE
-from pellucid.training.session import Read
+from pellucid.training.session import FileRead
 
 ODD = "\x1b[31m\x1b]0;x\x07\r\x08\x9b2J\u202e\u2066\u200b"
 """Colors, a title, a bell, what overwrites a line, and what turns it around."""
@@ -57,7 +57,7 @@ def test_lines_of_a_message_are_its_own_and_not_those_of_a_name(capsys: pytest.C
 
 
 def test_a_warning_is_a_message() -> None:
-    assert word_warning(UserWarning(ODD), UserWarning, "a.py", 1) == f"pellucid: {SHOWN}\n"
+    assert format_warning(UserWarning(ODD), UserWarning, "a.py", 1) == f"pellucid: {SHOWN}\n"
 
 
 @pytest.mark.parametrize("alive", [False, True])
@@ -65,12 +65,12 @@ def test_progress_is_told_in_visible_characters(tmp_path: Path, monkeypatch: pyt
     if alive:
         monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any file for a terminal
     with (tmp_path / "told").open("w", encoding="utf-8") as stream:
-        with shown(stream) as teller:
-            teller.tell(Read(Path(f"{ODD}.tsv"), 3, (), 0, ODD))
-        with rows(stream) as seen:
-            seen.say(ODD)
-            seen.move(ODD, Started(Progress(), 1.0, 3))
-            seen.reach(f"{ODD} 2", 1, 3, ODD)
+        with training_progress(stream) as reporter:
+            reporter.report(FileRead(Path(f"{ODD}.tsv"), 3, (), 0, ODD))
+        with multi_progress(stream) as seen:
+            seen.print_line(ODD)
+            seen.update_row(ODD, TrainingStarted(Progress(), 1.0, 3))
+            seen.update_samples(f"{ODD} 2", 1, 3, ODD)
     told = (tmp_path / "told").read_bytes().decode()
     assert SHOWN in told and not {"\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x08"} & set(told)
     assert "\x1b[31m" not in told and "\x1b]0" not in told

@@ -11,7 +11,7 @@ from command_line import complaint, pellucid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.cli.arguments import _flags, converted, mistake, parsed
+from pellucid.cli.arguments import _argument_specs, argument_error, convert_value, parse_arguments
 from pellucid.errors import InputError
 
 
@@ -57,7 +57,7 @@ WRONG = {
 @pytest.mark.parametrize("written", WRONG)
 def test_a_mistake_is_one_line(written: str) -> None:
     with pytest.raises(InputError) as caught:
-        parsed(Arguments, "verb", written.split())
+        parse_arguments(Arguments, "verb", written.split())
     assert str(caught.value) == f"{WRONG[written]} (pellucid verb --help)"
 
 
@@ -70,14 +70,14 @@ PIECES = st.sampled_from([*NUMBERS, *OTHERS])
 def test_right_arguments_have_no_mistake(pieces: list[str], first: bool) -> None:
     flags = [*" ".join(pieces).split(), "--out", "a"]
     arguments = ["run", *flags] if first else [*flags, "run"]
-    assert parsed(Arguments, "verb", arguments).run == Path("run")
-    assert mistake(Arguments, arguments) == ""
+    assert parse_arguments(Arguments, "verb", arguments).run == Path("run")
+    assert argument_error(Arguments, arguments) == ""
 
 
 FLAGS = [
     (verb, flag)
     for verb in ("train", "tune", "predict", "score", "evaluate", "look", "recipe", "bench")
-    for flag in _flags(import_module(f"pellucid.cli.{verb}").Arguments, "--", None)
+    for flag in _argument_specs(import_module(f"pellucid.cli.{verb}").Arguments, "--", None)
     if flag.kind in (int, float)
 ]
 
@@ -89,21 +89,21 @@ def test_a_number_of_thousands_of_digits_is_told_of_every_flag(digits: int) -> N
         value = "1" * digits
         given = [flag.name, value] if flag.flagged else [value]
         if flag.kind is float:
-            assert converted(float, value) > 1e18
+            assert convert_value(float, value) > 1e18
             continue
         with pytest.raises(InputError) as caught:
-            parsed(kind, verb, given)
+            parse_arguments(kind, verb, given)
         assert "of at most 18 digits" in str(caught.value) and len(str(caught.value)) < 300, (verb, flag)
 
 
 def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:
-    for verb, needed in (("train", ("a", "--dev", "b", "--run", "c")), ("tune", ("a", "b", "--out", "c"))):
+    for verb, needed in (("train", ("a", "--valid", "b", "--run", "c")), ("tune", ("a", "b", "--out", "c"))):
         message = complaint(pellucid(verb, *needed, "--size", "hug"))
         assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {verb} --help)"
     message = complaint(pellucid("train", "a", "--hidden-size", 3))
     assert message == "there is no flag --hidden-size; did you mean '--encoder.hidden-size'? (pellucid train --help)"
     message = complaint(pellucid("train", "a", "--size", "base"))
-    assert message == "--dev and --run are required (pellucid train --help)"
+    assert message == "--valid and --run are required (pellucid train --help)"
 
 
 @pytest.mark.parametrize(

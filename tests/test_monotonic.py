@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pellucid.model.attention import MonotonicAttention, expected_stop, hard_stop
-from pellucid.model.memory import Attendable, Memory, State
+from pellucid.model.memory import AttentionCache, Memory, State
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -50,7 +50,7 @@ def test_gradients_are_those_of_differences() -> None:
     assert torch.autograd.gradcheck(expected_stop, (stops, looked))
 
 
-def attendable(attention: MonotonicAttention, states: Tensor, lengths: list[int]) -> Attendable:
+def attendable(attention: MonotonicAttention, states: Tensor, lengths: list[int]) -> AttentionCache:
     memory = Memory(states, torch.tensor(lengths), State(torch.zeros(len(lengths), 1, states.shape[2])))
     return attention.prepare(memory)
 
@@ -60,11 +60,11 @@ def test_in_use_it_looks_at_one_position_and_never_back() -> None:
     attention = MonotonicAttention(4, 6, 8).eval()
     torch.nn.init.constant_(attention.offset, 0.0)
     seen = attendable(attention, torch.randn(5, 12, 6), [12, 9, 7, 3, 1])
-    looked, last = attention.start(seen.memory), torch.zeros(5, dtype=torch.int64)
+    looked, last = attention.initial_state(seen.memory), torch.zeros(5, dtype=torch.int64)
     for _ in range(6):
         attended = attention(torch.randn(5, 4), seen, looked)
-        assert attended.looked is not None
-        looked, weights = attended.looked, attended.weights
+        assert attended.attention_state is not None
+        looked, weights = attended.attention_state, attended.weights
         assert set(weights.unique().tolist()) <= {0.0, 1.0} and bool((weights.sum(dim=1) <= 1).all())
         assert not weights[~seen.memory.mask()].any()
         stops = weights.sum(dim=1) > 0
@@ -77,6 +77,6 @@ def test_what_was_forced_is_where_the_next_scan_begins() -> None:
     attention = MonotonicAttention(4, 6, 8).eval()
     torch.nn.init.constant_(attention.offset, 100.0)
     seen = attendable(attention, torch.randn(1, 5, 6), [5])
-    forced = attention(torch.randn(1, 4), seen, attention.start(seen.memory), torch.eye(5)[3:4])
-    after = attention(torch.randn(1, 4), seen, forced.looked)
+    forced = attention(torch.randn(1, 4), seen, attention.initial_state(seen.memory), torch.eye(5)[3:4])
+    after = attention(torch.randn(1, 4), seen, forced.attention_state)
     assert torch.equal(forced.context, seen.memory.states[:, 3]) and int(after.weights.argmax()) == 3

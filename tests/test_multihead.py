@@ -14,11 +14,11 @@ from small import LENGTHS, SEEDS, config_of, few, near, network_of, padded, shak
 from torch import Tensor
 
 from pellucid.data.examples import Example
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.model.attention import AdditiveAttention, MultiHeadAttention
-from pellucid.model.memory import Attended, Memory, State
+from pellucid.model.memory import AttentionOutput, Memory, State
 
 H, D, U = 2, 3, 2
 
@@ -47,9 +47,9 @@ def test_each_head_is_an_additive_attention_and_their_contexts_are_joined(
     heads: int, lengths: list[int], seed: int
 ) -> None:
     attention, memory, query = drawn(heads, lengths, seed)
-    attended: Attended = attention(query, attention.prepare(memory), None)
+    attended: AttentionOutput = attention(query, attention.prepare(memory), None)
     each = [head_alone(attention, head) for head in range(heads)]
-    looks: list[Attended] = [alone(query, alone.prepare(memory), None) for alone in each]
+    looks: list[AttentionOutput] = [alone(query, alone.prepare(memory), None) for alone in each]
     assert attended.heads is not None
     near(attended.heads, torch.stack([look.weights for look in looks], dim=1))
     near(attended.weights, attended.heads.mean(dim=1))
@@ -74,8 +74,8 @@ def test_several_queries_a_source_are_as_many_sources(lengths: list[int], seed: 
     attention, memory, _ = drawn(2, lengths, seed)
     rows = torch.arange(len(lengths)).repeat_interleave(each)
     query = torch.randn(len(rows), H, dtype=torch.float64)
-    together: Attended = attention(query, attention.prepare(memory), None)
-    apart: Attended = attention(query, attention.prepare(memory).take(rows), None)
+    together: AttentionOutput = attention(query, attention.prepare(memory), None)
+    apart: AttentionOutput = attention(query, attention.prepare(memory).index_select(rows), None)
     near(together.context, apart.context)
     assert together.heads is not None and apart.heads is not None
     near(together.heads, apart.heads)
@@ -84,7 +84,7 @@ def test_several_queries_a_source_are_as_many_sources(lengths: list[int], seed: 
 def test_an_override_forces_every_head() -> None:
     attention, memory, query = drawn(2, [3, 2], 1)
     forced = torch.eye(3, dtype=torch.float64)[[1, 0]]
-    attended: Attended = attention(query, attention.prepare(memory), None, forced)
+    attended: AttentionOutput = attention(query, attention.prepare(memory), None, forced)
     assert attended.heads is not None and torch.equal(attended.weights, forced)
     assert torch.equal(attended.heads, forced[:, None].expand(2, 2, 3))
     twice = memory.states[[0, 1], [1, 0]].repeat(1, 2)
@@ -95,7 +95,7 @@ def test_as_many_units_as_one_head_has_and_all_heads_to_be_seen() -> None:
     network = network_of(config_of({"attention": {"num_heads": 4, "size": 8}}), 1)
     memory: Memory = network.encoder(padded([3, 2], 1), torch.tensor([3, 2]))
     unrolled = network.decoder.unroll(
-        torch.tensor([[1, 4], [1, 5]]), network.decoder.start(memory), network.decoder.prepare(memory)
+        torch.tensor([[1, 4], [1, 5]]), network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     )
     assert unrolled.heads is not None and unrolled.heads.shape == (2, 2, 4, 3)
     near(unrolled.heads.sum(dim=-1), torch.ones(2, 2, 4, dtype=torch.float64))
@@ -121,7 +121,7 @@ def test_traces_of_every_kind_hold_the_weights_of_each_head(order: str) -> None:
     transducer = Transducer(config, vocabularies(), network)
     texts = ["abc", "a", "", "ba"]
     greedy = transducer.predict(texts)
-    lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, Drawing(samples=2)), greedy]
+    lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, SamplingConfig(samples=2)), greedy]
     forced = transducer.force([Example(trace.text, trace.output) for trace in greedy if trace.finished and trace.text])
     traces = [trace for each in [*lists, forced] for trace in each]
     assert len(traces) > 20

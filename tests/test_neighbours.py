@@ -6,8 +6,8 @@ import torch
 from inspected import PAIRS, made, traces_of
 
 from pellucid.inspection import state_space as module
-from pellucid.inspection.state_space import Side, gather, nearest
-from pellucid.inspection.states import states
+from pellucid.inspection.state_space import StateVectors, collect_states, nearest_states
+from pellucid.inspection.states import trace_states
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 256])
@@ -15,13 +15,13 @@ def test_the_nearest_are_those_of_the_greatest_cosines(at_once: int, monkeypatch
     monkeypatch.setattr(module, "AT_ONCE", at_once)
     transducer = made()
     traces = traces_of(transducer, PAIRS)
-    gathered, own = gather(transducer, traces), states(transducer, traces)
+    gathered, own = collect_states(transducer, traces), trace_states(transducer, traces)
     for side, each in ((gathered.encoder, [s.encoder for s in own]), (gathered.decoder, [s.decoder for s in own])):
         vector = each[2][1]
         pairs = [(n, at, row) for n, rows in enumerate(each) for at, row in enumerate(rows)]
         cosines = [row @ vector / np.linalg.norm(row) / np.linalg.norm(vector) for *_, row in pairs]
         order = np.argsort(cosines)[::-1][:4]
-        found = nearest(side, vector, 4)
+        found = nearest_states(side, vector, 4)
         assert found[0][:2] == (2, 1) and found[0][2] == pytest.approx(1)
         np.testing.assert_allclose([cosine for *_, cosine in found], [cosines[at] for at in order], atol=1e-6)
         assert [(n, at) for n, at, _ in found] == [pairs[at][:2] for at in order]
@@ -30,18 +30,18 @@ def test_the_nearest_are_those_of_the_greatest_cosines(at_once: int, monkeypatch
 def test_it_stops_at_the_most_and_asks_for_no_more_than_there_are() -> None:
     transducer = made()
     traces = traces_of(transducer, PAIRS)
-    gathered = gather(transducer, traces, most=4)
+    gathered = collect_states(transducer, traces, most=4)
     assert gathered.encoder.traces.tolist() == [0, 0, 0, 1] and gathered.decoder.traces.tolist() == [0] * 4
-    assert len(nearest(gathered.encoder, np.ones(gathered.encoder.vectors.shape[1]), 99)) == 4
-    empty = gather(transducer, []).encoder
+    assert len(nearest_states(gathered.encoder, np.ones(gathered.encoder.vectors.shape[1]), 99)) == 4
+    empty = collect_states(transducer, []).encoder
     vector = np.ones(empty.vectors.shape[1])
-    assert nearest(empty, vector, 3) == [] and nearest(gathered.encoder, vector, 0) == []
+    assert nearest_states(empty, vector, 3) == [] and nearest_states(gathered.encoder, vector, 0) == []
 
 
 def test_equal_states_come_in_their_order_and_zero_is_near_to_nothing() -> None:
     vectors = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
-    side = Side(vectors, np.arange(4), np.zeros(4, np.int64))
-    assert [(trace, cosine) for trace, _, cosine in nearest(side, np.array([3.0, 0.0]), 4)] == [
+    side = StateVectors(vectors, np.arange(4), np.zeros(4, np.int64))
+    assert [(trace, cosine) for trace, _, cosine in nearest_states(side, np.array([3.0, 0.0]), 4)] == [
         (1, 1),
         (2, 1),
         (0, 0),

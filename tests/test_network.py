@@ -33,13 +33,13 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD
 from pellucid.errors import ConfigError
 from pellucid.model.losses import cross_entropy
-from pellucid.model.memory import Memory, Unrolled
-from pellucid.model.network import EncoderDecoder, parameter_count, writing
+from pellucid.model.memory import Memory, Seq2SeqOutput
+from pellucid.model.network import EncoderDecoder, parameter_count, require_seq2seq
 from pellucid.tasks.registry import build_network
 
 
-def through(network: EncoderDecoder, batch: Batch) -> Unrolled:
-    unrolled: Unrolled = network(batch)
+def through(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
+    unrolled: Seq2SeqOutput = network(batch)
     return unrolled
 
 
@@ -110,7 +110,7 @@ def test_teacher_forcing_feeds_the_target_shifted_by_one(config: Config, batch: 
     network = network_of(config, seed)
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
     fed = torch.tensor([[BOS, *row[:-1]] for row in batch.target.tolist()])
-    expected = network.decoder.unroll(fed, network.decoder.start(memory), network.decoder.prepare(memory))
+    expected = network.decoder.unroll(fed, network.decoder.init_hidden(memory), network.decoder.prepare(memory))
     assert torch.equal(through(network, batch).logits, expected.logits)
 
 
@@ -152,12 +152,12 @@ def same_parameters(one: EncoderDecoder, two: EncoderDecoder) -> bool:
 @given(st.integers(0, 2**32 - 1), SEEDS)
 def test_parameters_follow_from_the_seed_alone(seed: int, noise: int) -> None:
     config = config_of({"seed": seed, "encoder": {"embedding": "frozen"}})
-    one = writing(build_network(config, vocabularies()))
+    one = require_seq2seq(build_network(config, vocabularies()))
     torch.manual_seed(noise)
     torch.rand(noise % 7)
-    assert same_parameters(one, writing(build_network(config, vocabularies())))
+    assert same_parameters(one, require_seq2seq(build_network(config, vocabularies())))
     other = msgspec.structs.replace(config, seed=seed ^ 1)
-    assert not same_parameters(one, writing(build_network(other, vocabularies())))
+    assert not same_parameters(one, require_seq2seq(build_network(other, vocabularies())))
 
 
 @given(st.integers(0, 62))
@@ -168,21 +168,23 @@ def test_no_two_seeds_that_the_settings_take_give_the_same_parameters(bit: int) 
         two = config_of({"seed": one.seed ^ (1 << bit)})
     except ConfigError:
         return
-    assert not same_parameters(writing(build_network(one, vocabularies())), writing(build_network(two, vocabularies())))
+    assert not same_parameters(
+        require_seq2seq(build_network(one, vocabularies())), require_seq2seq(build_network(two, vocabularies()))
+    )
 
 
 def test_building_leaves_the_global_generator_as_it_was() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    writing(build_network(config_of({}), vocabularies()))
+    require_seq2seq(build_network(config_of({}), vocabularies()))
     assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize(("column", "rows"), [("", WIDTH), ("tags", WIDTH + 4 + 2)])
 def test_features_have_vectors_of_their_own_where_a_column_is_named(column: str, rows: int) -> None:
     config = config_of({"data": {"features_column": column}})
-    network = writing(build_network(config, vocabularies(features=["V", "PST"])))
+    network = require_seq2seq(build_network(config, vocabularies(features=["V", "PST"])))
     assert network.encoder.table.weight.shape[0] == rows
     assert network.decoder.table.weight.shape[0] == WIDTH
 
@@ -202,20 +204,20 @@ def closed_form(config: Config) -> int:
 def test_parameters_are_counted_as_the_closed_form_says(cell: str) -> None:
     settings = {"cell": cell, "embedding_size": 3, "hidden_size": 5}
     config = config_of({"encoder": settings, "decoder": {**settings, "hidden_size": 7}, "attention": {"size": 11}})
-    assert parameter_count(writing(build_network(config, vocabularies()))) == closed_form(config)
+    assert parameter_count(require_seq2seq(build_network(config, vocabularies()))) == closed_form(config)
 
 
 @pytest.mark.parametrize("kind", ["frozen", "one-hot"])
 def test_only_what_training_may_change_is_counted(kind: str) -> None:
     def count(side: dict[str, Any]) -> int:
         config = config_of({"encoder": {"embedding_size": WIDTH, **side}})
-        return parameter_count(writing(build_network(config, vocabularies())))
+        return parameter_count(require_seq2seq(build_network(config, vocabularies())))
 
     assert count({}) - count({"embedding": kind}) == WIDTH * WIDTH
 
 
 def test_parameters_that_were_frozen_are_not_counted() -> None:
-    network = writing(build_network(config_of({}), vocabularies()))
+    network = require_seq2seq(build_network(config_of({}), vocabularies()))
     whole, decoder = parameter_count(network), parameter_count(network.decoder)
     network.encoder.requires_grad_(False)
     assert parameter_count(network) == decoder < whole

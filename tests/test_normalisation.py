@@ -13,16 +13,8 @@ from small import SEEDS, SIZES, few, near, shake
 from torch import Tensor
 
 from pellucid.config.settings import Cell
-from pellucid.model.recurrence import (
-    Inputs,
-    LayerState,
-    NormalizedCell,
-    RecurrentCell,
-    cell_kind,
-    output_normalizations,
-    run,
-    run_forward,
-)
+from pellucid.model.cells import LayerState, NormalizedCell, RecurrentCell, cell_class
+from pellucid.model.recurrence import Inputs, output_norms, run_forward, run_rnn
 
 
 def cell_of(kind: Cell, sizes: tuple[int, int], seed: int) -> NormalizedCell:
@@ -83,7 +75,7 @@ def step_by_definition(
 def test_a_step_equals_the_published_equations(kind: Cell, size: int, units: int, seed: int) -> None:
     cell = cell_of(kind, (size, units), seed)
     x, h, c = (torch.randn(2, each, dtype=torch.float64) for each in (size, units, units))
-    after = cell.advance(cell.project(x), LayerState(h, c if kind == "lstm" else None))
+    after = cell.step(cell.project(x), LayerState(h, c if kind == "lstm" else None))
     for b in range(2):
         hidden, own = step_by_definition(cell, x[b].tolist(), h[b].tolist(), c[b].tolist())
         assert after.hidden[b].tolist() == pytest.approx(hidden, abs=1e-9)
@@ -103,8 +95,8 @@ def test_gradients_equal_finite_differences(kind: Cell) -> None:
 def test_both_directions_keep_within_their_lengths(kind: Cell) -> None:
     cells = [cell_of(kind, (2, 3), seed) for seed in (1, 2)]
     inputs, lengths = torch.randn(2, 4, 2, dtype=torch.float64), torch.tensor([4, 2])
-    ran = run(cells, Inputs(inputs), lengths)
-    alone = run(cells, Inputs(inputs[1:, :2]), lengths[1:])
+    ran = run_rnn(cells, Inputs(inputs), lengths)
+    alone = run_rnn(cells, Inputs(inputs[1:, :2]), lengths[1:])
     near(ran.states[1:, :2], alone.states)
     near(ran.last[1:], alone.last)
     assert not ran.states[1, 2:].any()
@@ -115,13 +107,13 @@ def test_the_scale_of_the_weights_changes_nothing(units: int, scale: float, seed
     """What normalization is for: only the direction of a row of sums counts (but for the 1e-5)."""
     cell = cell_of("gru", (2, units + 1), seed)
     x, h = torch.randn(1, 2, dtype=torch.float64) * 1e4, torch.randn(1, units + 1, dtype=torch.float64)
-    one = cell.advance(cell.project(x), LayerState(h, None)).hidden
+    one = cell.step(cell.project(x), LayerState(h, None)).hidden
     with torch.no_grad():
         cell.input_weight.mul_(scale)
-    near(cell.advance(cell.project(x), LayerState(h, None)).hidden, one, 1e-4)
+    near(cell.step(cell.project(x), LayerState(h, None)).hidden, one, 1e-4)
 
 
 def test_settings_choose() -> None:
-    assert cell_kind("none") is cell_kind("outputs") is RecurrentCell and cell_kind("cells") is NormalizedCell
-    assert [len([*norm.parameters()]) for norm in output_normalizations("outputs", 2, 3)] == [2, 2]
-    assert [len([*norm.parameters()]) for norm in output_normalizations("cells", 2, 3)] == [0, 0]
+    assert cell_class("none") is cell_class("outputs") is RecurrentCell and cell_class("cells") is NormalizedCell
+    assert [len([*norm.parameters()]) for norm in output_norms("outputs", 2, 3)] == [2, 2]
+    assert [len([*norm.parameters()]) for norm in output_norms("cells", 2, 3)] == [0, 0]

@@ -152,3 +152,14 @@ def test_parameters_stay_where_they_are() -> None:
     optimizer.update(gradients(bag, [True, True], 1), 0.1)
     assert [parameter.data_ptr() for parameter in bag.held] == places
     assert all(parameter.grad is None for parameter in bag.parameters())
+
+
+@pytest.mark.parametrize("numbers", [1, 30])
+def test_a_gradient_whose_square_is_beyond_float32_changes_nothing(numbers: int) -> None:
+    """Else a moment would be infinite, and no checkpoint that holds it could be read again."""
+    network = nn.Linear(numbers, 1, bias=False)
+    optimizer, before = Adam(network), network.weight.detach().clone()
+    assert optimizer.update([torch.full((1, numbers), 1e20)], 0.1) == math.inf
+    assert torch.equal(network.weight, before) and not optimizer.square.any()
+    assert optimizer.update([torch.full((1, numbers), 1e18)], 0.1) < math.inf
+    assert optimizer.square.isfinite().all()

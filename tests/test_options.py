@@ -18,12 +18,12 @@ from torch import Tensor
 from trained_runs import copies, digit_files, train_to_end
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.batches import Batch
-from pellucid.model.memory import State, Unrolled
-from pellucid.model.network import EncoderDecoder, writing
+from pellucid.model.memory import Seq2SeqOutput, State
+from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import Stepped
+from pellucid.training.loop import UpdateCompleted
 from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 
@@ -53,15 +53,15 @@ RICH: dict[str, dict[str, Any]] = {
 """As much at once as can be."""
 
 
-def through(network: EncoderDecoder, batch: Batch) -> Unrolled:
-    unrolled: Unrolled = network(batch)
+def through(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
+    unrolled: Seq2SeqOutput = network(batch)
     return unrolled
 
 
 def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolerance: float) -> None:
     """All that the steps give, with what dropout takes away where the network is in training."""
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
     unrolled = decoder.unroll(batch.target, state, attendable)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
         step = decoder.step(symbols, state, attendable)
@@ -73,9 +73,9 @@ def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolera
             near(step.attended.heads.mean(dim=1), step.attended.weights, tolerance)
         state = step.state
     same_states(unrolled.state, state, tolerance)
-    assert (unrolled.state.context is None) == (state.context is None)
-    if unrolled.state.context is not None and state.context is not None:
-        near(unrolled.state.context, state.context, tolerance)
+    assert (unrolled.state.input_feed is None) == (state.input_feed is None)
+    if unrolled.state.input_feed is not None and state.input_feed is not None:
+        near(unrolled.state.input_feed, state.input_feed, tolerance)
 
 
 @few
@@ -121,13 +121,13 @@ def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
 ) -> None:
     network = network_of(config, seed)
     memory, symbols, decoder = memory_of(network, batch), batch.target[:, 0], network.decoder
-    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, len(symbols) - 1), min_size=1, max_size=7)))
     state = decoder.step(symbols, state, attendable).state
     whole = decoder.step(symbols, state, attendable)
-    taken = decoder.step(symbols[rows], state.take(rows), attendable.take(rows))
+    taken = decoder.step(symbols[rows], state.index_select(rows), attendable.index_select(rows))
     near(taken.logits, whole.logits[rows])
-    same_states(taken.state, whole.state.take(rows))
+    same_states(taken.state, whole.state.index_select(rows))
 
 
 @few
@@ -201,10 +201,10 @@ def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
 
 def test_a_run_keeps_every_option_and_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     files = digit_files(tmp_path / "data")
-    config = from_settings({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
+    config = build_config({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
     train_to_end(files, tmp_path / "whole", config)
     events = train_run(files, tmp_path / "parted", config)
-    assert sum(isinstance(event, Stepped) for event in islice(events, 12)) > 3
+    assert sum(isinstance(event, UpdateCompleted) for event in islice(events, 12)) > 3
     events.close()
     assert (tmp_path / "parted" / "training.safetensors").exists()
     train_to_end(files, tmp_path / "parted", config)
@@ -217,11 +217,11 @@ def test_a_run_keeps_every_option_and_goes_on_to_the_same_bits(tmp_path: Path) -
 
 
 def test_parameters_follow_from_the_seed_alone() -> None:
-    one, two = (writing(build_network(config_of(RICH), vocabularies())).state_dict() for _ in range(2))
+    one, two = (require_seq2seq(build_network(config_of(RICH), vocabularies())).state_dict() for _ in range(2))
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
 def test_what_is_come_to_is_reordered_with_the_rest() -> None:
     context = torch.arange(3.0)[:, None]
-    taken = State(torch.zeros(3, 1, 1), context=context).take(torch.tensor([2, 0])).context
+    taken = State(torch.zeros(3, 1, 1), input_feed=context).index_select(torch.tensor([2, 0])).input_feed
     assert taken is not None and taken[:, 0].tolist() == [2, 0]

@@ -24,10 +24,10 @@ from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.ensemble import ensemble
-from pellucid.decoding.forced_attention import guided
-from pellucid.decoding.inference import begin
-from pellucid.decoding.options import Options, Painted
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.forced_attention import force_attention
+from pellucid.decoding.inference import encode_and_initialize
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, InputError
@@ -45,7 +45,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "copying": {"decoder": {"pointer_generator": True}},
     "none": {"attention": {"type": "none"}},
 }
-ONE_HOT = Painted(1, (0.0, 0.0, 1.0))
+ONE_HOT = ForcedAttention(1, (0.0, 0.0, 1.0))
 
 
 def made(kind: str) -> Transducer:
@@ -61,12 +61,12 @@ def close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> None:
-    options = Options(painted=(Painted(1, (1.0, 0.0, 3.0)), Painted(0, (0.0, 2.0, 0.0))))
+    options = DecodingOptions(painted=(ForcedAttention(1, (1.0, 0.0, 3.0)), ForcedAttention(0, (0.0, 2.0, 0.0))))
     given = made(kind).with_options(options)
     found = [
         *given.nbest(["abc"], 3)[0],
         given.with_beam(1).predict(["abc"])[0],
-        *given.sample(["abc"], Drawing(samples=2))[0],
+        *given.sample(["abc"], SamplingConfig(samples=2))[0],
         given.force([Example("abc", "vwx")])[0],
     ]
     assert any(trace.painted == (0, 1) for trace in found)
@@ -82,25 +82,25 @@ def test_features_that_are_added_to_the_symbols_have_no_painted_weights(score: s
     data = {"features_column": "3", "features_symbols": "characters"}
     settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"type": score}, "search": SEARCH}
     tagged = transducer_of(settings, features="VN")
-    given = tagged.with_options(Options(painted=(ONE_HOT,)))
+    given = tagged.with_options(DecodingOptions(painted=(ONE_HOT,)))
     sources, features = ["abc", "cab", "bca"], ["V", "VN", ""]
     found = [*given.predict(sources, features), *given.with_beam(1).predict(sources, features)]
-    found += [trace for traces in given.sample(sources, Drawing(samples=2), features) for trace in traces]
+    found += [trace for traces in given.sample(sources, SamplingConfig(samples=2), features) for trace in traces]
     found += given.force([Example("abc", "vwx", "VN"), Example("cab", "vwx", "")])
     for trace in found:
         assert trace.attention.shape == (len(trace.target), 3)
         assert len(trace.target) < 2 or trace.attention[1].tolist() == [0, 0, 1]
     with pytest.raises(InputError, match="has 5 weights, but source 1 has 3 positions"):
-        tagged.with_options(Options(painted=(Painted(0, (1.0,) * 5),))).predict(["abc"], ["VN"])
+        tagged.with_options(DecodingOptions(painted=(ForcedAttention(0, (1.0,) * 5),))).predict(["abc"], ["VN"])
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
 def test_a_hidden_position_has_no_weight_in_any_decoding(kind: str) -> None:
-    hidden = made(kind).with_options(Options(masked=(1,), lattice=True))
+    hidden = made(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
     traces = [
         *hidden.nbest(["abc"], 3)[0],
         hidden.with_beam(1).predict(["abc"])[0],
-        *hidden.sample(["abc"], Drawing(samples=2))[0],
+        *hidden.sample(["abc"], SamplingConfig(samples=2))[0],
         hidden.force([Example("abc", "vwx")])[0],
     ]
     for trace in traces:
@@ -120,7 +120,7 @@ def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Ba
         return
     source, lengths = batch.source[longer], batch.source_lengths[longer]
     network = network_of(config, seed)
-    plain, hidden = (begin(network, source, lengths, masked) for masked in ((), (place,)))
+    plain, hidden = (encode_and_initialize(network, source, lengths, masked) for masked in ((), (place,)))
     symbols = torch.full_like(lengths, BOS)
     steps = [each.decoder.step(symbols, each.state, each.attendable).attended for each in (plain, hidden)]
     heads = [step.weights[:, None] if step.heads is None else step.heads for step in steps]
@@ -135,11 +135,11 @@ def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Ba
 def test_hiding_equals_scores_changed_by_hand_at_every_step() -> None:
     """The whole output of a dot score, whose keys are changed so that the hidden position scores −∞ by itself."""
     transducer = transducer_of({"attention": {"type": "general"}, "search": SEARCH})
-    hidden = transducer.with_options(Options(masked=(2,))).force([Example("abca", "vwxy")])[0]
+    hidden = transducer.with_options(DecodingOptions(masked=(2,))).force([Example("abca", "vwxy")])[0]
     known, network = transducer.vocabularies, transducer.network
     source = torch.tensor([[*known.source.encode("abca")]])
     with torch.no_grad():
-        running = begin(network, source, torch.tensor([4]))
+        running = encode_and_initialize(network, source, torch.tensor([4]))
         states, keys = running.attendable.memory.states, running.attendable.keys
         state, looks = running.state, []
         for symbol in [BOS, *known.target.encode("vwxy")]:
@@ -209,15 +209,19 @@ def by_hand(transducer: Transducer, source: str, target: str, rows: dict[int, np
 )
 def test_forced_attention_is_a_model_whose_softmax_row_was_replaced_by_hand(rows: dict[int, tuple[float, ...]]) -> None:
     transducer = transducer_of({"search": SEARCH})
-    painted = tuple(Painted(step, weights) for step, weights in rows.items())
-    found = transducer.with_options(Options(painted=painted)).force([Example("abc", "vwx")])[0]
+    painted = tuple(ForcedAttention(step, weights) for step, weights in rows.items())
+    found = transducer.with_options(DecodingOptions(painted=painted)).force([Example("abc", "vwx")])[0]
     expected = by_hand(transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()})
     np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [Options(), Options(masked=(0,)), Options(painted=(ONE_HOT,))])
+@pytest.mark.parametrize(
+    "options", [DecodingOptions(), DecodingOptions(masked=(0,)), DecodingOptions(painted=(ONE_HOT,))]
+)
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(kind: str, options: Options) -> None:
+def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(
+    kind: str, options: DecodingOptions
+) -> None:
     """Beam 5, batch 8: the viewer's acceptance test (d), and the same where attention is given."""
     if kind == "none" and options.masked:
         return
@@ -238,7 +242,7 @@ def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(kin
 def test_every_member_of_an_ensemble_gets_the_row_and_hides_the_position() -> None:
     models = [member(3), member(4, cell="lstm"), member(5, score="location")]
     both = ensemble(models, ["a", "b", "c"])
-    for options in (Options(painted=(ONE_HOT,)), Options(masked=(1,))):
+    for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         pairs = [Example("abc", "vw")]
         own = [model.with_options(options).force(pairs)[0] for model in models]
         found = both.with_options(options).force(pairs)[0]
@@ -249,14 +253,14 @@ def test_every_member_of_an_ensemble_gets_the_row_and_hides_the_position() -> No
         assert all(not each.attention[:, 1].any() for each in searched if options.masked)
         assert all(each.painted == (1,) for each in searched if options.painted and len(each.target) > 1)
     mixed = ensemble([member(3), member(4, score="none")], ["a", "b"])
-    assert not mixed.with_options(Options(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
+    assert not mixed.with_options(DecodingOptions(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
 
 
 def test_painting_a_bottleneck_reads_the_states_it_names() -> None:
     bottleneck = made("none")
     plain, painted = (
         bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
-        for options in (Options(), Options(painted=(ONE_HOT,)))
+        for options in (DecodingOptions(), DecodingOptions(painted=(ONE_HOT,)))
     )
     assert not plain.attention.any() and painted.attention.sum() == 1
     assert plain.log_probabilities[0] == painted.log_probabilities[0]
@@ -264,13 +268,13 @@ def test_painting_a_bottleneck_reads_the_states_it_names() -> None:
 
 
 def test_what_is_hidden_is_taken_out_of_painted_rows() -> None:
-    options = Options(painted=(Painted(0, (1.0, 1.0, 2.0)),), masked=(2,))
+    options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked=(2,))
     trace = made("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
 def test_endless_sums_are_scaled_too() -> None:
-    options = Options(painted=(Painted(0, (1e308, 1e308, 5e-324)),))
+    options = DecodingOptions(painted=(ForcedAttention(0, (1e308, 1e308, 5e-324)),))
     trace = made("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
@@ -280,7 +284,7 @@ def test_endless_sums_are_scaled_too() -> None:
 def test_a_what_if_with_nothing_changed_changes_nothing(kind: str, width: int) -> None:
     """Bitwise: the viewer's acceptance test (h)."""
     transducer = made(kind).with_beam(width)
-    same = transducer.with_options(Options(painted=(), masked=()))
+    same = transducer.with_options(DecodingOptions(painted=(), masked=()))
     for one, two in zip(transducer.nbest(["abc"], 3)[0], same.nbest(["abc"], 3)[0], strict=True):
         assert one.target == two.target
         for name in ("log_probabilities", "attention", "top_log_probabilities"):
@@ -295,8 +299,8 @@ def test_a_what_if_with_nothing_changed_changes_nothing(kind: str, width: int) -
 def test_painting_what_was_there_changes_nothing_but_rounding(kind: str) -> None:
     transducer = made(kind)
     plain = transducer.predict(["abc"])[0]
-    rows = tuple(Painted(step, tuple(row.tolist())) for step, row in enumerate(plain.attention))
-    close(plain, transducer.with_options(Options(painted=rows)).predict(["abc"])[0])
+    rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(plain.attention))
+    close(plain, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
@@ -306,7 +310,7 @@ def test_no_kernel_of_a_whole_search_is_asked(name: str, monkeypatch: pytest.Mon
 
     transducer = made("gru").with_beam(1 if name == "greedy" else 3)
     monkeypatch.setattr(module, name, refuse)
-    for options in (Options(painted=(ONE_HOT,)), Options(masked=(0,))):
+    for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(0,))):
         assert transducer.with_options(options).predict(["abc"])[0].output is not None
     with pytest.raises(AssertionError):
         transducer.predict(["abc"])
@@ -320,7 +324,7 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
     shake(network, 3)
     slow = Transducer(config, known, build_network(config, known).double().eval())
     slow.network.load_state_dict(network.state_dict())
-    for options in (Options(painted=(ONE_HOT,)), Options(masked=(1,))):
+    for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         one, two = (
             each.with_options(options).force([Example("abc", "vwxyz")])[0]
             for each in (Transducer(config, known, network), slow)
@@ -331,26 +335,32 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (Options(painted=(Painted(-1, (1.0, 0.0, 0.0)),)), "there is no step -1"),
-        (Options(painted=(Painted(10**6, (1.0, 0.0, 0.0)),)), "there is no step 1000000"),
-        (Options(painted=(Painted(0, (1.0, 0.0)),)), "step 0 has 2 weights, but source 1 has 3 positions"),
-        (Options(painted=(Painted(0, (0.0, 0.0, 0.0)),)), "step 0 has no weight anywhere: expected"),
+        (DecodingOptions(painted=(ForcedAttention(-1, (1.0, 0.0, 0.0)),)), "there is no step -1"),
+        (DecodingOptions(painted=(ForcedAttention(10**6, (1.0, 0.0, 0.0)),)), "there is no step 1000000"),
         (
-            Options(painted=(Painted(0, (0.0, 1.0, 0.0)),), masked=(1,)),
+            DecodingOptions(painted=(ForcedAttention(0, (1.0, 0.0)),)),
+            "step 0 has 2 weights, but source 1 has 3 positions",
+        ),
+        (DecodingOptions(painted=(ForcedAttention(0, (0.0, 0.0, 0.0)),)), "step 0 has no weight anywhere: expected"),
+        (
+            DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),), masked=(1,)),
             "no weight anywhere once what is masked is",
         ),
-        (Options(painted=(Painted(0, (0.0, 1.0, 0.0)), Painted(0, (1.0, 0.0, 0.0)))), "step 0 is painted twice"),
-        (Options(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
-        (Options(masked=(-1,)), "there is no position -1"),
-        (Options(masked=(0, 2, 1)), "all 3 positions of source 1 are hidden"),
+        (
+            DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)), ForcedAttention(0, (1.0, 0.0, 0.0)))),
+            "step 0 is painted twice",
+        ),
+        (DecodingOptions(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
+        (DecodingOptions(masked=(-1,)), "there is no position -1"),
+        (DecodingOptions(masked=(0, 2, 1)), "all 3 positions of source 1 are hidden"),
     ],
 )
-def test_what_cannot_be_is_said(options: Options, words: str) -> None:
+def test_what_cannot_be_is_said(options: DecodingOptions, words: str) -> None:
     transducer = made("gru").with_options(options)
     calls: list[Callable[[], object]] = [
         lambda: transducer.predict(["abc"]),
         lambda: transducer.nbest(["abc"], 2),
-        lambda: transducer.sample(["abc"], Drawing()),
+        lambda: transducer.sample(["abc"], SamplingConfig()),
         lambda: transducer.force([Example("abc", "v")]),
     ]
     for call in calls:
@@ -361,17 +371,17 @@ def test_what_cannot_be_is_said(options: Options, words: str) -> None:
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
 def test_a_weight_is_a_number_of_0_or_more(weight: float) -> None:
     with pytest.raises(ArgumentError, match=rf"^weights\[1\]: expected a .*number.*, got {weight}$"):
-        Painted(0, (1.0, weight, 0.0))
+        ForcedAttention(0, (1.0, weight, 0.0))
 
 
 def test_nothing_is_hidden_from_a_model_that_does_not_look() -> None:
     with pytest.raises(InputError, match="no attention"):
-        made("none").with_options(Options(masked=(0,))).predict(["abc"])
+        made("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
 
 
 def test_features_are_positions_and_an_empty_source_has_none() -> None:
     tagged = transducer_of({"data": {"features_column": "3"}, "search": SEARCH}, features="VN")
-    options = Options(painted=(Painted(0, (1.0, 0.0, 0.0)),), masked=(1,))
+    options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 0.0, 0.0)),), masked=(1,))
     traces = tagged.with_options(options).predict(["ab", ""], ["V", "N"])
     assert traces[0].attention[0].tolist() == [1, 0, 0] and not traces[0].attention[:, 1].any()
     assert traces[1].painted == () and traces[1].output == ""
@@ -396,7 +406,7 @@ def test_guided_rows_are_taken_with_their_hypotheses() -> None:
     source = torch.tensor([[4, 5, 6], [6, 5, 4]])
     rows = {1: torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)}
     with torch.no_grad():
-        running = guided(begin(network, source, torch.tensor([3, 3])), rows)
+        running = force_attention(encode_and_initialize(network, source, torch.tensor([3, 3])), rows)
         first = running.step(torch.tensor([BOS, BOS]))
         second = first.after.take(torch.tensor([0, 0, 1, 1])).step(torch.tensor([4, 5, 6, 7]))
         third = second.after.take(torch.tensor([3]), torch.tensor([1])).step(torch.tensor([4]))

@@ -56,6 +56,18 @@ def test_a_file_before_the_folder_is_told(verb: str) -> None:
     assert message.endswith(f"folders come first, then the file (pellucid {verb} {trained.run} {trained.files.valid})")
 
 
+def test_a_folder_that_is_given_twice_is_told(tmp_path: Path) -> None:
+    """Its page would have two curves of one name."""
+    run, pairs = copies_run().run, copies_run().files.valid
+    (tmp_path / "link").symlink_to(run)
+    html = ("--html", tmp_path / "a.html")
+    compared = ": each run is compared with the first one; name another run"
+    assert complaint(pellucid("evaluate", run, run, pairs, *html)) == f"{run} is given twice{compared}"
+    message = complaint(pellucid("evaluate", run, tmp_path / "link", pairs, *html))
+    assert message == f"{run} and {tmp_path / 'link'} are one folder{compared}"
+    assert not (tmp_path / "a.html").exists()
+
+
 def test_a_folder_in_the_place_of_the_file_is_told() -> None:
     run, pairs = copies_run().run, copies_run().files.valid
     assert "the file of pairs comes last" in complaint(pellucid("evaluate", run, run))

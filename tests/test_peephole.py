@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step, peephole_step
+from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, late_peephole_step, peephole_step
 
 H = 3
 
@@ -19,9 +19,9 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
     return result
 
 
-def given(seed: int) -> tuple[Tensor, Cell, Peepholes]:
+def given(seed: int) -> tuple[Tensor, PeepholeState, Peepholes]:
     torch.manual_seed(seed)
-    return drawn(2, 4 * H), Cell(drawn(2, H), drawn(2, H)), Peepholes(drawn(H), drawn(H), drawn(H))
+    return drawn(2, 4 * H), PeepholeState(drawn(2, H), drawn(2, H)), Peepholes(drawn(H), drawn(H), drawn(H))
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -37,12 +37,12 @@ def test_a_step_is_its_equations(late: bool) -> None:
 
 
 @pytest.mark.parametrize("step", [peephole_step, late_peephole_step])
-def test_gradients_are_those_of_differences(step: Step) -> None:
+def test_gradients_are_those_of_differences(step: PeepholeStep) -> None:
     sums, before, peepholes = given(2)
     tensors = [tensor.requires_grad_() for tensor in (sums, *before, *peepholes)]
 
     def taken(sums: Tensor, hidden: Tensor, cell: Tensor, *peepholes: Tensor) -> tuple[Tensor, ...]:
-        return tuple(step(sums, Cell(hidden, cell), Peepholes(*peepholes)))
+        return tuple(step(sums, PeepholeState(hidden, cell), Peepholes(*peepholes)))
 
     assert torch.autograd.gradcheck(taken, tensors)
 

@@ -163,7 +163,7 @@ def test_updates_are_clocked_by_any_call(tmp_path: Path) -> None:
 
 
 def test_our_updates_are_clocked() -> None:
-    assert pellucid.CLOCKED["PEERS_UPDATES"] == f"{loop.__name__}:{loop.Stepped.__name__}.__new__"
+    assert pellucid.CLOCKED["PEERS_UPDATES"] == f"{loop.__name__}:{loop.UpdateCompleted.__name__}.__new__"
 
 
 def test_children_do_not_outlive_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

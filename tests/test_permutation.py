@@ -6,24 +6,24 @@ import torch
 from inspected import ATTENDING, made, traces_of
 
 from pellucid.decoding.ensemble import ensemble
-from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.errors import InputError
-from pellucid.inspection.distributions import distributions
-from pellucid.inspection.permutation import permutation, shuffled
+from pellucid.inspection.distributions import step_distributions
+from pellucid.inspection.permutation import permute_attention, permuted_rows
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "copying"])
 def test_the_change_is_that_of_painting_the_shuffled_row(kind: str) -> None:
     transducer = made(kind)
     trace = traces_of(transducer, [("abca", "vw")])[0]
-    found, generator = permutation(transducer, trace, permutations=5, seed=7), np.random.default_rng(7)
-    before = np.exp(distributions(transducer, [trace])[0])
+    found, generator = permute_attention(transducer, trace, permutations=5, seed=7), np.random.default_rng(7)
+    before = np.exp(step_distributions(transducer, [trace])[0])
     for t, row in enumerate(trace.attention):
         rows = [row[generator.permutation(4)] for _ in range(5)]
         changes = []
         for each in rows:
-            painted = transducer.with_options(Options(painted=(Painted(t, tuple(each.tolist())),)))
-            after = np.exp(distributions(painted, [trace])[0])
+            painted = transducer.with_options(DecodingOptions(painted=(ForcedAttention(t, tuple(each.tolist())),)))
+            after = np.exp(step_distributions(painted, [trace])[0])
             changes.append(np.abs(after[t] - before[t]).sum() / 2)
         if kind == "copying":  # whose distributions count all copies of what the vocabulary lacks as one
             assert found.change[t] >= np.median(changes) - 1e-5
@@ -36,29 +36,29 @@ def test_the_change_is_that_of_painting_the_shuffled_row(kind: str) -> None:
 def test_it_is_a_distance_and_the_seed_repeats_it(kind: str) -> None:
     transducer = made(kind)
     trace = transducer.predict(["abcab"])[0]
-    one, two = (permutation(transducer, trace, permutations=20) for _ in range(2))
+    one, two = (permute_attention(transducer, trace, permutations=20) for _ in range(2))
     assert one.change.shape == (len(trace.target),) and np.array_equal(one.change, two.change)
     assert (one.change >= 0).all() and (one.change <= 1).all()
 
 
 def test_one_position_or_even_weights_cannot_change() -> None:
     transducer = made()
-    assert permutation(transducer, traces_of(transducer, [("a", "vw")])[0]).change.max() < 1e-12
-    even = tuple(Painted(step, (1.0, 1.0, 1.0)) for step in range(3))
-    painted = transducer.with_options(Options(painted=even))
-    assert permutation(painted, traces_of(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
+    assert permute_attention(transducer, traces_of(transducer, [("a", "vw")])[0]).change.max() < 1e-12
+    even = tuple(ForcedAttention(step, (1.0, 1.0, 1.0)) for step in range(3))
+    painted = transducer.with_options(DecodingOptions(painted=even))
+    assert permute_attention(painted, traces_of(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
 
 
 def test_models_that_look_alike_in_an_ensemble_and_models_that_do_not_look() -> None:
     alone = made()
     trace = traces_of(alone, [("abc", "vw")])[0]
-    both = permutation(ensemble([alone, alone], ["a", "b"]), trace, 10)
-    np.testing.assert_allclose(both.change, permutation(alone, trace, 10).change, atol=1e-6)
+    both = permute_attention(ensemble([alone, alone], ["a", "b"]), trace, 10)
+    np.testing.assert_allclose(both.change, permute_attention(alone, trace, 10).change, atol=1e-6)
     with pytest.raises(InputError, match="nothing to permute"):
-        permutation(made("none"), trace)
+        permute_attention(made("none"), trace)
 
 
 def test_rows_keep_their_weights() -> None:
-    rows = shuffled(torch.tensor([0.1, 0.2, 0.7]), 50, np.random.default_rng(1))
+    rows = permuted_rows(torch.tensor([0.1, 0.2, 0.7]), 50, np.random.default_rng(1))
     assert rows.shape == (51, 3) and rows[0].tolist() == pytest.approx([0.1, 0.2, 0.7])
     assert torch.equal(rows.sort(dim=1).values, rows[:1].expand(51, -1)) and len(set(map(tuple, rows.tolist()))) == 6

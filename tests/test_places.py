@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trained_runs import digits_run
 
-from pellucid.decoding.beam_search import shared_out, width_for
+from pellucid.decoding.beam_search import allocate_beam, constrained_beam_size
 from pellucid.decoding.constraints import FREE, Constraints
-from pellucid.decoding.options import Options
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.training.run_folder import load
 
 SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
@@ -17,7 +17,7 @@ SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
 def places(open_: str, met: str, required: int, width: int) -> str:
     """The extensions that get a place, as ones: they stand by falling score."""
     rows = np.array([[each == "1" for each in open_]]), np.array([[*map(int, met)]])
-    return "".join(map(str, shared_out(*rows, required, width)[0].astype(int)))
+    return "".join(map(str, allocate_beam(*rows, required, width)[0].astype(int)))
 
 
 def test_each_count_has_its_places_and_what_is_left_goes_to_the_best() -> None:
@@ -33,7 +33,7 @@ def test_each_count_has_its_places_and_what_is_left_goes_to_the_best() -> None:
 @given(st.integers(1, 3), st.integers(1, 9), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=20))
 def test_no_place_is_given_twice_or_left_empty(required: int, width: int, each: list[tuple[bool, int]]) -> None:
     open_, met = np.array([[o for o, _ in each]], bool), np.array([[min(m, required) for _, m in each]], np.int64)
-    got = shared_out(open_, met, required, width)
+    got = allocate_beam(open_, met, required, width)
     assert not (got & ~open_).any() and got.sum() == min(width, open_.sum())
     for count in range(required + 1):
         own = open_ & (met == count)
@@ -42,24 +42,24 @@ def test_no_place_is_given_twice_or_left_empty(required: int, width: int, each: 
 
 
 def test_a_beam_has_a_place_for_each_count() -> None:
-    assert width_for(1, FREE) == 1 and width_for(7, FREE) == 7
+    assert constrained_beam_size(1, FREE) == 1 and constrained_beam_size(7, FREE) == 7
     asked = Constraints(required=np.array([4, 5]))
-    assert (width_for(1, asked), width_for(9, asked)) == (3, 9)
+    assert (constrained_beam_size(1, asked), constrained_beam_size(9, asked)) == (3, 9)
 
 
 def test_narrow_beams_end_soon_after_the_symbol_is_met() -> None:
     model = load(digits_run().run)
     free = model.predict(SOURCES)
     for width in (1, 2, 5):
-        found = model.with_beam(width).with_options(Options(required=("7",))).predict(SOURCES)
+        found = model.with_beam(width).with_options(DecodingOptions(required=("7",))).predict(SOURCES)
         assert all("7" in trace.output and trace.finished for trace in found)
         assert all(len(trace.output) <= len(own.output) + 2 for trace, own in zip(found, free, strict=True))
-    both = model.with_options(Options(required=("7", "4"))).predict(SOURCES)
+    both = model.with_options(DecodingOptions(required=("7", "4"))).predict(SOURCES)
     assert all({"7", "4"} <= {*trace.output} and len(trace.output) <= 5 for trace in both)
 
 
 def test_samples_take_the_symbol_where_they_would_have_ended() -> None:
-    model = load(digits_run().run).with_options(Options(required=("7",)))
-    for drawn in model.sample(SOURCES, Drawing(samples=5, top_k=1)):
+    model = load(digits_run().run).with_options(DecodingOptions(required=("7",)))
+    for drawn in model.sample(SOURCES, SamplingConfig(samples=5, top_k=1)):
         for trace in drawn:
             assert trace.output.count("7") == 1 and len(trace.output) <= 5

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 from small import SEEDS
 
-from pellucid.inspection.state_space import plane, turned
+from pellucid.inspection.state_space import pca, procrustes
 
 
 @given(st.integers(3, 20), st.integers(2, 6), SEEDS)
 def test_it_is_that_of_the_singular_value_decomposition(count: int, size: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, size)) * np.arange(1, size + 1) ** 2
-    found = plane(vectors)
+    found = pca(vectors)
     centred = vectors - vectors.mean(axis=0)
     _, values, axes = np.linalg.svd(centred, full_matrices=False)
     shares = (values**2 / (values**2).sum())[:2]
@@ -31,16 +31,16 @@ def test_it_is_that_of_the_singular_value_decomposition(count: int, size: int, s
 
 def test_signs_do_not_depend_on_the_order() -> None:
     vectors = np.random.default_rng(1).normal(size=(50, 4)) * [4, 3, 2, 1]
-    np.testing.assert_allclose(plane(vectors).axes, plane(vectors[::-1]).axes, atol=1e-9)
+    np.testing.assert_allclose(pca(vectors).axes, pca(vectors[::-1]).axes, atol=1e-9)
 
 
 def test_few_numbers_and_few_vectors_have_a_plane_too() -> None:
-    line = plane(np.array([[1.0], [3.0]]))
+    line = pca(np.array([[1.0], [3.0]]))
     assert line.explained == (1, 0) and line.project(np.array([[4.0]])).tolist() == [[2, 0]]
-    point = plane(np.array([[1.0, 2.0, 3.0]]))
+    point = pca(np.array([[1.0, 2.0, 3.0]]))
     assert point.explained == (0, 0) and not point.project(np.array([[1.0, 2.0, 3.0]])).any()
     with pytest.raises(ValueError, match=r"^vectors: expected at least one vector"):
-        plane(np.zeros((0, 3)))
+        pca(np.zeros((0, 3)))
 
 
 @given(st.integers(3, 10), st.floats(0, 6.28), st.booleans(), SEEDS)
@@ -50,13 +50,13 @@ def test_what_was_turned_mirrored_and_moved_comes_back(count: int, angle: float,
     matrix = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]) @ np.diag(
         [1, -1 if mirror else 1]
     )
-    np.testing.assert_allclose(turned(onto @ matrix + [5, -3], onto), onto, atol=1e-9)
+    np.testing.assert_allclose(procrustes(onto @ matrix + [5, -3], onto), onto, atol=1e-9)
 
 
 def test_no_turn_comes_nearer_and_nothing_is_scaled() -> None:
     generator = np.random.default_rng(1)
     points, onto = generator.normal(size=(2, 12, 2))
-    found = turned(points, onto)
+    found = procrustes(points, onto)
     before, after = (np.linalg.norm(each[:, None] - each[None], axis=2) for each in (points, found))
     np.testing.assert_allclose(after, before, atol=1e-9)
     centred = points - points.mean(axis=0)
@@ -69,5 +69,5 @@ def test_no_turn_comes_nearer_and_nothing_is_scaled() -> None:
 
 def test_points_without_a_partner_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^onto: expected an array of shape \(3, 2\)"):
-        turned(np.zeros((3, 2)), np.zeros((2, 2)))
-    assert turned(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0, 2)
+        procrustes(np.zeros((3, 2)), np.zeros((2, 2)))
+    assert procrustes(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0, 2)

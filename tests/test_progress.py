@@ -12,9 +12,9 @@ from trained_runs import copies_run, copy_files, train_to_end
 from pellucid.config.settings import Task
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
-from pellucid.reporting.progress import LISTED, scores, shown
-from pellucid.training.loop import Progress, Started, Stepped, Stopped, Validated
-from pellucid.training.session import Built, Read, RunEvent, Saved
+from pellucid.reporting.progress import MAX_LISTED_LINES, format_scores, training_progress
+from pellucid.training.loop import Progress, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import FileRead, FileSaved, ModelBuilt, RunEvent
 
 METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
 
@@ -22,9 +22,9 @@ METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90
 def told(*events: RunEvent) -> str:
     """What a file gets to read."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:
-        with shown(stream) as teller:
+        with training_progress(stream) as reporter:
             for event in events:
-                teller.tell(event)
+                reporter.report(event)
         stream.seek(0)
         return stream.read()
 
@@ -32,10 +32,10 @@ def told(*events: RunEvent) -> str:
 def told_to_a_terminal(*events: RunEvent) -> str:
     """What a terminal gets to show."""
     reader, writer = os.openpty()
-    with open(writer, "w", encoding="utf-8") as stream, shown(stream) as teller:
+    with open(writer, "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
         for event in events:
-            teller.tell(event)
-        teller.bar.refresh()  # as its own clock does four times a second, on a machine that has time for it
+            reporter.report(event)
+        reporter.bar.refresh()  # as its own clock does four times a second, on a machine that has time for it
     pieces: list[bytes] = []
     with open(reader, "rb", buffering=0) as screen, contextlib.suppress(OSError):
         # A terminal gives a few kilobytes at a time, and an error instead of an end.
@@ -49,66 +49,69 @@ def vocabulary(symbols: str) -> Vocabulary:
 
 
 def test_what_was_read() -> None:
-    assert told(Read(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
-    assert told(Read(Path("a.tsv"), 3, (), 2, "look here")) == (
-        "a.tsv: 3 examples, 2 blank lines passed over\n  note: look here\n"
+    assert told(FileRead(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
+    assert told(FileRead(Path("a.tsv"), 3, (), 2, "look here")) == (
+        "a.tsv: 3 examples, 2 blank lines skipped\n  note: look here\n"
     )
 
 
 def test_bad_lines_are_listed_up_to_a_few() -> None:
-    bad = [BadLine("a.tsv", number, "the target is empty") for number in range(1, LISTED + 4)]
-    lines = told(Read(Path("a.tsv"), 3, bad, 0, "")).splitlines()
-    assert lines[0] == f"a.tsv: 3 examples, {LISTED + 3} bad lines skipped"
-    assert lines[1:-1] == [f"  {line}" for line in bad[:LISTED]]
+    bad = [BadLine("a.tsv", number, "the target is empty") for number in range(1, MAX_LISTED_LINES + 4)]
+    lines = told(FileRead(Path("a.tsv"), 3, bad, 0, "")).splitlines()
+    assert lines[0] == f"a.tsv: 3 examples, {MAX_LISTED_LINES + 3} bad lines skipped"
+    assert lines[1:-1] == [f"  {line}" for line in bad[:MAX_LISTED_LINES]]
     assert lines[-1] == "  … and 3 more"
 
 
 def test_nothing_in_a_name_is_taken_for_markup() -> None:
     name = "[red]runs[/red]/[link=x]:smile:"
-    assert told(Read(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
+    assert told(FileRead(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
 
 
 def test_what_was_built() -> None:
     vocabularies = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary(""), 3, 2)
-    assert told(Built(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
+    assert told(ModelBuilt(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
         "runs/a: new run, 1,234 parameters, 3 source symbols, 2 target symbols\n"
     )
     tagged = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary("NV"), 3, 2)
-    assert "resumed" in (text := told(Built(Path("a"), 5, tagged, resumed=True))) and "2 features" in text
+    assert "resumed" in (text := told(ModelBuilt(Path("a"), 5, tagged, resumed=True))) and "2 features" in text
 
 
 def test_a_validation_and_the_end() -> None:
     progress = Progress(epoch=2, batch=5, update=1500, seconds=61.4, best_update=1500, finished="all is done")
-    text = told(Validated(progress, METRICS, True, []))
+    text = told(ValidationCompleted(progress, METRICS, True, []))
     assert re.search(r"epoch +3 · update +1,500 · exact match +12\.50 % · symbol error rate +3\.25 %", text)
     assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
-    assert "best" not in told(Validated(progress, METRICS, False, []))
-    assert told(Stopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
+    assert "best" not in told(ValidationCompleted(progress, METRICS, False, []))
+    assert told(TrainingStopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
 
 
 @pytest.mark.parametrize(
-    ("task", "words", "few"),
+    ("task", "words", "short"),
     [
         ("transduce", "exact match  12.50 % · symbol error rate   3.25 % · loss 0.500", "exact match  12.50 %"),
-        ("tag", "tags right  90.00 % · all tags right  12.50 % · loss 0.500", "tags right  90.00 %"),
-        ("classify", "classes right  12.50 % · loss 0.500", "classes right  12.50 %"),
-        ("point", "positions right  12.50 % · loss 0.500", "positions right  12.50 %"),
+        ("tag", "tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500", "tag accuracy  90.00 %"),
+        ("classify", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
+        ("point", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
     ],
 )
-def test_scores_are_named_as_the_task_has_them(task: Task, words: str, few: str) -> None:
-    assert f" · {words} · " in told(Validated(Progress(), METRICS, False, [], task))
-    assert scores(task, METRICS, few=True) == f"{few} · loss 0.500"
+def test_scores_are_named_as_the_task_has_them(task: Task, words: str, short: str) -> None:
+    assert f" · {words} · " in told(ValidationCompleted(Progress(), METRICS, False, [], task))
+    assert format_scores(task, METRICS, short=True) == f"{short} · loss 0.500"
 
 
 def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
     metrics = {**METRICS, "span_f1": 87.5}
-    assert scores("tag", metrics) == "span F1  87.50 % · tags right  90.00 % · all tags right  12.50 % · loss 0.500"
-    assert scores("tag", metrics, few=True) == "span F1  87.50 % · loss 0.500"
+    assert (
+        format_scores("tag", metrics)
+        == "span F1  87.50 % · tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500"
+    )
+    assert format_scores("tag", metrics, short=True) == "span F1  87.50 % · loss 0.500"
 
 
 def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:
-    steps = [Stepped(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
-    text = told(Started(Progress(), 1.0, 3), *steps, Saved(Path("a"), True))
+    steps = [UpdateCompleted(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
+    text = told(TrainingStarted(Progress(), 1.0, 3), *steps, FileSaved(Path("a"), True))
     assert text == "training for 1 epochs at most, 3 updates\n"
 
 
@@ -116,8 +119,8 @@ def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TERM", "xterm")
     for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-    step = Stepped(Progress(update=2), 0.5, 1.25, 0.1, 1.0)
-    text = told_to_a_terminal(Started(Progress(), 1.0, 4), step)
+    step = UpdateCompleted(Progress(update=2), 0.5, 1.25, 0.1, 1.0)
+    text = told_to_a_terminal(TrainingStarted(Progress(), 1.0, 4), step)
     assert "training" in text and "50 %" in text and "loss 1.250" in text
     assert "\x1b[2K" in text.rpartition("training")[2], "the bar is wiped at the end"
 
@@ -132,6 +135,6 @@ def test_a_whole_training_is_told_a_line_a_validation(tmp_path: Path) -> None:
 
 def test_standard_error_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
     """Notebooks and tests replace sys.stderr after the module was imported."""
-    with shown() as teller:
-        teller.tell(Read(Path("a.tsv"), 1, (), 0, ""))
+    with training_progress() as reporter:
+        reporter.report(FileRead(Path("a.tsv"), 1, (), 0, ""))
     assert capsys.readouterr().err == "a.tsv: 1 examples\n"

@@ -6,12 +6,12 @@ from small import SEEDS, alone, batches, config_of, configs, few, littered, near
 from tasks import TASKS
 
 from pellucid.config.settings import Config, Task
-from pellucid.config.toml import checked
+from pellucid.config.toml import validate_config
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import SPECIAL
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import InputError
-from pellucid.model.network import EncoderDecoder, Network, writing
-from pellucid.model.reader import Classifier, Pointer, Reader, Tagger
+from pellucid.model.network import EncoderDecoder, Network, require_seq2seq
+from pellucid.model.reader import Classifier, EncoderOnlyModel, Pointer, Tagger
 from pellucid.tasks.registry import build_network
 
 
@@ -21,16 +21,16 @@ def tasked(config: Config, task: Task) -> Config:
     )
     score = config.attention.type
     attention = replace(
-        config.attention, score="additive" if task == "point" and score in ("none", "monotonic") else score
+        config.attention, type="additive" if task == "point" and score in ("none", "monotonic") else score
     )
     decoder = replace(config.decoder, num_hops=3)
-    return checked(replace(config, task=task, data=data, attention=attention, decoder=decoder))
+    return validate_config(replace(config, task=task, data=data, attention=attention, decoder=decoder))
 
 
-def reader_of(config: Config, seed: int) -> Reader:
+def reader_of(config: Config, seed: int) -> EncoderOnlyModel:
     network = build_network(config, vocabularies()).double().eval()
     shake(network, seed)
-    assert isinstance(network, Reader)
+    assert isinstance(network, EncoderOnlyModel)
     return network
 
 
@@ -56,9 +56,9 @@ def test_a_batch_of_one_is_the_same_in_a_batch_of_many(task: Task, config: Confi
 def test_a_pointer_gives_a_distribution_over_positions(config: Config, batch: Batch, seed: int) -> None:
     found = reader_of(tasked(config, "point"), seed)(batch)
     chances = found.logits.exp()[:, 0]
-    near(chances[:, SPECIAL:], found.weights[:, 0])
+    near(chances[:, NUM_SPECIAL:], found.weights[:, 0])
     near(chances.sum(dim=1), torch.ones(len(chances), dtype=torch.float64))
-    assert not chances[:, :SPECIAL].any()
+    assert not chances[:, :NUM_SPECIAL].any()
 
 
 @few
@@ -71,10 +71,10 @@ def test_a_classifier_reads_where_its_last_look_led(config: Config, batch: Batch
 
 
 def test_each_task_has_its_network() -> None:
-    kinds: dict[Task, type[Reader]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
+    kinds: dict[Task, type[EncoderOnlyModel]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
     for task, kind in kinds.items():
         network = build_network(tasked(config_of({}), task), vocabularies())
-        assert isinstance(network, kind) and network.vocabulary_size == SPECIAL + 5
+        assert isinstance(network, kind) and network.vocabulary_size == NUM_SPECIAL + 5
 
 
 def test_what_writes_nothing_is_no_encoder_decoder() -> None:
@@ -83,4 +83,4 @@ def test_what_writes_nothing_is_no_encoder_decoder() -> None:
         assert isinstance(network, Network) and not isinstance(network, EncoderDecoder)
         assert hasattr(network, "decoder") == (task == "classify")
         with pytest.raises(InputError, match=rf"symbol by symbol, which a {type(network).__name__} has not"):
-            writing(network)
+            require_seq2seq(network)

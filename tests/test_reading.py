@@ -16,12 +16,12 @@ from trained_runs import assert_same_outcome, contents, copies, copies_run, copy
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
 from pellucid.errors import RunError
-from pellucid.reporting.progress import shown
+from pellucid.reporting.progress import training_progress
 from pellucid.training import training_data as reading
-from pellucid.training.loop import Started, Stepped
+from pellucid.training.loop import TrainingStarted, UpdateCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import Read, RunEvent, train_run
-from pellucid.training.training_data import Files, encoded, keep, read_files
+from pellucid.training.session import FileRead, RunEvent, train_run
+from pellucid.training.training_data import TrainingFiles, encode_training_data, read_files, save_corpus
 
 CONFIG = small_config({"epochs": 2}, data={"on_bad_line": "skip"})
 DATA = CONFIG.data
@@ -45,7 +45,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
-def spoilt_files(folder: Path) -> Files:
+def spoilt_files(folder: Path) -> TrainingFiles:
     """Files with bad lines, blank lines and examples that stand in both."""
     files = copy_files(folder)
     files.train.write_text("a\ta\n\nonly one\n" + files.train.read_text() + "b\t\n\n")
@@ -53,12 +53,12 @@ def spoilt_files(folder: Path) -> Files:
     return files
 
 
-def begun(files: Files, folder: Path, config: Config = CONFIG, updates: int = 2) -> list[RunEvent]:
+def begun(files: TrainingFiles, folder: Path, config: Config = CONFIG, updates: int = 2) -> list[RunEvent]:
     """The events of a training up to an update, after which it was interrupted."""
     events, told = train_run(files, folder, config), []
     for event in events:
         told.append(event)
-        if isinstance(event, Stepped) and event.progress.update >= updates:
+        if isinstance(event, UpdateCompleted) and event.progress.update >= updates:
             events.close()
     return told
 
@@ -69,16 +69,16 @@ def test_a_second_start_reads_no_training_file_and_says_the_same(
     files = spoilt_files(tmp_path)
 
     def said() -> list[str]:
-        with shown() as teller:
+        with training_progress() as reporter:
             for event in begun(files, tmp_path / "run"):
-                if isinstance(event, Read):
-                    teller.tell(event)
+                if isinstance(event, FileRead):
+                    reporter.report(event)
         return capsys.readouterr().err.splitlines()
 
     first = said()
     assert (tmp_path / "run" / "corpus.arrow").exists() and parsed == [files.train, files.valid]
     assert said() == first and parsed[2:] == [files.valid]
-    assert first[0] == f"{files.train}: 41 examples, 2 blank lines passed over, 2 bad lines skipped"
+    assert first[0] == f"{files.train}: 41 examples, 2 blank lines skipped, 2 bad lines skipped"
     assert first[1] == f"  {files.train}:3: expected 2 columns, got 1 (tabs separate columns)"
     assert re.fullmatch(r"  note: \d+ of 11 examples are also in .*train\.tsv", first[-1])
 
@@ -108,13 +108,13 @@ def test_training_is_on_pages_of_the_file(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     (tmp_path / "run").mkdir()
     data = read_files(files, DATA, tmp_path / "none")
-    corpus = encoded(data, CONFIG)
-    kept = keep(tmp_path / "run" / "corpus.arrow", corpus, files, DATA)
+    corpus = encode_training_data(data, CONFIG)
+    kept = save_corpus(tmp_path / "run" / "corpus.arrow", corpus, files, DATA)
     assert all(column.values.flags.writeable for column in corpus.encoded)
     assert not any(column.values.flags.writeable for column in kept.encoded)
     again = read_files(files, DATA, tmp_path / "run" / "corpus.arrow")
     assert (again.training, again.reads, again.found) == ([], data.reads, data.found)
-    assert encoded(again, CONFIG) is again.corpus
+    assert encode_training_data(again, CONFIG) is again.corpus
     assert again.corpus is not None and again.corpus.vocabularies == corpus.vocabularies
     for one, other in zip(again.corpus.encoded, corpus.encoded, strict=True):
         assert one.values.tolist() == other.values.tolist() and one.offsets.tolist() == other.offsets.tolist()
@@ -124,7 +124,7 @@ def touch(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text("utf-8")), "utf-8")
 
 
-@pytest.mark.parametrize("which", ["train", "dev"])
+@pytest.mark.parametrize("which", ["train", "valid"])
 @pytest.mark.parametrize("worth", [0, 1 << 20])
 def test_changed_data_are_refused_as_ever(
     tmp_path: Path, which: str, worth: int, monkeypatch: pytest.MonkeyPatch
@@ -184,7 +184,7 @@ def test_a_damaged_corpus_is_said_and_made_anew(tmp_path: Path, spoil: Callable[
     whole = corpus.read_bytes()
     spoil(corpus)
     told = begun(files, tmp_path / "run", config, updates=4)
-    (note,) = [event.note for event in told if isinstance(event, Read) and event.path == files.train]
+    (note,) = [event.note for event in told if isinstance(event, FileRead) and event.path == files.train]
     assert note.startswith(f"{corpus} is not used, for it is damaged") and corpus.read_bytes() == whole
     train_to_end(files, tmp_path / "run", config)
     assert_same_outcome(straight, tmp_path / "run")
@@ -196,8 +196,8 @@ def test_a_corpus_of_another_run_is_not_used(tmp_path: Path) -> None:
     begun(files, tmp_path / "run", config)
     shutil.copy(tmp_path / "other" / "corpus.arrow", tmp_path / "run" / "corpus.arrow")
     told = train_to_end(files, tmp_path / "run", config)
-    notes = [event.note for event in told if isinstance(event, Read)]
-    assert notes[0] == f"{tmp_path / 'run' / 'corpus.arrow'} is not used, for it is of other files or settings"
+    notes = [event.note for event in told if isinstance(event, FileRead)]
+    assert notes[0] == f"{tmp_path / 'run' / 'corpus.arrow'} is not used, for it was built from other files or settings"
     assert_same_outcome(straight, tmp_path / "run")
 
 
@@ -205,16 +205,16 @@ def test_settings_and_names_belong_to_the_key(tmp_path: Path) -> None:
     """Another name would be in other messages; other settings would give other ids."""
     files = copy_files(tmp_path)
     both = files._replace(train_target=files.train, valid_target=files.valid)
-    moved = Files(files.train.rename(tmp_path / "moved.tsv"), files.valid)
+    moved = TrainingFiles(files.train.rename(tmp_path / "moved.tsv"), files.valid)
     shutil.copy(moved.train, files.train)
-    keys = [reading._key(one, DATA) for one in (files, moved, both, Files(files.valid, files.train))]
+    keys = [reading._key(one, DATA) for one in (files, moved, both, TrainingFiles(files.valid, files.train))]
     changed = {"min_count": 2, "source_symbols": "words", "format": "tsv", "max_length": 9, "header": True}
     keys += [reading._key(files, msgspec.structs.replace(DATA, **{name: value})) for name, value in changed.items()]
     assert all(keys) and len(set(keys)) == len(keys)
     assert reading._key(files, DATA) == keys[0]
     assert (
-        reading._key(Files(tmp_path / "none", files.valid), DATA)
-        == reading._key(Files(tmp_path, files.valid), DATA)
+        reading._key(TrainingFiles(tmp_path / "none", files.valid), DATA)
+        == reading._key(TrainingFiles(tmp_path, files.valid), DATA)
         == ""
     )
 
@@ -222,21 +222,21 @@ def test_settings_and_names_belong_to_the_key(tmp_path: Path) -> None:
 def test_a_pipe_is_read_once_and_its_corpus_never_found_again(tmp_path: Path) -> None:
     files, config = copy_files(tmp_path), small_config({"epochs": 2})
     os.mkfifo(tmp_path / "pipe")
-    piped = Files(tmp_path / "pipe", files.valid)
+    piped = TrainingFiles(tmp_path / "pipe", files.valid)
     for _ in range(2):
         writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(files.train.read_bytes()))
         writer.start()
         told = begun(piped, tmp_path / "run", config)
         writer.join()
-        assert [event.examples for event in told if isinstance(event, Read)] == [40, 10]
-    assert any(isinstance(event, Started) for event in told)
+        assert [event.examples for event in told if isinstance(event, FileRead)] == [40, 10]
+    assert any(isinstance(event, TrainingStarted) for event in told)
 
 
 def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = copy_files(tmp_path)
     data = read_files(files, DATA, tmp_path / "none")
     touch(files.train, lambda text: text + "a\tb\n")
-    keep(tmp_path / "corpus.arrow", encoded(data, CONFIG), files, DATA)
+    save_corpus(tmp_path / "corpus.arrow", encode_training_data(data, CONFIG), files, DATA)
     again = read_files(files, DATA, tmp_path / "corpus.arrow")
     assert again.corpus is None and len(again.training) == 41
 
@@ -274,7 +274,7 @@ def test_a_run_with_a_corpus_is_a_run_folder(tmp_path: Path) -> None:
 
 
 def test_the_overlap_is_counted_without_a_copy_of_the_training_data() -> None:
-    training, files = copies(30, seed=1), Files(Path("a"), Path("b"))
+    training, files = copies(30, seed=1), TrainingFiles(Path("a"), Path("b"))
     for development in (copies(30, seed=2), training[:3], [*training[:3], training[0]]):
         known = set(training)
         assert reading._shared(training, development, files) == sum(example in known for example in development)

@@ -18,7 +18,7 @@ from pellucid.recipes.digits import attention_models
 from pellucid.recipes.experiments import MIN_DEV_PAIRS, DataSplits, Experiment, sample_evenly, write_splits
 from pellucid.recipes.jobs import SampleProgress, run_jobs
 from pellucid.recipes.recipe import RecipeRequest, data_folder, load_recipe_config
-from pellucid.reporting.progress import rows
+from pellucid.reporting.progress import multi_progress
 from pellucid.training.loop import derived_epochs
 from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportExamples, ReportFigure
@@ -134,7 +134,7 @@ def climb(job: Count, tell: ProgressCallback) -> int:
 
 @pytest.mark.parametrize("jobs", [[8], [4, 6, 8]])
 def test_progress_of_jobs_is_reported_with_their_number(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
-    with rows() as seen:
+    with multi_progress() as seen:
         request = RecipeRequest(Path("unused"), progress=seen)
         results = list(run_jobs(climb, [(f"to {each}", Count(each)) for each in jobs], request))
     told = capsys.readouterr().err

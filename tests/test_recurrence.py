@@ -9,21 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import CELLS, SEEDS, SIZES, few, near, shake
+from small import CELLS, SEEDS, SIZES, few, gru_step, lstm_step, near, shake
 from torch import Tensor, nn
 
 from pellucid.config.settings import Cell
-from pellucid.model.recurrence import (
-    GATES,
-    LayerState,
-    RecurrentCell,
-    Stack,
-    gru_step,
-    last_within,
-    lstm_step,
-    reverse_within,
-    run_forward,
-)
+from pellucid.model.cells import CELLS as SPECS
+from pellucid.model.cells import LayerState, RecurrentCell, StackedCells
+from pellucid.model.recurrence import gather_last, reverse_sequence, run_forward
 
 
 def sigmoid(x: float) -> float:
@@ -84,7 +76,7 @@ def test_one_advance_equals_pytorchs_gru_cell(sizes: tuple[int, int, int], seed:
     B, E, H = sizes
     cell = shaken_cell("gru", E, H, seed)
     x, h = random(B, E, seed=seed), random(B, H, seed=seed + 1)
-    new = cell.advance(x @ cell.input_weight.T + cell.input_bias, LayerState(h, None))
+    new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, None))
     near(new.hidden, theirs(cell, nn.GRUCell(E, H))(x, h))
     assert new.cell is None
 
@@ -95,7 +87,7 @@ def test_one_advance_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed
     B, E, H = sizes
     cell = shaken_cell("lstm", E, H, seed)
     x, h, c = random(B, E, seed=seed), random(B, H, seed=seed + 1), random(B, H, seed=seed + 2)
-    new = cell.advance(x @ cell.input_weight.T + cell.input_bias, LayerState(h, c))
+    new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, c))
     hidden, kept = theirs(cell, nn.LSTMCell(E, H))(x, (h, c))
     near(new.hidden, hidden)
     assert new.cell is not None
@@ -113,7 +105,7 @@ def test_a_whole_run_equals_single_advances_and_pytorchs_module(
     states = run_forward(cell, inputs)
     state = LayerState(zero, zero if kind == "lstm" else None)
     for s in range(S):
-        state = cell.advance(inputs[:, s] @ cell.input_weight.T + cell.input_bias, state)
+        state = cell.step(inputs[:, s] @ cell.input_weight.T + cell.input_bias, state)
         near(states[:, s], state.hidden)
     module = (nn.GRU if kind == "gru" else nn.LSTM)(E, H, batch_first=True)
     near(states, theirs(cell, module, suffix="_l0")(inputs)[0])
@@ -144,16 +136,16 @@ def test_rows_are_reversed_within_their_lengths(
     shape = (len(lengths), max(lengths) + more, *inner)
     values = torch.randint(100, shape, generator=torch.Generator().manual_seed(seed))
     values = values.double() if inner else values
-    reversed_ = reverse_within(values, torch.tensor(lengths))
+    reversed_ = reverse_sequence(values, torch.tensor(lengths))
     for row, mirrored, length in zip(values.tolist(), reversed_.tolist(), lengths, strict=True):
         assert mirrored == row[:length][::-1] + row[length:]
-    assert torch.equal(reverse_within(reversed_, torch.tensor(lengths)), values)
+    assert torch.equal(reverse_sequence(reversed_, torch.tensor(lengths)), values)
 
 
 @given(LENGTHS, st.integers(0, 3), SEEDS)
 def test_the_last_state_is_the_one_at_the_last_real_position(lengths: list[int], more: int, seed: int) -> None:
     states = random(len(lengths), max(lengths) + more, 3, seed=seed)
-    found = last_within(states, torch.tensor(lengths))
+    found = gather_last(states, torch.tensor(lengths))
     for row, length in enumerate(lengths):
         assert found[row].tolist() == states[row, length - 1].tolist()
 
@@ -162,20 +154,20 @@ def test_the_last_state_is_the_one_at_the_last_real_position(lengths: list[int],
 def test_new_cells_start_orthogonal_with_zero_biases_and_an_open_forget_gate(kind: Cell) -> None:
     H, E = 5, 7
     cell = RecurrentCell(kind, E, H)
-    for gate in range(GATES[kind]):
+    for gate in range(len(SPECS[kind].gates)):
         block = slice(gate * H, (gate + 1) * H)
         near(cell.hidden_weight[block] @ cell.hidden_weight[block].T, torch.eye(H), tolerance=1e-5)
         largest = float(cell.input_weight[block].detach().abs().max())
         bound = math.sqrt(6 / (E + H))
         assert bound / 2 < largest <= bound
-    forget = [float(kind == "lstm" and H <= row < 2 * H) for row in range(GATES[kind] * H)]
+    forget = [float(kind == "lstm" and H <= row < 2 * H) for row in range(len(SPECS[kind].gates) * H)]
     assert cell.input_bias.tolist() == forget
     assert not cell.hidden_bias.any()
 
 
 def test_a_stack_has_one_cell_for_each_input_size_and_registers_their_parameters() -> None:
-    cells = Stack("gru", [2, 3, 5], 4)
+    cells = StackedCells("gru", [2, 3, 5], 4)
     assert [cell.input_weight.shape[1] for cell in cells] == [2, 3, 5]
     assert [cells[layer] for layer in range(3)] == [*cells]
     assert len(list(cells.parameters())) == 3 * 4
-    assert [*Stack("lstm", [], 4)] == []
+    assert [*StackedCells("lstm", [], 4)] == []

@@ -6,12 +6,12 @@ import torch
 from inspected import KINDS, PAIRS, made, traces_of
 
 from pellucid.decoding.ensemble import ensemble
-from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.errors import InputError
 from pellucid.inspection import replay as replaying
-from pellucid.inspection.distributions import distributions
-from pellucid.inspection.replay import answering, begun, replays, taken, target_ids
+from pellucid.inspection.distributions import step_distributions
+from pellucid.inspection.replay import build_replays, inference_mode, replay_steps, start_replay, target_ids
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
@@ -20,10 +20,10 @@ def test_the_steps_look_where_the_trace_says(kind: str, monkeypatch: pytest.Monk
     transducer = made(kind)
     traces = [*transducer.predict(["abc", "", "cab?", "b"]), *traces_of(transducer, PAIRS)]
     seen: list[int] = []
-    with torch.inference_mode(), answering(transducer, 9):
-        for replay in replays(transducer, traces):
-            alone, guide = begun(transducer, replay)
-            looks = [each.step.attended.weights for each in taken(alone, guide, replay.target)]
+    with torch.inference_mode(), inference_mode(transducer, 9):
+        for replay in build_replays(transducer, traces):
+            alone, guide = start_replay(transducer, replay)
+            looks = [each.step.attended.weights for each in replay_steps(alone, guide, replay.target)]
             for row, (number, positions, steps) in enumerate(replay.sizes):
                 own = torch.stack([look[row, :positions] for look in looks[:steps]])
                 np.testing.assert_allclose(own.numpy(), traces[number].attention, atol=1e-5)
@@ -35,7 +35,7 @@ def test_what_was_copied_has_the_id_of_its_place() -> None:
     transducer = made("copying")
     trace = traces_of(transducer, [("ab?!", "v!q")])[0]
     assert target_ids(transducer, trace) == [4, 9 + 3, 3, 2]
-    found = distributions(transducer, [trace])[0]
+    found = step_distributions(transducer, [trace])[0]
     assert found.shape == (4, 10) and np.isfinite(trace.log_probabilities).all()
 
 
@@ -46,18 +46,18 @@ def test_unfinished_outputs_have_no_end() -> None:
 
 
 def test_given_attention_stays_given() -> None:
-    transducer = made().with_options(Options(painted=(Painted(1, (0.0, 0.0, 1.0)),)))
+    transducer = made().with_options(DecodingOptions(painted=(ForcedAttention(1, (0.0, 0.0, 1.0)),)))
     trace = traces_of(transducer, [("abc", "vw")])[0]
     with torch.inference_mode():
-        (replay,) = replays(transducer, [trace])
-        alone, guide = begun(transducer, replay)
-        looks = [each.step.attended.weights[0].tolist() for each in taken(alone, guide, replay.target)]
+        (replay,) = build_replays(transducer, [trace])
+        alone, guide = start_replay(transducer, replay)
+        looks = [each.step.attended.weights[0].tolist() for each in replay_steps(alone, guide, replay.target)]
     assert looks[1] == [0, 0, 1] and 0 < looks[0][2] < 1
 
 
 def test_an_ensemble_has_no_states() -> None:
     both = ensemble([made(), made(seed=4)], ["a", "b"])
     traces: list[Trace] = both.predict(["abc"])
-    (replay,) = replays(both, traces)
+    (replay,) = build_replays(both, traces)
     with pytest.raises(InputError, match="an ensemble has no states"):
-        begun(both, replay)
+        start_replay(both, replay)

@@ -14,11 +14,11 @@ from pellucid.config.settings import Task
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.trace_schema import EncodedArray
 from pellucid.errors import RunError
-from pellucid.evaluation.metrics import Accuracy, Followed, Scored
-from pellucid.tasks.registry import task_named
+from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, ValidationMetric
+from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import ATTENTION_CAPTION
-from pellucid.viewer.pages import built
-from pellucid.viewer.report_parts import ExampleOutput, accuracy_charts, compared_texts, learning_charts, split_tags
+from pellucid.viewer.pages import built_page
+from pellucid.viewer.report_parts import ExampleOutput, accuracy_charts, compare_texts, learning_charts, split_tags
 from pellucid.viewer.report_schema import (
     MarkedText,
     ReportCharts,
@@ -44,11 +44,15 @@ LOG = [
     }
     for n in (1, 2)
 ]
-GROUPS = [Accuracy("1", 9, 10, 59.6, 98.2), Accuracy("2", 0, 0, 0.0, 100.0), Accuracy("3–4", 5, 10, 23.7, 76.3)]
+GROUPS = [
+    GroupAccuracy("1", 9, 10, 59.6, 98.2),
+    GroupAccuracy("2", 0, 0, 0.0, 100.0),
+    GroupAccuracy("3–4", 5, 10, 23.7, 76.3),
+]
 
 
-def scored(output: str, *references: str, positional: bool = False) -> Scored:
-    return Scored(tuple(output), tuple(tuple(each) for each in references), 3, positional)
+def scored(output: str, *references: str, positional: bool = False) -> ScoredExample:
+    return ScoredExample(tuple(output), tuple(tuple(each) for each in references), 3, positional)
 
 
 def hostile() -> Trace:
@@ -98,7 +102,7 @@ def test_the_written_page_is_the_built_one_with_the_report_in_it(tmp_path: Path)
     assert written_document(tmp_path / "report.html").title == "Spelling <to> sound"
     assert "<script>1" not in source and "<i>" not in source and "connect-src &#x27;none&#x27;" in source
     assert not re.search(r"""<(script|link|img|iframe)[^>]*\s(src|href)=["']?(https?:)?//""", source)
-    assert source.count("</script>") == built().count("</script>")
+    assert source.count("</script>") == built_page().count("</script>")
 
 
 def test_sections_stand_in_their_order() -> None:
@@ -130,7 +134,7 @@ def test_parts_keep_their_texts() -> None:
 def test_drawn_examples_share_one_caption_and_know_whether_they_are_correct() -> None:
     (attention,) = parts_of(report_document(full()), ReportExamples, "Attention")
     assert attention.caption == ATTENTION_CAPTION and not attention.listed
-    items = [example.items[0] for example in attention.examples]
+    items = [example.outputs[0] for example in attention.examples]
     assert [item.exact for item in items] == [True, False, None]
     assert [edit.kind for edit in items[1].edits] == ["same", "substitution"] and items[1].references == ["AC", "B"]
     attended = items[1].traces[0].attention
@@ -144,11 +148,11 @@ def test_errors_mark_what_differs_from_the_nearest_reference() -> None:
     first, second = errors.examples
     assert errors.listed and first.output == [("AB", False)] and first.edits == 1
     assert first.expected == [("A", False), ("C", True), ("B", False)] and first.errors == [("C", None)]
-    assert second.items[0].references == ["<i>שלום</i>"] and list(second.errors) == []
+    assert second.outputs[0].references == ["<i>שלום</i>"] and list(second.errors) == []
 
 
 def pieces(symbols: list[str], *references: str) -> tuple[MarkedText, MarkedText, int | None]:
-    return compared_texts(ExampleOutput(made("x", symbols, [[1]] * len(symbols)), references))
+    return compare_texts(ExampleOutput(made("x", symbols, [[1]] * len(symbols)), references))
 
 
 def test_characters_are_compared_with_their_marks() -> None:
@@ -167,9 +171,11 @@ def test_models_that_write_words_are_compared_word_by_word(symbols: list[str]) -
 
 
 def test_an_output_cut_in_other_symbols_has_no_alignment() -> None:
-    document = report_document(Report("t", mistakes=[ExampleOutput(small(), ("AC",), Scored(("AB",), (("AC",),), 3))]))
+    document = report_document(
+        Report("t", mistakes=[ExampleOutput(small(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
+    )
     (errors,) = parts_of(document, ReportExamples)
-    assert errors.examples[0].items[0].edits == [] and errors.examples[0].errors == [("AC", "AB")]
+    assert errors.examples[0].outputs[0].edits == [] and errors.examples[0].errors == [("AC", "AB")]
 
 
 @pytest.mark.parametrize(
@@ -187,15 +193,15 @@ def test_tags_are_cut_where_those_of_the_answer_are(tags: str, between: str, wri
 
 
 def test_each_wrong_tag_has_the_expected_one() -> None:
-    def wrong(trace: Trace, expected: str, unscored: str = "") -> list[tuple[int | None, str | None]]:
-        output = ExampleOutput(trace, (expected,), unscored=unscored)
+    def wrong(trace: Trace, expected: str, ignored_tag: str = "") -> list[tuple[int | None, str | None]]:
+        output = ExampleOutput(trace, (expected,), ignored_tag=ignored_tag)
         (errors,) = parts_of(report_document(Report("t", mistakes=[output])), ReportExamples)
-        edits = errors.examples[0].items[0].edits
-        assert [edit.written for edit in edits] == list(range(len(trace.target)))
-        return [(edit.written, edit.wanted) for edit in edits if edit.kind != "same"]
+        edits = errors.examples[0].outputs[0].edits
+        assert [edit.step for edit in edits] == list(range(len(trace.target)))
+        return [(edit.step, edit.expected) for edit in edits if edit.kind != "same"]
 
     assert wrong(tagged("play a <b>", "O O B-x"), "O B-y B-x") == [(1, "B-y")]
-    assert wrong(tagged("a b", "O O"), "O -", unscored="-") == []
+    assert wrong(tagged("a b", "O O"), "O -", ignored_tag="-") == []
     featured = replace(tagged("play a", "O O"), source=("N", "play", "a"), features=1, unknown=(0, 2))
     assert wrong(featured, "B-x O") == [(0, "B-x")]
 
@@ -212,7 +218,7 @@ def test_a_report_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 
 
 def test_learning_charts_hold_the_log() -> None:
-    (part,) = learning_charts(LOG, task_named("transduce").metrics.followed)
+    (part,) = learning_charts(LOG, get_task("transduce").metrics.validation_metrics)
     loss, exact, errors = part.charts
     training, validation = loss.lines
     assert len(training.points) == 200
@@ -221,7 +227,7 @@ def test_learning_charts_hold_the_log() -> None:
     assert [(point.x, point.y) for point in exact.lines[0].points] == [(16000, 50), (32000, 60)]
     assert exact.lines[0].points[1].label == "60.0 % after 32,000 examples"
     assert (exact.low, exact.high) == (0, 60) and errors.high == 10
-    assert learning_charts([{"event": "started"}], task_named("tag").metrics.followed) == []
+    assert learning_charts([{"event": "started"}], get_task("tag").metrics.validation_metrics) == []
 
 
 def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
@@ -230,19 +236,21 @@ def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
 
     def drawn(log: list[dict[str, object]], task: Task) -> list[str]:
         return [
-            chart.title for part in learning_charts(log, task_named(task).metrics.followed) for chart in part.charts
+            chart.title
+            for part in learning_charts(log, get_task(task).metrics.validation_metrics)
+            for chart in part.charts
         ]
 
-    assert drawn(log, "tag") == ["Loss", "Tags right", "All tags right"]
-    assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tags right", "All tags right"]
+    assert drawn(log, "tag") == ["Loss", "Tags right", "All tag accuracy"]
+    assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tags right", "All tag accuracy"]
     assert drawn(log, "classify") == ["Loss", "Classes right"] and drawn(log, "point") == ["Loss", "Positions right"]
-    document = report_document(Report("t", log=log, followed=[Followed("symbol_accuracy", "Q3")]))
+    document = report_document(Report("t", log=log, validation_metrics=[ValidationMetric("symbol_accuracy", "Q3")]))
     assert [chart.title for chart in parts_of(document, ReportCharts)[0].charts] == ["Loss", "Q3"]
 
 
 def test_learning_charts_leave_out_what_is_not_finite() -> None:
     log = [{"event": "stepped", "samples": n, "loss": [1.0, math.nan, math.inf][n]} for n in range(3)]
-    (part,) = learning_charts(log, task_named("transduce").metrics.followed)
+    (part,) = learning_charts(log, get_task("transduce").metrics.validation_metrics)
     (loss,) = part.charts
     assert [point.y for line in loss.lines for point in line.points] == [1.0]
 

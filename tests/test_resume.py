@@ -22,18 +22,18 @@ from trained_runs import (
 )
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.training import session as session_module
 from pellucid.training import training_data as reading
-from pellucid.training.loop import Started, Stepped, Stopped, Validated
+from pellucid.training.loop import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import Built, Files, RunEvent, train_run
+from pellucid.training.session import ModelBuilt, RunEvent, TrainingFiles, train_run
 
 Stop = Callable[[RunEvent], bool]
 
 
-def train_until(files: Files, folder: Path, config: Config, stop: Stop) -> RunEvent:
+def train_until(files: TrainingFiles, folder: Path, config: Config, stop: Stop) -> RunEvent:
     """Listen until an event, then close the generator as an interrupted command line does; that event."""
     torch.set_num_threads(1)
     events = train_run(files, folder, config)
@@ -44,7 +44,7 @@ def train_until(files: Files, folder: Path, config: Config, stop: Stop) -> RunEv
     raise AssertionError("training came to its end before")
 
 
-def at_update(number: int, kind: type[RunEvent] = Stepped) -> Stop:
+def at_update(number: int, kind: type[RunEvent] = UpdateCompleted) -> Stop:
     return lambda event: isinstance(event, kind) and event.progress.update == number  # type: ignore[union-attr]
 
 
@@ -65,13 +65,17 @@ def test_interruptions_at_awkward_places_change_no_bit(
     config = small_config({**every, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4)
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
-    validations = [event.progress.update for event in straight if isinstance(event, Validated)]
-    updates = straight[-1].progress.update if isinstance(straight[-1], Stopped) else validations[-1]
+    validations = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)]
+    updates = straight[-1].progress.update if isinstance(straight[-1], TrainingStopped) else validations[-1]
     assert updates > 60 and "stepped" in {record["event"] for record in records(tmp_path / "straight")}
     places = [
-        *(at_update(0, Started), at_update(1), at_update(7), at_update(validations[1])),
-        *(at_update(validations[1], Validated), at_update(validations[2], Validated), at_update(52)),
-        *(at_update(updates), at_update(updates, Validated)),
+        *(at_update(0, TrainingStarted), at_update(1), at_update(7), at_update(validations[1])),
+        *(
+            at_update(validations[1], ValidationCompleted),
+            at_update(validations[2], ValidationCompleted),
+            at_update(52),
+        ),
+        *(at_update(updates), at_update(updates, ValidationCompleted)),
     ]
     for place in places:
         train_until(files, tmp_path / "broken", config, place)
@@ -102,15 +106,15 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 def test_whatever_training_does_resumes_to_the_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
     """Stopped in mid-epoch, before a validation and at one, each way of training ends as though it never was."""
     base = msgspec.to_builtins(small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
-    config = from_settings({key: {**base[key], **settings[key]} for key in settings} | _rest(base, settings), "test")
+    config = build_config({key: {**base[key], **settings[key]} for key in settings} | _rest(base, settings), "test")
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
-    validation = [event.progress.update for event in straight if isinstance(event, Validated)][1]
+    validation = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)][1]
     places = [
         at_update(1),
         at_update(4),
         at_update(validation),
-        at_update(validation, Validated),
+        at_update(validation, ValidationCompleted),
         at_update(validation + 2),
     ]
     for place in places:
@@ -165,8 +169,8 @@ def test_a_log_line_cut_by_a_crash_is_forgotten(tmp_path: Path) -> None:
 def test_closing_at_the_best_validation_keeps_its_model(tmp_path: Path) -> None:
     files, _, config = copies_run()
     for _ in range(3):
-        event = train_until(files, tmp_path / "run", config, lambda event: isinstance(event, Validated))
-        assert isinstance(event, Validated)
+        event = train_until(files, tmp_path / "run", config, lambda event: isinstance(event, ValidationCompleted))
+        assert isinstance(event, ValidationCompleted)
         model, (state, notes) = (tensors(tmp_path / "run" / f"{name}.safetensors") for name in ("model", "training"))
         assert msgspec.json.decode(notes["progress"])["update"] == event.progress.update
         if event.best:
@@ -177,9 +181,11 @@ def test_closing_at_the_best_validation_keeps_its_model(tmp_path: Path) -> None:
 
 def test_a_run_left_before_its_first_checkpoint_takes_other_data(tmp_path: Path) -> None:
     config = copies_run().config
-    train_until(copies_run().files, tmp_path / "run", config, lambda event: isinstance(event, Built))
+    train_until(copies_run().files, tmp_path / "run", config, lambda event: isinstance(event, ModelBuilt))
     examples = [Example("xyz"[: 1 + n % 3], "zyxw"[n % 4]) for n in range(20)]
-    files = Files(write_pairs(tmp_path / "a.tsv", examples[:15]), write_pairs(tmp_path / "b.tsv", examples[12:]))
+    files = TrainingFiles(
+        write_pairs(tmp_path / "a.tsv", examples[:15]), write_pairs(tmp_path / "b.tsv", examples[12:])
+    )
     train_to_end(files, tmp_path / "run", config)
     train_to_end(files, tmp_path / "fresh", config)
     assert_same_outcome(tmp_path / "run", tmp_path / "fresh")

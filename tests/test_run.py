@@ -11,12 +11,12 @@ import pytest
 from trained_runs import copies_run, copy_of, digits_run
 
 import pellucid
-from pellucid.config.toml import flattened
+from pellucid.config.toml import flatten_config
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
 from pellucid.training import run_folder as run_module
 from pellucid.training.events import Progress
-from pellucid.training.run_folder import append_log, cut_log, has_run, in_use, load, locked, read_log
+from pellucid.training.run_folder import append_log, cut_log, has_run, in_use, load, lock_run_folder, read_log
 
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
 
@@ -119,7 +119,7 @@ def test_json_that_is_no_vocabulary_is_refused(tmp_path: Path, content: str) -> 
 def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     settings = (folder / "config.toml").read_text()
-    (folder / "config.toml").write_text(settings.replace("units = 8", "units = 9"))
+    (folder / "config.toml").write_text(settings.replace("\nsize = 8\n", "\nsize = 9\n"))
     assert message(folder).startswith(f"{folder / 'model.safetensors'} does not fit the run's configuration")
     shutil.copy(digits_run().run / "vocabulary.json", folder)
     assert "model.safetensors" in message(folder)
@@ -138,38 +138,38 @@ def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None
         assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
         with (
             pytest.raises(RunError, match=r"run is in use: another training is writing to it"),
-            locked(tmp_path / "run"),
+            lock_run_folder(tmp_path / "run"),
         ):
             pass
         assert in_use(tmp_path / "run")
         holder.kill()
     assert not in_use(tmp_path / "run") and not in_use(tmp_path / "none")
     for _ in range(2):
-        with locked(tmp_path / "run"):
+        with lock_run_folder(tmp_path / "run"):
             pass
 
 
 def test_a_lock_file_of_another_program_keeps_its_content(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("pid 17")
-    with locked(tmp_path):
+    with lock_run_folder(tmp_path):
         pass
     assert (tmp_path / ".lock").read_text() == "pid 17"
 
 
 def test_a_lock_that_another_training_has_just_removed_is_none(tmp_path: Path) -> None:
     """Of two trainings that open the same file, the first removes it: the second must not write beside a third."""
-    with locked(tmp_path / "run"):
+    with lock_run_folder(tmp_path / "run"):
         opened = (tmp_path / "run" / ".lock").open("ab")
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
     with pytest.MonkeyPatch.context() as patched, pytest.raises(RunError, match="has just ended there"):
-        patched.setattr(run_module, "regular_file", lambda path, mode: opened)
-        with locked(tmp_path / "run"):
+        patched.setattr(run_module, "open_regular_file", lambda path, mode: opened)
+        with lock_run_folder(tmp_path / "run"):
             pass
 
 
 def test_an_error_while_locked_is_told_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(TimeoutError, match="the network is slow"), locked(tmp_path):
+    with pytest.raises(TimeoutError, match="the network is slow"), lock_run_folder(tmp_path):
         raise TimeoutError("the network is slow")
 
 
@@ -209,4 +209,4 @@ def test_settings_in_the_folder_are_told_with_every_key() -> None:
     text = (copies_run().run / "config.toml").read_text("utf-8")
     assert all(f"[{name}]" in text for name in ("data", "encoder", "attention", "decoder", "training", "search"))
     keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
-    assert len(keys) == f"\n{text}".count("\n# ") == len(flattened(copies_run().config))
+    assert len(keys) == f"\n{text}".count("\n# ") == len(flatten_config(copies_run().config))

@@ -11,27 +11,35 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportExamples
-from pellucid.viewer.reports import EXAMPLES, MISTAKES, Judgement, Report, judge, report_on, write_report
+from pellucid.viewer.reports import (
+    NUM_DRAWN_EXAMPLES,
+    NUM_LISTED_ERRORS,
+    Report,
+    ScoredRun,
+    run_report,
+    score_run,
+    write_report,
+)
 
 TEST = spelled_digits(60, 1, 5, seed=9)
 """Longer than any the model was trained on, so that some come out wrong."""
 
 
 @pytest.fixture(scope="module")
-def judgement() -> Judgement:
-    return judge(load(digits_run().run), TEST)
+def judgement() -> ScoredRun:
+    return score_run(load(digits_run().run), TEST)
 
 
 @pytest.fixture(scope="module")
-def report(judgement: Judgement) -> Report:
-    return report_on(digits_run().run, judgement, "A <title>", "One & two.")
+def report(judgement: ScoredRun) -> Report:
+    return run_report(digits_run().run, judgement, "A <title>", "One & two.")
 
 
-def right(judgement: Judgement) -> list[bool]:
+def right(judgement: ScoredRun) -> list[bool]:
     return [trace.output == example.target for trace, example in zip(judgement.traces, TEST, strict=True)]
 
 
-def test_every_example_is_decoded_and_scored_against_its_own_target(judgement: Judgement) -> None:
+def test_every_example_is_decoded_and_scored_against_its_own_target(judgement: ScoredRun) -> None:
     assert [trace.text for trace in judgement.traces] == [example.source for example in TEST]
     assert judgement.references == [(example.target,) for example in TEST]
     assert [scored.exact for scored in judgement.scored] == right(judgement)
@@ -41,25 +49,25 @@ def test_every_example_is_decoded_and_scored_against_its_own_target(judgement: J
 
 def test_judging_the_development_data_repeats_the_best_validation() -> None:
     files, run, config = digits_run()
-    judged = judge(load(run), read_examples(files.valid, config.data).examples)
+    judged = score_run(load(run), read_examples(files.valid, config.data).examples)
     outputs = [trace.output for trace in load(run).trace(read_examples(files.valid, config.data).examples)]
     assert [trace.output for trace in judged.traces] == outputs
     assert f"exact match {judged.evaluation.exact_match:.2f} %" in (run / "card.md").read_text("utf-8")
 
 
-def test_the_mistakes_are_the_worst_and_only_mistakes(judgement: Judgement, report: Report) -> None:
-    assert 0 < len(report.mistakes) <= min(MISTAKES, right(judgement).count(False))
+def test_the_mistakes_are_the_worst_and_only_mistakes(judgement: ScoredRun, report: Report) -> None:
+    assert 0 < len(report.mistakes) <= min(NUM_LISTED_ERRORS, right(judgement).count(False))
     assert not any(shown.correct for shown in report.mistakes)
     rates = [(shown.scored.errors if shown.scored else 0) / len(shown.references[0]) for shown in report.mistakes]
     assert rates == sorted(rates, reverse=True)
 
 
 def test_right_ones_and_wrong_ones_are_drawn(report: Report) -> None:
-    assert len(report.examples) == EXAMPLES
-    assert sum(shown.correct for shown in report.examples) == EXAMPLES - 2
+    assert len(report.examples) == NUM_DRAWN_EXAMPLES
+    assert sum(shown.correct for shown in report.examples) == NUM_DRAWN_EXAMPLES - 2
 
 
-def test_the_summary_and_the_settings_are_the_runs_own(judgement: Judgement, report: Report) -> None:
+def test_the_summary_and_the_settings_are_the_runs_own(judgement: ScoredRun, report: Report) -> None:
     summary = dict(report.summary)
     assert summary["exact match"].startswith(f"{judgement.evaluation.exact_match:.2f} % (95 %: ")
     assert summary["examples"] == "60" and summary["seed"] == "1"
@@ -74,7 +82,7 @@ def test_the_written_report_holds_its_text(tmp_path: Path, report: Report) -> No
     document = written_document(tmp_path / "report.html")
     assert document.title == "A <title>" and document.introduction.startswith("One & two.")
     (errors,) = parts_of(document, ReportExamples, "Errors")
-    assert errors.examples[0].items[0].text == report.mistakes[0].trace.text
+    assert errors.examples[0].outputs[0].text == report.mistakes[0].trace.text
     assert titles_of(document) == ["Training curves", "Accuracy", "Attention", "Errors", "Settings"]
 
 
@@ -84,14 +92,14 @@ def test_the_written_report_holds_its_text(tmp_path: Path, report: Report) -> No
     ids=["one right", "one wrong", "unknown symbols", "few"],
 )
 def test_few_examples_make_a_report_too(tmp_path: Path, examples: list[Example]) -> None:
-    judged = judge(load(digits_run().run), examples)
-    write_report(tmp_path / "report.html", report_on(digits_run().run, judged, "few", ""))
+    judged = score_run(load(digits_run().run), examples)
+    write_report(tmp_path / "report.html", run_report(digits_run().run, judged, "few", ""))
     assert (tmp_path / "report.html").stat().st_size > 1000
 
 
 def test_a_run_that_was_never_finished_has_a_report_without_its_duration(tmp_path: Path) -> None:
     folder = copy_of(digits_run().run, tmp_path / "run")
     (folder / "log.jsonl").unlink()
-    report = report_on(folder, judge(load(folder), TEST[:3]), "unfinished", "")
+    report = run_report(folder, score_run(load(folder), TEST[:3]), "unfinished", "")
     assert "training" not in dict(report.summary) and report.log == []
     write_report(tmp_path / "report.html", report)

@@ -14,29 +14,31 @@ from small_searches import KINDS, every_output, forced, network_like
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
-from pellucid.decoding.beam_search import Wanted
+from pellucid.decoding.beam_search import BeamConfig
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.inference import begin
-from pellucid.decoding.outputs import Decoded, Limits, spans_of
-from pellucid.decoding.sampling import Drawing, drawn, sample
+from pellucid.decoding.inference import encode_and_initialize
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
+from pellucid.decoding.sampling import SamplingConfig, draw_symbols, sample
 from pellucid.model.network import Network
 
 LONGEST = 5
 KIND = st.sampled_from(KINDS)
 
 
-def samples(network: Network, batch: Batch, drawing: Drawing, longest: int = LONGEST) -> list[list[Decoded]]:
+def samples(
+    network: Network, batch: Batch, drawing: SamplingConfig, longest: int = LONGEST
+) -> list[list[DecodedOutput]]:
     """Samples of sources that have the numbers of their rows."""
     return numbered(network, batch, list(range(len(batch.source))), drawing, longest)
 
 
 def numbered(
-    network: Network, batch: Batch, numbers: list[int], drawing: Drawing, longest: int = LONGEST
-) -> list[list[Decoded]]:
+    network: Network, batch: Batch, numbers: list[int], drawing: SamplingConfig, longest: int = LONGEST
+) -> list[list[DecodedOutput]]:
     """Samples of sources of these numbers."""
-    wanted = Wanted(spans_of(Limits(0, longest), len(numbers)), 1)
+    wanted = BeamConfig(batch_length_limits(LengthLimits(0, longest), len(numbers)), 1)
     with torch.inference_mode():
-        running = begin(network, batch.source, batch.source_lengths)
+        running = encode_and_initialize(network, batch.source, batch.source_lengths)
         return sample(running, batch.source_lengths, np.array(numbers), wanted, drawing)
 
 
@@ -44,8 +46,8 @@ def numbered(
 @given(KIND, batches(), SEEDS)
 def test_among_one_symbol_the_draw_is_greedy(kind: tuple[str, str], batch: Batch, seed: int) -> None:
     network = network_like(kind, seed)
-    likeliest = greedy(network, batch.source, batch.source_lengths, Limits(0, LONGEST))
-    for drawing in (Drawing(samples=2, top_k=1), Drawing(samples=2, top_p=1e-6)):
+    likeliest = greedy(network, batch.source, batch.source_lengths, LengthLimits(0, LONGEST))
+    for drawing in (SamplingConfig(samples=2, top_k=1), SamplingConfig(samples=2, top_p=1e-6)):
         for outputs, one in zip(samples(network, batch, drawing), likeliest, strict=True):
             assert [each.ids.tolist() for each in outputs] == [one.ids.tolist()] * 2
 
@@ -55,7 +57,7 @@ def test_among_one_symbol_the_draw_is_greedy(kind: tuple[str, str], batch: Batch
 def test_batch_mates_change_no_draw(
     kind: tuple[str, str], batch: Batch, seed: int, first: int, temperature: float
 ) -> None:
-    network, drawing = network_like(kind, seed), Drawing(samples=3, seed=seed % 99, temperature=temperature)
+    network, drawing = network_like(kind, seed), SamplingConfig(samples=3, seed=seed % 99, temperature=temperature)
     numbers = [first + row for row in range(len(batch.source))]
     for row, outputs in enumerate(numbered(network, batch, numbers, drawing)):
         length, rows = int(batch.source_lengths[row]), slice(row, row + 1)
@@ -71,7 +73,7 @@ def test_batch_mates_change_no_draw(
 def test_outputs_are_drawn_as_often_as_they_are_probable(kind: tuple[str, str]) -> None:
     network, count = network_like(kind, 3), 1024
     batch = Batch(padded([3], 1), torch.tensor([3]), padded([1], 2), torch.tensor([1]))
-    lists = [samples(network, batch, Drawing(samples=count, seed=seed), 2)[0] for seed in range(4)]
+    lists = [samples(network, batch, SamplingConfig(samples=count, seed=seed), 2)[0] for seed in range(4)]
     found = [tuple(each.ids.tolist()) for outputs in lists for each in outputs]
     every = every_output(2)
     scores = np.array([each.log_probabilities.sum() for each in forced(network, batch, 0, every)])
@@ -87,19 +89,19 @@ def test_temperature_top_k_and_top_p_choose_by_their_definitions() -> None:
     likely = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     chances = np.linspace(0, 0.999, 1000)
 
-    def shares(drawing: Drawing) -> list[float]:
-        ids = drawn(likely.expand(1000, -1), None, drawing, chances)
+    def shares(drawing: SamplingConfig) -> list[float]:
+        ids = draw_symbols(likely.expand(1000, -1), None, drawing, chances)
         return [float((ids == at).mean()) for at in range(4)]
 
-    assert shares(Drawing()) == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.002)
-    assert shares(Drawing(top_k=2)) == pytest.approx([0.625, 0.375, 0, 0], abs=0.002)
-    assert shares(Drawing(top_p=0.6)) == pytest.approx([0.625, 0.375, 0, 0], abs=0.002)
+    assert shares(SamplingConfig()) == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.002)
+    assert shares(SamplingConfig(top_k=2)) == pytest.approx([0.625, 0.375, 0, 0], abs=0.002)
+    assert shares(SamplingConfig(top_p=0.6)) == pytest.approx([0.625, 0.375, 0, 0], abs=0.002)
     cold = np.array([0.5, 0.3, 0.15, 0.05]) ** 2
-    assert shares(Drawing(temperature=0.5)) == pytest.approx((cold / cold.sum()).tolist(), abs=0.002)
+    assert shares(SamplingConfig(temperature=0.5)) == pytest.approx((cold / cold.sum()).tolist(), abs=0.002)
 
 
 def test_a_source_is_drawn_for_by_its_number_whatever_the_batch_size() -> None:
-    texts, drawing = ["abc", "a", "", "bca", "abc"], Drawing(samples=2, seed=4)
+    texts, drawing = ["abc", "a", "", "bca", "abc"], SamplingConfig(samples=2, seed=4)
     transducer = transducer_of({"search": {"max_length": 6}})
     small = transducer_of({"search": {"max_length": 6, "batch_size": 1}})
     lists = transducer.sample(texts, drawing)
@@ -107,5 +109,5 @@ def test_a_source_is_drawn_for_by_its_number_whatever_the_batch_size() -> None:
     assert outputs == [[trace.output for trace in traces] for traces in small.sample(texts, drawing)]
     assert [[trace.rank for trace in traces] for traces in lists] == [[1, 2]] * 5
     assert {trace.origin for traces in lists for trace in traces} == {"sample"}
-    other = transducer.sample(texts, Drawing(samples=2, seed=5))
+    other = transducer.sample(texts, SamplingConfig(samples=2, seed=5))
     assert outputs != [[trace.output for trace in traces] for traces in other]

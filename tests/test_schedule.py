@@ -11,7 +11,7 @@ from pellucid.config.settings import TrainingConfig
 from pellucid.training.optimizer import learning_rate
 
 RATE = 0.02
-SCHEDULES = sorted(get_args(get_type_hints(TrainingConfig)["schedule"]))
+SCHEDULES = sorted(get_args(get_type_hints(TrainingConfig)["lr_schedule"]))
 
 
 def config_of(schedule: str, warmup: float) -> TrainingConfig:

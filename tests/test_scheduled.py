@@ -15,9 +15,9 @@ from small import SEEDS, WIDTH, batches, config_of, few, head_of, near, network_
 from pellucid.config.settings import SamplingSchedule, TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.model.memory import Attendable, State, Unrolled
-from pellucid.model.network import EncoderDecoder, shifted
-from pellucid.training.scheduled_sampling import draw, own_share, unroll_sampled
+from pellucid.model.memory import AttentionCache, Seq2SeqOutput, State
+from pellucid.model.network import EncoderDecoder, shift_right
+from pellucid.training.scheduled_sampling import sample_symbols, sampling_probability, unroll_sampled
 
 
 def scheduled(kind: SamplingSchedule, end: float) -> TrainingConfig:
@@ -26,39 +26,41 @@ def scheduled(kind: SamplingSchedule, end: float) -> TrainingConfig:
 
 @given(st.sampled_from(["linear", "exponential", "inverse-sigmoid"]), st.floats(0.01, 0.99))
 def test_every_schedule_rises_from_none_to_its_end(kind: SamplingSchedule, end: float) -> None:
-    shares = [own_share(scheduled(kind, end), step / 20) for step in range(21)]
+    shares = [sampling_probability(scheduled(kind, end), step / 20) for step in range(21)]
     assert shares[0] == 0 and shares[-1] == pytest.approx(end)
     assert all(one <= other for one, other in pairwise(shares))
 
 
 def test_the_schedules_are_bengios() -> None:
     """Linear: half at half. Exponential: ε = kⁱ, so its logarithm is a line. Inverse sigmoid: k / (k + exp(i / k))."""
-    assert own_share(scheduled("linear", 0.5), 0.5) == 0.25
-    left = [math.log(1 - own_share(scheduled("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)]
+    assert sampling_probability(scheduled("linear", 0.5), 0.5) == 0.25
+    left = [math.log(1 - sampling_probability(scheduled("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)]
     assert left == pytest.approx([x * math.log(0.5) for x in (0.0, 0.25, 0.5, 1.0)])
     k, steps = 100.0, 2 * 100.0 * math.log(100.0)
     kept = [k / (k + math.exp(x * steps / k)) for x in (0.0, 0.3, 0.5, 1.0)]
     for x, now in zip((0.3, 0.5), kept[1:3], strict=True):
         expected = 0.9 * (kept[0] - now) / (kept[0] - kept[3])
-        assert own_share(scheduled("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
-    assert own_share(scheduled("none", 0.9), 1.0) == 0
+        assert sampling_probability(scheduled("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
+    assert sampling_probability(scheduled("none", 0.9), 1.0) == 0
 
 
 def test_symbols_are_drawn_as_often_as_they_are_likely_and_never_such_as_none_feeds_back() -> None:
     torch.manual_seed(1)
     logits = torch.tensor([9.0, 9.0, 9.0, 9.0, math.log(0.7), math.log(0.3), -torch.inf])
-    drawn = draw(logits.expand(100, 200, 7)).flatten()
+    drawn = sample_symbols(logits.expand(100, 200, 7)).flatten()
     counts = torch.bincount(drawn, minlength=7) / drawn.numel()
     assert counts[[PAD, BOS, EOS, UNK, 6]].tolist() == [0.0] * 5
     assert counts[4:6].tolist() == pytest.approx([0.7, 0.3], abs=0.015)
 
 
-def fed(network: EncoderDecoder, batch: Batch, share: float, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+def fed_symbols(
+    network: EncoderDecoder, batch: Batch, share: float, monkeypatch: pytest.MonkeyPatch
+) -> list[torch.Tensor]:
     """What the decoder is given in each of the two passes."""
     given_: list[torch.Tensor] = []
     unroll = network.decoder.unroll
 
-    def heard(symbols: torch.Tensor, state: State, attendable: Attendable) -> Unrolled:
+    def heard(symbols: torch.Tensor, state: State, attendable: AttentionCache) -> Seq2SeqOutput:
         given_.append(symbols)
         return unroll(symbols, state, attendable)
 
@@ -76,8 +78,8 @@ def test_a_coin_for_each_symbol_says_which_is_fed_back(monkeypatch: pytest.Monke
     target = torch.full((40, 50), 5)
     batch = Batch(torch.full((40, 3), 4), torch.full((40,), 3), target, torch.full((40,), 50))
     torch.manual_seed(1)
-    first, second = fed(network, batch, 0.3, monkeypatch)
-    assert torch.equal(first, shifted(target)) and (second[:, 0] == BOS).all()
+    first, second = fed_symbols(network, batch, 0.3, monkeypatch)
+    assert torch.equal(first, shift_right(target)) and (second[:, 0] == BOS).all()
     assert set(second[:, 1:].flatten().tolist()) == {5, 7}
     assert (second[:, 1:] == 7).float().mean().item() == pytest.approx(0.3, abs=0.03)
     counts = (second[:, 1:] == 7).sum(dim=1)

@@ -9,7 +9,7 @@ from small_searches import KINDS, SCORES, Asked, every_output, forced, network_l
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.candidate_scorer import UNSEEN, Score
+from pellucid.decoding.candidate_scorer import UNSEEN, CandidateScorer
 
 EVERYTHING = 5**3 + 5**2 + 5 + 1
 KIND = st.sampled_from(KINDS)
@@ -18,7 +18,7 @@ KIND = st.sampled_from(KINDS)
 @settings(max_examples=15, deadline=None)
 @given(KIND, batches(), SEEDS, SCORES)
 def test_a_beam_as_wide_as_everything_finds_the_best_of_all_outputs(
-    kind: tuple[str, str], batch: Batch, seed: int, score: Score
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer
 ) -> None:
     network, every = network_like(kind, seed), every_output(2)
     found = searched(network, batch, Asked(maximum=2, width=EVERYTHING, best=len(every), score=score))[0]
@@ -32,7 +32,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_of_all_outputs(
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), st.integers(1, 6))
 def test_stopping_loses_nothing(
-    kind: tuple[str, str], batch: Batch, seed: int, score: Score, width: int, longest: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, longest: int
 ) -> None:
     """A search for more outputs than there can be runs to the greatest length."""
     network = network_like(kind, seed)
@@ -46,7 +46,7 @@ def test_stopping_loses_nothing(
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 5))
 def test_outputs_have_the_scores_of_their_definition_in_falling_order(
-    kind: tuple[str, str], batch: Batch, seed: int, score: Score, width: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
     network = network_like(kind, seed)
     for row, found in enumerate(searched(network, batch, Asked(width=width, best=width, score=score))):
@@ -63,7 +63,7 @@ def test_outputs_have_the_scores_of_their_definition_in_falling_order(
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_batch_mates_change_nothing(
-    kind: tuple[str, str], batch: Batch, seed: int, score: Score, width: int, random: object
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, random: object
 ) -> None:
     network, asked = network_like(kind, seed), Asked(width=width, best=2, score=score)
     for row, found in enumerate(searched(network, batch, asked)):
@@ -75,11 +75,11 @@ def test_batch_mates_change_nothing(
 
 
 def test_the_length_penalty_is_that_of_the_paper() -> None:
-    assert Score("gnmt", 0.6).divisor(np.array([1, 10])) == pytest.approx([1, (15 / 6) ** 0.6])
-    assert Score("average").divisor(np.array([10])) == 10 and Score().divisor(np.array([10])) == 1
+    assert CandidateScorer("gnmt", 0.6).divisor(np.array([1, 10])) == pytest.approx([1, (15 / 6) ** 0.6])
+    assert CandidateScorer("average").divisor(np.array([10])) == 10 and CandidateScorer().divisor(np.array([10])) == 1
 
 
 def test_the_coverage_penalty_is_that_of_the_paper() -> None:
     covered = np.array([[[0.5, 2.0, 0.0]]], np.float32)
-    found = Score("none", 0.0, 0.2).of(np.array([[-1.0]], np.float32), 3, covered)
+    found = CandidateScorer("none", 0.0, 0.2).of(np.array([[-1.0]], np.float32), 3, covered)
     assert found == pytest.approx(-1 + 0.2 * (np.log(0.5) + np.log(UNSEEN)))

@@ -27,12 +27,12 @@ from pellucid.config.toml import load_config
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.training import session
-from pellucid.training.loop import Started, Stepped, Stopped
-from pellucid.training.run_folder import locked, read_log
-from pellucid.training.session import Built, Files, Read, Saved
+from pellucid.training.loop import TrainingStarted, TrainingStopped, UpdateCompleted
+from pellucid.training.run_folder import lock_run_folder, read_log
+from pellucid.training.session import FileRead, FileSaved, ModelBuilt, TrainingFiles
 
 
-def refusal(files: Files, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
+def refusal(files: TrainingFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
     with pytest.raises(kind) as caught:
         train_to_end(files, folder, config)
     return str(caught.value)
@@ -73,18 +73,18 @@ def test_the_log_tells_that_kernels_are_compiled_before_they_are(
 def test_the_order_of_events(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     events = train_to_end(files, tmp_path / "run", small_config({"epochs": 2}))
-    assert [type(event) for event in events[:4]] == [Read, Read, Built, Started]
-    assert [event.examples for event in events if isinstance(event, Read)] == [40, 10]
-    assert [event.resumed for event in events if isinstance(event, Built)] == [False]
-    assert sum(isinstance(event, Stepped) for event in events) == 10
-    saved = [event for event in events if isinstance(event, Saved)]
+    assert [type(event) for event in events[:4]] == [FileRead, FileRead, ModelBuilt, TrainingStarted]
+    assert [event.examples for event in events if isinstance(event, FileRead)] == [40, 10]
+    assert [event.resumed for event in events if isinstance(event, ModelBuilt)] == [False]
+    assert sum(isinstance(event, UpdateCompleted) for event in events) == 10
+    saved = [event for event in events if isinstance(event, FileSaved)]
     assert {event.path.name for event in saved} == {"model.safetensors", "training.safetensors"}
 
 
 def test_a_finished_run_says_so_and_changes_nothing() -> None:
     before = contents(copies_run().run)
     events = train_to_end(copies_run().files, copies_run().run, copies_run().config)
-    assert [type(event) for event in events] == [Read, Read, Built, Stopped]
+    assert [type(event) for event in events] == [FileRead, FileRead, ModelBuilt, TrainingStopped]
     assert contents(copies_run().run) == before
 
 
@@ -118,7 +118,7 @@ def swapped(examples: Sequence[Example]) -> list[Example]:
 )
 def test_a_run_of_other_data_is_refused(tmp_path: Path, training: list[Example], development: list[Example]) -> None:
     before = contents(copies_run().run)
-    files = Files(write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", development))
+    files = TrainingFiles(write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", development))
     assert "is of a training on other data" in refusal(files, copies_run().run, copies_run().config)
     assert contents(copies_run().run) == before
 
@@ -142,7 +142,7 @@ def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path: Path) -> N
 
 
 def test_two_trainings_at_once_are_refused() -> None:
-    with locked(copies_run().run):
+    with lock_run_folder(copies_run().run):
         assert refusal(copies_run().files, copies_run().run, copies_run().config) == (
             f"{copies_run().run} is in use: another training is writing to it"
         )
@@ -153,7 +153,7 @@ def test_two_trainings_at_once_are_refused() -> None:
 def test_development_data_that_is_the_training_data_is_refused(tmp_path: Path, copied: bool) -> None:
     train = write_pairs(tmp_path / "train.tsv", copies(20, seed=1))
     dev = write_pairs(tmp_path / "dev.tsv", list(reversed(copies(20, seed=1)))) if copied else train
-    message = refusal(Files(train, dev), tmp_path / "run", small_config(), DataError)
+    message = refusal(TrainingFiles(train, dev), tmp_path / "run", small_config(), DataError)
     assert message.startswith(f"{dev} holds the same examples as {train}")
     assert not (tmp_path / "run" / "config.toml").exists()
 
@@ -163,7 +163,9 @@ def test_what_was_read_is_told(tmp_path: Path) -> None:
     train.write_text("a\ta\n\nab\tab\nbad line\nb\tb\n\n")
     dev.write_text("a\ta\nc\tc\n")
     config = small_config({"epochs": 1}, data={"on_bad_line": "skip"})
-    first, second = [e for e in train_to_end(Files(train, dev), tmp_path / "run", config) if isinstance(e, Read)]
+    first, second = [
+        e for e in train_to_end(TrainingFiles(train, dev), tmp_path / "run", config) if isinstance(e, FileRead)
+    ]
     assert (first.path, first.examples, first.blank, first.note) == (train, 3, 2, "")
     assert [str(bad) for bad in first.bad] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
     assert second.note == f"1 of 2 examples are also in {train}"
@@ -176,9 +178,9 @@ def test_training_imports_no_compiler_of_graphs(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.training.session import Files, train_run
-config = from_settings({"size": "tiny", "training": {"epochs": 1}}, origin="test")
+config = build_config({"size": "tiny", "training": {"epochs": 1}}, origin="test")
 events = list(train_run(Files(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
 print(len(events), "torch._dynamo" in sys.modules)
 """
@@ -195,7 +197,7 @@ def test_a_training_whose_folder_is_gone_writes_nothing_into_another(tmp_path: P
     files, folder = copy_files(tmp_path), tmp_path / "run"
     events = session.train_run(files, folder, small_config({"epochs": 6}))
     for event in events:
-        if isinstance(event, Saved):
+        if isinstance(event, FileSaved):
             break
     folder.rename(tmp_path / "moved")
     if replaced:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors
+import safetensors.numpy
+import torch
 from tasks import task_run
 from trained_runs import copies_run, copy_of, digits_run, train_to_end
 from viewed import begun_run, resume
@@ -15,10 +17,10 @@ from viewed import begun_run, resume
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import VERSION
 from pellucid.errors import RunError
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 from pellucid.training import snapshots
 from pellucid.training.run_folder import SNAPSHOTS, load, read_log
-from pellucid.training.snapshots import PROBES, cut, read_snapshots, take, thin
+from pellucid.training.snapshots import PROBES, read_snapshots, remove_later_snapshots, save_snapshot, thin_snapshots
 
 
 def names(folder: Path) -> list[str]:
@@ -43,7 +45,7 @@ def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
         assert (trace.output, trace.target, trace.source) == (again.output, again.target, again.source)
         np.testing.assert_allclose(trace.attention, again.attention, atol=1e-3)
         np.testing.assert_allclose(trace.log_probabilities, again.log_probabilities, atol=1e-5)
-    table = writing(model.network).decoder.table.weight.detach().numpy()
+    table = require_seq2seq(model.network).decoder.table.weight.detach().numpy()
     np.testing.assert_allclose(kept.target, table[4:], rtol=1e-3, atol=1e-3)
     assert kept.source.shape[0] == len(model.vocabularies.source.symbols)
 
@@ -51,7 +53,7 @@ def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
 def test_a_training_that_was_interrupted_keeps_the_same(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
     assert len(names(folder)) == 2
-    take(folder, load(folder), read_snapshots(folder)[0].traces, (99, 99_999))  # beyond the checkpoint
+    save_snapshot(folder, load(folder), read_snapshots(folder)[0].traces, (99, 99_999))  # beyond the checkpoint
     resume(folder)
     assert names(folder) == names(digits_run().run)
     for name in names(folder):
@@ -82,12 +84,12 @@ def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypat
     touched(tmp_path, 0)
     for number in range(1, 60):
         (tmp_path / SNAPSHOTS / f"{number:06}-{10 * number:08}.safetensors").touch()
-        thin(tmp_path, number)
+        thin_snapshots(tmp_path, number)
         assert len(names(tmp_path)) <= most
         assert names(tmp_path)[-1] == f"{number:06}-{10 * number:08}.safetensors"
     one = names(tmp_path)
     touched(tmp_path, 59)
-    thin(tmp_path, 59)
+    thin_snapshots(tmp_path, 59)
     assert [name for name in names(tmp_path) if name in one] == one
     kept = [int(name[:6]) for name in one[:-1]]
     assert len({b - a for a, b in pairwise(kept)}) <= 1
@@ -120,9 +122,9 @@ def test_the_place_of_a_tag_is_not_kept_as_attention() -> None:
 
 def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:
     touched(tmp_path, 5)
-    cut(tmp_path, 30)
+    remove_later_snapshots(tmp_path, 30)
     assert len(names(tmp_path)) == 3
-    cut(tmp_path, 0)
+    remove_later_snapshots(tmp_path, 0)
     assert names(tmp_path) == []
 
 
@@ -132,3 +134,13 @@ def test_a_spoilt_one_is_told(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RunError, match="is not a whole safetensors file"):
         read_snapshots(folder)
+
+
+def test_vectors_beyond_float16_are_the_greatest_that_it_holds(tmp_path: Path) -> None:
+    model = load(copies_run().run)
+    with torch.no_grad():
+        model.network.encoder.table.weight.fill_(1e30)
+    save_snapshot(tmp_path, model, read_snapshots(copies_run().run)[0].traces, (1, 1))
+    (kept,) = (tmp_path / SNAPSHOTS).iterdir()
+    vectors = safetensors.numpy.load_file(kept)["source"]
+    assert vectors.size and (vectors == np.finfo(np.float16).max).all()

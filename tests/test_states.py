@@ -7,8 +7,8 @@ from inspected import KINDS, PAIRS, made, traces_of
 
 from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
-from pellucid.inspection.states import states
-from pellucid.model.network import writing
+from pellucid.inspection.states import trace_states
+from pellucid.model.network import require_seq2seq
 
 GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "output", "candidate"]}
 
@@ -17,13 +17,13 @@ GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "o
 def test_they_are_the_networks_own(kind: str) -> None:
     transducer = made(kind)
     traces = traces_of(transducer, PAIRS)
-    found, network = states(transducer, traces), writing(transducer.network)
+    found, network = trace_states(transducer, traces), require_seq2seq(transducer.network)
     for trace, own in zip(traces, found, strict=True):
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         written = transducer.vocabularies.target.encode(trace.target[:-1])
         with torch.inference_mode():
             memory = network.encoder(ids, torch.tensor([len(trace.source)]))
-            attendable, state = network.decoder.prepare(memory), network.decoder.start(memory)
+            attendable, state = network.decoder.prepare(memory), network.decoder.init_hidden(memory)
             for t, fed in enumerate([1, *written]):
                 state = network.decoder.step(torch.tensor([fed]), state, attendable).state
                 np.testing.assert_allclose(own.decoder[t], state.hidden[0, -1].numpy(), atol=1e-6)
@@ -39,10 +39,10 @@ def test_gates_have_their_names_and_shapes_whatever_the_batch(kind: str) -> None
     layers = [f"layer {at + 1} " for at in range(2)] if config.encoder.num_layers > 1 else [""]
     encoder = {f"encoder {at}{way} {gate}" for at in layers for way in ways for gate in GATES[config.encoder.cell]}
     decoder = {f"decoder {at}{gate}" for at in layers for gate in GATES[config.decoder.cell]}
-    many = states(transducer, traces, gates=True)
+    many = trace_states(transducer, traces, gates=True)
     for trace, own in zip(traces, many, strict=True):
         assert own.gates.keys() == encoder | decoder
-        alone = states(transducer, [trace], gates=True)[0].gates
+        alone = trace_states(transducer, [trace], gates=True)[0].gates
         for name, values in own.gates.items():
             side = config.encoder if name in encoder else config.decoder
             assert values.shape == (len(trace.source if name in encoder else trace.target), side.hidden_size)
@@ -55,7 +55,7 @@ def test_a_grus_states_follow_from_its_gates() -> None:
     """h' = (1 − z) n + z h, in both directions and in the decoder, from h = 0 and the bridge."""
     transducer = made()
     trace = traces_of(transducer, [("cabba", "zyx")])[0]
-    own = states(transducer, [trace], gates=True)[0]
+    own = trace_states(transducer, [trace], gates=True)[0]
     size = transducer.config.encoder.hidden_size
     for way, columns in (("forwards", slice(0, size)), ("backwards", slice(size, None))):
         before, order = np.zeros(size), range(5) if way == "forwards" else range(4, -1, -1)
@@ -73,7 +73,7 @@ def test_an_lstms_states_follow_from_its_gates() -> None:
     """c' = f c + i g, h' = o tanh c'."""
     transducer = made("lstm")
     trace = traces_of(transducer, [("cabba", "zyx")])[0]
-    own = states(transducer, [trace], gates=True)[0]
+    own = trace_states(transducer, [trace], gates=True)[0]
     size = transducer.config.encoder.hidden_size
     for way, columns in (("forwards", slice(0, size)), ("backwards", slice(size, None))):
         cell, order = np.zeros(size), range(5) if way == "forwards" else range(4, -1, -1)
@@ -89,7 +89,7 @@ def test_an_lstms_states_follow_from_its_gates() -> None:
 
 def test_the_reset_gate_is_that_of_the_equation() -> None:
     transducer = made()
-    own = states(transducer, traces_of(transducer, [("ab", "v")]), gates=True)[0]
+    own = trace_states(transducer, traces_of(transducer, [("ab", "v")]), gates=True)[0]
     weight = {name: tensor.numpy() for name, tensor in transducer.network.state_dict().items()}
     name, size = "encoder.forward_cells.layers.0", transducer.config.encoder.hidden_size
     vector = weight["encoder.table.weight"][transducer.vocabularies.source.ids["b"]]
@@ -100,9 +100,9 @@ def test_the_reset_gate_is_that_of_the_equation() -> None:
 
 def test_an_empty_source_has_none_and_an_ensemble_neither() -> None:
     transducer = made()
-    one, two = states(transducer, transducer.predict(["", "ab"]), gates=True)
+    one, two = trace_states(transducer, transducer.predict(["", "ab"]), gates=True)
     assert one.encoder.shape == (0, two.encoder.shape[1]) and one.decoder.shape == (0, two.decoder.shape[1])
-    assert states(transducer, []) == []
+    assert trace_states(transducer, []) == []
     both = ensemble([transducer, made(seed=4)], ["a", "b"])
     with pytest.raises(InputError, match="ask one of its models"):
-        states(both, both.predict(["abc"]))
+        trace_states(both, both.predict(["abc"]))

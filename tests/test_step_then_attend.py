@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pellucid.data.batches import Batch
 from pellucid.errors import ConfigError
 from pellucid.model.decoder import StepThenAttend
-from pellucid.model.memory import Attendable, State
+from pellucid.model.memory import AttentionCache, State
 
 
 def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
@@ -36,16 +36,16 @@ def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -
 
 
 def by_definition(
-    decoder: StepThenAttend, symbols: Tensor, state: State, attendable: Attendable
+    decoder: StepThenAttend, symbols: Tensor, state: State, attendable: AttentionCache
 ) -> tuple[Tensor, Tensor]:
     """Logits and attentional vector: the cells in turn (residual), c from the top, a = tanh(W [s; c]), W' a + b."""
     inputs = decoder.table.weight[symbols]
-    if state.context is not None:
-        inputs = torch.cat([inputs, state.context], dim=1)
+    if state.input_feed is not None:
+        inputs = torch.cat([inputs, state.input_feed], dim=1)
     for layer in range(decoder.config.num_layers):
         hidden, _ = stepped(decoder, inputs, layer, state)
         inputs = hidden + inputs if layer and decoder.config.residual else hidden
-    context = decoder.attention(inputs, attendable, state.looked).context
+    context = decoder.attention(inputs, attendable, state.attention_state).context
     parts = {"state": [inputs], "context": [context], "state-and-context": [inputs, context]}[decoder.config.output]
     vector = torch.tanh(torch.cat(parts, dim=1) @ decoder.combination.weight.T)
     if decoder.config.tie_embeddings:
@@ -77,15 +77,15 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     assert isinstance(decoder, StepThenAttend)
-    state, attendable = decoder.start(memory), decoder.prepare(memory)
-    assert (state.context is not None) == settings["input_feeding"]
+    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
+    assert (state.input_feed is not None) == settings["input_feeding"]
     for symbols in batch.target.unbind(dim=1):
         logits, vector = by_definition(decoder, symbols, state, attendable)
         step = decoder.step(symbols, state, attendable)
         near(step.logits, logits)
-        assert (step.state.context is not None) == settings["input_feeding"]
-        if step.state.context is not None:
-            near(step.state.context, vector)
+        assert (step.state.input_feed is not None) == settings["input_feeding"]
+        if step.state.input_feed is not None:
+            near(step.state.input_feed, vector)
         state = step.state
 
 
@@ -93,7 +93,7 @@ def first_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, 
     """Of the forced step, and of the one after it."""
     network = network_of(config_of({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
     memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     one = network.decoder.step(torch.tensor([1]), state, attendable, override)
     return one.logits, network.decoder.step(torch.tensor([4]), one.state, attendable).logits
 
@@ -111,6 +111,6 @@ def test_what_does_not_fit_is_told() -> None:
         config_of({"decoder": {"input_feeding": True}})
     with pytest.raises(
         ConfigError,
-        match=r"decoder\.tie_embeddings = true needs vectors to share: decoder\.embedding = 'learned' or 'frozen'",
+        match=r"decoder\.tie_embeddings = true needs an embedding to share: decoder\.embedding = 'learned' or 'frozen'",
     ):
         config_of({"decoder": {"tie_embeddings": True, "embedding": "one-hot"}})

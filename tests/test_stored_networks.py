@@ -11,7 +11,7 @@ from command_line import complaint, pellucid
 from published import DATA
 from torch import nn
 
-from pellucid.model.peephole import Cell, Peepholes, peephole_step
+from pellucid.model.cells import Peepholes, PeepholeState, peephole_step
 from pellucid.recipes.proteins.stored_networks import (
     ATTENTION,
     NumberCheck,
@@ -90,7 +90,7 @@ def test_lstm_state_is_copied_over_padding() -> None:
 
 def test_the_lstm_is_the_cell_step_by_step() -> None:
     weights, inputs = lstm_weights(3, 4), torch.randn(1, 3, 3, dtype=torch.float64)
-    state, seen = Cell(weights[16], weights[15]), []
+    state, seen = PeepholeState(weights[16], weights[15]), []
     for vector in inputs[0]:
         sums = [vector @ weights[3 * at] + state.hidden @ weights[3 * at + 1] + weights[3 * at + 2] for at in range(4)]
         state = peephole_step(torch.cat(sums, dim=1), state, Peepholes(*weights[12:15]))

@@ -20,16 +20,16 @@ from pellucid.training.run_folder import (
     ENSEMBLE,
     append_log,
     cut_log,
-    damage_told,
     in_use,
     load,
-    locked,
+    lock_run_folder,
+    log_damage,
     members,
     read_log,
 )
-from pellucid.training.session import Built, Saved, train_run
+from pellucid.training.session import FileSaved, ModelBuilt, train_run
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.inputs import own_file
+from pellucid.viewer.inputs import find_validation_file
 
 DEEP = "[" * 100_000
 DIGITS = "9" * 5_000
@@ -111,7 +111,7 @@ def test_a_lock_that_is_a_pipe_is_not_waited_for(run: Path) -> None:
     (run / ".lock").unlink(missing_ok=True)
     os.mkfifo(run / ".lock")
     assert not in_use(run)
-    assert str(run / ".lock") in refusal(lambda: locked(run).__enter__())
+    assert str(run / ".lock") in refusal(lambda: lock_run_folder(run).__enter__())
 
 
 def test_a_log_that_is_a_pipe_is_not_written_to(run: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
         (run / ".lock").touch()
     else:
         events = train_run(copies_run().files, run.parent / "begun", copies_run().config)
-        next(event for event in events if isinstance(event, Saved))
+        next(event for event in events if isinstance(event, FileSaved))
         events.close()
         run = run.parent / "begun"
     (run / name).rename(run.parent / "old")
@@ -153,7 +153,9 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
 def test_a_link_that_appears_later_is_not_written_through_either(run: Path, name: str) -> None:
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(run.parent / "new")
-    assert str(run / name) in refusal(lambda: locked(run).__enter__() if name == ".lock" else append_log(run, {}))
+    assert str(run / name) in refusal(
+        lambda: lock_run_folder(run).__enter__() if name == ".lock" else append_log(run, {})
+    )
     assert not (run.parent / "new").exists()
 
 
@@ -187,8 +189,8 @@ def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (f"a = {DEEP}", "is not TOML: it is nested too deep"),
-        (f"a = {DIGITS}", "is not TOML: it holds a number of thousands of digits"),
+        (f"a = {DEEP}", "is not TOML: it is nested too deeply"),
+        (f"a = {DIGITS}", "is not TOML: it contains a number with thousands of digits"),
         (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
         (f"seed{'.a' * 900} = 1", "seed: expected a whole number, got {'a': {'a'"),
         (f"seed = '{LONG}'", "seed: expected a whole number, got 'aaaa"),
@@ -290,7 +292,7 @@ def test_a_key_that_stands_twice_is_refused(run: Path, name: str, key: str, told
     content = (run / name).read_text("utf-8")
     value = {"longest_target": "3", "counts": "[]", "members": '["b"]'}[key]
     (run / name).write_text(content.replace(f'"{key}"', f'"{key}": {value}, "{key}"', 1), "utf-8")
-    assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' stands twice in an object"
+    assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' occurs twice in an object"
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -383,20 +385,20 @@ LINES = [
 @pytest.mark.parametrize("line", LINES)
 def test_a_damaged_line_of_a_log_is_counted_and_is_nothing_else(run: Path, line: str) -> None:
     whole = read_log(run)
-    assert damage_told(run) == []
+    assert log_damage(run) == []
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write(f"{line}\n\n")
     assert read_log(run) == whole
-    assert damage_told(run) == [f"{run / 'log.jsonl'}: 1 damaged line passed over"]
-    own_file(run)
+    assert log_damage(run) == [f"{run / 'log.jsonl'}: 1 damaged line passed over"]
+    find_validation_file(run)
     cut_log(run, Progress(update=10**6, validations=10**6))
-    assert read_log(run) == whole and damage_told(run) == []
+    assert read_log(run) == whole and log_damage(run) == []
 
 
 def test_a_log_that_lacks_the_best_validation_is_told_where_a_training_goes_on(run: Path) -> None:
     def known() -> tuple[str, ...]:
         events = train_run(copies_run().files, run, copies_run().config)
-        return next(event.foreseen for event in events if isinstance(event, Built))
+        return next(event.foreseen for event in events if isinstance(event, ModelBuilt))
 
     assert not any("lacks" in line for line in known())
     (run / "log.jsonl").unlink()
@@ -408,7 +410,7 @@ def test_a_log_that_names_a_file_no_system_can_have(run: Path) -> None:
     for name in (LONG, "a\0b"):
         line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}
         (run / "log.jsonl").write_text(f"{json.dumps(line)}\n" * 2, "utf-8")
-        assert len(read_log(run)) == 2 and own_file(run) is None
+        assert len(read_log(run)) == 2 and find_validation_file(run) is None
 
 
 @pytest.mark.parametrize(
@@ -468,7 +470,7 @@ SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "unknown": lambda told: told["traces"][0].update(unknown=[100]),
     "steps": lambda told: told["traces"][0]["top"].pop(),
     "traces": lambda told: told.update(traces=told["traces"] * 9),
-    "format": lambda told: told.update(format=2),
+    "format": lambda told: told.update(format=1),
 }
 
 
@@ -483,6 +485,64 @@ def test_a_snapshot_that_cannot_be(run: Path, kind: str) -> None:
 
     rewritten(path, change)
     assert refusal(lambda: read_snapshots(run)).startswith(f"{path} is not a snapshot of this version of Pellucid: ")
+
+
+def test_a_changed_bit_of_a_snapshot_is_noticed_and_stops_a_training_that_goes_on(run: Path) -> None:
+    path = snapshot(run)
+    content = path.read_bytes()
+    for at in (len(content) - 1, content.index(b"log_probabilities") + 25):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        message = refusal(lambda: read_snapshots(run))
+        assert message.startswith(f"{path} is not a snapshot of this version of Pellucid: "), message
+        assert refusal(lambda: go_on(run)) == f"{message}; remove this file to go on without it"
+    path.unlink()
+    go_on(run)
+
+
+CARDS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda card: b"",
+    "cut short": lambda card: card[:-9],
+    "a changed bit": lambda card: card.replace(b"# A", b"# a", 1),
+    "no text": lambda card: card[:9] + b"\xff" + card[10:],
+    "NUL": lambda card: bytes(len(card) + 7),
+}
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_a_damaged_card_is_told_and_written_anew(run: Path, kind: str) -> None:
+    card = run / "card.md"
+    whole = card.read_bytes()
+    card.write_bytes(CARDS[kind](whole))
+    told = [
+        event.foreseen
+        for event in train_run(copies_run().files, run, copies_run().config)
+        if isinstance(event, ModelBuilt)
+    ]
+    assert f"{card} was damaged: it is written anew at the end of the training" in told[0]
+    assert card.read_bytes() == whole
+    card.write_bytes(whole + b"Ours.\n")
+    go_on(run)
+    assert card.read_bytes() == whole + b"Ours.\n"
+    card.unlink()
+    os.mkfifo(card)
+    assert refusal(lambda: go_on(run)) == f"{card} is a named pipe, not a regular file"
+
+
+def test_a_damaged_model_is_told_and_written_anew_where_the_checkpoint_has_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    events = train_run(copies_run().files, run, copies_run().config)
+    next(event for event in events if isinstance(event, FileSaved) and event.best)
+    events.close()
+    model = run / "model.safetensors"
+    whole = model.read_bytes()
+    model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    events = train_run(copies_run().files, run, copies_run().config)
+    known = next(event.foreseen for event in events if isinstance(event, ModelBuilt))
+    events.close()
+    assert f"{model} was damaged: it is written anew from the checkpoint" in known
+    assert model.read_bytes() == whole
+    go_on(run)
+    assert_same_outcome(copies_run().run, run)
 
 
 @pytest.mark.parametrize("value", [DEEP, DIGITS, "", "null"])

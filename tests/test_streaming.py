@@ -14,16 +14,16 @@ from test_transducer import PLAIN, TAGGED, same, transducer_of
 from pellucid.data.examples import Example
 from pellucid.decoding import preprocessing, streaming
 from pellucid.decoding.constraints import FREE
-from pellucid.decoding.options import Options
-from pellucid.decoding.preprocessing import Asked, batched
-from pellucid.decoding.sampling import Drawing
-from pellucid.decoding.streaming import Part, chunked, decode_parts, sources_at_once
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.preprocessing import SearchRequest, batched
+from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.streaming import ExampleChunk, chunked, decode_parts, sources_at_once
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, DataError, InputError
 
 TEXTS = ["abc", "", "ab", "cabca", "a", "bca", "c"]
 EXAMPLES = [Example(text, "vw") for text in TEXTS]
-DRAWING = Drawing(samples=2, seed=3)
+DRAWING = SamplingConfig(samples=2, seed=3)
 
 
 @pytest.fixture
@@ -89,17 +89,17 @@ def test_fewer_sources_are_read_ahead_where_they_are_long_or_have_many_outputs(
             pairs = (example._replace(target="vwxyz" * 4) for example in examples())
             stream, most = PLAIN.force(pairs), 4
         case "sample":
-            stream, most = PLAIN.samples(examples(), Drawing(samples=4)), 3
+            stream, most = PLAIN.samples(examples(), SamplingConfig(samples=4)), 3
         case "nbest":
             stream, most = PLAIN.hypotheses(examples(), 6), 2
         case _:
-            stream, most = PLAIN.with_beam(3).with_options(Options(lattice=True)).trace(examples()), 4
+            stream, most = PLAIN.with_beam(3).with_options(DecodingOptions(lattice=True)).trace(examples()), 4
     next(stream)
     assert taken == most
 
 
 def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths, asked = np.array([5, 1, 20, 3, 300, 5]), Asked(2, 1, FREE)
+    lengths, asked = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, FREE)
     rows = [1, 3, 0, 5, 2, 4]
     assert [*batched(rows, lengths, asked, 4)] == [[1, 3, 0, 5], [2, 4]]
     monkeypatch.setattr(preprocessing, "POSITIONS", 40)
@@ -169,7 +169,7 @@ def test_too_few_or_many_are_told_where_a_stream_ends(given: list[str], message:
 def test_an_error_comes_in_the_place_of_its_source_and_the_model_goes_on() -> None:
     bad: Any = (each for each in ["a", "b", "c", "a", None, "b"])
     found = list[Trace]()
-    with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a text, got None$"):
+    with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a string, got None$"):
         found.extend(PLAIN.predict(bad))
     assert [trace.text for trace in found] == ["a", "b", "c", "a"]
     limited = transducer_of({"data": {"max_length": 4}})
@@ -178,7 +178,7 @@ def test_an_error_comes_in_the_place_of_its_source_and_the_model_goes_on() -> No
     with pytest.raises(DataError, match="source 4 is empty"):
         list(PLAIN.force(Example(text, "v") for text in ["a", "b", "c", ""]))
     with pytest.raises(InputError, match="there is no position 1: source 5 has 0 to 0"):
-        list(PLAIN.with_options(Options(masked=(1,))).predict(iter(["ab", "bc", "ca", "ab", "a"])))
+        list(PLAIN.with_options(DecodingOptions(masked=(1,))).predict(iter(["ab", "bc", "ca", "ab", "a"])))
     assert PLAIN.predict(["a"])[0].output == found[0].output
 
 
@@ -213,9 +213,9 @@ def test_of_a_list_the_first_bad_prefix_is_named() -> None:
     with pytest.raises(InputError, match=r"^prefix of source 2: the model never writes the symbol '\?'"):
         PLAIN.predict(["a"] * 4, prefixes=["v", "?", "?", "!"])
     with pytest.raises(InputError, match=r"^prefix of source 3: the symbol 'v' is forbidden"):
-        PLAIN.with_options(Options(forbidden=("v",))).predict(["a"] * 4, prefixes=["w", "w", "v", "v"])
+        PLAIN.with_options(DecodingOptions(forbidden=("v",))).predict(["a"] * 4, prefixes=["w", "w", "v", "v"])
     with pytest.raises(InputError, match=r"^prefix: the model never writes the symbol '\?'"):
-        PLAIN.with_options(Options(prefix="?")).predict(["a"])
+        PLAIN.with_options(DecodingOptions(prefix="?")).predict(["a"])
 
 
 def test_an_error_of_the_source_itself_passes_through() -> None:
@@ -235,9 +235,9 @@ def test_a_source_may_ask_the_same_model() -> None:
 
 
 def test_parts_are_numbered_and_whole() -> None:
-    seen = list[Part]()
+    seen = list[ExampleChunk]()
 
-    def decode(part: Part) -> list[str]:
+    def decode(part: ExampleChunk) -> list[str]:
         seen.append(part)
         return [example.source for example in part.examples]
 

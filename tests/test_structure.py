@@ -68,7 +68,8 @@ OWN_ERRORS = {
         "InputError",
         "ConfigError",
         "ArgumentError",
-        "MismatchError",
+        "ConstraintError",
+        "TypeMismatchError",
         "ReproductionError",
         "DataError",
         "HeaderError",
@@ -77,7 +78,7 @@ OWN_ERRORS = {
     *("CorpusError", "RunError", "NotFiniteError", "DivergenceError"),
 }
 """Errors whose words are Pellucid's own, and quote nothing at length."""
-QUOTING = {"abbreviate_reason", "reason", "_expectation", "_damaged", "isinstance", "type"}
+QUOTING = {"abbreviate_reason", "os_error_text", "_msgspec_expectation", "_damaged", "isinstance", "type"}
 """What may be called with an error of another library: what it returns is short, and acts on no terminal."""
 
 
@@ -196,7 +197,7 @@ def test_kept_rules_are_no_fault() -> None:
     body = "\n    def f(self, a: int, *rest: int, b: tuple[int, ...] = ()) -> int:\n        return console.print(a)\n"
     assert faults("pellucid/reporting/page.py", GOOD + "class _C:" + body) == []
     assert faults("pellucid/cli/train.py", GOOD + "print(1)") == []
-    short = "try: f()\nexcept OSError as e: raise RunError(reason(e)) from e\nexcept RunError as e: g(str(e))"
+    short = "try: f()\nexcept OSError as e: raise RunError(os_error_text(e)) from e\nexcept RunError as e: g(str(e))"
     assert faults("pellucid/files.py", GOOD + short) == []
     assert faults("pellucid/data/utils.py", GOOD) == ["pellucid/data/utils.py: is named after nothing in particular"]
 

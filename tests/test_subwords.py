@@ -13,8 +13,8 @@ from small import TEXTS
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Subwords, learn_subwords, segmenters
-from pellucid.data.vocabulary import UNK, learn_segmenters, learn_vocabularies, load_vocabularies
+from pellucid.data.tokenizers import SubwordModel, build_tokenizers, train_subwords
+from pellucid.data.vocabulary import UNK, learn_tokenizers, learn_vocabularies, load_vocabularies
 from pellucid.errors import ConfigError
 
 pytest.importorskip("tokenizers")
@@ -25,7 +25,7 @@ PAIRS = [
     Example("Where is the mat?", "¿Dónde está la estera?"),
 ]
 SUBWORDS = DataConfig(source_symbols="subwords", target_symbols="subwords", subword_vocab_size=60)
-CUT = learn_segmenters(PAIRS, SUBWORDS)
+CUT = learn_tokenizers(PAIRS, SUBWORDS)
 
 
 @given(TEXTS | st.text())
@@ -41,34 +41,34 @@ def test_what_stands_often_is_one_piece() -> None:
 
 
 def test_no_piece_goes_beyond_a_word() -> None:
-    learned = learn_subwords(["of the of the of the, of the"] * 9, 1_000)
+    learned = train_subwords(["of the of the of the, of the"] * 9, 1_000)
     assert learned.split("of the, of the") == ["of", " the", ",", " of", " the"]
 
 
 def test_what_stands_only_within_longer_pieces_is_taken_apart() -> None:
-    learned = learn_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
+    learned = train_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
     assert learned.split("sentence") == ["sentence"]
     known = {piece for text in ("sentence sentence", "se") for piece in learned.split(text)}
     assert "senten" in learned.rare
     assert set(learned.split("senten")) <= known | set(learned.alphabet)
-    assert learn_subwords(["ab ab", "ab"], 50, least=9).split("ab") == ["a", "b"]
+    assert train_subwords(["ab ab", "ab"], 50, min_count=9).split("ab") == ["a", "b"]
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 40))
 def test_every_text_it_was_learnt_from_is_known(texts: list[str], most: int) -> None:
     examples = [Example(text, text) for text in texts]
     config = DataConfig(source_symbols="subwords", target_symbols="subwords", subword_vocab_size=most)
-    cut = learn_segmenters(examples, config)
+    cut = learn_tokenizers(examples, config)
     known = learn_vocabularies(examples, cut, 1)
     assert all(UNK not in known.target.encode(cut.target.split(text)) for text in texts)
-    assert all(set(map(cut.target.normalized, text)) <= {c for s in known.target.symbols for c in s} for text in texts)
+    assert all(set(map(cut.target.normalize, text)) <= {c for s in known.target.symbols for c in s} for text in texts)
 
 
 def test_a_vocabulary_has_no_more_of_them_than_asked_for() -> None:
     known = learn_vocabularies(PAIRS, CUT, 1)
     assert 20 < len(known.target.symbols) <= 60
     assert min(known.target.counts) >= 1
-    assert learn_segmenters(PAIRS, SUBWORDS) == CUT
+    assert learn_tokenizers(PAIRS, SUBWORDS) == CUT
 
 
 def test_they_are_kept_with_the_vocabulary(tmp_path: Path) -> None:
@@ -76,32 +76,32 @@ def test_they_are_kept_with_the_vocabulary(tmp_path: Path) -> None:
     known.save(tmp_path / "vocabulary.json")
     loaded = load_vocabularies(tmp_path / "vocabulary.json", SUBWORDS)
     assert loaded == known
-    assert segmenters(SUBWORDS, loaded.pieces) == CUT
+    assert build_tokenizers(SUBWORDS, loaded.pieces) == CUT
 
 
 def test_before_they_are_learnt_characters_stand_for_them() -> None:
-    assert segmenters(SUBWORDS).source.split("ab c") == ["a", "b", " ", "c"]
-    assert learn_segmenters(PAIRS, DataConfig()) == segmenters(DataConfig())
+    assert build_tokenizers(SUBWORDS).source.split("ab c") == ["a", "b", " ", "c"]
+    assert learn_tokenizers(PAIRS, DataConfig()) == build_tokenizers(DataConfig())
 
 
 @pytest.mark.parametrize(
     ("alphabet", "merges", "reason"),
     [
-        (("ab",), (), "the alphabet of subwords is single characters"),
-        (("a", "b"), (("a", "c"),), "subwords are merged of those that came before"),
-        (("a", "b"), (("ab", "a"), ("a", "b")), "subwords are merged of those that came before"),
+        (("ab",), (), "the alphabet of a subword model must contain single characters only"),
+        (("a", "b"), (("a", "c"),), "a merge must combine earlier subwords"),
+        (("a", "b"), (("ab", "a"), ("a", "b")), "a merge must combine earlier subwords"),
     ],
 )
 def test_what_no_training_gives_is_refused(
     alphabet: tuple[str, ...], merges: tuple[tuple[str, str], ...], reason: str
 ) -> None:
     with pytest.raises(msgspec.ValidationError, match=reason):
-        msgspec.convert({"alphabet": alphabet, "merges": merges}, Subwords)
+        msgspec.convert({"alphabet": alphabet, "merges": merges}, SubwordModel)
 
 
 def test_features_are_not_cut_into_them() -> None:
-    with pytest.raises(ConfigError, match=r"data\.features_symbols: features are characters, words or parts"):
-        segmenters(DataConfig(features_symbols="subwords"))
+    with pytest.raises(ConfigError, match=r"data\.features_symbols: expected characters, words or a separator"):
+        build_tokenizers(DataConfig(features_symbols="subwords"))
 
 
 def test_without_the_library_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,4 +120,4 @@ def test_without_the_library_it_is_told_what_to_install(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"pip install 'pellucid\[subwords\]'"):
-        learn_subwords(["a"], 5)
+        train_subwords(["a"], 5)

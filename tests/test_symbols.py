@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.config.settings import DataConfig
-from pellucid.data.tokenizers import Segmenter, segmenters
+from pellucid.data.tokenizers import Tokenizer, build_tokenizers
 from pellucid.errors import ConfigError
 
 TEXTS = st.text()
 
 
 def test_defaults_cut_characters_and_features_at_semicolons() -> None:
-    sides = segmenters(DataConfig())
-    assert sides.source == Segmenter("characters", "nfc")
-    assert sides.target == Segmenter("characters", "none")
-    assert sides.features == Segmenter(";", "nfc")
+    sides = build_tokenizers(DataConfig())
+    assert sides.source == Tokenizer("characters", "nfc")
+    assert sides.target == Tokenizer("characters", "none")
+    assert sides.features == Tokenizer(";", "nfc")
     assert sides.source.split("ab c") == ["a", "b", " ", "c"]
     assert sides.features.split("V;PST;3") == ["V", "PST", "3"]
 
@@ -30,27 +30,27 @@ def test_each_column_takes_its_own_settings() -> None:
         source_normalization="nfd",
         target_normalization="nfc",
     )
-    sides = segmenters(config)
-    assert sides == (Segmenter("words", "nfd"), Segmenter("+", "nfc"), Segmenter("characters", "nfd"))
+    sides = build_tokenizers(config)
+    assert sides == (Tokenizer("words", "nfd"), Tokenizer("+", "nfc"), Tokenizer("characters", "nfd"))
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", ";", " ", "+", "<sep>", "a"])
 def test_an_empty_text_has_no_symbols(kind: str) -> None:
-    assert Segmenter(kind, "none").split("") == []
-    assert Segmenter(kind, "none").join([]) == ""
+    assert Tokenizer(kind, "none").split("") == []
+    assert Tokenizer(kind, "none").join([]) == ""
 
 
 def test_words_stand_between_white_space_of_any_width() -> None:
-    words = Segmenter("words", "none")
+    words = Tokenizer("words", "none")
     assert words.split("  aː  b\u3000d͡z\t") == ["aː", "b", "d͡z"]
     assert words.split(" \t ") == []
     assert words.join(["aː", "b"]) == "aː b"
 
 
 def test_a_separator_cuts_wherever_it_stands() -> None:
-    assert Segmenter("+", "none").split("a++b+") == ["a", "", "b", ""]
-    assert Segmenter("::", "none").split("a:b::c") == ["a:b", "c"]
-    assert Segmenter(" ", "none").split("a  b") == ["a", "", "b"]
+    assert Tokenizer("+", "none").split("a++b+") == ["a", "", "b", ""]
+    assert Tokenizer("::", "none").split("a:b::c") == ["a:b", "c"]
+    assert Tokenizer(" ", "none").split("a  b") == ["a", "", "b"]
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_a_separator_cuts_wherever_it_stands() -> None:
 )
 def test_normalization_comes_before_the_cut(normalization: str, symbols: list[str]) -> None:
     config = DataConfig(source_normalization=normalization)  # type: ignore[arg-type]
-    assert segmenters(config).source.split("e\u0301가") == symbols
+    assert build_tokenizers(config).source.split("e\u0301가") == symbols
 
 
 @pytest.mark.parametrize("side", ["source", "target", "features"])
 def test_an_empty_kind_is_refused_by_its_key(side: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        segmenters(DataConfig(**{f"{side}_symbols": ""}))  # type: ignore[arg-type]
+        build_tokenizers(DataConfig(**{f"{side}_symbols": ""}))  # type: ignore[arg-type]
     assert (
         str(caught.value)
         == f"data.{side}_symbols: expected characters, words, subwords or a separator, got an empty string"
@@ -77,41 +77,41 @@ def test_an_empty_kind_is_refused_by_its_key(side: str) -> None:
 )
 def test_a_misspelt_kind_is_no_separator(kind: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        segmenters(DataConfig(target_symbols=kind))
+        build_tokenizers(DataConfig(target_symbols=kind))
     expected = f"data.target_symbols: expected characters, words, subwords or a separator, got {kind!r}{hint}"
     assert str(caught.value) == expected
 
 
 @given(TEXTS)
 def test_characters_join_to_the_same_text(text: str) -> None:
-    characters = Segmenter("characters", "none")
+    characters = Tokenizer("characters", "none")
     assert characters.split(text) == list(text)
     assert characters.join(characters.split(text)) == text
 
 
 @given(TEXTS, st.sampled_from([" ", ";", "+", "::", "\u2028", "a"]))
 def test_separated_parts_join_to_the_same_text(text: str, separator: str) -> None:
-    segmenter = Segmenter(separator, "none")
-    assert segmenter.join(segmenter.split(text)) == text
+    tokenizer = Tokenizer(separator, "none")
+    assert tokenizer.join(tokenizer.split(text)) == text
 
 
 @given(TEXTS)
 def test_words_survive_a_second_cut(text: str) -> None:
-    words = Segmenter("words", "none")
+    words = Tokenizer("words", "none")
     assert words.split(words.join(words.split(text))) == words.split(text)
     assert "" not in words.split(text)
 
 
 @given(TEXTS, st.sampled_from(["nfc", "nfd"]))
 def test_a_normalized_text_joins_to_its_normal_form(text: str, form: str) -> None:
-    characters = Segmenter("characters", form)  # type: ignore[arg-type]
+    characters = Tokenizer("characters", form)  # type: ignore[arg-type]
     assert characters.join(characters.split(text)) == unicodedata.normalize(form.upper(), text)  # type: ignore[arg-type]
 
 
 @given(TEXTS, st.sampled_from(["none", "nfc", "nfd"]), st.sampled_from(["characters", "words", ";"]))
 def test_no_cut_gives_more_parts_than_four_times_the_text_and_one(text: str, form: str, kind: str) -> None:
     """The bound behind the quick check of lengths in examples.py."""
-    count = len(Segmenter(kind, form).split(text))  # type: ignore[arg-type]
+    count = len(Tokenizer(kind, form).split(text))  # type: ignore[arg-type]
     assert count <= 4 * len(text) + 1
     assert count > 0 or not text.strip()
 

@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 from sample_traces import HOSTILE, made
 
 from pellucid.decoding.trace import Trace
-from pellucid.reporting.figures import labels_of, png, svg, tags_figure
-from pellucid.reporting.visible import visible
+from pellucid.reporting.display_text import visible_symbol
+from pellucid.reporting.figures import tag_labels, tags_figure, to_png, to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -25,7 +25,7 @@ def texts(document: str) -> list[str]:
 
 def test_every_symbol_has_its_tag_and_its_probability() -> None:
     trace = tagged(["play", "a", "song"], ["O", "O", "MUSIC"], [0.93, 0.5, 0.001])
-    shown = texts(svg(tags_figure(trace)))
+    shown = texts(to_svg(tags_figure(trace)))
     assert sorted(shown) == sorted(["play", "a", "song", "O", "O", "MUSIC", "0.93", "0.50", "1e-03"])
     assert not tags_figure(trace).axes[0].images
 
@@ -62,13 +62,13 @@ def test_symbols_that_training_never_held_are_marked_in_their_line() -> None:
     under = [axes.get_xticklabels()[round(middle(line))].get_text() for axes, line in marks]
     assert under == [trace.source[position] for position in trace.unknown]
     assert len({axes for axes, _ in marks}) > 1
-    assert [text for text in texts(svg(figure)) if text.startswith(("underlined", "seen"))]
+    assert [text for text in texts(to_svg(figure)) if text.startswith(("underlined", "seen"))]
     assert not [line for axes in tags_figure(replace(trace, unknown=())).axes for line in axes.lines]
-    assert png(tags_figure(replace(tagged(["a"], ["X"]), unknown=(0,)))).startswith(b"\x89PNG")
+    assert to_png(tags_figure(replace(tagged(["a"], ["X"]), unknown=(0,)))).startswith(b"\x89PNG")
 
 
 def test_hostile_symbols_are_text_and_nothing_is_drawn_of_nothing() -> None:
     trace = tagged([*HOSTILE], ["$x$"] * len(HOSTILE))
-    assert {visible(symbol) for symbol in HOSTILE} <= set(texts(svg(tags_figure(trace))))
-    assert labels_of(trace)[1] == ["$x$"] * len(HOSTILE)
-    assert png(tags_figure(tagged([], []))).startswith(b"\x89PNG")
+    assert {visible_symbol(symbol) for symbol in HOSTILE} <= set(texts(to_svg(tags_figure(trace))))
+    assert tag_labels(trace)[1] == ["$x$"] * len(HOSTILE)
+    assert to_png(tags_figure(tagged([], []))).startswith(b"\x89PNG")

@@ -11,31 +11,34 @@ from tasks import TASKS, config_of, examples, task_run
 from trained_runs import assert_same_outcome, train_to_end, write_pairs
 
 from pellucid.config.settings import Task
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
-from pellucid.evaluation.assessment import WRITTEN
-from pellucid.training.loop import Stepped
+from pellucid.evaluation.assessment import ERROR_RATE_KEYS
+from pellucid.training.loop import UpdateCompleted
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files, train_run
-from pellucid.viewer.handlers import decode, what_if
-from pellucid.viewer.inputs import open_model, read_file
-from pellucid.viewer.page_contents import Assembled, assemble
+from pellucid.training.session import TrainingFiles, train_run
+from pellucid.viewer.handlers import compare_what_if, decode_source
+from pellucid.viewer.inputs import open_run, read_example_file
+from pellucid.viewer.page_contents import PageData, assemble_page
 from pellucid.viewer.report_schema import ReportExamples
-from pellucid.viewer.schema import Asked, Changed
+from pellucid.viewer.schema import DecodeRequest, WhatIfRequest
 
 
-def shown(task: Task, served: bool = True) -> Assembled:
+def shown(task: Task, served: bool = True) -> PageData:
     """A run of the task on its own development file."""
     trained = task_run(task)
-    return assemble(
-        [open_model(trained.run, task, "cpu", None)], [read_file(trained.files.valid, trained.config.data)], 10, served
+    return assemble_page(
+        [open_run(trained.run, task, "cpu", None)],
+        [read_example_file(trained.files.valid, trained.config.data)],
+        10,
+        served,
     )
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
-    files = Files(*(write_pairs(tmp_path / f"{name}.tsv", examples(task, 60, 7)) for name in ("train", "dev")))
+    files = TrainingFiles(*(write_pairs(tmp_path / f"{name}.tsv", examples(task, 60, 7)) for name in ("train", "dev")))
     files = files._replace(valid=write_pairs(tmp_path / "dev.tsv", examples(task, 20, 8)))
     dropout: dict[str, Any] = {"dropout": 0.3, "convolutions": [1, 3], "filters": 4}
     config = config_of(
@@ -47,7 +50,7 @@ def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
     train_to_end(files, tmp_path / "straight", config)
     events = train_run(files, tmp_path / "broken", config)
     for event in events:
-        if isinstance(event, Stepped) and event.progress.update == 11:
+        if isinstance(event, UpdateCompleted) and event.progress.update == 11:
             break
     events.close()
     train_to_end(files, tmp_path / "broken", config)
@@ -58,7 +61,7 @@ def test_a_log_without_span_f1_goes_on_with_it(tmp_path: Path) -> None:
     """As one that was written before span F1 was followed."""
     lines = [("play a song", "O O B-what"), ("a rainy day", "O B-sky I-sky"), ("play", "O")] * 16
     pairs = [Example(*line) for line in lines]
-    files = Files(
+    files = TrainingFiles(
         write_pairs(tmp_path / "train.tsv", pairs),
         write_pairs(tmp_path / "dev.tsv", [*pairs[:3], Example("a song", "O B-what")]),
     )
@@ -66,7 +69,7 @@ def test_a_log_without_span_f1_goes_on_with_it(tmp_path: Path) -> None:
     config = config_of("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=words)
     train_to_end(files, tmp_path / "straight", config)
     for event in (events := train_run(files, tmp_path / "broken", config)):
-        if isinstance(event, Stepped) and event.progress.update == 7:
+        if isinstance(event, UpdateCompleted) and event.progress.update == 7:
             break
     events.close()
     log = tmp_path / "broken" / "log.jsonl"
@@ -100,7 +103,7 @@ def test_the_best_few_and_what_is_refused() -> None:
         (
             "tag",
             ("--beam-size", 3),
-            "--beam-size = 3 needs task = 'transduce', whose outputs are written symbol by symbol",
+            "--beam-size = 3 needs task = 'transduce', whose outputs are generated symbol by symbol",
         ),
         ("tag", ("--nbest", 2), "nbest: "),
         ("classify", ("--prefix", "a"), "prefix: "),
@@ -124,11 +127,11 @@ def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_pat
     done = pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
     found = json.loads(done.out)
     assert keys <= found.keys() and found["task"] == task and found["accuracy"] > 90
-    name = "all tags right" if task == "tag" else "accuracy"
+    name = "sequence accuracy" if task == "tag" else "accuracy"
     assert name in [each.label for each in written_document(tmp_path / "page.html").summary]
     text = pellucid("evaluate", trained.run, trained.files.valid).out
     assert "word error rate" not in text and name in text
-    assert found.keys().isdisjoint(WRITTEN) and "exact_match" in found
+    assert found.keys().isdisjoint(ERROR_RATE_KEYS) and "exact_match" in found
     both = pellucid("evaluate", trained.run, trained.run, trained.files.valid)
     assert both.code == 0 and "error rate" not in both.out and name in both.out
 
@@ -147,7 +150,7 @@ def test_groups_and_comparisons_are_told_by_what_is_right(task: Task, tmp_path: 
     counted = [(row["accuracy"], row["examples"]) for row in found["groups"]]
     if task != "tag":
         assert found["accuracy"] == pytest.approx(sum(each * n for each, n in counted) / len(lines))
-    first = "tags right" if task == "tag" else "accuracy"
+    first = "tag accuracy" if task == "tag" else "accuracy"
     text = pellucid(*asked).out
     assert "WER" not in text and "SER" not in text and f"{first} %" in text
     both = ("evaluate", trained.run, *asked[1:], "--json", "--html", tmp_path / "b.html")
@@ -165,8 +168,8 @@ def test_the_page_of_errors_has_words_with_their_tags(tmp_path: Path) -> None:
     assert done.code == 0
     (errors,) = parts_of(written_document(tmp_path / "page.html"), ReportExamples, "Errors")
     output = load(trained.run).predict(["abcd"])[0].output
-    item = errors.examples[0].items[0]
-    marked = [item.traces[0].target[each.written or 0] for each in item.edits if each.kind != "same"]
+    item = errors.examples[0].outputs[0]
+    marked = [item.traces[0].target[each.step or 0] for each in item.edits if each.kind != "same"]
     assert marked == [answer for answer, tag in zip(output, "CC-V", strict=True) if tag not in ("-", answer)] != []
 
 
@@ -180,10 +183,10 @@ def test_score_tells_how_probable_pairs_are(task: Task) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_page_shows_each_task(task: Task) -> None:
     page = shown(task, served=False).contents
-    assert page.card is not None and page.card.task == task and page.card.attends == (task != "tag")
-    assert len(page.items) == 10 and page.corpus is not None and page.corpus.scores[0].name == "accuracy"
-    assert page.training is not None and page.training.frames and page.space is None
-    for item in page.items:
+    assert page.card is not None and page.card.task == task and page.card.has_attention == (task != "tag")
+    assert len(page.examples) == 10 and page.corpus is not None and page.corpus.scores[0].name == "accuracy"
+    assert page.training is not None and page.training.frames and page.state_space is None
+    for item in page.examples:
         assert item.exact == all(edit.kind == "same" for edit in item.edits)
         assert len(item.traces[0].target) == len(item.edits)
 
@@ -191,11 +194,14 @@ def test_the_page_shows_each_task(task: Task) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_page_is_answered(task: Task) -> None:
     there = shown(task)
-    assert decode(there, Asked(text="axb")).traces[0].output == load(task_run(task).run).predict(["axb"])[0].output
-    changed = what_if(there, Changed(before=Asked(text="axb"), after=Asked(text="bxb")))
-    assert changed.same.output == changed.before.traces[0].output
-    with pytest.raises(ConfigError, match="written symbol by symbol"):
-        decode(there, Asked(text="axb", prefix=["C"]))
+    assert (
+        decode_source(there, DecodeRequest(text="axb")).traces[0].output
+        == load(task_run(task).run).predict(["axb"])[0].output
+    )
+    changed = compare_what_if(there, WhatIfRequest(before=DecodeRequest(text="axb"), after=DecodeRequest(text="bxb")))
+    assert changed.rescored.output == changed.before.traces[0].output
+    with pytest.raises(ConfigError, match="generated symbol by symbol"):
+        decode_source(there, DecodeRequest(text="axb", prefix=["C"]))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +233,7 @@ def test_the_page_is_answered(task: Task) -> None:
 def test_what_contradicts_a_task_is_told(settings: dict[str, Any], message: str) -> None:
 
     with pytest.raises(ConfigError, match=message):
-        from_settings(settings, "a test")
+        build_config(settings, "a test")
 
 
 def test_runs_of_different_tasks_are_not_compared() -> None:

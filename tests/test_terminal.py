@@ -11,17 +11,17 @@ from rich.cells import cell_len
 from sample_traces import HOSTILE, diagonal, made
 
 from pellucid.decoding.trace import END, Trace
-from pellucid.reporting.terminal import NO_ATTENTION, legend, render
-from pellucid.reporting.visible import (
-    ascii_visible,
-    clusters,
-    folded,
-    probability,
-    shortened,
-    visible,
+from pellucid.reporting.display_text import (
+    ascii_symbol,
+    format_probability,
+    grapheme_clusters,
+    truncate_columns,
     visible_pieces,
+    visible_symbol,
     visible_text,
+    wrap_columns,
 )
+from pellucid.reporting.terminal import NO_ATTENTION, render_trace, shade_legend
 from pellucid.tasks.task import ATTENTION_CAPTION
 
 COLOR = re.compile(r"\x1b\[48;2;(\d+);(\d+);(\d+)m( +)\x1b\[0m")
@@ -33,7 +33,7 @@ def small() -> Trace:
 
 def shown_at(line: str, column: int) -> str:
     """What stands at a display column of a line."""
-    for piece in clusters(line):
+    for piece in grapheme_clusters(line):
         if column < cell_len(piece):
             return piece
         column -= cell_len(piece)
@@ -41,7 +41,7 @@ def shown_at(line: str, column: int) -> str:
 
 
 def test_the_whole_picture() -> None:
-    assert render(small()).splitlines() == [
+    assert render_trace(small()).splitlines() == [
         "abc → AB   p = 5e-04",
         "",
         "          reads →",
@@ -53,7 +53,7 @@ def test_the_whole_picture() -> None:
 
 
 def test_ascii_alone() -> None:
-    picture = render(small(), ascii_only=True)
+    picture = render_trace(small(), ascii_only=True)
     assert picture.isascii()
     assert "abc -> AB   p = 5e-04" in picture
     assert "writes v  a b c       p" in picture
@@ -62,25 +62,25 @@ def test_ascii_alone() -> None:
 
 
 def test_colour_shades_the_same_cells() -> None:
-    lines = render(small(), color=True).splitlines()
+    lines = render_trace(small(), color=True).splitlines()
     cells = COLOR.findall(lines[4])
     brightness = [sum(map(int, cell[:3])) for cell in cells]
     assert [cell[3] for cell in cells] == ["  ", "  ", "  "]
     assert brightness[0] > brightness[1] > brightness[2]
     plain = [COLOR.sub(lambda match: match[4], line) for line in lines]
-    assert [len(line) for line in plain[3:]] == [len(line) for line in render(small()).splitlines()[3:]]
+    assert [len(line) for line in plain[3:]] == [len(line) for line in render_trace(small()).splitlines()[3:]]
     assert not set("░▒▓█·") & set("".join(lines))
 
 
 def test_columns_stand_under_wide_and_combining_symbols() -> None:
     source = ["한", "e\u0301", "\u0301", "t\u0361\u0283", "x"]
-    lines = render(made(source, ["국", "a\u0303", "b", "c", END], np.eye(5).tolist())).splitlines()
+    lines = render_trace(made(source, ["국", "a\u0303", "b", "c", END], np.eye(5).tolist())).splitlines()
     header, rows = lines[3], lines[4:]
     assert cell_len(header) == cell_len(rows[0]) > len("writes ↓")
     assert len({cell_len(row) for row in rows}) == 1
     for row, symbol in zip(rows, source, strict=True):
         column = cell_len(row[: row.index("█")])
-        assert shown_at(header, column) == clusters(visible(symbol))[0]
+        assert shown_at(header, column) == grapheme_clusters(visible_symbol(symbol))[0]
         assert shown_at(header, column - 1) in ("", " ", "한")
     assert [shown_at(header, cell_len(rows[0][: rows[0].index("█")]) + at) for at in range(4)] == [
         "한",
@@ -99,7 +99,7 @@ def test_columns_stand_under_wide_and_combining_symbols() -> None:
 def test_no_line_is_too_wide_and_nothing_is_raw(
     source: list[str], target: list[str], width: int, ascii_only: bool
 ) -> None:
-    picture = render(diagonal(source, target) if source else made([], target, []), width, ascii_only=ascii_only)
+    picture = render_trace(diagonal(source, target) if source else made([], target, []), width, ascii_only=ascii_only)
     for line in picture.split("\n"):
         assert cell_len(line) <= width
         assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in line)
@@ -109,7 +109,7 @@ def test_no_line_is_too_wide_and_nothing_is_raw(
 
 
 def test_hostile_symbols_are_seen_and_do_nothing() -> None:
-    picture = render(diagonal(HOSTILE, [*HOSTILE, END]), 200)
+    picture = render_trace(diagonal(HOSTILE, [*HOSTILE, END]), 200)
     assert "\x1b" not in picture and "\t" not in picture and "\u202e" not in picture
     for shown in ("</script><b>", "⟨U+202E⟩", "⇥", "␛[31m", "␣", "$x$", "⟨U+D800⟩"):
         assert shown in picture
@@ -119,24 +119,24 @@ def test_hostile_symbols_are_seen_and_do_nothing() -> None:
 def test_a_long_source_is_folded_behind_spaces_and_keeps_every_symbol() -> None:
     text = "six six zero four eight seven six four seven five nine three eight two four two one nine four eight"
     trace = diagonal(list(text), [*"66048764759382421948", END])
-    lines = render(trace, 80).splitlines()
+    lines = render_trace(trace, 80).splitlines()
     headers = [line for line in lines if line.endswith(" p")]
     shown = [line[10:].removesuffix("p").strip() for line in headers]
     assert "".join(shown) == text.replace(" ", "␣")
     assert len(shown) == 2 and shown[0].endswith("␣")
     assert sum("█" in line for line in lines) == 21
     assert max(map(cell_len, lines)) <= 80
-    whole = render(trace, 120).splitlines()
+    whole = render_trace(trace, 120).splitlines()
     assert sum(line.endswith(" p") for line in whole) == 1
 
 
 def test_words_are_kept_apart_and_long_ones_cut() -> None:
-    lines = render(diagonal(["the", "old", "railway-station-yard"], ["x", END])).splitlines()
+    lines = render_trace(diagonal(["the", "old", "railway-station-yard"], ["x", END])).splitlines()
     assert "the old railway-stati…" in lines[3]
 
 
 def test_unknown_symbols_are_marked() -> None:
-    lines = render(made("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
+    lines = render_trace(made("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
     assert "? never seen in training: ж" in lines
     header = next(line for line in lines if line.startswith("writes"))
     assert lines[lines.index(header) + 1].index("?") == header.index("ж")
@@ -144,16 +144,18 @@ def test_unknown_symbols_are_marked() -> None:
 
 def test_tags_stand_beside_their_symbols_and_no_weights_are_drawn() -> None:
     trace = replace(made(["in", "kazoo"], ["O", "MUSIC"], [[1, 0], [0, 1]], [0.93, 0.5], unknown=(1,)), task="tag")
-    assert render(trace).splitlines()[-3:] == [
+    assert render_trace(trace).splitlines()[-3:] == [
         "reads ↓    tag ↓  p",
         "in         O      0.93",
         "kazoo   ?  MUSIC  0.50",
     ]
-    assert render(trace, ascii_only=True).isascii() and "█" not in render(trace)
+    assert render_trace(trace, ascii_only=True).isascii() and "█" not in render_trace(trace)
 
 
 def test_features_stand_before_a_bar() -> None:
-    lines = render(made(["V", "PST", "g", "o"], ["w", END], [[0, 0, 1, 0], [0, 1, 0, 0]], features=2)).splitlines()
+    lines = render_trace(
+        made(["V", "PST", "g", "o"], ["w", END], [[0, 0, 1, 0], [0, 1, 0, 0]], features=2)
+    ).splitlines()
     assert "V PST │ g o" in lines[3]
     assert lines[3].index("│") == lines[4].index("│") == lines[5].index("│")
     assert lines[4].index("█") == lines[3].index("g")
@@ -161,31 +163,31 @@ def test_features_stand_before_a_bar() -> None:
 
 
 def test_a_model_without_attention_says_so_once() -> None:
-    picture = render(made("cat", ["k", "æ", END], [[0.0] * 3] * 3, [0.9, 0.8, 0.7]))
+    picture = render_trace(made("cat", ["k", "æ", END], [[0.0] * 3] * 3, [0.9, 0.8, 0.7]))
     assert picture.count(NO_ATTENTION) == 1
     assert "reads" not in picture
     assert re.search(r"æ +0\.80$", picture, re.MULTILINE)
 
 
 def test_empty_sides_and_cut_outputs_are_told() -> None:
-    assert "The source is empty." in render(made([], [END], []))
-    assert NO_ATTENTION not in render(made([], [END], []))
-    assert "⟨empty⟩ → ⟨empty⟩" in render(made([], [END], []))
-    nothing = render(made("abc", [], []))
-    assert "Nothing was decoded." in nothing and "cut at the greatest length" in nothing
-    assert "cut at the greatest length" not in render(small())
+    assert "The source is empty." in render_trace(made([], [END], []))
+    assert NO_ATTENTION not in render_trace(made([], [END], []))
+    assert "⟨empty⟩ → ⟨empty⟩" in render_trace(made([], [END], []))
+    nothing = render_trace(made("abc", [], []))
+    assert "Nothing was decoded." in nothing and "truncated at the maximum length" in nothing
+    assert "truncated at the maximum length" not in render_trace(small())
 
 
 def test_numbers_that_are_none_are_no_trouble() -> None:
     trace = made("ab", ["A"], [[np.nan, np.nan]], [np.nan])
-    assert "unknown" in render(trace)
-    assert "█" not in render(trace)
+    assert "unknown" in render_trace(trace)
+    assert "█" not in render_trace(trace)
 
 
 def test_legend_and_caption_are_one_line_each() -> None:
-    assert legend() == "weight · 0.02  ░ 0.10  ▒ 0.25  ▓ 0.50  █ 0.75 and more"
-    assert legend(ascii_only=True).isascii()
-    assert len(COLOR.findall(legend(color=True))) == 21
+    assert shade_legend() == "weight · 0.02  ░ 0.10  ▒ 0.25  ▓ 0.50  █ 0.75 and more"
+    assert shade_legend(ascii_only=True).isascii()
+    assert len(COLOR.findall(shade_legend(color=True))) == 21
     assert "\n" not in ATTENTION_CAPTION
 
 
@@ -195,7 +197,7 @@ def test_legend_and_caption_are_one_line_each() -> None:
 )
 def test_shades_begin_where_the_legend_says(weight: float, shade: str) -> None:
     trace = made("ab", ["A"], [[weight, 0.9]])
-    row = render(trace).splitlines()[-1]
+    row = render_trace(trace).splitlines()[-1]
     assert row[10:12] == shade * 2
 
 
@@ -225,8 +227,8 @@ def test_shades_begin_where_the_legend_says(weight: float, shade: str) -> None:
     ],
 )
 def test_symbols_made_visible(symbol: str, shown: str, in_ascii: str) -> None:
-    assert visible(symbol) == shown
-    assert ascii_visible(symbol) == in_ascii
+    assert visible_symbol(symbol) == shown
+    assert ascii_symbol(symbol) == in_ascii
 
 
 def test_texts_keep_single_inner_spaces_only() -> None:
@@ -238,7 +240,7 @@ def test_texts_keep_single_inner_spaces_only() -> None:
 
 @given(st.text(max_size=30))
 def test_pieces_make_the_text(text: str) -> None:
-    pieces = clusters(text)
+    pieces = grapheme_clusters(text)
     assert "".join(pieces) == text
     assert len(visible_pieces(pieces)) == len(pieces)
     assert "".join(visible_pieces(pieces)) == (visible_text(text) if text else "")
@@ -246,10 +248,12 @@ def test_pieces_make_the_text(text: str) -> None:
 
 @given(st.text(max_size=60), st.integers(4, 20))
 def test_folding_loses_nothing(text: str, width: int) -> None:
-    shown = visible(text)
-    assert "".join(folded(shown, width)) == shown
-    assert cell_len(shortened(shown, width)) <= width
-    assert shortened(shown, width) == (shown if cell_len(shown) <= width else folded(shown, width - 1)[0] + "…")
+    shown = visible_symbol(text)
+    assert "".join(wrap_columns(shown, width)) == shown
+    assert cell_len(truncate_columns(shown, width)) <= width
+    assert truncate_columns(shown, width) == (
+        shown if cell_len(shown) <= width else wrap_columns(shown, width - 1)[0] + "…"
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,11 +271,11 @@ def test_folding_loses_nothing(text: str, width: int) -> None:
     ],
 )
 def test_probabilities(chance: float, shown: str) -> None:
-    assert probability(float(np.log(chance))) == shown
+    assert format_probability(float(np.log(chance))) == shown
 
 
 def test_probabilities_too_small_for_a_float() -> None:
-    assert probability(-1000.0) == "5e-435"
-    assert probability(-1e30) == probability(-math.inf) == "0"
-    assert probability(float("-inf")) == "0"
-    assert probability(float("nan")) == "unknown"
+    assert format_probability(-1000.0) == "5e-435"
+    assert format_probability(-1e30) == format_probability(-math.inf) == "0"
+    assert format_probability(float("-inf")) == "0"
+    assert format_probability(float("nan")) == "unknown"

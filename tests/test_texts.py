@@ -6,7 +6,7 @@ import pytest
 import sacrebleu
 
 from pellucid.errors import InputError
-from pellucid.evaluation.metrics import bleu, chrf, text_scores
+from pellucid.evaluation.metrics import bleu, chrf, score_texts
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "it's", "red,", "and", "small."]
 
@@ -29,7 +29,7 @@ def test_bleu_and_chrf_are_sacrebleus_with_their_signatures() -> None:
 
 def test_examples_may_have_references_in_different_numbers() -> None:
     outputs = ["the cat sat on a mat", "it's red, and small."]
-    found = text_scores(outputs, [["a cat", "the cat sat on a mat"], ["it's red, and small."]])
+    found = score_texts(outputs, [["a cat", "the cat sat on a mat"], ["it's red, and small."]])
     assert found.bleu.score == pytest.approx(100) and found.chrf.score == pytest.approx(100)
     assert "nrefs:var" in found.bleu.signature
     assert found.word_edit_rate == found.character_error_rate == 0 and found.words == 10
@@ -37,7 +37,7 @@ def test_examples_may_have_references_in_different_numbers() -> None:
 
 def test_word_edit_rate_by_hand() -> None:
     outputs = ["the cat sat", "a  mat", ""]
-    found = text_scores(outputs, [["the red, cat sat"], ["a mat", "a small. mat"], ["on"]])
+    found = score_texts(outputs, [["the red, cat sat"], ["a mat", "a small. mat"], ["on"]])
     assert found.words == 7 and found.word_edit_rate == pytest.approx(100 * 2 / 7)
     # characters: "red, " left out; "a  mat" has one space too many; "on" left out, of 16 + 5 + 2
     assert found.character_error_rate == pytest.approx(100 * (5 + 1 + 2) / (16 + 5 + 2))
@@ -48,8 +48,8 @@ def test_word_edit_rate_by_hand() -> None:
 def test_order_changes_nothing() -> None:
     outputs, references = texts(30, 5), [[text] for text in texts(30, 6)]
     order = random.Random(2).sample(range(30), 30)
-    mixed = text_scores([outputs[at] for at in order], [references[at] for at in order]).to_dict()
-    found = text_scores(outputs, references).to_dict()
+    mixed = score_texts([outputs[at] for at in order], [references[at] for at in order]).to_dict()
+    found = score_texts(outputs, references).to_dict()
     assert mixed.pop("bleu")["score"] == pytest.approx(found.pop("bleu")["score"])
     assert mixed.pop("chrf")["score"] == pytest.approx(found.pop("chrf")["score"])
     assert mixed == found
@@ -59,7 +59,7 @@ def test_order_changes_nothing() -> None:
     ("outputs", "references", "rate"), [([""], [[""]], 0), (["a"], [[""]], 100), ([""], [["a"]], 100)]
 )
 def test_empty_texts_are_scored(outputs: list[str], references: list[list[str]], rate: float) -> None:
-    found = text_scores(outputs, references)
+    found = score_texts(outputs, references)
     assert found.word_edit_rate == found.character_error_rate == rate
     assert found.bleu.score == 0 and 0 <= found.chrf.score <= 100
 
@@ -67,4 +67,4 @@ def test_empty_texts_are_scored(outputs: list[str], references: list[list[str]],
 @pytest.mark.parametrize(("outputs", "references"), [([], []), (["a"], [[]])])
 def test_nothing_to_compare_with_is_refused(outputs: list[str], references: list[list[str]]) -> None:
     with pytest.raises(InputError, match="none"):
-        text_scores(outputs, references)
+        score_texts(outputs, references)

@@ -4,6 +4,7 @@ import json
 import math
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.trace_schema import VERSION
-from pellucid.errors import DataError
+from pellucid.errors import ArgumentError, DataError
 
 
 def trace_of(**changes: object) -> Trace:
@@ -100,7 +101,9 @@ HUGE = 10**5000
 
 @pytest.mark.parametrize("name", ["version", "rank", "features"])
 def test_a_number_of_thousands_of_digits_in_a_record_is_refused(name: str) -> None:
-    with pytest.raises(DataError, match=f"{name}.* got a number of thousands of digits|version a number of thousands"):
+    with pytest.raises(
+        DataError, match=f"{name}.* got a number with thousands of digits|version a number of thousands"
+    ):
         Trace.from_record(msgspec.structs.replace(trace_of().to_record(), **{name: HUGE}))
 
 
@@ -137,3 +140,26 @@ def test_a_message_about_a_record_is_short(changes: dict[str, object]) -> None:
 def test_a_value_of_another_type_in_a_record_is_refused_by_its_field(name: str, value: object) -> None:
     with pytest.raises(DataError, match=name):
         Trace.from_record(msgspec.structs.replace(trace_of().to_record(), **{name: value}))
+
+
+def test_a_field_that_a_program_has_set_is_checked_where_the_trace_is_written(tmp_path: Path) -> None:
+    """The types of fields are checked under pytest, so they are set past the checks."""
+    for name, value, message in (
+        ("source", 5, "trace.source: expected a list of texts, got 5"),
+        ("target", ("a",), "trace.top_symbols: expected as many symbols for each of 1 steps"),
+        ("attention", np.zeros((1, 1)), "trace.attention: expected"),
+        ("attention", [[1.0]], "trace.attention: expected an array of floating-point numbers, got"),
+        ("heads", np.zeros((2, 2), np.float32), "trace.heads: expected any number of ×"),
+        ("features", 9, "trace.features: expected 0 to"),
+        ("unknown", (7,), "trace.unknown: expected numbers from 0 to"),
+        ("rank", -1, "trace.rank: expected a number from 0 to"),
+        ("origin", "dream", "trace.origin: expected search, sample, given or lexicon, got 'dream'"),
+        ("task", "tga", "trace.task: expected .*did you mean 'tag'"),
+    ):
+        trace = trace_of()
+        object.__setattr__(trace, name, value)
+        writers = (trace.to_json, trace._repr_html_, lambda path=tmp_path / "a.svg": trace.save(path))  # noqa: B023
+        for write in writers:
+            with pytest.raises(ArgumentError, match=f"^{message}"):
+                write()
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,12 @@
 """The JSON form of a trace: what is written can be read again, by people and by the page."""
 
 import base64
+import copy
 import json
 import math
 import pickle
 import struct
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +21,7 @@ from sample_traces import HOSTILE, small
 from test_trace import empty, trace_of
 
 from pellucid.config.settings import Task
-from pellucid.decoding.search_tree import Lattice
+from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace import Trace, own_positions
 from pellucid.decoding.trace_schema import (
     LOG_ZERO,
@@ -36,7 +38,7 @@ from pellucid.decoding.trace_schema import (
 )
 from pellucid.errors import DataError
 from pellucid.tasks.task_settings import BUILT_IN
-from pellucid.viewer.examples import alone_told
+from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "using.md"
@@ -119,8 +121,8 @@ def assert_same(one: object, other: object, tolerance: float, name: str = "") ->
             np.testing.assert_array_equal(one, other, name)
     elif isinstance(one, float) and tolerance:
         assert other == pytest.approx(one, abs=tolerance), name
-    elif isinstance(one, Lattice):
-        assert isinstance(other, Lattice), name
+    elif isinstance(one, SearchTree):
+        assert isinstance(other, SearchTree), name
         for field in fields(one):
             assert_same(getattr(one, field.name), getattr(other, field.name), tolerance, f"lattice.{field.name}")
     else:
@@ -132,7 +134,7 @@ def assert_same(one: object, other: object, tolerance: float, name: str = "") ->
 def test_a_trace_of_any_task_is_read_as_it_was_written(drawn: dict[str, Any], compact: bool) -> None:
     """To the bit in the compact form, to six decimals as lists; candidates, of probability above 0, to six decimals."""
     lattice = drawn["lattice"]
-    trace = Trace(**{**drawn, "lattice": None if lattice is None else Lattice(**lattice)})
+    trace = Trace(**{**drawn, "lattice": None if lattice is None else SearchTree(**lattice)})
     again = Trace.from_json(trace.to_json(compact))
     tops = ("top_symbols", "top_log_probabilities")
     for field in fields(trace):
@@ -156,7 +158,7 @@ def test_either_form_can_be_read_field_by_field() -> None:
 
 
 def test_a_trace_of_the_page_is_read_as_any_other() -> None:
-    told = alone_told(small())
+    told = page_trace_without_model(small())
     again = Trace.from_json(msgspec.json.encode(told))
     assert again.to_json(compact=True) == small().to_json(compact=True)
     assert TraceRecord.__struct_fields__ == PageTrace.__struct_fields__[: len(TraceRecord.__struct_fields__)]
@@ -276,6 +278,29 @@ def test_tags_of_a_long_source_take_little_memory() -> None:
     assert trace.attention[:3, :6].tolist() == np.eye(3, 6, 2).tolist()
     assert trace.attention[-1, -3:].tolist() == [0, 0, 1]
     assert Trace.from_json(trace.to_json()).to_json() == trace.to_json()
+
+
+@pytest.mark.parametrize("again", [lambda trace: pickle.loads(pickle.dumps(trace)), copy.deepcopy, copy.copy])
+def test_copies_of_tags_take_little_memory(again: Callable[[Trace], Trace]) -> None:
+    for count, features in ((100_000, 0), (3, 2)):
+        tags = replace(
+            small(),
+            task="tag",
+            features=features,
+            source=("s",) * (count + features),
+            target=("t",) * count,
+            log_probabilities=np.zeros(count, np.float32),
+            attention=own_positions(count, count + features, features),
+            top_symbols=((),) * count,
+            top_log_probabilities=np.zeros((count, 0), np.float32),
+        )
+        trace = again(tags)
+        assert trace.source == tags.source and trace.attention.strides == (-4, 4)
+        assert np.array_equal(trace.attention[:3], tags.attention[:3])
+    assert len(pickle.dumps(trace)) < 2000
+    for weights in (np.full((3, 5), 0.5, np.float32), own_positions(3, 5, 1), np.eye(3, 5)):
+        other = again(replace(trace, attention=weights))
+        assert other.attention.tolist() == weights.tolist() and other.attention.dtype == weights.dtype
 
 
 @pytest.mark.parametrize(("steps", "positions", "features"), [(0, 0, 0), (0, 2, 1), (2, 0, 0), (2, 3, 3), (4, 2, 1)])

@@ -13,26 +13,26 @@ from small import config_of, few, head_of, shake, vocabularies
 from torch import Tensor
 
 import pellucid.decoding.transducer as module
-from pellucid.data.batches import encode
+from pellucid.data.batches import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
 from pellucid.decoding.constraints import FREE
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import Decoded, Limits
-from pellucid.decoding.preprocessing import Asked
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits
+from pellucid.decoding.preprocessing import SearchRequest
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ConfigError, DataError, InputError
-from pellucid.model.network import EncoderDecoder, writing
+from pellucid.errors import ConfigError, ConstraintError, DataError, InputError
+from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import Session, build_optimizer, fit
+from pellucid.training.loop import TrainingState, build_optimizer, fit
 
 
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
     """An untrained transducer from abc; what it writes is arbitrary, but some of it ends early and some late."""
     config, known = config_of(settings), vocabularies("abc", target, features=features)
-    network = writing(build_network(config, known)).double().eval()
+    network = require_seq2seq(build_network(config, known)).double().eval()
     shake(network, 3)
     return Transducer(config, known, network)
 
@@ -65,7 +65,8 @@ def test_wide_lists_are_made_a_few_sources_at_a_time(monkeypatch: pytest.MonkeyP
     whole = PLAIN.nbest(texts, 30)
     monkeypatch.setattr(reading, "TOGETHER", 60)
     assert (
-        Asked(30, 30, FREE).sources(128) == 2 and Asked(61, 1, FREE).sources(128) == Asked(90, 1, FREE).sources(9) == 1
+        SearchRequest(30, 30, FREE).sources(128) == 2
+        and SearchRequest(61, 1, FREE).sources(128) == SearchRequest(90, 1, FREE).sources(9) == 1
     )
     for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
         for trace, again in zip(one, two, strict=True):
@@ -86,7 +87,7 @@ def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
 def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
 
-    def spy(network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: Limits) -> list[Decoded]:
+    def spy(network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: LengthLimits) -> list[DecodedOutput]:
         seen.append(lengths.tolist())
         return greedy(network, source, lengths, limit)
 
@@ -119,7 +120,7 @@ def test_a_trace_fits_together(texts: list[str]) -> None:
 def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
     transducer = transducer_of({"search": {"max_length": 3}})
     with torch.no_grad():
-        head_of(writing(transducer.network).decoder).bias[2] = -1e4
+        head_of(require_seq2seq(transducer.network).decoder).bias[2] = -1e4
     trace = transducer.predict(["ab"])[0]
     assert not trace.finished
     assert len(trace.target) == len(trace.output) == 3
@@ -191,11 +192,11 @@ def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bo
     expected = transducer.predict(["abc"])[0]
     transducer.network.train(training)
     same(transducer.predict(["abc"])[0], expected)
-    assert transducer.network.training == writing(transducer.network).decoder.table.training == training
+    assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(writing(transducer.network).decoder, "start", lambda memory: 1 / 0)
+        patch.setattr(require_seq2seq(transducer.network).decoder, "start", lambda memory: 1 / 0)
         transducer.predict(["abc"])
-    assert transducer.network.training == writing(transducer.network).decoder.table.training == training
+    assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
 
 
 def test_symbols_are_joined_as_the_configuration_cuts_them() -> None:
@@ -218,11 +219,11 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
         {"encoder": sizes, "decoder": {**sizes, "hidden_size": 32}, "attention": {"size": 16}, "training": training}
     )
     pairs, transducer = words(1200, 1), transducer_of({})
-    known = learn_vocabularies(pairs, transducer.segmenters, 1)
-    transducer = Transducer(config, known, writing(build_network(config, known)))
-    encoded = encode(pairs, transducer.segmenters, known)
+    known = learn_vocabularies(pairs, transducer.tokenizers, 1)
+    transducer = Transducer(config, known, require_seq2seq(build_network(config, known)))
+    encoded = encode_examples(pairs, transducer.tokenizers, known)
     optimizer = build_optimizer(transducer.network, config.training)
-    for _ in fit(Session(transducer, optimizer, encoded, words(10, 2))):
+    for _ in fit(TrainingState(transducer, optimizer, encoded, words(10, 2))):
         pass
     fresh = [example.source for example in words(200, 3)]
     traces = transducer.predict(fresh)
@@ -271,7 +272,7 @@ def test_each_source_may_begin_in_its_own_way() -> None:
     assert traces[1].output == PLAIN.predict(["a"])[0].output
     with pytest.raises(DataError, match="one prefix for each of 2 sources, got 1"):
         PLAIN.predict(["a", "b"], prefixes=["v"])
-    with pytest.raises(InputError, match=r"take 7 symbols, but search\.max_length is 6"):
+    with pytest.raises(ConstraintError, match=r"take 7 symbols, but search\.max_length is 6"):
         PLAIN.predict(["a"], prefixes=["vvvvvvv"])
 
 

@@ -195,7 +195,7 @@ def test_the_numbers_are_those_of_a_beam_of_five_over_the_files(made: Made) -> N
     transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
     examples = read_examples(made.request.out / "data" / each["name"] / "test.tsv", transducer.config.data).examples
     traces = transducer.with_beam(BEAM_SIZE).trace(examples)
-    cut = transducer.segmenters.target.split
+    cut = transducer.tokenizers.target.split
     right = sum(cut(trace.output) == cut(one.target) for trace, one in zip(traces, examples, strict=True))
     assert each["runs"][0]["test"]["exact_match"] == pytest.approx(100 * right / len(examples))
     assert each["runs"][0]["test"]["examples"] == len(examples) == SIZES["test"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from small import config_of, few
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import flattened, preset
+from pellucid.config.toml import flatten_config, preset
 from pellucid.errors import ConfigError
 from pellucid.tuning.space import (
     ChoiceDimension,
@@ -143,7 +143,7 @@ def test_the_default_space_holds_the_preset(size: str) -> None:
     assert set(initial_values(base, space)) == {each.key for each in space.searched}
     assert apply_values(base, space, initial_values(base, space), "a trial") == base
     assert len(described(space)) == len(space.searched) + len(space.linked)
-    assert set(flattened(preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
+    assert set(flatten_config(preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
 
 
 @few
@@ -154,5 +154,5 @@ def test_every_point_of_the_default_space_is_a_configuration(data: st.DataObject
     for each in space.searched:
         inside = st.sampled_from(each.values) if isinstance(each, ChoiceDimension) else st.floats(each.low, each.high)
         values[each.key] = data.draw(inside)
-    told = flattened(apply_values(BASE, space, values, "a trial"))
+    told = flatten_config(apply_values(BASE, space, values, "a trial"))
     assert all(told[key] == value for key, value in values.items())

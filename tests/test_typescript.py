@@ -10,24 +10,24 @@ from pellucid.decoding.trace_schema import TraceRecord
 from pellucid.tasks.registry import BUILT_IN
 from pellucid.tasks.task_view import TaskView
 from pellucid.viewer import schema as contents
-from pellucid.viewer.typescript import MODULES, NAMES, expression, source
+from pellucid.viewer.typescript import MODULES, TYPESCRIPT_NAMES, type_expression, typescript_source
 
 WEB = Path(__file__).parents[1] / "web"
 TYPES = WEB / "src" / "data" / "contents.ts"
 
 
 def test_the_types_in_web_are_those_of_the_structs() -> None:
-    assert TYPES.read_text("utf-8") == source(), "make page writes them anew"
+    assert TYPES.read_text("utf-8") == typescript_source(), "make page writes them anew"
 
 
 def test_every_struct_has_an_interface() -> None:
-    text = source()
+    text = typescript_source()
     structs = {kind for module in MODULES for kind in vars(module).values() if isinstance(kind, type)}
     for kind in structs:
-        if issubclass(kind, msgspec.Struct) and kind not in (msgspec.Struct, contents.Struct, TraceRecord):
-            interface = text.split(f"export interface {NAMES.get(kind.__name__, kind.__name__)} {{\n")[1].split("}\n")[
-                0
-            ]
+        if issubclass(kind, msgspec.Struct) and kind not in (msgspec.Struct, contents.PageStruct, TraceRecord):
+            interface = text.split(f"export interface {TYPESCRIPT_NAMES.get(kind.__name__, kind.__name__)} {{\n")[
+                1
+            ].split("}\n")[0]
             for field in msgspec.structs.fields(kind):
                 assert f"\n  {field.name}: " in f"\n{interface}"
 
@@ -63,4 +63,4 @@ def test_the_page_names_no_task() -> None:
     ],
 )
 def test_types_in_typescript(kind: object, expected: str) -> None:
-    assert expression(msgspec.json.schema(kind)) == expected
+    assert type_expression(msgspec.json.schema(kind)) == expected

@@ -18,7 +18,7 @@ from torch import nn
 from trained_runs import SMALL, right_here
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.synthetic import Typo, WordList, read_words
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
@@ -43,7 +43,7 @@ from pellucid.recipes.typos.training import (
     predict_positions,
     rank_positions,
 )
-from pellucid.reporting.progress import rows
+from pellucid.reporting.progress import multi_progress
 
 State = tuple[torch.Tensor, torch.Tensor]
 """Hidden and cell of one layer for one word."""
@@ -67,7 +67,7 @@ def quick() -> Iterator[None]:
 
     def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
         training = {"batch_size": 16, "epochs": 2, "learning_rate": 0.02}
-        return from_settings({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
+        return build_config({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "FAITHFUL_SIZES", TypoNetworkSizes(hidden=4, longest=18))
@@ -168,7 +168,7 @@ def test_cases_by_hand() -> None:
 
 
 def test_training_set_excludes_tested_forms_and_post_words(listed: Path) -> None:
-    data = make_typo_data(read_words(listed, longest=18), 1)
+    data = make_typo_data(read_words(listed, max_length=18), 1)
     words = [{typo.right for typo in part} for part in data]
     assert all(not one & two for one, two in itertools.combinations(words, 2))
     assert not {typo.wrong for typo in data.train} & {typo.wrong for typo in (*data.dev, *data.test)}
@@ -221,7 +221,7 @@ def test_attention_excludes_padding(attention: tuple[Path, list[str]]) -> None:
 def test_progress_of_training_is_reported(
     name: str, samples: int, told: list[str], listed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with rows() as seen:
+    with multi_progress() as seen:
         list(find_recipe(name)(RecipeRequest(tmp_path / "out", samples=samples, words=listed, progress=seen)))
     err = capsys.readouterr().err
     assert all(each in err for each in told)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.data.synthetic import WordList, parted, read_words, typos
+from pellucid.data.synthetic import WordList, make_typos, read_words, split_words
 from pellucid.errors import DataError
 
 WORDS = ["back", "bake", "bark", "cake", "co-op", "parental", "poke", "table", "tally", "wants"]
@@ -16,7 +16,7 @@ words_of = st.lists(st.text("abc-", min_size=2, max_size=6), min_size=1, max_siz
 @given(words_of, st.integers(0, 99))
 def test_a_typo_is_one_other_letter_and_no_word(words: list[str], seed: int) -> None:
     known = frozenset(words)
-    for typo in typos(words, 3, known, seed):
+    for typo in make_typos(words, 3, known, seed):
         differing = [
             at for at, (wrong, right) in enumerate(zip(typo.wrong, typo.right, strict=True), 1) if wrong != right
         ]
@@ -25,13 +25,15 @@ def test_a_typo_is_one_other_letter_and_no_word(words: list[str], seed: int) -> 
 
 
 def test_typos_are_a_function_of_the_seed() -> None:
-    assert typos(WORDS, 4, frozenset(WORDS), 1) == typos(WORDS, 4, frozenset(WORDS), 1)
-    assert typos(WORDS, 4, frozenset(WORDS), 1) != typos(WORDS, 4, frozenset(WORDS), 2)
-    assert [typo.right for typo in typos(WORDS, 2, frozenset(WORDS), 1)] == [word for word in WORDS for _ in range(2)]
+    assert make_typos(WORDS, 4, frozenset(WORDS), 1) == make_typos(WORDS, 4, frozenset(WORDS), 1)
+    assert make_typos(WORDS, 4, frozenset(WORDS), 1) != make_typos(WORDS, 4, frozenset(WORDS), 2)
+    assert [typo.right for typo in make_typos(WORDS, 2, frozenset(WORDS), 1)] == [
+        word for word in WORDS for _ in range(2)
+    ]
 
 
 def test_positions_and_letters_are_uniform() -> None:
-    drawn = typos(["zzzz"], 10_400, frozenset(["zzzz"]), 1)
+    drawn = make_typos(["zzzz"], 10_400, frozenset(["zzzz"]), 1)
     for place in range(1, 5):
         assert sum(typo.position == place for typo in drawn) == pytest.approx(2600, abs=200)
     for letter in "abcdefghijklmnopqrstuvwxy":
@@ -40,14 +42,14 @@ def test_positions_and_letters_are_uniform() -> None:
 
 def test_a_letter_that_makes_a_word_is_not_drawn() -> None:
     known = frozenset(["a", *(letter for letter in "bcdefghijklmnopqrstuvwxy")])
-    assert {typo.wrong for typo in typos(["a"], 20, known, 1)} == {"z"}
+    assert {typo.wrong for typo in make_typos(["a"], 20, known, 1)} == {"z"}
     with pytest.raises(DataError, match="every form one letter away from 'a' is a word of the list"):
-        typos(["a"], 1, known | {"z"}, 1)
+        make_typos(["a"], 1, known | {"z"}, 1)
 
 
 @given(words_of, st.text("abc-", min_size=2, max_size=6))
 def test_what_fits_is_what_differs_in_one_letter(words: list[str], form: str) -> None:
-    found = {(fit.position, fit.word) for fit in WordList(words).fits(form)}
+    found = {(fit.position, fit.word) for fit in WordList(words).corrections(form)}
     expected = set()
     for word in words:
         if len(word) == len(form):
@@ -58,19 +60,19 @@ def test_what_fits_is_what_differs_in_one_letter(words: list[str], form: str) ->
 
 
 def test_parts_share_no_word() -> None:
-    parts = parted(WORDS, 2, 3, 1)
+    parts = split_words(WORDS, 2, 3, 1)
     assert [len(part) for part in parts] == [5, 2, 3]
     assert sorted([*parts.train, *parts.dev, *parts.test]) == WORDS
-    assert parted(WORDS, 2, 3, 1) == parts != parted(WORDS, 2, 3, 2)
+    assert split_words(WORDS, 2, 3, 1) == parts != split_words(WORDS, 2, 3, 2)
     with pytest.raises(DataError, match="10 words are too few for 5 to develop on, 5 to test on"):
-        parted(WORDS, 5, 5, 1)
+        split_words(WORDS, 5, 5, 1)
 
 
 def test_only_words_in_lower_case_are_read(tmp_path: Path) -> None:
     path = tmp_path / "words"
     path.write_text("Aachen\naardvark\naardvark's\nab\nco-op\nétude\ntable\r\ntable\nelectroencephalograms\n", "utf-8")
     assert read_words(path).words == ["aardvark", "co-op", "table"]
-    assert read_words(path, shortest=2, longest=5).words == ["ab", "co-op", "table"]
+    assert read_words(path, min_length=2, max_length=5).words == ["ab", "co-op", "table"]
 
 
 def test_a_missing_list_says_how_to_get_one(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from trained_runs import train_to_end
 
-from pellucid.config.toml import from_settings
-from pellucid.training.session import Files
+from pellucid.config.toml import build_config
+from pellucid.training.session import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
@@ -32,8 +32,8 @@ def test_the_python_examples_run(tmp_path: Path) -> None:
     blocks = MARKED.findall((ROOT / "docs" / "using.md").read_text("utf-8"))
     assert len(blocks) == 4
     examples = ROOT / "examples" / "roman"
-    config = from_settings({"size": "tiny", "training": {"epochs": 2, "learning_rate": 0.02}}, "test")
-    train_to_end(Files(examples / "train.tsv", examples / "dev.tsv"), tmp_path / "runs" / "roman", config)
+    config = build_config({"size": "tiny", "training": {"epochs": 2, "learning_rate": 0.02}}, "test")
+    train_to_end(TrainingFiles(examples / "train.tsv", examples / "dev.tsv"), tmp_path / "runs" / "roman", config)
     assert os.listdir(tmp_path) == ["runs"]
     shown = run([sys.executable, "-W", "error", "-"], "\n".join(blocks), tmp_path)
     assert "(1,)" in shown and "(0, 1)" in shown and "monotonicity: " in shown and "Drive(temporal=" in shown
@@ -44,5 +44,5 @@ def test_the_commands_of_the_tasks_run(tmp_path: Path) -> None:
     (script,) = SHELL.findall((ROOT / "docs" / "using.md").read_text("utf-8"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shown = run(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path)
-    for said in ("+-+++++-+", "even", "5", "all tags right", "among the first 3"):
+    for said in ("+-+++++-+", "even", "5", "sequence accuracy", "top-3 accuracy"):
         assert said in shown

@@ -12,19 +12,19 @@ from small import vocabulary
 from test_progress import told
 from trained_runs import copy_files, train_to_end
 
-from pellucid.config.toml import from_settings, load_config
-from pellucid.data.vectors import Vectors, read_vectors
-from pellucid.data.vocabulary import SPECIAL
+from pellucid.config.toml import build_config, load_config
+from pellucid.data.vectors import PretrainedVectors, read_vectors
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 from pellucid.training.run_folder import load
-from pellucid.training.session import Built
+from pellucid.training.session import ModelBuilt
 
 SYMBOLS = vocabulary(["a", "é", " ", "two words", "7"])
 
 
-def read(folder: Path, text: str, size: int = 2) -> Vectors:
+def read(folder: Path, text: str, size: int = 2) -> PretrainedVectors:
     write_text(folder / "v.txt", text)
     return read_vectors(folder / "v.txt", SYMBOLS, size, "encoder.embedding_size")
 
@@ -34,7 +34,7 @@ def read(folder: Path, text: str, size: int = 2) -> Vectors:
 def test_symbols_that_are_known_are_found_with_and_without_a_header(tmp_path: Path, header: str, end: str) -> None:
     lines = ["é 1 -2.5", "zz 0 0", "  3 4", "two words 5e-1 6", "7 8 9", "é 7 7"]
     found = read(tmp_path, header + "".join(line + end for line in lines))
-    assert [SYMBOLS.symbols[identity - SPECIAL] for identity in found.ids] == ["é", " ", "two words", "7"]
+    assert [SYMBOLS.symbols[identity - NUM_SPECIAL] for identity in found.ids] == ["é", " ", "two words", "7"]
     assert found.values.tolist() == [[1, -2.5], [3, 4], [0.5, 6], [8, 9]]
     assert found.values.dtype == np.float32
 
@@ -45,7 +45,7 @@ def test_nothing_found_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n\n", "0 2\n"])
 def test_a_file_without_a_vector_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match="holds no vector: expected lines of a symbol and 2 numbers"):
+    with pytest.raises(DataError, match="contains no vector: expected lines of a symbol and 2 numbers"):
         read(tmp_path, text)
 
 
@@ -63,7 +63,7 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
         ("a\t1\t2\n", "line 1: expected vectors of 2 numbers (encoder.embedding_size), got 0"),
         ("zz 1 2\na 1 x\n", "line 2: expected a number, got 'x'"),
         ("a 1 nan\n", "line 1: expected a number, got 'nan'"),
-        ("a 1 \0\n", "line 1: a NUL byte at byte 5: is this a binary or UTF-16 file?"),
+        ("a 1 \0\n", "line 1: NUL byte at byte 5: is this a binary or UTF-16 file?"),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -93,27 +93,27 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
     write_text(path, "2 6\na 1 2 3 4 5 6\nx 0 0 0 0 0 0\n")
     settings = {"embedding": kind, "embedding_size": 6, "pretrained": str(path)}
     sides = {"encoder": {"hidden_size": 6, **settings}, "decoder": {"hidden_size": 12, **settings}}
-    config = from_settings({"size": "tiny", **sides, "training": {"epochs": 1, "batch_size": 8}}, "test")
+    config = build_config({"size": "tiny", **sides, "training": {"epochs": 1, "batch_size": 8}}, "test")
     events = train_to_end(files, tmp_path / "run", config)
-    [built] = [event for event in events if isinstance(event, Built)]
+    [built] = [event for event in events if isinstance(event, ModelBuilt)]
     assert [(each.side, each.found, each.symbols) for each in built.covered] == [("source", 1, 4), ("target", 1, 4)]
-    assert f"{path}: vectors of 1 of 4 target symbols" in told(built)
+    assert f"{path}: pretrained vectors for 1 of 4 target symbols" in told(built)
     path.unlink()
     transducer = load(tmp_path / "run")
     for table, symbols in (
         (transducer.network.encoder.table, transducer.vocabularies.source),
-        (writing(transducer.network).decoder.table, transducer.vocabularies.target),
+        (require_seq2seq(transducer.network).decoder.table, transducer.vocabularies.target),
     ):
         own, given_ = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
         assert torch.equal(own, given_) == (kind == "frozen") and torch.allclose(own, given_, atol=0.5)
     again = train_to_end(files, tmp_path / "run", load_config(tmp_path / "run" / "config.toml"))
-    assert [event.covered for event in again if isinstance(event, Built)] == [()]
+    assert [event.covered for event in again if isinstance(event, ModelBuilt)] == [()]
 
 
 def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     write_text(tmp_path / "v.txt", "a 1 2\n")
-    config = from_settings({"size": "tiny", "encoder": {"pretrained": str(tmp_path / "v.txt")}}, "test")
+    config = build_config({"size": "tiny", "encoder": {"pretrained": str(tmp_path / "v.txt")}}, "test")
     with pytest.raises(DataError, match=r"v\.txt, line 1: expected vectors of 16 numbers \(encoder\.embedding_size\)"):
         train_to_end(files, tmp_path / "run", config)
     assert not (tmp_path / "run" / "config.toml").exists()
@@ -122,4 +122,4 @@ def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_tables_that_have_no_vectors_cannot_take_any(side: str) -> None:
     with pytest.raises(ConfigError, match=rf"{side}\.pretrained = .* needs {side}\.embedding = 'learned' or 'frozen'"):
-        from_settings({side: {"pretrained": "v.txt", "embedding": "one-hot"}}, "test")
+        build_config({side: {"pretrained": "v.txt", "embedding": "one-hot"}}, "test")

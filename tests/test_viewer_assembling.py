@@ -9,25 +9,27 @@ from trained_runs import copies_run, copy_of, digits_run, small_config, train_to
 from viewed import begun_run, digits_shown
 from viewed_kinds import long_shown
 
-from pellucid.config.toml import from_settings, to_toml
-from pellucid.data.synthetic import spell
+from pellucid.config.toml import build_config, to_toml
+from pellucid.data.synthetic import spell_digits
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import DataError, RunError
-from pellucid.evaluation.confusion import aligned
-from pellucid.training.run_folder import load, locked, read_log
-from pellucid.training.session import Files
+from pellucid.evaluation.confusion import align_symbols
+from pellucid.training.run_folder import load, lock_run_folder, read_log
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer import page_contents as assembling
-from pellucid.viewer.inputs import open_model, own_file, read_file
-from pellucid.viewer.page_contents import assemble, outcomes
-from pellucid.viewer.schema import Contents
-from pellucid.viewer.training_history import training
+from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
+from pellucid.viewer.page_contents import assemble_page, paired_outcomes
+from pellucid.viewer.schema import PageContents
+from pellucid.viewer.training_history import training_history
 
 
 def test_items_are_what_the_run_predicts() -> None:
     shown, transducer = digits_shown(), load(digits_run().run)
     contents = shown.contents
-    assert contents.total == 40 and len(contents.items) == 30 and contents.served
-    for item, trace in zip(contents.items, transducer.predict([item.text for item in contents.items]), strict=True):
+    assert contents.num_examples == 40 and len(contents.examples) == 30 and contents.served
+    for item, trace in zip(
+        contents.examples, transducer.predict([item.text for item in contents.examples]), strict=True
+    ):
         (told,) = item.traces
         assert told.output == trace.output and told.target == list(trace.target)
         np.testing.assert_array_equal(decode_array(told.attention), trace.attention)
@@ -37,33 +39,33 @@ def test_items_are_what_the_run_predicts() -> None:
 
 
 def test_edits_lead_from_a_reference_to_the_output() -> None:
-    wrong = [item for item in digits_shown().contents.items if not item.exact]
+    wrong = [item for item in digits_shown().contents.examples if not item.exact]
     assert wrong
     for item in wrong:
         assert item.errors == sum(edit.kind != "same" for edit in item.edits)
-        written = [edit.written for edit in item.edits if edit.written is not None]
+        written = [edit.step for edit in item.edits if edit.step is not None]
         assert written == list(range(len(item.traces[0].output)))
-        assert "".join(edit.wanted or "" for edit in item.edits) == item.references[0]
+        assert "".join(edit.expected or "" for edit in item.edits) == item.references[0]
 
 
 def test_lines_are_those_of_the_file() -> None:
     lines = digits_run().files.valid.read_text("utf-8").splitlines()
-    for item in digits_shown().contents.items:
+    for item in digits_shown().contents.examples:
         assert item.line is not None and lines[item.line - 1].split("\t") == [item.text, *item.references]
 
 
 def test_the_corpus_counts_all_examples_and_leads_to_those_shown() -> None:
     shown = digits_shown()
-    corpus, items = shown.contents.corpus, shown.contents.items
-    assert corpus is not None and corpus.examples == 40
+    corpus, items = shown.contents.corpus, shown.contents.examples
+    assert corpus is not None and corpus.num_examples == 40
     assert sum(length.total for length in corpus.lengths) == 40
     for interval in [*corpus.positions, *corpus.lengths]:
-        assert all(not items[place].exact for place in interval.examples)
-        assert interval.total - interval.right >= len(interval.examples)
+        assert all(not items[place].exact for place in interval.example_indices)
+        assert interval.total - interval.correct >= len(interval.example_indices)
     first = corpus.confusions[0]
-    for place in first.examples:
+    for place in first.example_indices:
         output = items[place].traces[0].output
-        assert (first.wanted, first.written) in aligned(list(output), list(items[place].references[0]))
+        assert (first.expected, first.predicted) in align_symbols(list(output), list(items[place].references[0]))
     exact = corpus.scores[0]
     assert exact.low is not None and exact.value is not None and exact.high is not None
     assert exact.low <= exact.value <= exact.high
@@ -71,29 +73,32 @@ def test_the_corpus_counts_all_examples_and_leads_to_those_shown() -> None:
 
 def test_points_of_the_space_name_the_symbol_they_are_of() -> None:
     shown = digits_shown()
-    space, items = shown.contents.space, shown.contents.items
+    space, items = shown.contents.state_space, shown.contents.examples
     assert space is not None
     for cloud, symbols in ((space.encoder, "source"), (space.decoder, "target")):
-        assert decode_array(cloud.plane).shape == (len(cloud.points), 2)
-        own = [point for point in cloud.points if point.item >= 0]
+        assert decode_array(cloud.coordinates).shape == (len(cloud.points), 2)
+        own = [point for point in cloud.points if point.example >= 0]
         assert own
         for point in own:
-            assert getattr(items[point.item].traces[0], symbols)[point.position] == point.symbol
-            assert f"‹{point.symbol}›" in point.text
+            assert getattr(items[point.example].traces[0], symbols)[point.position] == point.symbol
+            assert f"‹{point.symbol}›" in point.context
     states = items[0].traces[0].states
-    assert states is not None and states.encoder_plane is not None
-    assert decode_array(states.encoder_plane).shape == (len(items[0].traces[0].source), 2)
+    assert states is not None and states.encoder_pca is not None
+    assert decode_array(states.encoder_pca).shape == (len(items[0].traces[0].source), 2)
 
 
 def test_a_file_carries_details_that_a_service_is_asked_for() -> None:
-    served, kept = digits_shown().contents.items[0].traces[0], digits_shown(served=False).contents.items[0].traces[0]
-    assert served.evidence is None and kept.evidence is not None
+    served, kept = (
+        digits_shown().contents.examples[0].traces[0],
+        digits_shown(served=False).contents.examples[0].traces[0],
+    )
+    assert served.attribution is None and kept.attribution is not None
     assert kept.states is not None and kept.states.encoder.shape[0] == len(kept.source)
-    assert decode_array(kept.evidence.erasure).shape == (len(kept.target), len(kept.source))
+    assert decode_array(kept.attribution.occlusion).shape == (len(kept.target), len(kept.source))
 
 
 def test_a_beam_tells_all_its_outputs_and_its_lattice_once() -> None:
-    items = digits_shown(beam=3).contents.items
+    items = digits_shown(beam=3).contents.examples
     for item in items:
         assert 1 <= len(item.traces) <= 3
         assert item.traces[0].lattice is not None and all(trace.lattice is None for trace in item.traces[1:])
@@ -101,26 +106,26 @@ def test_a_beam_tells_all_its_outputs_and_its_lattice_once() -> None:
 
 
 def test_rivals_answer_the_same_examples() -> None:
-    (rival,) = digits_shown().contents.rivals
-    own = digits_shown().contents.items
-    assert [item.text for item in rival.items] == [item.text for item in own]
-    assert [item.traces[0].output for item in rival.items] == [item.traces[0].output for item in own]
+    (rival,) = digits_shown().contents.compared_runs
+    own = digits_shown().contents.examples
+    assert [item.text for item in rival.examples] == [item.text for item in own]
+    assert [item.traces[0].output for item in rival.examples] == [item.traces[0].output for item in own]
 
 
 def test_all_of_it_becomes_json_and_comes_back() -> None:
     contents = digits_shown(served=False, beam=3).contents
     encoded = msgspec.json.encode(contents)
-    assert msgspec.json.decode(encoded, type=Contents) == contents
+    assert msgspec.json.decode(encoded, type=PageContents) == contents
     assert b"NaN" not in encoded and b"Infinity" not in encoded
 
 
 def test_the_training_has_a_frame_of_each_validation() -> None:
     training = digits_shown().contents.training
-    assert training is not None and training.done
+    assert training is not None and training.finished
     validated = [line["update"] for line in read_log(digits_run().run) if line["event"] == "validated"]
     assert [frame.update for frame in training.frames] == validated
     for frame in training.frames:
-        assert frame.source_plane is not None and frame.source_plane.shape == [len(training.source_symbols), 2]
+        assert frame.source_pca is not None and frame.source_pca.shape == [len(training.source_symbols), 2]
         assert len(frame.probes) == 4 and "exact_match" in frame.metrics
 
 
@@ -138,29 +143,29 @@ def test_the_caption_of_the_losses_tells_what_sets_them_apart(
 ) -> None:
     config = to_toml(small_config({"label_smoothing": smoothing}, dropout))
     (tmp_path / "config.toml").write_text(config, encoding="utf-8")
-    course = training(tmp_path)
-    caption = course.caption if course else ""
-    told = f"The training loss is taken with {taken}, the development loss without"
+    course = training_history(tmp_path)
+    caption = course.loss_caption if course else ""
+    told = f"The training loss is taken with {taken}, the validation loss without"
     assert (told in caption) if taken else caption.endswith("at each validation.")
 
 
 def test_large_attention_makes_fewer_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembling, "CELLS", 500)
     trained = digits_run()
-    sources = read_file(trained.files.valid, trained.config.data)
-    contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
-    assert 0 < len(contents.items) < 30 and contents.choice.endswith("; more would make the page too large")
-    assert contents.corpus is not None and contents.corpus.examples == 40
+    sources = read_example_file(trained.files.valid, trained.config.data)
+    contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
+    assert 0 < len(contents.examples) < 30 and contents.selection_note.endswith("; more would make the page too large")
+    assert contents.corpus is not None and contents.corpus.num_examples == 40
 
 
 def test_sources_without_targets_are_shown_without_judgement(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("one\n\nnine two\n")
     trained = digits_run()
-    sources = read_file(tmp_path / "sources.txt", trained.config.data)
-    assert not sources.paired
-    contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
-    assert contents.corpus is None and [item.line for item in contents.items] == [1, 3]
-    assert all(item.references == [] and item.exact is None for item in contents.items)
+    sources = read_example_file(tmp_path / "sources.txt", trained.config.data)
+    assert not sources.has_targets
+    contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
+    assert contents.corpus is None and [item.line for item in contents.examples] == [1, 3]
+    assert all(item.references == [] and item.exact is None for item in contents.examples)
 
 
 def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> None:
@@ -168,30 +173,30 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
     path = tmp_path / "wide.tsv"
     path.write_text("one\t1\tx\nnine\t9\n\ntwo\t\tx\nsix two\t62\tx\n")
     skipping = msgspec.structs.replace(trained.config.data, on_bad_line="skip")
-    sources = read_file(path, skipping)
-    assert [known.line for known in sources.known] == [1, 5]
-    contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
-    assert contents.choice == (
+    sources = read_example_file(path, skipping)
+    assert [known.line for known in sources.metadata] == [1, 5]
+    contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
+    assert contents.selection_note == (
         "all 2 examples; the file has 3 columns, read are 1 as source, 2 as target; "
         "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2; 1 blank line left out"
     )
     with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook shows files whose lines are all good"):
-        read_file(path, trained.config.data)
+        read_example_file(path, trained.config.data)
     (tmp_path / "sources.txt").write_bytes(b"one\n\xff\n\n \nnine\n")
-    alone = read_file(tmp_path / "sources.txt", skipping)
-    assert len(alone.examples) == 2 and alone.left_out.endswith("; 2 blank lines left out")
-    assert alone.left_out.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
+    alone = read_example_file(tmp_path / "sources.txt", skipping)
+    assert len(alone.examples) == 2 and alone.note.endswith("; 2 blank lines left out")
+    assert alone.note.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
 
 
 def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:
     trained = digits_run()
     copy_of(trained.run, tmp_path / "runs" / "seed-1")
     (tmp_path / "runs" / "ensemble.json").write_text('{"members": ["seed-1"]}')
-    assert own_file(tmp_path / "runs") == (trained.files.valid, None)
-    assert own_file(trained.run) == (trained.files.valid, None)
+    assert find_validation_file(tmp_path / "runs") == (trained.files.valid, None)
+    assert find_validation_file(trained.run) == (trained.files.valid, None)
     (trained.files.valid).rename(tmp_path / "away")
     try:
-        assert own_file(trained.run) is None
+        assert find_validation_file(trained.run) is None
     finally:
         (tmp_path / "away").rename(trained.files.valid)
 
@@ -201,26 +206,26 @@ def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
     for name, lines in (("train", pairs), ("dev", pairs[:10])):
         for side in range(2):
             (tmp_path / f"{name}.{side}").write_text("".join(f"{line.split(chr(9))[side]}\n" for line in lines))
-    files = Files(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
+    files = TrainingFiles(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
     settings = {"size": "tiny", "training": {"epochs": 1}, "data": {"format": "text"}}
     (tmp_path / "dev.0").write_text("six six\n" + (tmp_path / "dev.0").read_text())
     (tmp_path / "dev.1").write_text("66\n" + (tmp_path / "dev.1").read_text())
-    train_to_end(files, tmp_path / "run", from_settings(settings, origin="test"))
-    model = open_model(tmp_path / "run", "run", "cpu", None)
-    assert own_file(model.folder) == (files.valid, files.valid_target)
-    assert read_file(files.valid, model.ready.config.data, files.valid_target).paired
+    train_to_end(files, tmp_path / "run", build_config(settings, origin="test"))
+    model = open_run(tmp_path / "run", "run", "cpu", None)
+    assert find_validation_file(model.folder) == (files.valid, files.valid_target)
+    assert read_example_file(files.valid, model.loaded_predictor.config.data, files.valid_target).has_targets
     (tmp_path / "dev.1").unlink()
-    assert own_file(model.folder) is None
+    assert find_validation_file(model.folder) is None
 
 
 def test_the_truth_of_spelled_digits_is_told() -> None:
     contents = digits_shown().contents
-    for item in contents.items:
-        assert item.gold is not None and len(item.gold) == len(item.traces[0].target)
+    for item in contents.examples:
+        assert item.gold_alignment is not None and len(item.gold_alignment) == len(item.traces[0].target)
         for edit in item.edits:
-            if edit.written is not None and edit.wanted is not None:
-                first, stop = item.gold[edit.written]
-                assert "".join(item.traces[0].source[first:stop]) == spell(edit.wanted)
+            if edit.step is not None and edit.expected is not None:
+                first, stop = item.gold_alignment[edit.step]
+                assert "".join(item.traces[0].source[first:stop]) == spell_digits(edit.expected)
     assert contents.corpus is not None
     assert "alignment error" in {each.name for each in contents.corpus.alignment}
 
@@ -236,14 +241,14 @@ def test_what_is_not_computed_of_long_sources_says_so() -> None:
 def test_another_run_is_judged_on_the_whole_file() -> None:
     contents = digits_shown().contents
     assert contents.corpus is not None
-    (rival,) = contents.rivals
+    (rival,) = contents.compared_runs
     share = contents.corpus.scores[0].value
     assert share is not None
     right = round(share / 100 * 40)
-    assert rival.outcomes == (right, 0, 0, 40 - right) and rival.differing == 0  # it is the same run
-    assert [each.right for each in rival.positions] == [each.right for each in contents.corpus.positions]
+    assert rival.outcomes == (right, 0, 0, 40 - right) and rival.num_differing == 0  # it is the same run
+    assert [each.correct for each in rival.positions] == [each.correct for each in contents.corpus.positions]
     assert [each.value for each in rival.scores] == [each.value for each in contents.corpus.scores]
-    assert rival.log == read_log(digits_run().run) and outcomes([True, True, False], [True, False, True]) == (
+    assert rival.log == read_log(digits_run().run) and paired_outcomes([True, True, False], [True, False, True]) == (
         1,
         1,
         1,
@@ -254,55 +259,57 @@ def test_another_run_is_judged_on_the_whole_file() -> None:
 def test_examples_on_which_the_runs_differ_are_shown_first(tmp_path: Path) -> None:
     trained = digits_run()
     folders = {"run": trained.run, "begun": begun_run(tmp_path / "begun")}
-    models = [open_model(folder, name, "cpu", None) for name, folder in folders.items()]
-    shown = assemble(models, [read_file(trained.files.valid, trained.config.data)], 12, True).contents
-    (beside,) = shown.rivals
+    models = [open_run(folder, name, "cpu", None) for name, folder in folders.items()]
+    shown = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 12, True).contents
+    (beside,) = shown.compared_runs
     assert beside.outcomes is not None
-    differ = sum(one.exact != other.exact for one, other in zip(shown.items, beside.items, strict=True))
+    differ = sum(one.exact != other.exact for one, other in zip(shown.examples, beside.examples, strict=True))
     # A fifth is left for those on which they do not.
     assert differ == min(10, beside.outcomes[1] + beside.outcomes[2]) > 0
-    assert f"{differ} of " in shown.choice and "that one run has right and another wrong" in shown.choice
-    assert beside.differing is not None and beside.differing >= sum(beside.outcomes[1:3])
+    assert (
+        f"{differ} of " in shown.selection_note and "that one run has right and another wrong" in shown.selection_note
+    )
+    assert beside.num_differing is not None and beside.num_differing >= sum(beside.outcomes[1:3])
 
 
 def test_a_file_holds_the_nearest_of_the_states_that_it_shows() -> None:
     shown = digits_shown(served=False)
-    space, item = shown.contents.space, shown.contents.items[3]
+    space, item = shown.contents.state_space, shown.contents.examples[3]
     states = item.traces[0].states
-    assert space is not None and states is not None and states.encoder_near is not None
-    near, own = decode_array(states.encoder_near), decode_array(states.encoder)
+    assert space is not None and states is not None and states.encoder_neighbors is not None
+    near, own = decode_array(states.encoder_neighbors), decode_array(states.encoder)
     assert near.shape == (len(own), 40)
-    assert shown.planes is not None
+    assert shown.projections is not None
     for position, row in enumerate(near):
         points = [space.encoder.points[int(at)] for at in row[:20]]
-        assert all((point.item, point.position) != (3, position) for point in points)
-        vectors = shown.planes.encoder.vectors[row[:20].astype(int)]
+        assert all((point.example, point.position) != (3, position) for point in points)
+        vectors = shown.projections.encoder.vectors[row[:20].astype(int)]
         unit = own[position] / np.linalg.norm(own[position])
         np.testing.assert_allclose(vectors @ unit, row[20:], atol=1e-5)
         assert (np.diff(row[20:]) <= 1e-6).all()
-    served = digits_shown().contents.items[3].traces[0].states
-    assert served is not None and served.encoder_near is None
+    served = digits_shown().contents.examples[3].traces[0].states
+    assert served is not None and served.encoder_neighbors is None
 
 
 def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
-    contents = assemble([open_model(folder, "run", "cpu", None)], [], 30, True).contents
-    assert contents.training is not None and not contents.training.done and len(contents.training.frames) == 2
+    contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
+    assert contents.training is not None and not contents.training.finished and len(contents.training.frames) == 2
     assert not contents.training.running
-    with locked(folder):
-        contents = assemble([open_model(folder, "run", "cpu", None)], [], 30, True).contents
+    with lock_run_folder(folder):
+        contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
         assert contents.training is not None and contents.training.running
     (folder / "model.safetensors").unlink()
-    model = open_model(folder, "run", "cpu", None)
-    contents = assemble([model], [], 30, True).contents
-    assert contents.items == [] and contents.card is not None and contents.card.attends
+    model = open_run(folder, "run", "cpu", None)
+    contents = assemble_page([model], [], 30, True).contents
+    assert contents.examples == [] and contents.card is not None and contents.card.has_attention
     with pytest.raises(RunError, match="holds no model yet"):
-        model.ready  # noqa: B018 (it is what raises)
+        model.loaded_predictor  # noqa: B018 (it is what raises)
 
 
 def test_a_card_says_what_the_model_is() -> None:
-    model = open_model(copies_run().run, "copies", "cpu", 4)
-    shown = assemble([model], [], 30, True).contents.card
-    assert shown is not None and shown.attends and "[encoder]" in shown.config
+    model = open_run(copies_run().run, "copies", "cpu", 4)
+    shown = assemble_page([model], [], 30, True).contents.card
+    assert shown is not None and shown.has_attention and "[encoder]" in shown.config
     facts = dict(shown.facts)
     assert facts["trained on"] == "40 examples" and facts["search"] == "beam of 4"

@@ -3,22 +3,22 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.metrics import Scored
-from pellucid.viewer.inputs import choose, evenly
+from pellucid.evaluation.metrics import ScoredExample
+from pellucid.viewer.inputs import sample_evenly, select_examples
 
 
-def scored(errors: int) -> Scored:
+def scored(errors: int) -> ScoredExample:
     """An output with so many wrong symbols of ten."""
-    return Scored(tuple("x" * errors + "a" * (10 - errors)), (tuple("a" * 10),), 5)
+    return ScoredExample(tuple("x" * errors + "a" * (10 - errors)), (tuple("a" * 10),), 5)
 
 
 def test_a_small_file_is_shown_whole() -> None:
-    numbers, words = choose([scored(0), scored(2)], 2)
+    numbers, words = select_examples([scored(0), scored(2)], 2)
     assert numbers == [0, 1] and words == "all 2 examples"
 
 
 def test_the_worst_come_before_the_others_and_right_ones_are_drawn_evenly() -> None:
-    numbers, words = choose([scored(at % 10 if at % 2 else 0) for at in range(100)], 20)
+    numbers, words = select_examples([scored(at % 10 if at % 2 else 0) for at in range(100)], 20)
     wrong = [at for at in numbers if at % 2]
     assert len(numbers) == 20 and len(wrong) == 10 and all(at % 10 == 9 for at in wrong)
     assert numbers == sorted(numbers) and numbers[0] == 0 and 98 in numbers
@@ -28,7 +28,7 @@ def test_the_worst_come_before_the_others_and_right_ones_are_drawn_evenly() -> N
 
 
 def test_all_wrong_ones_where_they_are_few() -> None:
-    numbers, words = choose([scored(0)] * 50 + [scored(1)] * 3, 20)
+    numbers, words = select_examples([scored(0)] * 50 + [scored(1)] * 3, 20)
     assert numbers[-3:] == [50, 51, 52] and len(numbers) == 20
     assert "all 3 wrong ones" in words
 
@@ -36,51 +36,54 @@ def test_all_wrong_ones_where_they_are_few() -> None:
 def test_beside_another_run_examples_on_which_they_differ_come_first() -> None:
     ours = [scored(1 if at % 3 == 0 else 0) for at in range(90)]
     theirs = [scored(0 if at in (0, 30) else 1 if at in (1, 2, 44) else each.errors) for at, each in enumerate(ours)]
-    numbers, words = choose(ours, 11, [theirs])
+    numbers, words = select_examples(ours, 11, [theirs])
     assert len(numbers) == 11 and {0, 30, 1, 2, 44} < set(numbers) and numbers == sorted(numbers)
     assert sum(at % 3 == 0 for at in numbers if at not in (0, 30)) == 3
     assert words == (
         "11 of 90 examples: all 5 that one run has right and another wrong; the 3 worst of 28 that all runs have "
         "wrong, and 3 of 57 that all have right, drawn evenly from the file"
     )
-    assert choose(ours, 11, [ours])[0] == choose(ours, 11)[0]
-    assert "all 0 that one run has right and another wrong" in choose(ours, 11, [ours])[1]
+    assert select_examples(ours, 11, [ours])[0] == select_examples(ours, 11)[0]
+    assert "all 0 that one run has right and another wrong" in select_examples(ours, 11, [ours])[1]
 
 
 def test_of_too_many_that_differ_both_kinds_are_drawn_evenly() -> None:
     ours = [scored(at % 2) for at in range(100)]
-    numbers, words = choose(ours, 10, [[scored(1 - at % 2) for at in range(100)], ours])
+    numbers, words = select_examples(ours, 10, [[scored(1 - at % 2) for at in range(100)], ours])
     assert [at % 2 for at in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
     assert words.startswith(
         "10 of 100 examples: 10 of 100 that one run has right and another wrong, drawn evenly; all 0 that all runs"
     )
     few = [scored(1 if at == 7 else at % 2) for at in range(100)]
-    numbers, _ = choose(few, 10, [[scored(0)] * 100])
+    numbers, _ = select_examples(few, 10, [[scored(0)] * 100])
     assert len(numbers) == len(set(numbers)) == 10 and sum(few[at].errors > 0 for at in numbers) == 8
 
 
 def test_a_fifth_is_kept_for_those_on_which_runs_do_not_differ() -> None:
     ours = [scored(at % 2) for at in range(100)]
     theirs = [scored(1 if at < 5 else 0 if at >= 90 else 1 - at % 2) for at in range(100)]
-    numbers, words = choose(ours, 20, [theirs])
+    numbers, words = select_examples(ours, 20, [theirs])
     alike = [at for at in numbers if bool(ours[at].errors) == bool(theirs[at].errors)]
     assert len(numbers) == 20 and len(alike) == 4 and sum(ours[at].errors > 0 for at in alike) == 2
     assert words == (
         "20 of 100 examples: 16 of 93 that one run has right and another wrong, drawn evenly; all 2 that all runs have "
         "wrong, and 2 of 5 that all have right, drawn evenly from the file"
     )
-    assert "; none of 2 that all runs have wrong, and none of 5 that all have right" in choose(ours, 4, [theirs])[1]
+    assert (
+        "; none of 2 that all runs have wrong, and none of 5 that all have right"
+        in select_examples(ours, 4, [theirs])[1]
+    )
 
 
 def test_of_a_file_without_a_wrong_one_that_is_said() -> None:
-    numbers, words = choose([scored(0)] * 50, 20)
+    numbers, words = select_examples([scored(0)] * 50, 20)
     assert len(numbers) == 20
     assert words == "20 of 50 examples, drawn evenly from the file, in which none is wrong"
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 30))
 def test_as_many_as_there_is_room_for_each_once(errors: list[int], most: int) -> None:
-    numbers, words = choose([scored(each) for each in errors], most)
+    numbers, words = select_examples([scored(each) for each in errors], most)
     assert len(numbers) == min(most, len(errors)) == len(set(numbers))
     assert numbers == sorted(numbers) and words
     wrong = sum(map(bool, errors))
@@ -89,7 +92,7 @@ def test_as_many_as_there_is_room_for_each_once(errors: list[int], most: int) ->
 
 @given(st.integers(0, 50), st.integers(-3, 60))
 def test_even_numbers_are_distinct_and_reach_both_ends(size: int, count: int) -> None:
-    found = evenly(range(size), count)
+    found = sample_evenly(range(size), count)
     assert len(found) == len(set(found)) == min(size, max(count, 0))
     if count > 1 and size > 1:
         assert found[0] == 0 and found[-1] == size - 1

@@ -11,36 +11,36 @@ from viewed import digits_shown
 
 from pellucid import __version__
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.viewer.examples import least_entropy, trace_told
-from pellucid.viewer.pages import PLACE, built, exported, policy
-from pellucid.viewer.schema import Contents, Item
+from pellucid.viewer.examples import entropy_lower_bound, page_trace
+from pellucid.viewer.pages import CONTENTS_ELEMENT, built_page, export_page, security_policy
+from pellucid.viewer.schema import PageContents, PageExample
 
 DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
 
 
-def hostile() -> Contents:
+def hostile() -> PageContents:
     texts = ["</script><b>bold</b>", "<!--<script>", "\u202e", "\t", "\ud800", "\u2028", "<s>"]
-    trace = trace_told(small(), least_entropy(small()))
-    items = [Item(text=text, features=[], traces=[trace], references=[text]) for text in texts]
-    return Contents(version=__version__, title="</title><script>alert(1)</script>", served=False, items=items)
+    trace = page_trace(small(), entropy_lower_bound(small()))
+    items = [PageExample(text=text, features=[], traces=[trace], references=[text]) for text in texts]
+    return PageContents(version=__version__, title="</title><script>alert(1)</script>", served=False, examples=items)
 
 
 def test_what_a_file_holds_is_what_it_was_given() -> None:
     for contents in (hostile(), digits_shown(served=False).contents):
-        (data,) = DATA.findall(exported(contents))
+        (data,) = DATA.findall(export_page(contents))
         assert "<" not in data
         assert json.loads(data) == json.loads(encode_json(contents))
 
 
 def test_contents_never_leave_their_place() -> None:
-    page, plain = exported(hostile()), exported(Contents(version="1", title="", served=False))
+    page, plain = export_page(hostile()), export_page(PageContents(version="1", title="", served=False))
     contents = page.split('id="contents">', 1)[1].split("</script>", 1)[0]
     assert page.count("</script>") == plain.count("</script>") and "<" not in contents
     assert page.index('id="contents"') > page.rindex("<body")
 
 
 def test_a_file_may_ask_nobody() -> None:
-    page = exported(hostile())
+    page = export_page(hostile())
     assert page.index("Content-Security-Policy") < page.index("<script")
     assert "connect-src &#x27;none&#x27;" in page and "default-src &#x27;none&#x27;" in page
 
@@ -48,18 +48,20 @@ def test_a_file_may_ask_nobody() -> None:
 def test_only_the_pages_own_scripts_run() -> None:
     page = '<head></head><script type="module">let a = 1;</script>'
     digest = base64.b64encode(hashlib.sha256(b"let a = 1;").digest()).decode()
-    assert f"script-src 'sha256-{digest}';" in policy(page, "'self'")
+    assert f"script-src 'sha256-{digest}';" in security_policy(page, "'self'")
     packed = base64.b64encode(zlib.compress(b"let a = 1;", wbits=-15)).decode()
-    assert f"'sha256-{digest}'" in policy(f'<script type="text/plain" id="packed">{packed}</script>', "'self'")
-    assert "script-src 'none'" in policy("<p>", "'self'") and "unsafe-eval" not in policy(built(), "'self'")
+    assert f"'sha256-{digest}'" in security_policy(f'<script type="text/plain" id="packed">{packed}</script>', "'self'")
+    assert "script-src 'none'" in security_policy("<p>", "'self'") and "unsafe-eval" not in security_policy(
+        built_page(), "'self'"
+    )
 
 
 def test_the_built_page_has_one_place_for_its_contents() -> None:
-    assert built().count(PLACE) == 1 and exported(hostile()).count('id="contents"') == 1
+    assert built_page().count(CONTENTS_ELEMENT) == 1 and export_page(hostile()).count('id="contents"') == 1
 
 
 def test_the_built_page_loads_nothing() -> None:
-    assert not re.search(r"""<(script|link|img|iframe)[^>]*\s(src|href)=["']?(https?:)?//""", built())
+    assert not re.search(r"""<(script|link|img|iframe)[^>]*\s(src|href)=["']?(https?:)?//""", built_page())
 
 
 def test_half_pairs_become_a_sign_that_can_be_written() -> None:

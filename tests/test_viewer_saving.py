@@ -12,11 +12,11 @@ import pytest
 from sample_traces import made, small
 from saved_files import assert_latex
 
-from pellucid.decoding.trace import END
+from pellucid.decoding.trace import END, own_positions
 from pellucid.errors import InputError
-from pellucid.viewer.examples import alone_told, least_entropy
-from pellucid.viewer.latex import escaped, picture
-from pellucid.viewer.pages import ENDINGS, built, page
+from pellucid.viewer.examples import entropy_lower_bound, page_trace_without_model
+from pellucid.viewer.latex import escape_latex, tikz_picture
+from pellucid.viewer.pages import TRACE_SUFFIXES, built_page, trace_page
 
 
 class Frames(HTMLParser):
@@ -33,13 +33,13 @@ class Frames(HTMLParser):
 
 
 def test_each_ending_has_its_kind(tmp_path: Path) -> None:
-    for ending in ENDINGS:
+    for ending in TRACE_SUFFIXES:
         small().save(tmp_path / f"a{ending}")
     small().save(str(tmp_path / "b.svg"))
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8")).tag.endswith("svg")
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(small().to_json())
-    assert (tmp_path / "a.html").read_text("utf-8") == page(small())
+    assert (tmp_path / "a.html").read_text("utf-8") == trace_page(small())
     assert r"\begin{tikzpicture}" in (tmp_path / "a.tex").read_text("utf-8")
 
 
@@ -50,34 +50,61 @@ def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("task", "sides", "ending", "message"),
+    [
+        ("tag", (1025, 1025), ".svg", r"a picture \(.svg\) has room for 1,024 symbols, but the trace has 1,025"),
+        ("transduce", (512, 513), ".png", r"a picture \(.png\) has room for 1,024 symbols, but the trace has 1,025"),
+        ("transduce", (1025, 1024), ".tex", "a picture .* has room for 1,048,576 weights, but the trace has 1,049,600"),
+    ],
+)
+def test_a_trace_that_is_too_long_for_a_picture_is_told(
+    task: str, sides: tuple[int, int], ending: str, message: str, tmp_path: Path
+) -> None:
+    steps, positions = sides
+    trace = replace(
+        small(),
+        task=task,
+        source=("s",) * positions,
+        target=("t",) * steps,
+        log_probabilities=np.zeros(steps, np.float32),
+        attention=own_positions(steps, positions, 0),
+        top_symbols=((),) * steps,
+        top_log_probabilities=np.zeros((steps, 0), np.float32),
+    )
+    with pytest.raises(InputError, match=f"^path: {message}.*: save it as .html or .json$"):
+        trace.save(tmp_path / f"a{ending}")
+    trace.save(tmp_path / "a.html")
+
+
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    for ending in ENDINGS:
+    for ending in TRACE_SUFFIXES:
         with pytest.raises(InputError, match="no such file"):
             small().save(tmp_path / "none" / f"a{ending}")
 
 
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
     (frame,) = Frames(small()._repr_html_()).found
-    assert frame["srcdoc"] == page(small())
+    assert frame["srcdoc"] == trace_page(small())
     assert frame["sandbox"] == "allow-scripts allow-downloads"
     assert len(Frames(small()._repr_html_() * 3).found) == 3
 
 
 def test_a_page_of_one_trace_shows_it() -> None:
-    assert built().partition("<head>")[0] in page(small())
-    assert json.dumps(small().output, ensure_ascii=False) in page(small())
+    assert built_page().partition("<head>")[0] in trace_page(small())
+    assert json.dumps(small().output, ensure_ascii=False) in trace_page(small())
 
 
 def test_what_turns_a_line_round_is_seen_in_the_title_and_does_not_act() -> None:
     trace = replace(small(), text="a\u202eb\x1b\u200b", output="c\u2066\ufeff d")
     words = "a⟨U+202E⟩b␛⟨U+200B⟩ → c⟨U+2066⟩⟨U+FEFF⟩ d"
-    assert json.dumps(words, ensure_ascii=False) in page(trace)
+    assert json.dumps(words, ensure_ascii=False) in trace_page(trace)
     (frame,) = Frames(trace._repr_html_()).found
     assert frame["title"] == f"Attention: {words}"
 
 
 def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
-    trace, text = small(), picture(small())
+    trace, text = small(), tikz_picture(small())
     assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())
     assert text.count(r"\node") == len(trace.source) + len(trace.target) + 3  # its sides and its shade
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
@@ -85,37 +112,37 @@ def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
 
 def test_a_picture_in_latex_of_a_long_source_fits_a_page_and_numbers_its_places() -> None:
     size = 1000
-    long = picture(made("a" * size, ["A", "B", END], [[1 / size] * size] * 3))
+    long = tikz_picture(made("a" * size, ["A", "B", END], [[1 / size] * size] * 3))
     assert "[x=0.16mm,y=-4mm," in long and "{1000};" in long and "{950};" in long and "{a}" not in long
     assert_latex(long)
-    both = picture(made("a" * 80, ["b"] * 80, [[1 / 80] * 80] * 80))
+    both = tikz_picture(made("a" * 80, ["b"] * 80, [[1 / 80] * 80] * 80))
     assert "[x=2mm,y=-2mm," in both and both.count("{80};") == 2 and both.count("{78};") == 0
 
 
 def test_small_weights_are_drawn_against_the_greatest_of_their_row() -> None:
-    drawn = picture(made("ab", ["x", END], [[0.2, 0.1], [0.1, 0.0]]))
+    drawn = tikz_picture(made("ab", ["x", END], [[0.2, 0.1], [0.1, 0.0]]))
     assert re.findall(r"fill\[black!(\d+)", drawn) == ["100", "50", "100"] and "darkest: the row" in drawn
     even = [[0.02] * 30 + [0.04] + [0.0] * 30]
-    drawn = picture(made("a" * 61, ["x"], even))
+    drawn = tikz_picture(made("a" * 61, ["x"], even))
     assert re.findall(r"fill\[black!(\d+)", drawn)[30] == "100" and drawn.count(r"\fill") == 31
-    narrow = picture(made("a" * 201, ["x"], [[0.5] + [0.0025] * 200]))
+    narrow = tikz_picture(made("a" * 201, ["x"], [[0.5] + [0.0025] * 200]))
     assert re.findall(r"fill\[black!(\d+)", narrow) == ["100"] and "darkest: the row" in narrow
     assert_latex(drawn)
 
 
 def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:
     trace = replace(made(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
-    for ending in ENDINGS:
+    for ending in TRACE_SUFFIXES:
         trace.save(tmp_path / f"a{ending}")
     assert "reads (source)" not in (tmp_path / "a.svg").read_text("utf-8")
-    drawn = picture(trace)
+    drawn = tikz_picture(trace)
     assert drawn.count(r"\node") == 4 and drawn.count(r"\fill") == 2 and r"{b\_}" in drawn
     assert r"\draw" not in drawn and drawn.count("{") == drawn.count("}")
     assert json.loads((tmp_path / "a.json").read_text("utf-8"))["attention"] == []
 
 
 def test_a_picture_in_latex_says_what_its_sides_and_its_shades_are() -> None:
-    text = picture(small())
+    text = tikz_picture(small())
     assert_latex(text)
     for words in (r"{source $\rightarrow$};", r"{$\leftarrow$ output};", "{darkest: 1};"):
         assert text.count(words) == 1
@@ -125,28 +152,28 @@ def test_symbols_that_training_never_held_are_underlined_in_latex() -> None:
     drawn = replace(small(), unknown=(1,))
     tags = replace(made(["f", "a", "b_"], ["X", "Y"], [[1, 0, 0], [0, 1, 0]], features=1, unknown=(2,)), task="tag")
     for trace, name, other in ((drawn, r"{\underline{b}}", "{a}"), (tags, r"{\underline{b\_}}", "{a}")):
-        text = picture(trace)
+        text = tikz_picture(trace)
         assert name in text and other in text and text.count(r"\underline") == 2
-        assert text.count("never seen in training") == 1 and text.count("{") == text.count("}")
-        assert "underline" not in picture(replace(trace, unknown=()))
+        assert text.count("not in the vocabulary") == 1 and text.count("{") == text.count("}")
+        assert "underline" not in tikz_picture(replace(trace, unknown=()))
 
 
 def test_latex_is_told_no_commands() -> None:
-    assert escaped("a_b") == r"a\_b" and escaped("\\input{x}") == r"\textbackslash{}input\{x\}"
-    assert escaped("50%") == r"50\%" and escaped(END) == r"$\langle$end$\rangle$"
-    assert escaped('it\'s "-"') == r"it\textquotesingle{}s \texttt{\char34}-{}\texttt{\char34}"
-    assert escaped("<s>") == r"\textless{}s\textgreater{}"
+    assert escape_latex("a_b") == r"a\_b" and escape_latex("\\input{x}") == r"\textbackslash{}input\{x\}"
+    assert escape_latex("50%") == r"50\%" and escape_latex(END) == r"$\langle$end$\rangle$"
+    assert escape_latex('it\'s "-"') == r"it\textquotesingle{}s \texttt{\char34}-{}\texttt{\char34}"
+    assert escape_latex("<s>") == r"\textless{}s\textgreater{}"
 
 
 def test_the_least_entropy_lies_below_one_that_spreads_the_rest() -> None:
-    bits = least_entropy(small())
+    bits = entropy_lower_bound(small())
     assert bits.shape == small().log_probabilities.shape and (bits >= 0).all() and np.isfinite(bits).all()
 
 
 def test_entropies_are_whole_where_the_likeliest_symbols_are_all() -> None:
     trace = small()
     rest = 1 - np.exp(trace.top_log_probabilities).sum(axis=1)
-    assert alone_told(trace).entropy_least == bool((rest > 1e-4).any())
+    assert page_trace_without_model(trace).entropy_is_lower_bound == bool((rest > 1e-4).any())
     sure = np.full_like(trace.top_log_probabilities, -np.inf)
     sure[:, 0] = 0
-    assert not alone_told(replace(trace, top_log_probabilities=sure)).entropy_least
+    assert not page_trace_without_model(replace(trace, top_log_probabilities=sure)).entropy_is_lower_bound

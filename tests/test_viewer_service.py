@@ -20,9 +20,9 @@ from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiti
 from pellucid.errors import InputError
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.inputs import open_model, read_file
-from pellucid.viewer.page_contents import Assembled, assemble
-from pellucid.viewer.server import LARGEST, application, listening, served
+from pellucid.viewer.inputs import open_run, read_example_file
+from pellucid.viewer.page_contents import PageData, assemble_page
+from pellucid.viewer.server import MAX_REQUEST_BYTES, background_server, create_app, open_socket
 
 
 class Answer(NamedTuple):
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with served(application(digits_shown())) as address:
+    with background_server(create_app(digits_shown())) as address:
         found = urlsplit(address).port
         assert found
         yield found
@@ -62,7 +62,7 @@ def test_the_page_and_its_contents(port: int) -> None:
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     assert b'id="app"' in page.body
     contents = ask(port, "/api/contents")
-    assert contents.json["items"][0]["text"] == digits_shown().contents.items[0].text
+    assert contents.json["examples"][0]["text"] == digits_shown().contents.examples[0].text
     small = ask(port, "/api/contents", Accept_Encoding="gzip")
     assert small.headers["content-encoding"] == "gzip" and gzip.decompress(small.body) == contents.body
 
@@ -79,9 +79,9 @@ def test_decoding_is_the_runs_own(port: int) -> None:
     answer = post(port, "/api/decode", {"text": "nine two"})
     (trace,) = load(digits_run().run).predict(["nine two"])
     assert answer.status == 200 and answer.json["traces"][0]["output"] == trace.output
-    full = {"text": "nine two", "beam_size": 3, "outputs": 3, "lattice": True, "evidence": True, "states": True}
+    full = {"text": "nine two", "beam_size": 3, "num_outputs": 3, "lattice": True, "attribution": True, "states": True}
     told = post(port, "/api/decode", {**full, "gates": True}).json["traces"]
-    assert len(told) == 3 and told[0]["lattice"]["symbols"] and told[0]["evidence"] and told[0]["states"]["gates"]
+    assert len(told) == 3 and told[0]["lattice"]["symbols"] and told[0]["attribution"] and told[0]["states"]["gates"]
 
 
 def test_only_names_of_this_machine_are_let_in(port: int) -> None:
@@ -106,7 +106,7 @@ def test_a_form_of_another_page_is_no_question(port: int) -> None:
 
 
 def test_a_large_question_is_refused(port: int) -> None:
-    answer = post(port, "/api/decode", {"text": "a" * LARGEST})
+    answer = post(port, "/api/decode", {"text": "a" * MAX_REQUEST_BYTES})
     assert answer.status == 413 and "bytes" in answer.json["error"]
 
 
@@ -149,12 +149,12 @@ def test_a_question_that_breaks_off_is_nobodys_fault(port: int, caplog: pytest.L
         (b'{"text": "one", "features": ["V"]}', "features"),
         (b'{"text": "one", "prefix": ["x"]}', "begin with: the model never writes"),
         (b'{"text": "one", "beam_size": 0}', "beam_size"),
-        (b'{"text": "one", "outputs": 1000}', "outputs"),
-        (b'{"text": "one", "rival": 7}', "rival"),
-        (b'{"text": "one", "masked": [3]}', "masked"),
-        (b'{"text": "one", "masked": [0, 1, 2]}', "masked"),
-        (b'{"text": "one", "painted": [{"step": 0, "weights": [1]}]}', "painted"),
-        (b'{"text": "one", "painted": [{"step": 0, "weights": [0, 0, 0]}]}', "painted"),
+        (b'{"text": "one", "num_outputs": 1000}', "outputs"),
+        (b'{"text": "one", "run": 7}', "run"),
+        (b'{"text": "one", "masked_positions": [3]}', "masked_positions"),
+        (b'{"text": "one", "masked_positions": [0, 1, 2]}', "masked_positions"),
+        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [1]}]}', "attention_overrides"),
+        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [0, 0, 0]}]}', "attention_overrides"),
     ],
 )
 def test_a_question_without_an_answer_is_no_error_of_the_browser(port: int, question: bytes, words: str) -> None:
@@ -176,16 +176,16 @@ def test_a_what_if_that_changes_nothing(port: int) -> None:
     asked = {"text": "nine two"}
     answer = post(port, "/api/what-if", {"before": asked, "after": asked}).json
     assert answer["before"] == answer["after"]
-    assert answer["same"]["output"] == answer["before"]["traces"][0]["output"]
+    assert answer["rescored"]["output"] == answer["before"]["traces"][0]["output"]
 
 
 def test_neighbours_over_the_service(port: int) -> None:
     nearby = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "count": 5}
     for wrong, words in (({"count": 0}, "count"), ({"count": 10**30}, "count"), ({"target": ["1"] * 5000}, "target")):
-        assert words in post(port, "/api/neighbours", {**nearby, **wrong}).json["error"]
-    answer = post(port, "/api/neighbours", nearby).json
-    assert len(answer["neighbours"]) == 5 and answer["searched"] > 40
-    assert list(post(port, "/api/neighbours", {**nearby, "position": 9}).json) == ["error"]
+        assert words in post(port, "/api/neighbors", {**nearby, **wrong}).json["error"]
+    answer = post(port, "/api/neighbors", nearby).json
+    assert len(answer["neighbors"]) == 5 and answer["num_searched"] > 40
+    assert list(post(port, "/api/neighbors", {**nearby, "position": 9}).json) == ["error"]
 
 
 def test_many_ask_at_once(port: int) -> None:
@@ -224,10 +224,10 @@ def test_a_training_that_is_over_has_nothing_to_tell(port: int) -> None:
 
 def test_a_training_is_told_as_it_goes_and_nothing_twice(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
-    shown = assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
+    shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
     told = shown.contents.training
-    assert told is not None and not told.done
-    with served(application(shown)) as address:
+    assert told is not None and not told.finished
+    with background_server(create_app(shown)) as address:
         found = urlsplit(address).port
         assert found
         answers = list[Answer]()
@@ -248,62 +248,66 @@ def test_a_training_is_told_as_it_goes_and_nothing_twice(tmp_path: Path) -> None
         assert [frame.update for frame in told.frames] + updates == [each.update for each in read_snapshots(folder)]
         again = ask(found, "/api/training?since=0", Last_Event_ID=str(len(log) - 2))
         assert [number for name, number, _ in events_of(again.body) if name == "line"] == [len(log) - 1]
-        assert ask(found, "/api/contents").json["training"]["done"] is True
+        assert ask(found, "/api/contents").json["training"]["finished"] is True
 
 
 def test_the_newest_model_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
 
-    def shown() -> Assembled:
+    def shown() -> PageData:
         """The run as it is now."""
-        return assemble(
-            [open_model(folder, "run", "cpu", None)],
-            [read_file(digits_run().files.valid, digits_run().config.data)],
+        return assemble_page(
+            [open_run(folder, "run", "cpu", None)],
+            [read_example_file(digits_run().files.valid, digits_run().config.data)],
             30,
             True,
         )
 
-    with served(application(shown(), shown)) as address:
+    with background_server(create_app(shown(), shown)) as address:
         found = urlsplit(address).port
         assert found
         before = ask(found, "/api/contents").json
         resume(folder)
-        assert post(found, "/api/newest", {}).json == {"update": None}
+        assert post(found, "/api/reload", {}).json == {"update": None}
         after = ask(found, "/api/contents").json
-        assert after["training"]["done"] and after["items"] != before["items"]
-        assert before["identity"] != after["identity"]
+        assert after["training"]["finished"] and after["examples"] != before["examples"]
+        assert before["page_id"] != after["page_id"]
         # A page of before is told, and is not answered by another model than it shows.
         body, own = b'{"text": "one two"}', {"Content_Type": "application/json"}
-        assert "load the page again" in ask(found, "/api/decode", body, X_Page=before["identity"], **own).json["error"]
-        assert ask(found, "/api/decode", body, X_Page=after["identity"], **own).json["text"] == "one two"
-        assert "load the page again" in ask(found, "/api/kept", b"{}", X_Page=before["identity"], **own).json["error"]
-        assert ask(found, "/api/kept", b"{}", **own).json["items"][0]["text"] == after["items"][0]["text"]
-    with served(application(shown())) as address:
+        assert "load the page again" in ask(found, "/api/decode", body, X_Page=before["page_id"], **own).json["error"]
+        assert ask(found, "/api/decode", body, X_Page=after["page_id"], **own).json["text"] == "one two"
+        assert "load the page again" in ask(found, "/api/export", b"{}", X_Page=before["page_id"], **own).json["error"]
+        assert ask(found, "/api/export", b"{}", **own).json["examples"][0]["text"] == after["examples"][0]["text"]
+    with background_server(create_app(shown())) as address:
         alone = urlsplit(address).port
-        assert alone and "start pellucid look again" in post(alone, "/api/newest", {}).json["error"]
+        assert alone and "start pellucid look again" in post(alone, "/api/reload", {}).json["error"]
 
 
 def test_the_first_model_is_taken_up_when_it_is_there(tmp_path: Path) -> None:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
-    with served(application(waiting(folder), lambda: waiting(folder))) as address:
+    with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address:
         found = urlsplit(address).port
         assert found
         before = ask(found, "/api/contents").json
-        assert before["awaited"] and before["title"] == "run on dev.tsv" and "examples of dev.tsv" in before["choice"]
+        assert (
+            before["awaiting_model"]
+            and before["title"] == "run on dev.tsv"
+            and "examples of dev.tsv" in before["selection_note"]
+        )
         assert "no model yet" in post(found, "/api/decode", {"text": "one"}).json["error"]
         reach_model(folder, whole)
         after = ask(found, "/api/contents").json
-        assert not after["awaited"] and len(after["items"]) == 30 and after["title"] == "run on dev.tsv"
+        assert not after["awaiting_model"] and len(after["examples"]) == 30 and after["title"] == "run on dev.tsv"
         (trace,) = load(folder).predict(["one"])
         assert post(found, "/api/decode", {"text": "one"}).json["traces"][0]["output"] == trace.output
 
 
 def test_a_port_in_use_is_told() -> None:
-    with listening(0) as taken, pytest.raises(InputError, match="--port"):
-        listening(taken.getsockname()[1])
+    with open_socket(0) as taken, pytest.raises(InputError, match="--port"):
+        open_socket(taken.getsockname()[1])
     with pytest.raises(InputError, match="--port 70000"):
-        listening(70_000)
+        open_socket(70_000)
 
 
 SLOW = """
@@ -343,11 +347,11 @@ def test_the_end_waits_for_no_answer_that_nobody_gets() -> None:
 def test_a_number_of_any_size_is_a_mistake_like_another(port: int, number: str) -> None:
     questions = {
         "/api/decode": [
-            *(f'{{"text": "one", "{name}": NUMBER}}' for name in ("beam_size", "outputs", "rival")),
-            '{"text": "one", "masked": [NUMBER]}',
-            '{"text": "one", "painted": [{"step": NUMBER, "weights": [1, 0, 0]}]}',
+            *(f'{{"text": "one", "{name}": NUMBER}}' for name in ("beam_size", "num_outputs", "run")),
+            '{"text": "one", "masked_positions": [NUMBER]}',
+            '{"text": "one", "attention_overrides": [{"step": NUMBER, "weights": [1, 0, 0]}]}',
         ],
-        "/api/neighbours": [
+        "/api/neighbors": [
             '{"text": "one", "target": ["1"], "side": "encoder", "position": NUMBER}',
             '{"text": "one", "target": ["1"], "side": "encoder", "position": 0, "count": NUMBER}',
         ],

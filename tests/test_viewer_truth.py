@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from sample_traces import made
 
 from pellucid.data.examples import Example
-from pellucid.data.synthetic import digit_spans, spell
+from pellucid.data.synthetic import digit_spans, spell_digits
 from pellucid.decoding.trace import END
-from pellucid.viewer.examples import origins, spelled
+from pellucid.viewer.examples import are_spelled_digits, gold_alignment
 
 
 @given(st.text("0123456789", min_size=1, max_size=12))
 def test_spans_hold_the_digits_words(digits: str) -> None:
-    text = spell(digits)
+    text = spell_digits(digits)
     letters, words = digit_spans(list(text), digits), digit_spans(text.split(), digits)
     assert letters is not None and [text[first:stop] for first, stop in letters] == text.split()
     assert words == [(at, at + 1) for at in range(len(digits))]
@@ -25,12 +25,12 @@ def test_other_sources_have_none(source: str, digits: str) -> None:
 
 
 def test_a_file_is_spelled_where_every_pair_is() -> None:
-    assert spelled([Example("one two", "12"), Example("six", "6")])
-    assert not spelled([Example("one two", "12"), Example("sex", "6")]) and not spelled([])
+    assert are_spelled_digits([Example("one two", "12"), Example("six", "6")])
+    assert not are_spelled_digits([Example("one two", "12"), Example("sex", "6")]) and not are_spelled_digits([])
 
 
 def test_a_wrong_symbol_comes_from_where_the_wanted_one_does() -> None:
     trace = made("one two", [*"13", END], [[0.0] * 7] * 3)
-    assert origins(trace, ["1", "3"], ["1", "2"]) == [(0, 3), (4, 7), (0, 0)]
-    assert origins(trace, ["2"], ["1", "2"]) == [(4, 7), (0, 0), (0, 0)]
-    assert origins(trace, ["1", "3"], ["12"]) is None
+    assert gold_alignment(trace, ["1", "3"], ["1", "2"]) == [(0, 3), (4, 7), (0, 0)]
+    assert gold_alignment(trace, ["2"], ["1", "2"]) == [(4, 7), (0, 0), (0, 0)]
+    assert gold_alignment(trace, ["1", "3"], ["12"]) is None

@@ -12,18 +12,18 @@ from small import EXAMPLES, SEGMENTERS
 from pellucid.config.settings import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters, segmenters
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import (
     BOS,
     EOS,
-    MAX_SYMBOL,
+    MAX_SYMBOL_LENGTH,
+    NUM_SPECIAL,
     PAD,
-    SPECIAL,
     SPECIAL_NAMES,
     UNK,
     Vocabularies,
     Vocabulary,
-    count_symbols,
+    build_vocabulary,
     learn_vocabularies,
     load_vocabularies,
 )
@@ -34,61 +34,61 @@ SEQUENCES = st.lists(st.lists(SYMBOLS, max_size=6), max_size=6)
 
 
 def vocabularies_of(sequences: list[list[str]]) -> Vocabularies:
-    counted = count_symbols(sequences, 1)
-    return Vocabularies(counted, count_symbols([["a"]], 1), count_symbols([], 1), 3, 4)
+    counted = build_vocabulary(sequences, 1)
+    return Vocabularies(counted, build_vocabulary([["a"]], 1), build_vocabulary([], 1), 3, 4)
 
 
 def test_the_special_ids_come_before_all_symbols() -> None:
-    assert {PAD, BOS, EOS, UNK} == set(range(SPECIAL))
+    assert {PAD, BOS, EOS, UNK} == set(range(NUM_SPECIAL))
     assert PAD == 0
-    assert len(SPECIAL_NAMES) == SPECIAL
+    assert len(SPECIAL_NAMES) == NUM_SPECIAL
 
 
 @given(SEQUENCES, st.integers(1, 4))
 def test_symbols_stand_commonest_first_then_by_code_point(sequences: list[list[str]], minimum: int) -> None:
     counts = Counter(symbol for sequence in sequences for symbol in sequence)
-    counted = count_symbols(sequences, minimum)
+    counted = build_vocabulary(sequences, minimum)
     assert dict(zip(counted.symbols, counted.counts, strict=True)) == {s: n for s, n in counts.items() if n >= minimum}
     order = [(-n, [ord(c) for c in s]) for s, n in zip(counted.symbols, counted.counts, strict=True)]
     assert order == sorted(order)
-    assert len(counted) == SPECIAL + len(counted.symbols)
+    assert len(counted) == NUM_SPECIAL + len(counted.symbols)
 
 
 def test_ties_are_broken_by_code_point_whatever_came_first() -> None:
-    assert count_symbols(["zaZé", "🙂", "b", "b"], 1).symbols == ("b", "Z", "a", "z", "é", "🙂")
+    assert build_vocabulary(["zaZé", "🙂", "b", "b"], 1).symbols == ("b", "Z", "a", "z", "é", "🙂")
 
 
 @given(SEQUENCES)
 def test_ids_are_found_again_and_no_spelling_is_special(sequences: list[list[str]]) -> None:
-    counted = count_symbols(sequences, 1)
+    counted = build_vocabulary(sequences, 1)
     for sequence in sequences:
         ids = counted.encode(sequence)
-        assert all(SPECIAL <= identity < len(counted) for identity in ids)
+        assert all(NUM_SPECIAL <= identity < len(counted) for identity in ids)
         assert [counted.symbol(identity, SPECIAL_NAMES) for identity in ids] == sequence
     assert len(set(counted.ids.values())) == len(counted.symbols)
 
 
 @pytest.mark.parametrize("spelling", ["<pad>", "<unk>", "⟨copy⟩", "⟨END⟩", "", "2"])
 def test_a_special_looking_spelling_is_an_ordinary_symbol_or_unknown(spelling: str) -> None:
-    assert count_symbols([[spelling]], 1).encode([spelling]) == [SPECIAL]
-    assert count_symbols([["a"]], 1).encode([spelling]) == [UNK]
+    assert build_vocabulary([[spelling]], 1).encode([spelling]) == [NUM_SPECIAL]
+    assert build_vocabulary([["a"]], 1).encode([spelling]) == [UNK]
 
 
 def test_special_ids_are_spelled_as_asked() -> None:
-    counted = count_symbols([["a"]], 1)
+    counted = build_vocabulary([["a"]], 1)
     assert [counted.symbol(identity, ("p", "b", "e", "u")) for identity in range(5)] == ["p", "b", "e", "u", "a"]
 
 
 @given(SEQUENCES)
 def test_rare_symbols_become_unknown(sequences: list[list[str]]) -> None:
     counts = Counter(symbol for sequence in sequences for symbol in sequence)
-    counted = count_symbols(sequences, 2)
+    counted = build_vocabulary(sequences, 2)
     for symbol, count in counts.items():
         assert (counted.encode([symbol]) == [UNK]) == (count < 2)
 
 
 def test_each_column_is_learnt_apart_and_in_its_own_symbols() -> None:
-    cut = segmenters(DataConfig(target_symbols="words"))
+    cut = build_tokenizers(DataConfig(target_symbols="words"))
     learned = learn_vocabularies([Example("ab", "x y x", "V;PST"), Example("bcd", "y", "V"), Example("b", "y")], cut, 1)
     assert learned.source.symbols == ("b", "a", "c", "d")
     assert learned.source.counts == (3, 1, 1, 1)
@@ -101,14 +101,14 @@ def test_each_column_is_learnt_apart_and_in_its_own_symbols() -> None:
 
 @given(EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
 def test_all_at_once_counts_what_one_by_one_counts(
-    examples: list[Example], cut: Segmenters, min_count: int, texts: int
+    examples: list[Example], cut: Tokenizers, min_count: int, texts: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(vocabulary_module, "TEXTS", texts)
+        patched.setattr(vocabulary_module, "TEXTS_PER_BLOCK", texts)
         learned = learn_vocabularies(examples, cut, min_count)
-    columns = [[segmenter.split(example[at]) for example in examples] for at, segmenter in enumerate(cut)]
+    columns = [[tokenizer.split(example[at]) for example in examples] for at, tokenizer in enumerate(cut)]
     found = (learned.source, learned.target, learned.features)
-    assert found == tuple(count_symbols(column, min_count) for column in columns)
+    assert found == tuple(build_vocabulary(column, min_count) for column in columns)
     longest = tuple(max(map(len, column), default=0) for column in columns)
     assert (learned.longest_source, learned.longest_target) == longest[:2]
 
@@ -175,7 +175,7 @@ def test_what_no_training_can_have_written_is_refused(tmp_path: Path, content: b
         load_from(tmp_path / "vocabulary.json", content)
 
 
-LONG = "x" * (MAX_SYMBOL + 1)
+LONG = "x" * (MAX_SYMBOL_LENGTH + 1)
 
 
 @pytest.mark.parametrize("symbol", [*SPECIAL_NAMES, LONG])
@@ -187,7 +187,7 @@ def test_a_symbol_that_no_vocabulary_holds_is_refused_where_it_is_read_and_where
     with pytest.raises(RunError, match=rf"vocabulary\.json is not a vocabulary: .*{told}") as read:
         load_from(tmp_path / "vocabulary.json", GOOD.replace(b'"b"', f'"{symbol}"'.encode()))
     with pytest.raises(DataError, match=rf"the training data: .*{told}") as learned:
-        learn_vocabularies([Example("a", f"b {symbol}")], segmenters(DataConfig(target_symbols="words")), 1)
+        learn_vocabularies([Example("a", f"b {symbol}")], build_tokenizers(DataConfig(target_symbols="words")), 1)
     assert max(len(str(read.value)), len(str(learned.value))) < 400
 
 
@@ -211,7 +211,7 @@ def test_a_symbol_that_no_cut_gives_is_refused(tmp_path: Path, kind: str, good: 
             with pytest.raises(RunError) as caught:
                 load_vocabularies(path, config)
             kinds = "parts between '|'" if kind == "|" else kind
-            assert str(caught.value) == (f"{path}: target.symbols: {symbol!r} is no symbol where symbols are {kinds}")
+            assert str(caught.value) == (f"{path}: target.symbols: {symbol!r} is not a symbol if symbols are {kinds}")
 
 
 def test_a_missing_vocabulary_is_a_run_error(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def unhappy(name: str, report: ProgressCallback) -> None:
 def count(job: str, channel: WorkerChannel) -> str:
     """ProgressCallback numbers until the job is to come to an end."""
     number = 0
-    while not channel.stopping:
+    while not channel.stop_requested:
         channel.send_progress(number)
         number += 1
         time.sleep(0.001)
@@ -83,7 +83,7 @@ def test_a_single_job_runs_right_here_and_none_is_none() -> None:
     [
         ("input", DataError, "^line 3 is wrong$"),
         ("mistake", WorkerError, "KeyError: 'oh'"),
-        ("killed", WorkerDiedError, "ended by signal 9 .*memory"),
+        ("killed", WorkerDiedError, "killed by signal 9 .*memory"),
     ],
 )
 def test_the_error_of_a_job_ends_the_others(
@@ -100,7 +100,7 @@ def test_a_process_stops_a_job_when_it_is_asked_to_and_does_the_next() -> None:
     with WorkerPool[str](count, 1) as pool:
         for at, job in enumerate(("first", "second")):
             pool.submit(at, job)
-            assert pool.free == 0
+            assert pool.free_workers == 0
             said: list[object] = []
             while len(said) < 3:
                 said += [word.content for word in pool.events() if isinstance(word, ProgressMessage)]

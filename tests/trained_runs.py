@@ -15,12 +15,12 @@ import torch
 from safetensors import safe_open
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 from pellucid.recipes.jobs import progress_callback
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.training.session import Files, RunEvent, train_run
+from pellucid.training.session import RunEvent, TrainingFiles, train_run
 from pellucid.worker_pool import ProgressCallback
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
@@ -37,7 +37,7 @@ RUN_FILES = ["card.md", "config.toml", "log.jsonl", "model.safetensors", "traini
 class Trained(NamedTuple):
     """A finished run and what it was made from."""
 
-    files: Files
+    files: TrainingFiles
     run: Path
     config: Config
 
@@ -49,7 +49,7 @@ def small_config(
     parts = {name: dict(part) for name, part in SMALL.items()}
     parts["encoder"]["dropout"] = parts["decoder"]["dropout"] = dropout
     given = {"size": "tiny", **parts, "training": {"batch_size": 8, **(training or {})}, "data": dict(data or {})}
-    return from_settings(given, origin="test")
+    return build_config(given, origin="test")
 
 
 def write_pairs(path: Path, examples: Iterable[Example]) -> Path:
@@ -66,25 +66,25 @@ def copies(count: int, seed: int) -> list[Example]:
     return [Example(text, text) for text in texts]
 
 
-def copy_files(folder: Path, training: int = 40, development: int = 10) -> Files:
+def copy_files(folder: Path, training: int = 40, development: int = 10) -> TrainingFiles:
     """Copies: a training and a development file."""
     folder.mkdir(parents=True, exist_ok=True)
-    return Files(
+    return TrainingFiles(
         write_pairs(folder / "train.tsv", copies(training, seed=1)),
         write_pairs(folder / "dev.tsv", copies(development, seed=2)),
     )
 
 
-def digit_files(folder: Path, training: int = 60, development: int = 20, digits: int = 2) -> Files:
+def digit_files(folder: Path, training: int = 60, development: int = 20, digits: int = 2) -> TrainingFiles:
     """Spelled digits: a training and a development file."""
     folder.mkdir(parents=True, exist_ok=True)
-    return Files(
+    return TrainingFiles(
         write_pairs(folder / "train.tsv", spelled_digits(training, 1, digits, seed=1)),
         write_pairs(folder / "dev.tsv", spelled_digits(development, 1, digits, seed=2)),
     )
 
 
-def train_to_end(files: Files, folder: Path, config: Config) -> list[RunEvent]:
+def train_to_end(files: TrainingFiles, folder: Path, config: Config) -> list[RunEvent]:
     """All events of a training that nobody disturbs."""
     torch.set_num_threads(1)
     return list(train_run(files, folder, config))
@@ -103,7 +103,7 @@ def digits_run() -> Trained:
     """A model that has learned one to three spelled digits, nearly. Read it; copy it to change it."""
     files = digit_files(shared_folder() / "digits", training=300, development=40, digits=3)
     training = {"epochs": 10, "batch_size": 20, "learning_rate": 0.02, "label_smoothing": 0.0, "eval_interval": 2}
-    config = from_settings({"size": "tiny", "training": training}, origin="test")
+    config = build_config({"size": "tiny", "training": training}, origin="test")
     run = shared_folder() / "digits" / "run"
     train_to_end(files, run, config)
     return Trained(files, run, config)
@@ -160,7 +160,8 @@ def shot(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
     How a probe is decoded may differ in the last bit from process to process, by where its numbers lie in memory.
     """
     vectors, notes = tensors(path)
-    return vectors, {name: re.sub(r"(\.\d{4})\d+", r"\1", note) for name, note in notes.items()}
+    inexact = re.compile(r'(?<=\.\d{4})\d+|"sha256":"[^"]*",')
+    return vectors, {name: inexact.sub("", note) for name, note in notes.items()}
 
 
 def outcome(run: Path) -> dict[str, Any]:
@@ -202,5 +203,5 @@ def own_files(run: Path) -> list[str]:
 def right_here(
     task: Callable[[Any, ProgressCallback], Any], jobs: Sequence[tuple[str, Any]], request: RecipeRequest
 ) -> Iterator[Any]:
-    """As `followed`: the jobs one after the other, in this process."""
+    """As `validation_metrics`: the jobs one after the other, in this process."""
     return (task(job, progress_callback(request, name)) for name, job in jobs)

@@ -8,11 +8,11 @@ from typing import Any
 from trained_runs import shared_folder, train_to_end, write_pairs
 from viewed import digits_shown
 
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
-from pellucid.training.session import Files
-from pellucid.viewer.inputs import open_model, read_file
-from pellucid.viewer.page_contents import Assembled, assemble
+from pellucid.training.session import TrainingFiles
+from pellucid.viewer.inputs import open_run, read_example_file
+from pellucid.viewer.page_contents import PageData, assemble_page
 
 KINDS = ("digits", "sounds", "long")
 SPELLINGS = {"sci": "ʃ i", "sce": "ʃ e", "ci": "t͡ʃ i", "ce": "t͡ʃ e", "chi": "k i", "che": "k e", "gn": "ɲ"}
@@ -49,7 +49,7 @@ def chains(count: int, seed: int) -> list[Example]:
 
 
 @cache
-def sounds_shown(served: bool = True) -> Assembled:
+def sounds_shown(served: bool = True) -> PageData:
     """A few hundred words to their phones, with a beam of three; it still errs."""
     training = {"epochs": 8, "batch_size": 20, "learning_rate": 0.01, "eval_interval": 2}
     settings = {"size": "tiny", "training": training, "data": {"target_symbols": "words"}, "search": {"beam_size": 3}}
@@ -57,14 +57,14 @@ def sounds_shown(served: bool = True) -> Assembled:
 
 
 @cache
-def long_shown(served: bool = True) -> Assembled:
+def long_shown(served: bool = True) -> PageData:
     """Sources of 300 to 1,000 symbols and outputs of one, after a few updates."""
     training = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01}
     settings = {"size": "tiny", "training": training, "encoder": {"hidden_size": 8, "embedding_size": 8}}
     return _shown("long", chains(16, seed=1), chains(6, seed=2), settings, served)
 
 
-def shown(kind: str, served: bool = True) -> Assembled:
+def shown(kind: str, served: bool = True) -> PageData:
     """A run of one of `KINDS`."""
     if kind == "digits":
         return digits_shown(served, beam=3)
@@ -73,15 +73,15 @@ def shown(kind: str, served: bool = True) -> Assembled:
 
 def _shown(
     name: str, training: list[Example], development: list[Example], settings: dict[str, Any], served: bool
-) -> Assembled:
+) -> PageData:
     """Train a run where that was not done, and show it on its development file."""
     folder = shared_folder() / name
     run = folder / "run"
-    files = Files(folder / "train.tsv", folder / "dev.tsv")
-    config = from_settings(settings, origin="test")
+    files = TrainingFiles(folder / "train.tsv", folder / "dev.tsv")
+    config = build_config(settings, origin="test")
     if not run.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_pairs(Path(files.train), training)
         write_pairs(Path(files.valid), development)
         train_to_end(files, run, config)
-    return assemble([open_model(run, name, "cpu", None)], [read_file(files.valid, config.data)], 200, served)
+    return assemble_page([open_run(run, name, "cpu", None)], [read_example_file(files.valid, config.data)], 200, served)

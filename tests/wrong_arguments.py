@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections import UserList, UserString
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,8 @@ import pellucid
 from pellucid import api
 from pellucid.config.settings import Config, SearchConfig
 from pellucid.data.examples import Example
+from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
-from pellucid.wording import abbreviated
 
 Call = Callable[[Any], object]
 
@@ -137,7 +137,7 @@ VALUES: list[Callable[[], object]] = [
 def calls(run: str, pairs: str) -> dict[str, Call]:
     """Each argument of each public function, by its full name."""
     model, sources, examples = pellucid.load(run), ["ab", "c"], [Example("ab", "ab"), Example("c", "c")]
-    drawing, trace = pellucid.Drawing(), model.predict(["ab"])[0]
+    drawing, trace = pellucid.SamplingConfig(), model.predict(["ab"])[0]
     settings = {"size": "tiny"}
     return {
         "load.run": pellucid.load,
@@ -182,15 +182,17 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "to_record.compact": trace.to_record,
         "from_json.text": pellucid.Trace.from_json,
         "from_record.record": pellucid.Trace.from_record,
-        **{f"Drawing.{each.name}": partial(drawn, model, each.name) for each in fields(pellucid.Drawing)},
-        **{f"Options.{each.name}": partial(optioned, model, each.name) for each in fields(pellucid.Options)},
+        **{f"Drawing.{each.name}": partial(drawn, model, each.name) for each in fields(pellucid.SamplingConfig)},
+        **{f"Options.{each.name}": partial(optioned, model, each.name) for each in fields(pellucid.DecodingOptions)},
         "Transducer.config": lambda v: pellucid.Transducer(v, model.vocabularies, model.network),
         "Transducer.vocabularies": lambda v: pellucid.Transducer(model.config, v, model.network),
         "Transducer.network": lambda v: pellucid.Transducer(model.config, model.vocabularies, v),
         "Transducer.options": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, v),
         "Ensemble.members": lambda v: pellucid.Ensemble(model.config, model.vocabularies, model.network, members=v),
-        "Painted.step": lambda v: pellucid.Painted(v, (1.0,)),
-        "Painted.weights": lambda v: pellucid.Painted(0, v),
+        "Transducer.members": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, members=v),
+        **{f"Trace[{each.name}].trace": partial(shown, trace, each.name) for each in fields(pellucid.Trace)},
+        "Painted.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
+        "Painted.weights": lambda v: pellucid.ForcedAttention(0, v),
         "Lexicon.targets": pellucid.Lexicon,
         "Lexicon.bad": lambda v: pellucid.Lexicon({}, v),
         **{f"SearchConfig.{name}": partial(searched, model, name) for name in names_of(SearchConfig)},
@@ -203,16 +205,23 @@ def names_of(struct: type[msgspec.Struct]) -> list[str]:
     return [field.name for field in msgspec.structs.fields(struct)]
 
 
+def shown(trace: pellucid.Trace, name: str, value: object) -> object:
+    """A trace with one field that a program has set, as JSON and as a page."""
+    changed: Any = {name: value}
+    mine = replace(trace, **changed)
+    return mine.to_json(), mine._repr_html_()
+
+
 def drawn(model: pellucid.Predictor, name: str, value: object) -> object:
     """Samples, drawn with one setting."""
     given: Any = {name: value}
-    return model.sample(["ab"], pellucid.Drawing(**given))
+    return model.sample(["ab"], pellucid.SamplingConfig(**given))
 
 
 def optioned(model: pellucid.Predictor, name: str, value: object) -> object:
     """Outputs of which one thing is asked."""
     given: Any = {name: value}
-    return model.with_options(pellucid.Options(**given)).predict(["ab"])
+    return model.with_options(pellucid.DecodingOptions(**given)).predict(["ab"])
 
 
 def searched(model: pellucid.Predictor, name: str, value: object) -> object:
@@ -252,7 +261,7 @@ def main(run: str, pairs: str) -> None:
             for value in VALUES:
                 wrong, made = outcome(call, name.partition(".")[2], value()), made + 1
                 if wrong:
-                    print(f"{name} = {abbreviated(value())}: {wrong}")
+                    print(f"{name} = {describe_value(value())}: {wrong}")
     print(f"{made} calls")
 
 

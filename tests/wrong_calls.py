@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from wrong_arguments import VALUES
 
+from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
-from pellucid.wording import abbreviated
 
 Functions = Mapping[Callable[..., Any], Mapping[str, Any]]
 """Public functions, each with arguments that it takes."""
@@ -59,10 +59,10 @@ def faults(function: Callable[..., Any], given: Mapping[str, Any], name: str) ->
         except InputError:
             wrong = False
         except Exception as error:
-            found.append(f"{name} = {abbreviated(value)}: {type(error).__name__}: {str(error)[:300]}")
+            found.append(f"{name} = {describe_value(value)}: {type(error).__name__}: {str(error)[:300]}")
             continue
         if wrong:
-            found.append(f"{name} = {abbreviated(value)}: nan, or a message that does not name it")
+            found.append(f"{name} = {describe_value(value)}: nan, or a message that does not name it")
     return found
 
 

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from IPython.display import Image, Markdown, display
 
-from pellucid.data.synthetic import OUTPUTS, SYMBOLS, draw
+from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS, draw_digits
 from pellucid.recipes.digits.analysis import gradient_norms, layer_shapes
 from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork, parameter_shapes
 from pellucid.recipes.digits.training import to_tensors
-from pellucid.reporting.figures import ACCENT, MUTED, SHADES, empty_figure, png, settled, tidy
+from pellucid.reporting.figures import ACCENT, MUTED, SHADES, empty_figure, freeze_layout, style_axes, to_png
 
 # %% [markdown]
 # ## Pairs
@@ -31,7 +31,7 @@ from pellucid.reporting.figures import ACCENT, MUTED, SHADES, empty_figure, png,
 # between words. The target is the digits, closed by `#`.
 
 # %%
-few = draw(3, 1, 2, np.random.default_rng(1))
+few = draw_digits(3, 1, 2, np.random.default_rng(1))
 for source, target in few.texts():
     print(f"{source!r} → {target!r}")
 
@@ -41,8 +41,8 @@ for source, target in few.texts():
 
 # %%
 print(f"{len(SYMBOLS)} symbols")
-print(f"in targets: {' '.join(SYMBOLS[:OUTPUTS])}  (0 to {OUTPUTS - 1})")
-print(f"in inputs:  {' '.join(SYMBOLS[OUTPUTS:].replace(' ', '␣'))}  ({OUTPUTS} to {len(SYMBOLS) - 1})")
+print(f"in targets: {' '.join(SYMBOLS[:NUM_OUTPUTS])}  (0 to {NUM_OUTPUTS - 1})")
+print(f"in inputs:  {' '.join(SYMBOLS[NUM_OUTPUTS:].replace(' ', '␣'))}  ({NUM_OUTPUTS} to {len(SYMBOLS) - 1})")
 
 # %% [markdown]
 # ## Masks
@@ -68,7 +68,7 @@ for row in range(len(few.inputs)):
 # everywhere.
 
 # %%
-many = draw(SAMPLES, 20, 20, np.random.default_rng(2))
+many = draw_digits(SAMPLES, 20, 20, np.random.default_rng(2))
 lengths, spread = many.lengths, many.starts[:, :20].std(axis=0)
 print(f"letters and spaces: {lengths.mean():.1f} on average, {lengths.min()} to {lengths.max()}")
 print(f"standard deviation of where a word begins: {spread[1]:.1f} for the second, {spread[-1]:.1f} for the last")
@@ -79,7 +79,7 @@ axes = figure.add_subplot()
 axes.imshow(shown, cmap=SHADES, vmin=0, vmax=1, aspect="auto", interpolation="none")
 axes.set_xlabel("position in the input", color=MUTED)
 axes.set_ylabel("sample", color=MUTED)
-Image(png(settled(figure), 100), alt="Spaces in forty inputs: in line at first, scattered at the end")
+Image(to_png(freeze_layout(figure), 100), alt="Spaces in forty inputs: in line at first, scattered at the end")
 
 # %% [markdown]
 # What is guessing worth? Whoever knows the length of the target and guesses every digit gets a tenth of the digits and
@@ -97,7 +97,7 @@ print(f"the floor: {(20 * 0.1 + 1) / 21:.3f} of the symbols")
 # see what each layer does, pass a batch through it and look at the shapes: samples × positions × units.
 
 # %%
-batch = draw(BATCH, 20, 20, np.random.default_rng(1))
+batch = draw_digits(BATCH, 20, 20, np.random.default_rng(1))
 networks = {}
 for name, kind in {"without attention": "repeat", "with attention": "attention"}.items():
     torch.manual_seed(1)
@@ -137,11 +137,11 @@ print(f"the largest gradient is {max(norms) / min(norms):.0e} times the smallest
 figure = empty_figure(7.2, 4.2)
 axes = figure.add_subplot()
 axes.plot(norms[::-1], names[::-1], "o", color=ACCENT)
-tidy(axes)
+style_axes(axes)
 axes.set_xscale("log")
 axes.set_xlabel("norm of the gradient at the start", color=MUTED)
 Image(
-    png(settled(figure), 100),
+    to_png(freeze_layout(figure), 100),
     alt="Gradients at the start, from large at the output to tiny at the decoder's LSTM and query",
 )
 
@@ -155,7 +155,7 @@ Image(
 # %%
 def slopes(network: DigitsNetwork, size: float = 1e-5) -> tuple[float, float]:
     """The slope of the cost in a random direction: by differentiation, and by a difference."""
-    small = draw(5, 20, 20, np.random.default_rng(3))
+    small = draw_digits(5, 20, 20, np.random.default_rng(3))
     inputs, targets = to_tensors(small), torch.from_numpy(small.targets).long().flatten()
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad and parameter.numel()]
     directions = [torch.randn_like(parameter) for parameter in parameters]

@@ -34,7 +34,7 @@ from pellucid.recipes.digits.report import (
 from pellucid.recipes.digits.studies import roughness
 from pellucid.recipes.digits.training import DigitsStudy, DigitsTrainingPlan, run_study, train_network
 from pellucid.recipes.recipe import data_folder
-from pellucid.reporting.figures import png
+from pellucid.reporting.figures import to_png
 
 # %% [markdown]
 # ## Two ways to hand over the code
@@ -64,7 +64,7 @@ except DataError:
     theirs = []
     print("The authors' curves are not at hand; the picture does without them.")
 groups = [DigitsRuns(run.name, [run]) for run in (repeated, first_state)]
-Image(png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy without attention, over the samples")
+Image(to_png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy without attention, over the samples")
 
 # %% [markdown]
 # Guessing gives 0.143. The repeated code runs along the authors' curves, not far above that. As a first state the code
@@ -75,7 +75,7 @@ Image(png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy 
 
 # %%
 figure = position_figure(groups, POSITIONS_REPEAT, "the blog, after 3,000,000 samples")
-Image(png(figure, 100), alt="Accuracy by position without attention: high at the ends, near chance in the middle")
+Image(to_png(figure, 100), alt="Accuracy by position without attention: high at the ends, near chance in the middle")
 
 # %%
 for run in (repeated, first_state):
@@ -100,7 +100,7 @@ backwards_network, backwards = train_network(
     DigitsStudy("read backwards", DigitsArchitecture("repeat"), backwards_plan, seed=1)
 )
 turned = [DigitsRuns("read forwards", [repeated]), DigitsRuns("read backwards", [backwards])]
-Image(png(position_figure(turned), 100), alt="Accuracy by position, for inputs read forwards and backwards")
+Image(to_png(position_figure(turned), 100), alt="Accuracy by position, for inputs read forwards and backwards")
 
 # %%
 for name, run in (("forwards", repeated), ("backwards", backwards)):
@@ -121,7 +121,7 @@ generator = np.random.default_rng(7)
 probed = probe_codes(network, *(plan.draw_samples(PROBED, generator) for _ in range(2)))
 reading = repeated._replace(final=repeated.final._replace(per_position=probed))
 figure = position_figure([DigitsRuns("written by the decoder", [repeated]), DigitsRuns("read by the probe", [reading])])
-Image(png(figure, 100), alt="Accuracy by position of the decoder and of the probe")
+Image(to_png(figure, 100), alt="Accuracy by position of the decoder and of the probe")
 
 # %%
 written, held = np.array(repeated.final.per_position[:20]), np.array(probed[:20])
@@ -143,7 +143,9 @@ long = DigitsTrainingPlan(LONG, eval_interval=EVERY, validation_samples=VALIDATI
 constant = run_study(DigitsStudy("constant rate", DigitsArchitecture(), long, seed=1))
 falling = run_study(DigitsStudy("falling rate", DigitsArchitecture(), long._replace(decay="cosine"), seed=1))
 longer = [DigitsRuns(run.name, [run]) for run in (constant, falling)]
-Image(png(curve_figure(longer, theirs, LONG), 100), alt="Accuracy over a long training, with two courses of the rate")
+Image(
+    to_png(curve_figure(longer, theirs, LONG), 100), alt="Accuracy over a long training, with two courses of the rate"
+)
 
 # %%
 for run in (constant, falling):

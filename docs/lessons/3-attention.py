@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from IPython.display import Image
 
-from pellucid.data.synthetic import draw
+from pellucid.data.synthetic import draw_digits
 from pellucid.errors import DataError
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.analysis import gradient_norms
@@ -53,7 +53,7 @@ from pellucid.recipes.digits.training import (
     training_steps,
 )
 from pellucid.recipes.recipe import data_folder
-from pellucid.reporting.figures import MUTED, empty_figure, mean_weights_figure, png, settled, tidy
+from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_weights_figure, style_axes, to_png
 
 # %% [markdown]
 # ## Training, watched
@@ -69,7 +69,7 @@ network, plan = (
     DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION),
 )
 names = [name for name, _ in parameter_shapes(network)]
-validation, batch = (draw(count, 20, 20, np.random.default_rng([1, count])) for count in (VALIDATION, 100))
+validation, batch = (draw_digits(count, 20, 20, np.random.default_rng([1, count])) for count in (VALIDATION, 100))
 norms, curve = {0: gradient_norms(network, batch)}, []
 for samples, cost in training_steps(network, plan, seed=1):
     judged = evaluate_network(network, validation)
@@ -88,7 +88,7 @@ except DataError:
     theirs = []
     print("The authors' curves are not at hand; the picture does without them.")
 figure = curve_figure([DigitsRuns(run.name, [run])], theirs, SAMPLES)
-Image(png(figure, 100), alt="Validation accuracy with attention, over the samples")
+Image(to_png(figure, 100), alt="Validation accuracy with attention, over the samples")
 
 # %% [markdown]
 # With half the samples of lesson 2 it gets far beyond it. The authors' two complete runs reached 0.731 and 0.892; no
@@ -108,12 +108,14 @@ watched = {
 }
 for (name, label), color in zip(watched.items(), ("#1f5fc0", "#15803d", "#c2410c"), strict=True):
     axes.plot(list(norms), [each[names.index(name)] for each in norms.values()], color=color, label=label)
-tidy(axes)
+style_axes(axes)
 axes.set_yscale("log")
 axes.set_xlabel("samples seen", color=MUTED)
 axes.set_ylabel("norm of the gradient", color=MUTED)
 axes.legend(frameon=False, labelcolor="linecolor")
-Image(png(settled(figure), 100), alt="Gradients of query, key and output while training, on a logarithmic scale")
+Image(
+    to_png(freeze_layout(figure), 100), alt="Gradients of query, key and output while training, on a logarithmic scale"
+)
 
 # %%
 query = names.index("decoder.attention.query_projection.weight")
@@ -135,7 +137,7 @@ print(f"accuracy reaches 0.3 at {next((p.samples for p in curve if p.symbol_accu
 
 # %%
 figure = mean_weights_figure(np.array(judged.attention_mean))
-Image(png(figure, 100), alt="Mean weights, a line for each symbol written")
+Image(to_png(figure, 100), alt="Mean weights, a line for each symbol written")
 
 # %% [markdown]
 # Each symbol looks further right than the one before it, by a word and a space. The peaks are narrow first and wide
@@ -159,7 +161,7 @@ print(f"{100 * agreed.mass:.1f} % of the weight lies on the right word")
 
 # %%
 figure = position_figure([DigitsRuns(run.name, [run])], POSITIONS_ATTENTION, "the better run of 2016")
-Image(png(figure, 100), alt="Accuracy by position with attention")
+Image(to_png(figure, 100), alt="Accuracy by position with attention")
 
 # %% [markdown]
 # The U of lesson 2 is gone. What is wrong now is wrong late, with a dip shortly before the end, in our run and in the
@@ -189,7 +191,7 @@ print(
     f"{100 * masked.final.agreement.error:.1f} %; padding seen: {100 * run.accuracy:.1f} %, {100 * agreed.error:.1f} %"
 )
 figure = position_figure([DigitsRuns("padding seen", [run]), DigitsRuns("padding masked", [masked])])
-Image(png(figure, 100), alt="Accuracy by position, with padding seen and masked")
+Image(to_png(figure, 100), alt="Accuracy by position, with padding seen and masked")
 
 # %% [markdown]
 # The dip is gone. Counting was not the trouble; a mask that the notebook forgot was. (This is one seed, and such runs

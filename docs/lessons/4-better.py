@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from IPython.display import Image, Markdown, display
 
-from pellucid.data.synthetic import spell
+from pellucid.data.synthetic import spell_digits
 from pellucid.recipes.digits.attention_models import (
     ABLATIONS,
     DigitsJob,
@@ -37,7 +37,7 @@ from pellucid.recipes.digits.networks import DigitsArchitecture
 from pellucid.recipes.digits.report import DigitsRuns, curve_figure
 from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, DigitsTrainingPlan, run_study
 from pellucid.recipes.recipe import load_recipe_config
-from pellucid.reporting.figures import attention_figure, mean_weights_figure, png
+from pellucid.reporting.figures import attention_figure, mean_weights_figure, to_png
 from pellucid.training.run_folder import load
 
 # %% [markdown]
@@ -89,7 +89,7 @@ theirs = [
     ),
 ]
 figure = curve_figure([DigitsRuns(run.name, [run]) for run in (ours.outcome, *theirs)], [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples: Pellucid's network, and three of 2016")
+Image(to_png(figure, 100), alt="Accuracy over the samples: Pellucid's network, and three of 2016")
 
 # %% [markdown]
 # ## Which ingredient does what?
@@ -130,7 +130,7 @@ print(f"still above 99 %: {'; '.join(unharmed) or 'none'}")
 # and the weights. Here are the first digits of π; of twenty, the first seven are drawn.
 
 # %%
-(trace,) = load(ours.folder).predict([spell("31415926535897932384")])
+(trace,) = load(ours.folder).predict([spell_digits("31415926535897932384")])
 print(f"{trace.output}, log p = {trace.score:.3f}")
 least = int(trace.log_probabilities.argmin())
 (best, second), (p, q) = trace.top_symbols[least][:2], np.exp(trace.top_log_probabilities[least][:2])
@@ -145,7 +145,7 @@ part = replace(
     attention=trace.attention[:few, :letters],
     log_probabilities=trace.log_probabilities[:few],
 )
-Image(png(attention_figure(part), 90), alt="Where the network looked to write the first seven digits of pi")
+Image(to_png(attention_figure(part), 90), alt="Where the network looked to write the first seven digits of pi")
 
 # %%
 words = trace.text.split()
@@ -160,7 +160,7 @@ print(f"the greatest weight lies outside the right word for {100 * agreed.error:
 
 # %%
 figure = mean_weights_figure(np.array(ours.outcome.final.attention_mean))
-Image(png(figure, 100), alt="Mean weights of Pellucid's network, a line for each symbol written")
+Image(to_png(figure, 100), alt="Mean weights of Pellucid's network, a line for each symbol written")
 
 # %% [markdown]
 # ## Try it

@@ -31,13 +31,13 @@ from pathlib import Path
 import numpy as np
 from IPython.display import Image, Markdown, display
 
-from pellucid.data.synthetic import spell, spelled_digits
+from pellucid.data.synthetic import spell_digits, spelled_digits
 from pellucid.recipes.digits.attention_models import DigitsJob, trace_agreement, train_and_evaluate
 from pellucid.recipes.digits.report import line_colors
 from pellucid.recipes.recipe import load_recipe_config
-from pellucid.reporting.figures import MUTED, attention_figure, empty_figure, png, settled, tidy
+from pellucid.reporting.figures import MUTED, attention_figure, empty_figure, freeze_layout, style_axes, to_png
 from pellucid.training.run_folder import load
-from pellucid.viewer.reports import judge
+from pellucid.viewer.reports import score_run
 
 # %% [markdown]
 # ## Training
@@ -61,7 +61,7 @@ for score in scores:
 right, error = {}, {}
 for score, network in networks.items():
     for digits in LENGTHS:
-        judged = judge(network, spelled_digits(EACH, digits, digits, 1_000 + digits))
+        judged = score_run(network, spelled_digits(EACH, digits, digits, 1_000 + digits))
         answers = [target for (target,) in judged.references]
         right[score, digits] = judged.evaluation.symbol_accuracy / 100
         error[score, digits] = trace_agreement(judged.traces, answers).error
@@ -76,12 +76,12 @@ axes = figure.add_subplot()
 axes.axvspan(1, 20, color="#eef2f7", linewidth=0)
 for score, color in zip(scores, line_colors(3), strict=True):
     axes.plot(LENGTHS, [right[score, digits] for digits in LENGTHS], "o-", color=color, markersize=3, label=score)
-tidy(axes)
+style_axes(axes)
 axes.set_ylim(0, 1.03)
 axes.set_xlabel("digits of the input (shaded: lengths that were trained on)", color=MUTED)
 axes.set_ylabel("symbols right", color=MUTED)
 axes.legend(frameon=False, labelcolor="linecolor")
-Image(png(settled(figure), 100), alt="Symbols right over the number of digits, for three kinds of attention")
+Image(to_png(freeze_layout(figure), 100), alt="Symbols right over the number of digits, for three kinds of attention")
 
 # %% [markdown]
 # ## Why does additive attention break?
@@ -98,11 +98,11 @@ for score, color in zip(scores, line_colors(3), strict=True):
     axes.plot(trace.attention.argmax(axis=1) + 1, ".-", color=color, linewidth=1, markersize=4, label=score)
 ends = np.cumsum([len(word) + 1 for word in row.source.split()])
 axes.plot(ends - 1, "--", color=MUTED, linewidth=1, label="where each word ends")
-tidy(axes)
+style_axes(axes)
 axes.set_xlabel("symbol written", color=MUTED)
 axes.set_ylabel("letter with the greatest weight", color=MUTED)
 axes.legend(frameon=False, labelcolor="linecolor")
-Image(png(settled(figure), 100), alt="Where each kind of attention looks, step by step, in the longest row")
+Image(to_png(freeze_layout(figure), 100), alt="Where each kind of attention looks, step by step, in the longest row")
 
 # %% [markdown]
 # Additive attention follows the words for about as long as the longest row that it was trained on, then it jumps. It
@@ -129,9 +129,9 @@ for score in scores:
 # its own.
 
 # %%
-(trace,) = networks["location"].predict([spell("2718281")])
+(trace,) = networks["location"].predict([spell_digits("2718281")])
 print(trace)
-Image(png(attention_figure(trace), 90), alt="Attention by location on the first digits of e: a staircase")
+Image(to_png(attention_figure(trace), 90), alt="Attention by location on the first digits of e: a staircase")
 
 # %% [markdown]
 # ## Try it

@@ -24,7 +24,7 @@ from pellucid.recipes.digits.networks import DigitsArchitecture
 from pellucid.recipes.digits.report import DigitsRuns, curve_figure, position_figure
 from pellucid.recipes.digits.studies import LEARNING_RATES
 from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, DigitsTrainingPlan, run_study
-from pellucid.reporting.figures import png
+from pellucid.reporting.figures import to_png
 
 plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION)
 
@@ -59,7 +59,7 @@ both = [
 
 # %%
 figure = position_figure(groups(forward, *both))
-Image(png(figure, 100), alt="Accuracy by position: unidirectional and bidirectional, merged in three ways")
+Image(to_png(figure, 100), alt="Accuracy by position: unidirectional and bidirectional, merged in three ways")
 
 # %% [markdown]
 # The code now holds two last states: that of the GRU that has just read the last word, and that of the GRU that has
@@ -81,7 +81,9 @@ print(f"{100 * padding:.0f} % of the places in the targets are padding")
 
 # %%
 figure = position_figure(groups(masked, unmasked))
-Image(png(figure, 100), alt="Accuracy by position of targets of unequal length, with the mask in the cost and without")
+Image(
+    to_png(figure, 100), alt="Accuracy by position of targets of unequal length, with the mask in the cost and without"
+)
 
 # %% [markdown]
 # Accuracy counts only symbols that are there, in both. Without the mask much of what the network is paid for is
@@ -98,7 +100,7 @@ learned = trained("learned embedding", DigitsArchitecture(embedding="learned"))
 
 # %%
 figure = curve_figure(groups(forward, learned), [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples: one-hot and learned embedding")
+Image(to_png(figure, 100), alt="Accuracy over the samples: one-hot and learned embedding")
 
 # %% [markdown]
 # Nothing that could not be said before: the GRU's own matrix already gives each letter any row it likes, and a product
@@ -118,7 +120,7 @@ optimizers = [
 
 # %%
 figure = curve_figure(groups(*optimizers), [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples with six optimizers")
+Image(to_png(figure, 100), alt="Accuracy over the samples with six optimizers")
 
 # %%
 best, worst = max(optimizers, key=lambda run: run.accuracy), min(optimizers, key=lambda run: run.accuracy)
@@ -137,7 +139,7 @@ print(f"best: {best.name}, {100 * best.accuracy:.1f} %; worst: {worst.name}, {10
 # %%
 lstm = trained("LSTM", DigitsArchitecture(cell="lstm"))
 figure = position_figure(groups(forward, lstm))
-Image(png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
+Image(to_png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
 
 # %% [markdown]
 # An LSTM has one gate more and a second state. Through a code of ten numbers, that helps or harms only a little: the
@@ -155,7 +157,7 @@ scaled = trained("scaled by size", DigitsArchitecture("attention", initial="scal
 
 # %%
 figure = curve_figure(groups(narrow, scaled), [], LOOKING)
-Image(png(figure, 100), alt="Accuracy of the attention network over the samples, with two starts")
+Image(to_png(figure, 100), alt="Accuracy of the attention network over the samples, with two starts")
 
 # %% [markdown]
 # Not much: both climb side by side, and where they end they differ by less than the authors' two runs. So small first

@@ -16,10 +16,10 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from pellucid.viewer.inputs import open_model, own_file, read_file
-from pellucid.viewer.page_contents import Assembled, assemble
-from pellucid.viewer.schema import Item
-from pellucid.viewer.server import application, served
+from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
+from pellucid.viewer.page_contents import PageData, assemble_page
+from pellucid.viewer.schema import PageExample
+from pellucid.viewer.server import background_server, create_app
 
 FOLDER = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
@@ -31,15 +31,17 @@ BYTES = 150_000
 """The most that a picture may have."""
 
 
-def assembled(runs: list[Path], file: Path | None) -> Assembled:
+def assembled(runs: list[Path], file: Path | None) -> PageData:
     """What a page of these runs shows."""
-    models = [open_model(run, run.name, "cpu", 5 if file and len(runs) > 1 else None) for run in runs]
-    found = (file, None) if file else own_file(models[0])
+    models = [open_run(run, run.name, "cpu", 5 if file and len(runs) > 1 else None) for run in runs]
+    found = (file, None) if file else find_validation_file(models[0])
     assert found is not None, f"{runs[0]}: the run's development file is not there any more"
-    return assemble(models, [read_file(found[0], models[0].ready.config.data, found[1])], 200, True)
+    return assemble_page(
+        models, [read_example_file(found[0], models[0].loaded_predictor.config.data, found[1])], 200, True
+    )
 
 
-def telling(items: list[Item]) -> int:
+def telling(items: list[PageExample]) -> int:
     """The place of an output with one substitution whose source is of a good length for a picture."""
     return next(
         place
@@ -100,7 +102,7 @@ def what_if(page: Page) -> bytes:
     """A position is hidden."""
     view(page, "What if")
     page.get_by_role("group", name=re.compile("^Symbols of the source")).get_by_role("button").nth(1).click()
-    page.get_by_role("button", name="Hide from attention").click()
+    page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(".sentence")).to_contain_text("Hiding", timeout=60_000)
     return page.screenshot()
 
@@ -120,7 +122,7 @@ def compare(page: Page) -> bytes:
 
 def space(page: Page) -> bytes:
     """The way of an example."""
-    view(page, "Space")
+    view(page, "States")
     return panel(page, "States").screenshot()
 
 
@@ -129,7 +131,7 @@ def film(page: Page) -> bytes:
     view(page, "Training")
     for _ in range(3):
         page.get_by_role("slider", name="Validation").press("ArrowLeft")
-    return panel(page, "Film").screenshot()
+    return panel(page, "Training snapshots").screenshot()
 
 
 def tags(page: Page) -> bytes:
@@ -162,11 +164,11 @@ def main(run: Path, rival: Path, file: Path, filmed: Path, tagger: Path, sentenc
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         shown = assembled([run, rival], file)
-        with served(application(shown)) as address:
-            shoot(browser, f"{address}#item={telling(shown.contents.items)}", TRANSDUCED)
-        with served(application(assembled([filmed], None))) as address:
+        with background_server(create_app(shown)) as address:
+            shoot(browser, f"{address}#example={telling(shown.contents.examples)}", TRANSDUCED)
+        with background_server(create_app(assembled([filmed], None))) as address:
             shoot(browser, address, FILMED)
-        with served(application(assembled([tagger], sentences))) as address:
+        with background_server(create_app(assembled([tagger], sentences))) as address:
             shoot(browser, address, TAGGED)
         browser.close()
 

@@ -1,17 +1,19 @@
 """Cases of the benchmark: four sizes of GRU and LSTM networks on spelled digits, in training and in decoding."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
 from pellucid.config.settings import Cell, Config
-from pellucid.config.toml import from_settings
-from pellucid.errors import InputError, nearest, quote
+from pellucid.config.toml import build_config
+from pellucid.errors import InputError, quote, suggest
+from pellucid.kernels.types import CELL_LAYOUTS
 
 BenchTask = Literal["train", "greedy", "beam"]
 TASKS: tuple[BenchTask, ...] = get_args(BenchTask)
-CELLS: tuple[Cell, ...] = get_args(Cell)
+CELLS = cast(tuple[Cell, ...], tuple(CELL_LAYOUTS))
+"""The cells that kernels compute."""
 DIGITS = 20
 """Digits of every pair: about 99 source symbols, 20 target symbols."""
 BEAM_SIZE = 5
@@ -97,7 +99,7 @@ def bench_config(request: BenchRequest) -> Config:
         "training": {"batch_size": request.case.batch, "epochs": 1e6, "eval_interval": 1e9},
         "search": _search_settings(request),
     }
-    return from_settings(settings, origin="benchmark")
+    return build_config(settings, origin="benchmark")
 
 
 def batches_per_call(task: BenchTask) -> int:
@@ -115,5 +117,5 @@ def _choose(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = 
     """Return the word if it is one of the choices."""
     if word not in choices:
         listed = ", ".join([*choices, *more])
-        raise InputError(f"there is no {what} {quote(word)}{nearest(word, [*choices, *more])} ({listed})")
+        raise InputError(f"there is no {what} {quote(word)}{suggest(word, [*choices, *more])} ({listed})")
     return word

@@ -5,33 +5,33 @@ Each loop returns a sum, so that no evaluation can be optimized away, and change
 
 import numpy as np
 
-from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exponential, tangent
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, tanh
+from pellucid.kernels.jit import njit
 
 
-@compiled
+@njit
 def sum_tanh(values: Flat, times: int) -> np.float32:
     """Return Σ tanh v, `times` times."""
     total = ZERO
     for time in range(times):
         shift = np.float32(time)
         for i in range(values.shape[0]):
-            total += tangent(values[i] + shift)
+            total += tanh(values[i] + shift)
     return total
 
 
-@compiled
+@njit
 def sum_exponential(values: Flat, times: int) -> np.float32:
     """Return Σ e^v, `times` times."""
     total = ZERO
     for time in range(times):
         shift = np.float32(time)
         for i in range(values.shape[0]):
-            total += exponential(values[i] + shift)
+            total += exp(values[i] + shift)
     return total
 
 
-@compiled
+@njit
 def sum_energies(values: Flat, times: int) -> np.float32:
     """Return Σ 1 / (1 + a v), `times` times, as in tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
     total = ZERO
@@ -42,7 +42,7 @@ def sum_energies(values: Flat, times: int) -> np.float32:
     return total
 
 
-@compiled
+@njit
 def sum_paired_energies(values: Flat, times: int) -> np.float32:
     """Return the sum of `sum_energies` with one division per two terms: 1 / x + 1 / y = (x + y) / (x y)."""
     total, half = ZERO, values.shape[0] // 2
@@ -54,7 +54,7 @@ def sum_paired_energies(values: Flat, times: int) -> np.float32:
     return total
 
 
-@compiled
+@njit
 def sum_values(values: Flat, times: int) -> np.float32:
     """Return Σ v, `times` times."""
     total = ZERO

@@ -34,25 +34,25 @@ from pellucid.bench.results import (
     time_steps,
 )
 from pellucid.bench.roofline import MILLI, StepShape, compute_floor, measure_rates, search_work, training_work
-from pellucid.data.batches import Encoded, encode
-from pellucid.data.corpus import Corpus, Found, map_corpus, write_corpus
+from pellucid.data.batch_loaders import BatchLoader
+from pellucid.data.batches import EncodedExamples, encode_examples
+from pellucid.data.corpus import EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.examples import Example, read_examples
-from pellucid.data.prefetching import Feed
 from pellucid.data.synthetic import spelled_digits, write_pairs
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.kernels.cache import cache_folder
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
-from pellucid.model.memory import Attendable, Memory
-from pellucid.model.network import parameter_count, writing
-from pellucid.model.recurrence import GATES
+from pellucid.model.memory import AttentionCache, Memory
+from pellucid.model.network import parameter_count, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import Session, Stepped, build_optimizer, fit
-from pellucid.training.session import Files, train_run
+from pellucid.training.loop import TrainingState, UpdateCompleted, build_optimizer, fit
+from pellucid.training.session import TrainingFiles, train_run
 
 START_PAIRS, START_DEVELOPMENT = 2_000, 100
 """Training and validation pairs of the files for the startup measurement."""
@@ -63,7 +63,7 @@ class _TimedSteps(NamedTuple):
 
     advance: Callable[[], object]
     transducer: Predictor
-    encoded: Encoded
+    encoded: EncodedExamples
     written: Callable[[], float]
     """T, known after a step."""
 
@@ -109,12 +109,12 @@ def measure_startup(request: BenchRequest, began: float) -> StartupTime:
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())
         examples = bench_examples(request, START_PAIRS + START_DEVELOPMENT)
-        files = Files(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
+        files = TrainingFiles(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
         write_pairs(files.train, examples[:START_PAIRS])
         write_pairs(files.valid, examples[START_PAIRS:])
         writing = ClockReading(time.time(), time.process_time()).since(before)
         with closing(train_run(files, Path(folder) / "run", bench_config(request))) as events:
-            next(event for event in events if isinstance(event, Stepped))
+            next(event for event in events if isinstance(event, UpdateCompleted))
             return StartupTime(time.time() - began - writing.wall, time.process_time() - writing.cpu)
 
 
@@ -123,32 +123,32 @@ def bench_examples(request: BenchRequest, count: int) -> list[Example]:
     return spelled_digits(count, request.digits, request.digits, seed=1)
 
 
-def encode_examples(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:
+def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
     """Return the vocabularies of examples and the encoded examples."""
     data = bench_config(request).data
-    vocabularies = learn_vocabularies(examples, segmenters(data), data.min_count)
-    return vocabularies, encode(examples, segmenters(data), vocabularies)
+    vocabularies = learn_vocabularies(examples, build_tokenizers(data), data.min_count)
+    return vocabularies, encode_examples(examples, build_tokenizers(data), vocabularies)
 
 
 def build_session(
-    request: BenchRequest, prepared: tuple[Vocabularies, Encoded], examples: Sequence[Example]
-) -> Session:
+    request: BenchRequest, prepared: tuple[Vocabularies, EncodedExamples], examples: Sequence[Example]
+) -> TrainingState:
     """Return a new training on these examples."""
     config, (vocabularies, encoded) = bench_config(request), prepared
     transducer = Transducer(config, vocabularies, build_network(config, vocabularies))
     optimizer = build_optimizer(transducer.network, config.training)
-    return Session(transducer, optimizer, encoded, examples[:1])
+    return TrainingState(transducer, optimizer, encoded, examples[:1])
 
 
-def iterate_updates(session: Session) -> Iterator[Stepped]:
+def iterate_updates(session: TrainingState) -> Iterator[UpdateCompleted]:
     """Yield the updates of a training."""
-    return (event for event in fit(session) if isinstance(event, Stepped))
+    return (event for event in fit(session) if isinstance(event, UpdateCompleted))
 
 
 def _training_steps(request: BenchRequest) -> _TimedSteps:
     """Return updates, one per call."""
     examples = bench_examples(request, NUM_BATCHES * request.case.batch)
-    session = build_session(request, encode_examples(request, examples), examples)
+    session = build_session(request, encode_pairs(request, examples), examples)
     events = iterate_updates(session)
     target = session.training.target.lengths.mean()
     return _TimedSteps(lambda: next(events), session.transducer, session.training, lambda: float(target))
@@ -158,7 +158,7 @@ def _decoding_steps(request: BenchRequest) -> _TimedSteps:
     """Return calls that decode a few batches each, never the same ones twice in a row."""
     count = BATCHES_PER_CALL * request.case.batch
     examples = bench_examples(request, 4 * count)
-    session = build_session(request, encode_examples(request, examples), examples)
+    session = build_session(request, encode_pairs(request, examples), examples)
     calls = itertools.cycle([examples[at : at + count] for at in range(0, len(examples), count)])
     written: list[float] = [0.0]
 
@@ -182,7 +182,8 @@ def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:
         hidden=config.decoder.hidden_size,
         direction=config.encoder.hidden_size,
         units=config.attention.size,
-        gates=GATES[request.cell],
+        gates=len(CELLS[request.cell].gates),
+        states=1 + CELLS[request.cell].has_cell_state,
         source_symbols=len(vocabularies.source),
         target_symbols=len(vocabularies.target),
         parameters=parameter_count(steps.transducer.network),
@@ -275,12 +276,12 @@ def profile_training(request: BenchRequest) -> list[StageTime]:
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         path, pairs = Path(folder) / "train.tsv", bench_examples(request, NUM_BATCHES * request.case.batch)
         write_pairs(path, pairs)
-        _map_corpus(Path(folder), *encode_examples(request, pairs[:1]))  # loads what is loaded once
+        _map_corpus(Path(folder), *encode_pairs(request, pairs[:1]))  # loads what is loaded once
         clock = StageClock()
         clock.enter(READING)
         examples = read_examples(path, bench_config(request).data).examples
         clock.enter(ENCODING)
-        vocabularies, encoded = encode_examples(request, examples)
+        vocabularies, encoded = encode_pairs(request, examples)
         clock.enter(CORPUS)
         encoded = _map_corpus(Path(folder), vocabularies, encoded)
         clock.enter(OTHER)
@@ -290,13 +291,13 @@ def profile_training(request: BenchRequest) -> list[StageTime]:
     return stage_shares({stage: (tick, count) for stage, tick in updated.items()} | spent)
 
 
-def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: Encoded) -> Encoded:
+def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: EncodedExamples) -> EncodedExamples:
     """Write the examples as a corpus file and map it."""
-    write_corpus(folder / "corpus.arrow", Corpus("", Found((), 0, 0), vocabularies, encoded))
+    write_corpus(folder / "corpus.arrow", EncodedCorpus("", ReadingReport((), 0, 0), vocabularies, encoded))
     return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
 
 
-def _time_stages(session: Session, seconds: float) -> tuple[dict[str, ClockReading], int]:
+def _time_stages(session: TrainingState, seconds: float) -> tuple[dict[str, ClockReading], int]:
     """Return the time of each stage over some updates, and their number."""
     clock, count = StageClock(), 0
     attach_clock(session, clock)
@@ -312,20 +313,20 @@ def _time_stages(session: Session, seconds: float) -> tuple[dict[str, ClockReadi
     return clock.spent, count
 
 
-def attach_clock(session: Session, clock: StageClock) -> None:
+def attach_clock(session: TrainingState, clock: StageClock) -> None:
     """Attach a clock to a new session, which it switches between the stages of an update.
 
     Forward: before and after modules and functions. Backward: on gradients, of the head's inputs for the decoder, of
     the keys after the decoder, of the memory for the encoder. The update begins when all gradients are complete.
     """
     _attach_feed(session, clock)
-    network = writing(session.transducer.network)
+    network = require_seq2seq(session.transducer.network)
     encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, given: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, given, memory: _leave_encoder(clock, memory.states))
     prepare = clock.within(KEYS, DECODER, decoder.prepare)
 
-    def prepared(memory: Memory) -> Attendable:
+    def prepared(memory: Memory) -> AttentionCache:
         attendable = prepare(memory)
         _on_gradient(attendable.keys, lambda: clock.enter(KEYS))
         return attendable
@@ -335,14 +336,14 @@ def attach_clock(session: Session, clock: StageClock) -> None:
     setattr(session.optimizer, "update", clock.within(UPDATE, OTHER, session.optimizer.update))  # noqa: B010
 
 
-def _attach_feed(session: Session, clock: StageClock) -> None:
+def _attach_feed(session: TrainingState, clock: StageClock) -> None:
     """Charge planning and assembling of batches to their stage, unless another thread does it."""
     if not session.ahead:
         for name in ("plan", "prepare"):
             setattr(session, name, clock.within(BATCHING, WAITING, getattr(session, name)))
     feed_of = session.feed
 
-    def watched(plan: list[ndarray]) -> Feed:
+    def watched(plan: list[ndarray]) -> BatchLoader:
         feed = feed_of(plan)
         setattr(feed, "next", clock.within(WAITING, OTHER, feed.next))  # noqa: B010 (of this object alone)
         return feed

@@ -37,11 +37,13 @@ class StepShape(msgspec.Struct, frozen=True):
     """h, hidden units of one of the two encoder directions."""
     units: int
     gates: int
-    """3 for a GRU, 4 for an LSTM."""
+    """Q of the cell: 3 for a GRU, 4 for an LSTM."""
     source_symbols: int
     target_symbols: int
     parameters: int
     beam: int = 1
+    states: int = 1
+    """State tensors of the cell: the hidden state, and the cell state of an LSTM."""
 
     @property
     def memory(self) -> int:
@@ -50,13 +52,8 @@ class StepShape(msgspec.Struct, frozen=True):
 
     @property
     def bends(self) -> int:
-        """Return the tanh and σ evaluations per unit of a cell: r, z, n; or i, f, o, g and the tanh of the new cell."""
-        return 3 if self.gates == 3 else 5
-
-    @property
-    def parts(self) -> int:
-        """Return the number of state tensors: hidden state, and the cell of an LSTM."""
-        return self.gates - 2
+        """Return the tanh and σ evaluations per unit of a cell: one per gate, and that of a new cell state."""
+        return self.gates + self.states - 1
 
 
 class StepWork(NamedTuple):
@@ -131,7 +128,7 @@ def _encoder_products(shape: StepShape) -> float:
     """
     cell = shape.gates * shape.direction
     directions = 2 * cell * (shape.source_symbols * shape.embedding + (shape.positions - shape.rows) * shape.direction)
-    start = shape.rows * shape.memory * shape.parts * shape.hidden
+    start = shape.rows * shape.memory * shape.states * shape.hidden
     table = shape.target_symbols * shape.embedding * shape.gates * shape.hidden
     return directions + start + table + shape.positions * shape.memory * shape.units
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from pellucid.bench.cases import DIGITS, BenchRequest
 from pellucid.bench.child import run_step_measurement
 from pellucid.bench.results import BenchResult
-from pellucid.reporting.figures import ACCENT, INK, MUTED, empty_figure, settled, tidy
+from pellucid.reporting.figures import ACCENT, INK, MUTED, empty_figure, freeze_layout, style_axes
 
 ScaledSize = Literal["length", "batch", "hidden"]
 SCALE_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -82,7 +82,7 @@ def scaling_figure(curves: Sequence[ScalingPoint]) -> Figure:
     rows[0][0].legend(frameon=False, labelcolor="linecolor", fontsize=9)
     threads = f"{first.threads} thread{'s' if first.threads > 1 else ''}"
     figure.suptitle(f"{first.task}, around {first.case} {first.cell.upper()}, {threads}", fontsize=12)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _draw_time(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
@@ -107,7 +107,7 @@ def _finish(axes: Axes, curve: Sequence[ScalingPoint], heights: Sequence[float])
     for point, height in zip(curve, heights, strict=True):
         place = (point.measured.operations / GIGA, height)
         axes.annotate(str(point.value), place, (3, 6), textcoords="offset points", ha="right", size=8, color=INK)
-    tidy(axes)
+    style_axes(axes)
     axes.margins(0.1, 0.14)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_color(MUTED)

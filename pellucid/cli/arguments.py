@@ -1,4 +1,4 @@
-"""The settings of a training as flags: over a TOML file, over the preset of a size."""
+"""Parsing of command lines with tyro: settings as flags, over a TOML file, over a size preset."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,41 +36,47 @@ from pellucid.config.settings import (
     Threads,
     TrainingConfig,
 )
-from pellucid.config.toml import HEADERS, checked, choices_of, from_settings, load_config
-from pellucid.errors import MOST_DIGITS, InputError, abbreviate, abbreviate_reason, nearest, quote
-from pellucid.wording import in_words
+from pellucid.config.toml import HEADER_CHOICES, build_config, load_config, setting_choices, validate_config
+from pellucid.error_messages import translate_expectation
+from pellucid.errors import MAX_DIGITS, InputError, abbreviate, abbreviate_reason, quote, suggest
 
-KINDS: Mapping[type, tuple[str, str]] = {
+VALUE_TYPES: Mapping[type, tuple[str, str]] = {
     int: ("INT", "a whole number"),
     float: ("FLOAT", "a number"),
     Path: ("PATH", "a path"),
 }
-"""How a type of value is shown in help, and what is expected of it in words."""
+"""Metavariable and description of each type of value."""
 
 
 NUMBER = re.compile(r"\s*[+-]?([0-9.]+([eE][+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
-"""What may spell a number: the digits 0 to 9 alone, and no underscores."""
+"""Syntax of numbers: ASCII digits only, no underscores."""
 
 
-class Flag(NamedTuple):
-    """A flag, or an argument without one."""
+class ArgumentSpec(NamedTuple):
+    """Specification of a flag or a positional argument."""
 
     name: str
-    """With its hyphens; of an argument without a flag, what help calls it."""
+    """Flag with its hyphens; for a positional argument, its metavariable."""
     kind: Any
-    """The type of a value."""
+    """Type of a value."""
     values: Literal["none", "one", "any", "repeated"]
-    """How many it takes: a switch has none; "repeated" is one each time it is given."""
+    """Number of values: none for a switch; "repeated" is one per occurrence of the flag."""
     flagged: bool
     required: bool
 
 
-def mistake(kind: type, arguments: Sequence[str], default: object = None) -> str:
-    """The first mistake, in the order of the arguments, then what lacks; empty where there is none to see.
+def argument_error(kind: type, arguments: Sequence[str], default: object = None) -> str:
+    """Return the first error of a command line.
 
-    `default` stands for what is not given, where that does not come from the fields of `kind` alone.
+    Args:
+        kind: Dataclass of the arguments.
+        arguments: Command line of the subcommand.
+        default: Instance with the defaults, if they are not those of the fields of `kind`.
+
+    Returns:
+        Error in the order of the arguments, then a missing argument; empty if there is no error.
     """
-    flags = {flag.name: flag for flag in _flags(kind, "--", default)}
+    flags = {flag.name: flag for flag in _argument_specs(kind, "--", default)}
     switches = {f"--no-{name[2:]}": flag for name, flag in flags.items() if flag.values == "none"}
     given, free, left = set[str](), list[str](), list(arguments)
     while left:
@@ -82,24 +88,31 @@ def mistake(kind: type, arguments: Sequence[str], default: object = None) -> str
         name = written.replace("_", "-")
         flag = flags.get(name, switches.get(name))
         if flag is None or not flag.flagged:
-            return f"there is no flag {abbreviate(written)}{_hint(name, flags)}"
-        wrong = _misgiven(flag, written, value if equals else None, left)
+            return f"there is no flag {abbreviate(written)}{_suggest_flag(name, flags)}"
+        wrong = _flag_error(flag, written, value if equals else None, left)
         if wrong:
             return wrong
         given.add(flag.name)
-    return _misplaced(list(flags.values()), free) or _lacking(flags.values(), given, free)
+    return _positional_error(list(flags.values()), free) or _required_error(flags.values(), given, free)
 
 
-def with_header_values(kind: type, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with a value for each flag of type `Header` that is given as a switch is.
+def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with an explicit value for each flag of type `Header` that is written as a switch.
 
-    --header alone stands for --header true, and --no-header for --header false.
+    --header becomes --header true, and --no-header becomes --header false.
+
+    Args:
+        kind: Dataclass of the arguments.
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Expanded command line.
     """
-    names = {flag.name for flag in _flags(kind, "--", None) if flag.kind == Header}
+    names = {flag.name for flag in _argument_specs(kind, "--", None) if flag.kind == Header}
     spelled = list[str]()
     for at, argument in enumerate(arguments):
         if argument in names:
-            given = at + 1 < len(arguments) and arguments[at + 1] in HEADERS
+            given = at + 1 < len(arguments) and arguments[at + 1] in HEADER_CHOICES
             spelled += [argument] if given else [argument, "true"]
         elif argument.startswith("--no-") and f"--{argument[5:]}" in names:
             spelled += [f"--{argument[5:]}", "false"]
@@ -108,35 +121,64 @@ def with_header_values(kind: type, arguments: Sequence[str]) -> list[str]:
     return spelled
 
 
-def lacking_value(kind: type, arguments: Sequence[str]) -> str:
-    """What to say of a flag that takes a value and is followed by another flag, or by nothing; empty for none."""
-    valued = {flag.name for flag in _flags(kind, "--", None) if flag.flagged and flag.values in ("one", "repeated")}
+def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
+    """Return the error of the first flag that lacks its value; empty if there is none.
+
+    Args:
+        kind: Dataclass of the arguments.
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Error message, or "".
+    """
+    valued = {
+        flag.name for flag in _argument_specs(kind, "--", None) if flag.flagged and flag.values in ("one", "repeated")
+    }
     for at, argument in enumerate(arguments):
         if argument.replace("_", "-") in valued:
-            wrong = _without_value(argument, arguments[at + 1 :])
+            wrong = _missing_value(argument, arguments[at + 1 :])
             if wrong:
                 return wrong
     return ""
 
 
-def out_of_bounds(given: object) -> str:
-    """The first value of a verb's own that its type's bounds forbid; empty where there is none. Settings have checks of
-    their own.
+def bounds_error(given: object) -> str:
+    """Return the error of the first value outside the bounds of its type; empty if there is none.
+
+    Settings are validated elsewhere.
+
+    Args:
+        given: Instance of a dataclass of arguments.
+
+    Returns:
+        Error message, or "".
     """
     for name, annotated in get_type_hints(type(given), include_extras=True).items():
         value = getattr(given, name)
-        if inner(annotated) in (int, float) and value is not None:
+        if unwrap_type(annotated) in (int, float) and value is not None:
             try:
                 msgspec.convert(value, annotated)
             except msgspec.ValidationError as error:
-                return f"--{name.replace('_', '-')}: {in_words(abbreviate_reason(error))}, got {quote(value)}"
+                return (
+                    f"--{name.replace('_', '-')}: {translate_expectation(abbreviate_reason(error))}, got {quote(value)}"
+                )
     return ""
 
 
-def converted(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kind)
-    """A value of one of `KINDS`; `ValueError` says what was got instead.
+def convert_value(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kind)
+    """Convert a text to one of `VALUE_TYPES`.
 
-    A whole number of more digits than any setting takes is refused here, so that nothing else meets one.
+    Integers with more digits than any setting accepts are refused here, so that no other code meets one.
+
+    Args:
+        kind: int, float or Path.
+        text: Text of the value.
+
+    Returns:
+        Value of that type.
+
+    Raises:
+        ValueError: The text is no such value; the message quotes it.
     """
     convert: Callable[[str], Any] = kind
     try:
@@ -145,28 +187,35 @@ def converted(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kin
         value = None
     if kind is float and value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
         raise ValueError(f"expected a number that a float can hold, got {quote(text)}")
-    if value is None or (kind is int and abs(value) >= 10**MOST_DIGITS):
-        digits = f" of at most {MOST_DIGITS} digits" if kind is int and len(text) > MOST_DIGITS else ""
-        raise ValueError(f"expected {KINDS[kind][1]}{digits}, got {quote(text)}")
+    if value is None or (kind is int and abs(value) >= 10**MAX_DIGITS):
+        digits = f" of at most {MAX_DIGITS} digits" if kind is int and len(text) > MAX_DIGITS else ""
+        raise ValueError(f"expected {VALUE_TYPES[kind][1]}{digits}, got {quote(text)}")
     return value
 
 
-def inner(kind: Any) -> Any:  # noqa: ANN401 (any type)
-    """A type without what is annotated to it, and without None beside it. `Task` stays as it is."""
+def unwrap_type(kind: Any) -> Any:  # noqa: ANN401 (any type)
+    """Return a type without annotations and without an optional None; `Task` is returned as it is.
+
+    Args:
+        kind: Type annotation.
+
+    Returns:
+        Type of a value.
+    """
     if kind == Task:
         return kind
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, UnionType):
         others = [each for each in get_args(kind) if each is not NoneType]
-        return inner(others[0]) if len(others) == 1 else kind
+        return unwrap_type(others[0]) if len(others) == 1 else kind
     return kind
 
 
-def _misgiven(flag: Flag, written: str, value: str | None, left: list[str]) -> str:
-    """What is wrong with what a flag is given; its values are taken from what is left."""
+def _flag_error(flag: ArgumentSpec, written: str, value: str | None, left: list[str]) -> str:
+    """Return the error of one flag; its values are removed from `left`."""
     if flag.values == "none":
-        return f"{written} is a switch: it takes no value, got {quote(value)}" if value is not None else ""
+        return f"{written} is a switch and takes no value, got {quote(value)}" if value is not None else ""
     if value is not None:
         values = [value]
     elif flag.values == "any":
@@ -174,207 +223,226 @@ def _misgiven(flag: Flag, written: str, value: str | None, left: list[str]) -> s
         while left and not left[0].startswith("--"):
             values.append(left.pop(0))
     else:
-        wrong = _without_value(written, left)
+        wrong = _missing_value(written, left)
         if wrong:
             return wrong
         values = [left.pop(0)]
-    return next(filter(None, (_misread(flag, written, each) for each in values)), "")
+    return next(filter(None, (_value_error(flag, written, each) for each in values)), "")
 
 
-def _without_value(written: str, after: Sequence[str]) -> str:
-    """What to say of a flag without the value it takes."""
+def _missing_value(written: str, after: Sequence[str]) -> str:
+    """Return the error of a flag without its value; empty if a value follows."""
     if after and not after[0].startswith("--"):
         return ""
     return f"{written}: expected a value, got {f'the flag {abbreviate(after[0])}' if after else 'nothing'}"
 
 
-def _misread(flag: Flag, written: str, text: str) -> str:
-    """What is wrong with one value."""
-    choices = [str(each) for each in choices_of(flag.kind)]
+def _value_error(flag: ArgumentSpec, written: str, text: str) -> str:
+    """Return the error of one value; empty if it is valid."""
+    choices = [str(each) for each in setting_choices(flag.kind)]
     if choices:
         if text in choices:
             return ""
-        return f"{written}: expected {_listed(choices, 'or')}, got {quote(text)}{nearest(text, choices)}"
-    if flag.kind in KINDS:
+        return f"{written}: expected {_join_words(choices, 'or')}, got {quote(text)}{suggest(text, choices)}"
+    if flag.kind in VALUE_TYPES:
         try:
-            converted(flag.kind, text)
+            convert_value(flag.kind, text)
         except ValueError as error:
             return f"{written}: {abbreviate_reason(error)}"
     return ""
 
 
-def _misplaced(flags: Sequence[Flag], free: Sequence[str]) -> str:
-    """What is wrong with the arguments without a flag."""
+def _positional_error(flags: Sequence[ArgumentSpec], free: Sequence[str]) -> str:
+    """Return the error of the positional arguments; empty if they are valid."""
     places = [flag for flag in flags if not flag.flagged]
     short = next((argument for argument in free if argument.startswith("-") and argument not in ("-", "--")), None)
     if short is not None:
-        return f"there is no flag {abbreviate(short)}{_hint(short, [flag.name for flag in flags])}"
+        return f"there is no flag {abbreviate(short)}{_suggest_flag(short, [flag.name for flag in flags])}"
     if len(free) > len(places) and all(place.values == "one" for place in places):
         wanted = " ".join([*(place.name for place in places), "and flags"])
-        return f"{quote(free[len(places)])} is one argument too many: expected {wanted}"
+        return f"{quote(free[len(places)])} is a surplus argument: expected {wanted}"
     for place, argument in zip(places, free, strict=False):
-        wrong = _misread(place, place.name, argument)
+        wrong = _value_error(place, place.name, argument)
         if wrong:
             return wrong
     return ""
 
 
-def _lacking(flags: Iterable[Flag], given: set[str], free: Sequence[str]) -> str:
-    """What must be given and is not."""
+def _required_error(flags: Iterable[ArgumentSpec], given: set[str], free: Sequence[str]) -> str:
+    """Return the error of missing required arguments; empty if there are none."""
     wanted = [flag for flag in flags if flag.required]
     places = [flag.name for flag in wanted if not flag.flagged][len(free) :]
     names = [*places, *(flag.name for flag in wanted if flag.flagged and flag.name not in given)]
-    return f"{_listed(names, 'and')} {'is' if len(names) == 1 else 'are'} required" if names else ""
+    return f"{_join_words(names, 'and')} {'is' if len(names) == 1 else 'are'} required" if names else ""
 
 
-def _flags(kind: Any, prefix: str, default: object) -> Iterator[Flag]:  # noqa: ANN401 (a dataclass or a struct)
-    """Every argument; settings stand below the name of their stage, but those of data."""
+def _argument_specs(kind: Any, prefix: str, default: object) -> Iterator[ArgumentSpec]:  # noqa: ANN401 (a dataclass or a struct)
+    """Yield the specification of every argument; settings are nested under their section, except those of data."""
     needed = {each.name for each in fields(kind) if each.default is MISSING} if is_dataclass(kind) else set()
     names = [field.name for field in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind))]
     hints = get_type_hints(kind, include_extras=True)
     for name in names:
-        annotated, own = hints[name], inner(hints[name])
+        annotated, own = hints[name], unwrap_type(hints[name])
         if isinstance(own, type) and issubclass(own, msgspec.Struct):
-            yield from _flags(own, prefix if name == "data" else f"{prefix}{name}.", None)
+            yield from _argument_specs(own, prefix if name == "data" else f"{prefix}{name}.", None)
             continue
         required = name in needed if default is None else getattr(default, name) is tyro.MISSING
-        yield _flag(name, annotated, prefix, required)
+        yield _argument_spec(name, annotated, prefix, required)
 
 
-def _flag(name: str, annotated: Any, prefix: str, required: bool) -> Flag:  # noqa: ANN401 (any type)
-    """One argument from its name and its annotated type."""
-    own, notes = inner(annotated), _notes(annotated)
+def _argument_spec(name: str, annotated: Any, prefix: str, required: bool) -> ArgumentSpec:  # noqa: ANN401 (any type)
+    """Return the specification of one field."""
+    own, notes = unwrap_type(annotated), _annotations(annotated)
     flagged = tyro.conf.Positional not in notes
     shown = f"{prefix}{name}".replace("_", "-") if flagged else _metavar(notes) or name.upper()
     if get_origin(own) is tuple:
         repeated = tyro.conf.UseAppendAction in notes
-        return Flag(shown, inner(get_args(own)[0]), "repeated" if repeated else "any", flagged, required)
-    return Flag(shown, own, "none" if own is bool and flagged else "one", flagged, required)
+        return ArgumentSpec(shown, unwrap_type(get_args(own)[0]), "repeated" if repeated else "any", flagged, required)
+    return ArgumentSpec(shown, own, "none" if own is bool and flagged else "one", flagged, required)
 
 
-def _notes(kind: Any) -> list[Any]:  # noqa: ANN401 (any type)
-    """All that is annotated to a type, at any depth."""
-    return [*_notes(get_args(kind)[0]), *kind.__metadata__] if get_origin(kind) is Annotated else []
+def _annotations(kind: Any) -> list[Any]:  # noqa: ANN401 (any type)
+    """Return all annotations of a type, at any depth."""
+    return [*_annotations(get_args(kind)[0]), *kind.__metadata__] if get_origin(kind) is Annotated else []
 
 
 def _metavar(notes: Sequence[Any]) -> str:
-    """What help calls an argument, where that is said."""
+    """Return the name of an argument in help, if it is annotated."""
     return next((note.metavar for note in notes if getattr(note, "metavar", None)), "")
 
 
-def _hint(written: str, names: Iterable[str]) -> str:
-    """The flag that was meant, as it seems: by its whole name, else by its last part."""
+def _suggest_flag(written: str, names: Iterable[str]) -> str:
+    """Return a suggestion of the most similar flag: by its full name, else by its last part."""
     known = [name for name in names if name.startswith("--")]
     ends = {name.rpartition(".")[2].lstrip("-"): name for name in reversed(known)}
-    return nearest(written, known) or nearest(written.lstrip("-"), ends)
+    return suggest(written, known) or suggest(written.lstrip("-"), ends)
 
 
-def _listed(names: Sequence[str], word: str) -> str:
-    """One, one or two, one, two or three."""
+def _join_words(names: Sequence[str], word: str) -> str:
+    """Return words joined by commas, with `word` before the last."""
     return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-Arguments = TypeVar("Arguments")
-SHOWN = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(default: off)"}
-"""How a default is shown in help, where it is not as it stands: what is not given needs no word."""
+ArgumentsT = TypeVar("ArgumentsT")
+DEFAULT_TEXTS = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(default: off)"}
+"""Text of special defaults in help."""
 
 
-def parsed(kind: type[Arguments], verb: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
-    """The arguments of a verb; help leaves with exit code 0, a mistake is an `InputError`."""
+def parse_arguments(
+    kind: type[ArgumentsT], verb: str, arguments: Sequence[str], default: ArgumentsT | None = None
+) -> ArgumentsT:
+    """Parse the command line of a subcommand. Help exits with code 0.
+
+    Args:
+        kind: Dataclass of the arguments.
+        verb: Name of the subcommand.
+        arguments: Command line of the subcommand.
+        default: Instance with the defaults, if they are not those of the fields of `kind`.
+
+    Returns:
+        Instance of `kind`.
+
+    Raises:
+        InputError: A wrong, unknown or missing argument.
+    """
     asks_help, see = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
-    arguments = with_header_values(kind, arguments)
-    if not asks_help and (wrong := lacking_value(kind, arguments)):
+    arguments = expand_header_flags(kind, arguments)
+    if not asks_help and (wrong := missing_value_error(kind, arguments)):
         raise InputError(f"{wrong} {see}")
     start: Any = tyro.MISSING_NONPROP if default is None else default
     try:
         with redirect_stderr(StringIO()) as said:
-            given: Arguments = tyro.cli(
-                kind, prog=f"pellucid {verb}", args=arguments, default=start, registry=_registry()
+            given: ArgumentsT = tyro.cli(
+                kind, prog=f"pellucid {verb}", args=arguments, default=start, registry=_constructor_registry()
             )
     except SystemExit as left:
         if not left.code:
             raise
-        raise InputError(f"{mistake(kind, arguments, default) or _unboxed(said.getvalue())} {see}") from None
-    if wrong := out_of_bounds(given):
+        raise InputError(f"{argument_error(kind, arguments, default) or _strip_box(said.getvalue())} {see}") from None
+    if wrong := bounds_error(given):
         raise InputError(f"{wrong} {see}")
     return given
 
 
-def _unboxed(told: str) -> str:
-    """tyro's words without the box around them, as far as its first rule."""
+def _strip_box(told: str) -> str:
+    """Return the text of a tyro message without the box around it, up to its first rule."""
     lines = [line.strip("│ ") for line in told.splitlines() if line.startswith("│")]
     ends = [at for at, line in enumerate(lines) if set(line) == {"─"}]
     return abbreviate(re.sub(r"\s+", " ", " ".join(lines[: ends[0]] if ends else lines)).strip(), 500)
 
 
-def _registry() -> ConstructorRegistry:
-    """Numbers and paths, each also where it may be left out, told without Python's words; and so are defaults."""
+def _constructor_registry() -> ConstructorRegistry:
+    """Return tyro rules for numbers and paths, with error messages and defaults in plain words."""
     registry = ConstructorRegistry()
 
     @registry.primitive_rule
     def _(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        """One of `KINDS`, alone or beside None, or a `Header`."""
-        own = inner(info.type)
+        """One of `VALUE_TYPES`, alone or beside None, or a `Header`."""
+        own = unwrap_type(info.type)
         if own == Header:
             return _header_spec()
-        return _spec(own) if own in KINDS else None
+        return _value_spec(own) if own in VALUE_TYPES else None
 
     asked = list[Any]()
 
     @registry.struct_rule
     def _(info: StructTypeInfo) -> StructConstructorSpec | None:
-        """As by tyro's own rule, which it asks for, but for how defaults are shown."""
+        """As tyro's own rule, except for the display of defaults."""
         own: Any = info.type
         if own in asked or not (isinstance(own, type) and (is_dataclass(own) or issubclass(own, msgspec.Struct))):
             return None
         asked.append(own)
         spec = ConstructorRegistry.get_struct_spec(info)
         asked.pop()
-        return replace(spec, fields=tuple(map(_told, spec.fields))) if isinstance(spec, StructConstructorSpec) else None
+        return (
+            replace(spec, fields=tuple(map(_with_default_hint, spec.fields)))
+            if isinstance(spec, StructConstructorSpec)
+            else None
+        )
 
     return registry
 
 
-def _told(field: StructFieldSpec) -> StructFieldSpec:
-    """A field whose default is shown by `_default`; what is annotated to it stays, and counts for more."""
+def _with_default_hint(field: StructFieldSpec) -> StructFieldSpec:
+    """Return a field whose default is displayed by `_default_text`; its own annotations take precedence."""
     own, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    own = Literal[choices_of(Task)] if field.type == Task else own
-    told: Any = Annotated[(own, tyro.conf.arg(help_behavior_hint=_default), *notes)]
+    own = Literal[setting_choices(Task)] if field.type == Task else own
+    told: Any = Annotated[(own, tyro.conf.arg(help_behavior_hint=_default_text), *notes)]
     return replace(field, type=told)
 
 
-def _default(label: str) -> str:
-    """A default as help shows it."""
-    return SHOWN.get(label, f"(default: {label})")
+def _default_text(label: str) -> str:
+    """Return the text of a default in help."""
+    return DEFAULT_TEXTS.get(label, f"(default: {label})")
 
 
-def _spec(kind: type) -> PrimitiveConstructorSpec[Any]:
-    """How a value of one of `KINDS` is read and shown."""
+def _value_spec(kind: type) -> PrimitiveConstructorSpec[Any]:
+    """Return the parsing and display of a value of one of `VALUE_TYPES`."""
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar=KINDS[kind][0],
-        instance_from_str=lambda texts: converted(kind, texts[0]),
+        metavar=VALUE_TYPES[kind][0],
+        instance_from_str=lambda texts: convert_value(kind, texts[0]),
         is_instance=lambda value: value is None or isinstance(value, (kind, int) if kind is float else kind),
         str_from_instance=lambda value: [str(value)],
     )
 
 
 def _header_spec() -> PrimitiveConstructorSpec[Any]:
-    """How a `Header` is read and shown."""
+    """Return the parsing and display of a `Header`."""
     values: dict[str, Header] = {"auto": "auto", "true": True, "false": False}
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar=f"{{{','.join(HEADERS)}}}",
+        metavar=f"{{{','.join(HEADER_CHOICES)}}}",
         instance_from_str=lambda texts: values[texts[0]],
         is_instance=lambda value: value in (True, False, "auto"),
         str_from_instance=lambda value: [str(value).lower()],
-        choices=HEADERS,
+        choices=HEADER_CHOICES,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingFlags:
-    """A flag for each setting."""
+    """One flag for each setting."""
 
     size: Size
     """Model size preset: tiny, small, base or large. It sets every size that is not set explicitly."""
@@ -402,27 +470,49 @@ class SettingFlags:
     """TOML file of settings."""
 
 
-def config_of(given: SettingFlags) -> Config:
-    """The configuration that the flags describe; `ConfigError` where they contradict each other."""
+def config_from_flags(given: SettingFlags) -> Config:
+    """Return the configuration of the flags.
+
+    Args:
+        given: Parsed flags.
+
+    Returns:
+        Validated configuration.
+
+    Raises:
+        ConfigError: The flags contradict each other.
+    """
     names = [field.name for field in fields(SettingFlags) if field.name != "config"]
-    return checked(Config(**{name: getattr(given, name) for name in names}))
+    return validate_config(Config(**{name: getattr(given, name) for name in names}))
 
 
-def defaults_of(arguments: Sequence[str]) -> dict[str, Any]:
-    """What the flags start from: the file of --config over the preset of --size and what --task sets."""
-    file, told = _value(arguments, "--config"), {name: _value(arguments, f"--{name}") for name in ("size", "task")}
-    # What is no size and no task is told of when the flags are read.
-    overrides = {name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in choices_of(kind)}
+def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the defaults of the flags: the file of --config over the presets of --size and --task.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Default of each field of `SettingFlags`.
+    """
+    file, told = (
+        _flag_value(arguments, "--config"),
+        {name: _flag_value(arguments, f"--{name}") for name in ("size", "task")},
+    )
+    # Invalid sizes and tasks are reported when the flags are parsed.
+    overrides = {
+        name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in setting_choices(kind)
+    }
     base = (
         load_config(Path(file), overrides, regular=False)
         if file is not None
-        else from_settings(overrides, origin="flags")
+        else build_config(overrides, origin="flags")
     )
     return {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
 
 
-def _value(arguments: Sequence[str], flag: str) -> str | None:
-    """The value of a flag that decides the defaults of all others, found before they are parsed."""
+def _flag_value(arguments: Sequence[str], flag: str) -> str | None:
+    """Return the value of a flag that determines the defaults of other flags, before the command line is parsed."""
     for at, argument in enumerate(arguments):
         if argument == flag and at + 1 < len(arguments):
             return arguments[at + 1]

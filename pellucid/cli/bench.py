@@ -23,16 +23,16 @@ from pellucid.bench.child import run_measurement, run_profile
 from pellucid.bench.machine import describe_machine
 from pellucid.bench.results import BenchResult, StageTime
 from pellucid.bench.scaling import ScalingPoint, measure_scaling
-from pellucid.cli.arguments import parsed
+from pellucid.cli.arguments import parse_arguments
 from pellucid.config.settings import Threads
+from pellucid.error_messages import escape_json
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
-from pellucid.kernels.environment import plain_is_asked
-from pellucid.wording import escape_json
+from pellucid.kernels.dispatch import are_kernels_disabled
 
-WIDTH = 124
+MIN_TABLE_WIDTH = 124
 """Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
-ENDINGS = (".png", ".svg")
+FIGURE_SUFFIXES = (".png", ".svg")
 LEGEND = """\
 /CPU s        samples a second of processor time, pairs learned or sources decoded; a busy machine changes it least
 /s, tokens/s  samples, and target symbols, a second on the wall
@@ -42,11 +42,11 @@ floor         least time of that step: operations counted from its shapes, at ra
 peak          the most memory its process had
 first call    what the first step took on the wall beyond the others; kernels (c)ompiled, (l)oaded, or (p)lain PyTorch
 start         from the start of a process to its first update, on the wall, with 2,000 pairs read from a file"""
-MOST_THREADS = get_args(Threads)[1].le
+MAX_THREADS = get_args(Threads)[1].le
 
 
 @dataclass(frozen=True)
-class Arguments:
+class BenchArguments:
     """Measure speed and memory beside the least time the work can take."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
@@ -71,20 +71,20 @@ class Arguments:
     """Write JSON: one object a case, or a list of them."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Measure and tell."""
-    given = parsed(Arguments, "bench", arguments)
-    asked = _checked(given)
+    given = parse_arguments(BenchArguments, "bench", arguments)
+    asked = _plan_measurements(given)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that ends the measuring child, too
     if given.scaling is not None:
-        _scale(given, asked, given.scaling)
+        _measure_scaling(given, asked, given.scaling)
         return 0
     machine = msgspec.to_builtins(describe_machine())
-    records = [{**_record(given, one), "machine": machine} for one in asked]
+    records = [{**_measure_record(given, one), "machine": machine} for one in asked]
     if given.json:
         _print_json(records[0] if len(records) == 1 else records)
     else:
-        _tell(given, records)
+        _print_results(given, records)
     return 0
 
 
@@ -93,10 +93,10 @@ def _print_json(value: object) -> None:
     print("\n".join(map(escape_json, json.dumps(value, indent=1, ensure_ascii=False).split("\n"))))
 
 
-def _checked(given: Arguments) -> list[BenchRequest]:
+def _plan_measurements(given: BenchArguments) -> list[BenchRequest]:
     """All measurements that are asked for; `InputError` for words and numbers that make no sense."""
-    if given.threads > MOST_THREADS:
-        raise InputError(f"--threads: expected {MOST_THREADS} at most, got {given.threads}")
+    if given.threads > MAX_THREADS:
+        raise InputError(f"--threads: expected {MAX_THREADS} at most, got {given.threads}")
     for name, value, least in (("threads", given.threads, 0), ("repeats", given.repeats, 1)):
         if value < least:
             raise InputError(f"--{name}: expected {least} or more, got {value}")
@@ -106,7 +106,7 @@ def _checked(given: Arguments) -> list[BenchRequest]:
     if given.profile and "train" not in what.tasks:
         raise InputError("--profile is of training: pellucid bench train --profile")
     if given.scaling is not None:
-        what = _checked_scaling(given, given.scaling, what)
+        what = _plan_scaling(given, given.scaling, what)
     options = (given.threads or os.cpu_count() or 1, given.repeats, given.seconds)
     return [
         BenchRequest(
@@ -115,20 +115,20 @@ def _checked(given: Arguments) -> list[BenchRequest]:
         for task in what.tasks
         for case in what.cases
         for cell in what.cells
-        for plain in _ways(given)
+        for plain in _backends(given)
     ]
 
 
-def _ways(given: Arguments) -> tuple[bool, ...]:
+def _backends(given: BenchArguments) -> tuple[bool, ...]:
     """With kernels, in plain PyTorch, or both."""
-    if plain_is_asked():
+    if are_kernels_disabled():
         return (True,)
     return (False, True) if given.plain else (False,)
 
 
-def _checked_scaling(given: Arguments, path: Path, what: BenchSelection) -> BenchSelection:
+def _plan_scaling(given: BenchArguments, path: Path, what: BenchSelection) -> BenchSelection:
     """One measurement to draw curves around: small GRU, where nothing else is said."""
-    if path.suffix not in ENDINGS:
+    if path.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"--scaling takes a file that ends with .png or .svg, got {quote(path.suffix or 'no ending')}")
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot write {path}: no such folder")
@@ -137,9 +137,9 @@ def _checked_scaling(given: Arguments, path: Path, what: BenchSelection) -> Benc
     return BenchSelection(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
 
 
-def _record(given: Arguments, asked: BenchRequest) -> dict[str, Any]:
+def _measure_record(given: BenchArguments, asked: BenchRequest) -> dict[str, Any]:
     """One measurement as JSON has it."""
-    with _busy(asked):
+    with _show_status(asked):
         result = run_measurement(asked)
         stages = run_profile(asked) if given.profile and asked.task == "train" else None
     record: dict[str, Any] = msgspec.to_builtins(result)
@@ -147,7 +147,7 @@ def _record(given: Arguments, asked: BenchRequest) -> dict[str, Any]:
 
 
 @contextmanager
-def _busy(asked: BenchRequest, more: str = "") -> Iterator[None]:
+def _show_status(asked: BenchRequest, more: str = "") -> Iterator[None]:
     """Say what is measured meanwhile, where a person watches."""
     if not sys.stderr.isatty():
         yield
@@ -157,23 +157,25 @@ def _busy(asked: BenchRequest, more: str = "") -> Iterator[None]:
         yield
 
 
-def _tell(given: Arguments, records: Sequence[dict[str, Any]]) -> None:
+def _print_results(given: BenchArguments, records: Sequence[dict[str, Any]]) -> None:
     """The table, what its columns mean, the machine, and the profiles."""
     results = [msgspec.convert(record, BenchResult) for record in records]
-    _print(_table(results))
+    _print_table(_result_table(results))
     print(LEGEND, "", sep="\n")
     for record in records:
         if "profile" in record:
             way = " plain" if record["plain"] else ""
-            _print(
-                _stages(f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[StageTime]))
+            _print_table(
+                _stage_table(
+                    f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[StageTime])
+                )
             )
     if given.profile:
         print("Milliseconds of a batch in a training that sees each pair once: further passes begin with batching.\n")
-    _tell_machine(records[0]["machine"], results[0].threads)
+    _print_machine(records[0]["machine"], results[0].threads)
 
 
-def _tell_machine(machine: dict[str, Any], threads: int) -> None:
+def _print_machine(machine: dict[str, Any], threads: int) -> None:
     """Where and when."""
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     print(
@@ -182,7 +184,7 @@ def _tell_machine(machine: dict[str, Any], threads: int) -> None:
     print(f"versions  {versions}", f"threads   {threads}", f"date      {machine['date']}", sep="\n")
 
 
-def _table(results: Sequence[BenchResult]) -> Table:
+def _result_table(results: Sequence[BenchResult]) -> Table:
     """One line a measurement."""
     table = _empty_table(("task", "case", "cell"))
     heads = ("/CPU s", "/s", "tokens/s", "step ms", "floor ms", "× floor", "peak MiB", "first call s", "start s")
@@ -205,7 +207,7 @@ def _table(results: Sequence[BenchResult]) -> Table:
     return table
 
 
-def _stages(title: str, stages: Sequence[StageTime]) -> Table:
+def _stage_table(title: str, stages: Sequence[StageTime]) -> Table:
     """One line a stage."""
     table = _empty_table((f"{title}: stage",))
     for head in ("wall ms", "share", "CPU ms", "share"):
@@ -227,30 +229,30 @@ def _empty_table(heads: Sequence[str]) -> Table:
     return table
 
 
-def _print(table: Table) -> None:
+def _print_table(table: Table) -> None:
     """A table, wide enough, without colours where nobody sees them."""
-    Console(width=max(WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
+    Console(width=max(MIN_TABLE_WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
 
 
-def _scale(given: Arguments, asked: Sequence[BenchRequest], path: Path) -> None:
+def _measure_scaling(given: BenchArguments, asked: Sequence[BenchRequest], path: Path) -> None:
     """Curves as a figure, and their points as a table or JSON."""
     from pellucid.bench.scaling import scaling_figure
-    from pellucid.reporting.figures import png, svg
+    from pellucid.reporting.figures import to_png, to_svg
 
     machine = msgspec.to_builtins(describe_machine())
-    with _busy(asked[0], ", larger and smaller"):
+    with _show_status(asked[0], ", larger and smaller"):
         curves = list(measure_scaling(asked[0]))
     figure = scaling_figure(curves)
     if path.suffix == ".png":
-        write_atomic(path, png(figure))
+        write_atomic(path, to_png(figure))
     else:
-        write_text(path, svg(figure))
+        write_text(path, to_svg(figure))
     if given.json:
         listed = [{"varied": varied, "value": value, **msgspec.to_builtins(one)} for varied, value, one in curves]
         _print_json(listed)
     else:
-        _print(_curve_table(curves))
-        _tell_machine(machine, asked[0].threads)
+        _print_table(_curve_table(curves))
+        _print_machine(machine, asked[0].threads)
         print(path)
 
 

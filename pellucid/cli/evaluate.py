@@ -1,5 +1,6 @@
-"""pellucid evaluate RUN [RUN ...] FILE [--json] [--html PAGE]"""
+"""Subcommand evaluate: pellucid evaluate RUN [RUN ...] FILE [--json] [--html PAGE]"""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +11,9 @@ import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
-from pellucid.cli.arguments import parsed
+from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import say
-from pellucid.cli.search_flags import SearchFlags, check_list, drawing_of
+from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_order, is_run
 from pellucid.config.settings import Device, Format
 from pellucid.decoding.trace_schema import encode_json
@@ -22,90 +23,97 @@ from pellucid.files import check_writable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pellucid.cli.assessing import Assessed
-    from pellucid.evaluation.significance import Comparison
+    from pellucid.cli.assessment import AssessmentResults
+    from pellucid.evaluation.significance import RunComparison
 
-LISTED = 10
-DRAWN = 100
-"""How many errors the page draws the attention of, where --worst does not say."""
+NUM_PRINTED_ERRORS = 10
+NUM_PAGE_ERRORS = 100
+"""Number of errors on the page if --worst is not given."""
 
 
 @dataclass(frozen=True)
-class Arguments(SearchFlags):
-    """Score trained models on pairs, with 95 % confidence intervals; with several runs, say whether they differ.
+class EvaluateArguments(SearchFlags):
+    """Evaluate trained models on pairs, with 95 % confidence intervals and significance tests between runs.
 
-    Where FILE and the runs have {} in their paths, it stands for a name (a language, say): every file found is scored
-    with the runs of its name, and the table has a row for each name and their mean without weights. The folder of an
-    ensemble is one run. With --nbest or --sample it is also told how often a right output is among the first 1, 2, …
+    {} in the paths of FILE and the runs is a placeholder for a name, such as a language: every matching file is scored
+    with the runs of the same name, and the table has a row for each name and an unweighted mean. The folder of an
+    ensemble counts as one run. --nbest and --sample also report accuracy at 1, 2, ... outputs.
     """
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a trained run."""
     file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]")] = None
-    """Folders of further runs to compare with the first, if any; FILE must follow."""
+    """Folders of further runs, each compared with the first."""
     more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE")] = ()
-    """Pairs, in a file like the training file, or - for standard input; it comes last."""
+    """File of pairs in the format of the training file, or - for standard input. The last argument."""
     target: Path | None = None
-    """The targets of FILE, line by line, where they are in a file of their own."""
+    """File of targets, one per line, if FILE holds sources only."""
     multi_reference: bool = False
-    """Take lines with the same source as one example that may be answered by any of their targets."""
+    """Merge pairs with the same source into one example with several references."""
     group: str = ""
-    """Column of FILE (a name, or a number from 1) with the group of each pair, say its language."""
+    """Column of FILE, by name or number from 1, with the group of each pair, such as its language."""
     texts: bool = False
-    """Outputs are texts of several words: also word error rate by edits, character error rate, BLEU and chrF."""
+    """Also compute metrics of running text: word error rate (edit distance), character error rate, BLEU, chrF."""
     worst: int | None = None
-    """How many of the worst examples to list; 10, on the page 100."""
+    """Number of worst examples to list. Default: 10, on the page 100."""
     json: bool = False
     """Print one JSON object instead of tables."""
     html: Path | None = None
-    """Also write a page that holds all of it, with the attention of each error."""
+    """Also write the report as an HTML page, with the attention weights of each error."""
     input_format: Format = "auto"
-    """Format of FILE; auto goes by its name, then by the training file's."""
+    """Format of FILE; auto: from the file name, else the format of the training file."""
     device: Device = "cpu"
-    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
+    """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
 
-class Tables(Console):
-    """A console whose reader may go away, which ends the program as it ends every other."""
+class TableConsole(Console):
+    """Console that ends the program on a broken pipe, as all other output does."""
 
     def on_broken_pipe(self) -> None:
-        """Pass it on; rich would leave with exit code 1."""
+        """Raise the error; rich would exit with code 1."""
         raise BrokenPipeError
 
 
-def run(arguments: list[str]) -> int:
-    """Decode, score, and print."""
-    given = parsed(Arguments, "evaluate", arguments)
-    _check(given)
-    drawing = drawing_of(given)
-    # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.cli.assessing import How, assessed
+def main(arguments: list[str]) -> int:
+    """Decode, score and print.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
+    given = parse_arguments(EvaluateArguments, "evaluate", arguments)
+    _check_arguments(given)
+    drawing = sampling_config(given)
+    # Slow imports follow the checks, so that a wrong argument is reported at once.
+    from pellucid.cli.assessment import AssessmentOptions, assess_runs
     from pellucid.evaluation.assessment import compare_runs
     from pellucid.reporting.tables import assessment_tables, comparison_tables
 
     paths = _paths(given)
-    how = How(
+    how = AssessmentOptions(
         given.target, given.multi_reference, given.group, given.texts, given.input_format, given, drawing, given.device
     )
-    found = assessed(paths[:-1], paths[-1], how)
+    found = assess_runs(paths[:-1], paths[-1], how)
     comparisons = [compare_runs(found.runs[0], other) for other in found.runs[1:]]
     for line in found.bad:
         say(f"skipped {line}")
-    listed = LISTED if given.worst is None else given.worst
+    listed = NUM_PRINTED_ERRORS if given.worst is None else given.worst
     if given.json:
-        sys.stdout.write(encode_json(_plain(found, comparisons, listed)).decode() + "\n")
+        sys.stdout.write(encode_json(_json_results(found, comparisons, listed)).decode() + "\n")
     elif comparisons:
-        _tell_names(found)
-        _print(comparison_tables(found.runs, comparisons, found.seconds, listed))
+        _print_run_names(found)
+        _print_tables(comparison_tables(found.runs, comparisons, found.seconds, listed))
     else:
-        _print(assessment_tables(found.runs[0], found.counts[0], found.seconds[0], listed))
+        _print_tables(assessment_tables(found.runs[0], found.counts[0], found.seconds[0], listed))
     if given.html is not None:
         _write_page(given, found, comparisons)
     return 0
 
 
-def _paths(given: Arguments) -> tuple[Path, ...]:
-    """The runs, and the file in the end; `InputError` where one of them is missing or stands in another's place."""
+def _paths(given: EvaluateArguments) -> tuple[Path, ...]:
+    """Return the runs, and the file as the last path; `InputError` if one is missing or misplaced."""
     if given.file is None:
         raise InputError(
             f"expected the folder of a run and a file of pairs, got {quote(given.run)} alone: pellucid evaluate RUN "
@@ -113,19 +121,37 @@ def _paths(given: Arguments) -> tuple[Path, ...]:
         )
     paths = (given.run, given.file, *given.more)
     check_order(paths, "evaluate")
+    _check_distinct(paths[:-1])
     if given.json and paths[-2].is_file() and not paths[-1].exists():
-        raise InputError(f"--json takes no file: it prints, so that {paths[-1]} is written by --json > {paths[-1]}")
+        raise InputError(f"--json prints to standard output and takes no file: use --json > {paths[-1]}")
     if is_run(paths[-1]):
-        raise InputError(f"{paths[-1]} is the folder of a run: the file of pairs comes last (pellucid evaluate --help)")
+        raise InputError(
+            f"{paths[-1]} is a run folder: the file of pairs is the last argument (pellucid evaluate --help)"
+        )
     return paths
 
 
-def _plain(found: "Assessed", comparisons: "Sequence[Comparison]", listed: int) -> dict[str, Any]:
-    """Everything as plain values: the scores of one run, or those of each run and their comparisons."""
-    from pellucid.reporting.tables import only_right
+def _check_distinct(runs: Sequence[Path]) -> None:
+    """Raise `InputError` if a folder is given twice."""
+    first: dict[str, Path] = {}
+    for path in runs:
+        before = first.setdefault(os.path.realpath(path), path)
+        if before is not path:
+            same = "is given twice" if str(before) == str(path) else f"and {path} are one folder"
+            raise InputError(f"{before} {same}: each run is compared with the first one; name another run")
+
+
+def _json_results(found: "AssessmentResults", comparisons: "Sequence[RunComparison]", listed: int) -> dict[str, Any]:
+    """Return all results as plain values: the scores of one run, or those of all runs and their comparisons."""
+    from pellucid.reporting.tables import exclusively_right
 
     reports = [
-        {**each.to_dict(), **counts, "seconds": seconds, "worst": [each.error(at) for at in each.worst(listed)]}
+        {
+            **each.to_dict(),
+            **counts,
+            "seconds": seconds,
+            "worst": [each.error_record(at) for at in each.worst_examples(listed)],
+        }
         for each, counts, seconds in zip(found.runs, found.counts, found.seconds, strict=True)
     ]
     if not comparisons:
@@ -135,33 +161,33 @@ def _plain(found: "Assessed", comparisons: "Sequence[Comparison]", listed: int) 
     for other, name, comparison in zip(others, found.names[1:], comparisons, strict=True):
         told: dict[str, Any] = {"a": found.names[0], "b": name, **comparison.to_dict()}
         for key, one, against in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
-            rows = only_right(one, against)[:listed]
-            told[key] = [{**against.error(at), "right_output": one.traces[at].output} for at in rows]
+            rows = exclusively_right(one, against)[:listed]
+            told[key] = [{**against.error_record(at), "right_output": one.traces[at].output} for at in rows]
         pairs.append(told)
     named = [{"name": name, **report} for name, report in zip(found.names, reports, strict=True)]
     return {"runs": named, "comparisons": pairs}
 
 
-def _print(tables: "Iterable[Table]") -> None:
-    """Tables for people."""
-    console = Tables(highlight=False)
+def _print_tables(tables: "Iterable[Table]") -> None:
+    """Print tables."""
+    console = TableConsole(highlight=False)
     for table in tables:
         console.print(table)
 
 
-def _tell_names(found: "Assessed") -> None:
-    """What short names stand for."""
+def _print_run_names(found: "AssessmentResults") -> None:
+    """Print the full names of abbreviated runs."""
     for run, name in zip(found.runs, found.names, strict=True):
         if run.name != name:
             say(f"{run.name} is {name}")
 
 
-def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comparison]") -> None:
-    """The page, and where it is."""
+def _write_page(given: EvaluateArguments, found: "AssessmentResults", comparisons: "Sequence[RunComparison]") -> None:
+    """Write the HTML report and print its path."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
 
     assert given.html is not None
-    listed = DRAWN if given.worst is None else given.worst
+    listed = NUM_PAGE_ERRORS if given.worst is None else given.worst
     *_, file = _paths(given)
     if comparisons:
         report = comparison_report(found.runs, comparisons, str(file), listed)
@@ -174,11 +200,11 @@ def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comp
     say(f"wrote {given.html}")
 
 
-def _check(given: Arguments) -> None:
-    """`InputError` for counts that cannot be."""
+def _check_arguments(given: EvaluateArguments) -> None:
+    """Raise `InputError` for invalid counts and paths."""
     if given.worst is not None and given.worst < 0:
         raise InputError(f"--worst: expected 0 or more, got {given.worst}")
-    check_list(given)
+    check_nbest(given)
     if given.html is not None and given.html.suffix != ".html":
         raise InputError(f"--html takes a file that ends with .html, got {quote(given.html)}")
     if given.html is not None:

@@ -1,4 +1,4 @@
-"""Messages to the person at the terminal, on standard error: one line each, in which nothing acts on the terminal."""
+"""Messages on standard error: one line each, without control characters."""
 
 import os
 import signal
@@ -9,53 +9,68 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol, runtime_checkable
 
-from pellucid.reporting.visible import visible_message
+from pellucid.reporting.display_text import visible_message
 
 
 @runtime_checkable
 class TextStream(Protocol):
-    """A stream of text that can be written."""
+    """Writable text stream."""
 
     def write(self, text: str, /) -> int:
-        """Write a text and return how many characters it has."""
+        """Write a text and return its number of characters."""
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write buffered text."""
 
     def fileno(self) -> int:
-        """Return the number of the open file."""
+        """Return the file descriptor."""
 
 
 def say(*lines: str) -> None:
-    """Write the lines of one message on standard error, if that is open."""
+    """Write the lines of one message on standard error, if it is open.
+
+    Args:
+        *lines: Lines of the message.
+    """
     if sys.stderr is not None:
         print("pellucid: " + "\n".join(map(visible_message, lines)), file=sys.stderr)
 
 
-def word_warning(
+def format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Return a warning as any other message, without the line of code that it came from."""
+    """Return a warning in the format of all other messages, without its source line.
+
+    Args:
+        message: Warning.
+        category: Class of the warning; unused.
+        filename: Unused.
+        lineno: Unused.
+        line: Unused.
+
+    Returns:
+        Text for standard error.
+    """
     return f"pellucid: {visible_message(str(message))}\n"
 
 
-def use_messages() -> None:
-    """Word every warning as a message."""
-    warnings.formatwarning = word_warning
+def format_warnings_as_messages() -> None:
+    """Format all Python warnings as messages."""
+    warnings.formatwarning = format_warning
 
 
 class OptionalStream:
-    """Standard error, which a program can do without: what cannot be written, on a full disk say, is left out.
+    """Standard error as an optional stream: text that cannot be written, such as on a full disk, is dropped.
 
-    The exit code is told by the output alone.
+    The exit code depends on the output alone.
     """
 
     def __init__(self, stream: TextStream) -> None:
-        """Pass everything on to the stream."""
+        """Wrap a stream."""
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text, or leave it out."""
+        """Write the text, or drop it."""
         try:
             return self._stream.write(text)
         except OSError:
@@ -63,53 +78,68 @@ class OptionalStream:
             return len(text)
 
     def flush(self) -> None:
-        """Write what waits, or leave it out."""
+        """Write buffered text, or drop it."""
         try:
             self._stream.flush()
         except OSError:
             self._abandon()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever the stream has)
-        """Return what the stream itself has."""
+        """Return an attribute of the wrapped stream."""
         return getattr(self._stream, name)
 
     def _abandon(self) -> None:
-        """Let everything go nowhere from here on, the interpreter's last flush too."""
-        abandon(self._stream)
+        """Drop all further text, including the interpreter's last flush."""
+        redirect_to_devnull(self._stream)
 
 
-def abandon(stream: TextStream) -> None:
-    """Let everything that a stream still writes go nowhere: whoever read it is gone, or its disk is full."""
+def redirect_to_devnull(stream: TextStream) -> None:
+    """Redirect a stream to the null device: its reader is gone, or its disk is full.
+
+    Args:
+        stream: Stream with a file descriptor.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def optional(stream: TextStream) -> OptionalStream:
-    """Return the stream as one that a program can do without."""
+def make_optional(stream: TextStream) -> OptionalStream:
+    """Return a stream whose failures are ignored.
+
+    Args:
+        stream: Stream to wrap.
+
+    Returns:
+        Wrapped stream.
+    """
     return OptionalStream(stream)
 
 
-class Interruption:
-    """The first Ctrl-C asks for an end after the update in hand; the second ends at once."""
+class InterruptHandler:
+    """Handler of Ctrl-C: the first stops after the current update, the second stops at once."""
 
     def __init__(self) -> None:
-        """Nothing asked yet."""
-        self.asked = False
+        """Initialize without a request to stop."""
+        self.requested = False
         self.training = False
-        """Whether there is an update in hand, which is worth ending well."""
+        """Whether training has begun: the first Ctrl-C then waits for the end of the update."""
 
-    def ask(self, signal_number: int, frame: FrameType | None) -> None:
+    def handle(self, signal_number: int, frame: FrameType | None) -> None:
         """Handle the signal."""
-        if self.asked or not self.training:
+        if self.requested or not self.training:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
         say("stopping after this update (Ctrl-C again to stop at once)")
 
 
 @contextmanager
-def heeded() -> Iterator[Interruption]:
-    """What Ctrl-C asks for within the block."""
-    interruption = Interruption()
-    previous = signal.signal(signal.SIGINT, interruption.ask)
+def handle_sigint() -> Iterator[InterruptHandler]:
+    """Handle Ctrl-C within the block.
+
+    Yields:
+        Handler that records the request to stop.
+    """
+    interruption = InterruptHandler()
+    previous = signal.signal(signal.SIGINT, interruption.handle)
     try:
         yield interruption
     finally:

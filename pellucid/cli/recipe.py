@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from pellucid.cli.arguments import parsed
+from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import say
 from pellucid.errors import InputError
 from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, find_recipe
@@ -16,7 +16,7 @@ from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folde
 
 
 @dataclass(frozen=True)
-class Arguments:
+class RecipeArguments:
     """Run a reference experiment from data to report."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
@@ -35,12 +35,12 @@ class Arguments:
     """A list of words, one a line, for recipes about typos; /usr/share/dict/words where not given."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """List the recipes, or run one."""
     if arguments == ["list"]:
         print("\n".join(f"{name:<27}{about}" for name, (about, *_) in RECIPES.items()))
         return 0
-    given = parsed(Arguments, "recipe", arguments)
+    given = parse_arguments(RecipeArguments, "recipe", arguments)
     if given.name == "list":
         raise InputError("list tells the recipes and takes no options: pellucid recipe list")
     run_recipe, only = find_recipe(given.name), [name for name in given.only.split(",") if name]
@@ -52,7 +52,7 @@ def run(arguments: list[str]) -> int:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:
         raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
-    from pellucid.reporting.progress import rows
+    from pellucid.reporting.progress import multi_progress
 
     request = RecipeRequest(given.out, given.seeds, given.samples, given.data or data_folder(), only)
     if given.words is not None:
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
             raise InputError(f"{given.name} has no use for a list of words: --words is for the recipes about typos")
         request = request._replace(words=given.words)
     try:
-        with rows() as progress:
+        with multi_progress() as progress:
             for line in run_recipe(request._replace(progress=progress)):
                 print(line, flush=True)
     except ReproductionError as error:

@@ -1,4 +1,4 @@
-"""How to search, on the command line of every verb that decodes: flags instead of the run's own settings."""
+"""Search flags of every subcommand that decodes."""
 
 import re
 from dataclasses import dataclass
@@ -15,72 +15,92 @@ from pellucid.errors import ArgumentError, ConfigError
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import Drawing
+    from pellucid.decoding.sampling import SamplingConfig
 
-Run = Annotated[Path, Positional, arg(metavar="RUN")]
-More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
-Number = Annotated[int | None, arg(metavar="N")]
-Real = Annotated[float | None, arg(metavar="X")]
-Place = Annotated[Path | None, arg(metavar="FILE")]
-Normalized = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
-DRAWS = ("temperature", "top_k", "top_p", "seed")
-"""Flags that need --sample."""
-SEARCHED = ("beam_size", "nbest", "until", "length_normalization", "length_penalty_alpha", "coverage_penalty")
-"""Flags that a sample has no use for."""
+RunFolder = Annotated[Path, Positional, arg(metavar="RUN")]
+MoreRuns = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
+IntegerFlag = Annotated[int | None, arg(metavar="N")]
+FloatFlag = Annotated[float | None, arg(metavar="X")]
+PathFlag = Annotated[Path | None, arg(metavar="FILE")]
+LengthNormalizationFlag = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
+SAMPLING_FLAGS = ("temperature", "top_k", "top_p", "seed")
+"""Flags that require --sample."""
+SEARCH_ONLY_FLAGS = (
+    "beam_size",
+    "nbest",
+    "top_mass",
+    "length_normalization",
+    "length_penalty_alpha",
+    "coverage_penalty",
+)
+"""Flags of beam search, which --sample excludes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFlags:
-    """What stands instead of the run's search settings, or beside them."""
+    """Flags that override the search settings of a run, and sampling flags."""
 
-    beam_size: Number = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_size: 1 (greedy) to 1,024."""
-    nbest: Number = None
-    """So many outputs a source, 1,024 at most, likeliest first. The beam is made as wide; a wider one misses fewer."""
-    sample: Number = None
-    """Draw so many outputs of each source at random, 1,024 at most."""
-    temperature: Real = None
-    """For --sample: what ln p is divided by before drawing (1)."""
-    top_k: Number = None
-    """For --sample: draw among so many likeliest symbols; 0 sets no limit, and neither does leaving it out."""
-    top_p: Real = None
-    """For --sample: draw among the fewest likeliest symbols that have this probability together."""
-    seed: Number = None
-    """For --sample: seed of the draws (1)."""
-    lexicon: Place = None
-    """File of pairs: its sources get its targets (but those that break a constraint); the model does the rest."""
-    length_normalization: Normalized = None
-    """What ln p of an output is divided by to rank it, instead of the run's."""
-    length_penalty_alpha: Real = None
-    """Exponent of gnmt, instead of the run's."""
-    coverage_penalty: Real = None
-    """Weight of the penalty for source symbols not looked at, instead of the run's."""
-    max_length: Number = None
-    """Longest output, in symbols, instead of the run's; 0: half as much again as the longest training target + 10."""
-    min_length: Number = None
-    """Shortest output, in symbols, instead of the run's."""
-    max_length_ratio: Real = None
-    """Longest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
-    max_length_offset: Number = None
-    """Symbols added to what the maximum ratio allows, instead of the run's."""
-    min_length_ratio: Real = None
-    """Shortest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
-    min_length_offset: Number = None
-    """Symbols added to what the minimum ratio asks, instead of the run's."""
+    beam_size: IntegerFlag = None
+    """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run."""
+    nbest: IntegerFlag = None
+    """Number of outputs per source, best first, at most 1,024. The beam is at least this large."""
+    sample: IntegerFlag = None
+    """Number of random samples per source, at most 1,024, instead of a search."""
+    temperature: FloatFlag = None
+    """Sampling temperature. Requires --sample. Default: 1."""
+    top_k: IntegerFlag = None
+    """Top-k sampling: sample from the k most probable symbols; 0 is no limit. Requires --sample. Default: 0."""
+    top_p: FloatFlag = None
+    """Nucleus (top-p) sampling: sample from the smallest set of most probable symbols with this total probability.
+    Requires --sample."""
+    seed: IntegerFlag = None
+    """Random seed of the samples. Requires --sample. Default: 1."""
+    lexicon: PathFlag = None
+    """File of pairs: its sources get its targets, unless they violate a constraint. The model decodes all others."""
+    length_normalization: LengthNormalizationFlag = None
+    """Length normalization of hypothesis scores. Default: search.length_normalization of the run."""
+    length_penalty_alpha: FloatFlag = None
+    """Exponent alpha of the gnmt length penalty. Default: search.length_penalty_alpha of the run."""
+    coverage_penalty: FloatFlag = None
+    """Weight of the coverage penalty. Default: search.coverage_penalty of the run."""
+    max_length: IntegerFlag = None
+    """Maximum output length in symbols; 0: 1.5 times the longest training target plus 10. Default: search.max_length of
+    the run."""
+    min_length: IntegerFlag = None
+    """Minimum output length in symbols. Default: search.min_length of the run."""
+    max_length_ratio: FloatFlag = None
+    """Maximum output length per source symbol; 0 is no limit. Default: search.max_length_ratio of the run."""
+    max_length_offset: IntegerFlag = None
+    """Constant added to the maximum of --max-length-ratio. Default: search.max_length_offset of the run."""
+    min_length_ratio: FloatFlag = None
+    """Minimum output length per source symbol; 0 is no limit. Default: search.min_length_ratio of the run."""
+    min_length_offset: IntegerFlag = None
+    """Constant added to the minimum of --min-length-ratio. Default: search.min_length_offset of the run."""
     on_bad_line: Literal["stop", "skip"] = "stop"
-    """What an unreadable line does: stop, or be skipped, counted and listed (predict gives it an empty output)."""
+    """Action at a bad line: stop with an error, or skip it and report it (predict writes an empty output)."""
     header: Header = "auto"
-    """Whether the first line of FILE names the columns (--header, --no-header); auto: as in the training file."""
+    """Whether the first line of FILE holds the column names (--header, --no-header); auto: as in the training file."""
 
 
-def with_settings(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
-    """The transducer with the settings asked for; `ConfigError` for what contradicts itself."""
+def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor":
+    """Return the predictor with the search settings of the flags.
+
+    Args:
+        predictor: Predictor of a run.
+        flags: Parsed flags.
+
+    Returns:
+        Predictor with the new settings.
+
+    Raises:
+        ConfigError: The settings contradict each other; the message names the flags.
+    """
     names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
     changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
     if not changes:
-        return transducer
+        return predictor
     try:
-        return transducer.with_search(msgspec.structs.replace(transducer.config.search, **changes))
+        return predictor.with_search(msgspec.structs.replace(predictor.config.search, **changes))
     except ConfigError as error:
         told = str(error)
         for name in changes:
@@ -88,43 +108,62 @@ def with_settings(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
         raise ConfigError(told) from error
 
 
-def check_list(flags: SearchFlags) -> None:
-    """`ConfigError` for a list that is empty, or longer than a beam can be wide."""
+def check_nbest(flags: SearchFlags) -> None:
+    """Raise `ConfigError` if --nbest is out of range.
+
+    Args:
+        flags: Parsed flags.
+    """
     if flags.nbest is not None and not 1 <= flags.nbest <= MAX_BEAM_SIZE:
-        raise ConfigError(
-            f"--nbest: expected 1 to {MAX_BEAM_SIZE:,} outputs, got {flags.nbest}: the beam is at least "
-            "as large as the list"
-        )
+        raise ConfigError(f"--nbest: expected 1 to {MAX_BEAM_SIZE:,} outputs, the largest beam size, got {flags.nbest}")
 
 
-def lexicon_of(transducer: "Predictor", flags: SearchFlags) -> "Lexicon | None":
-    """The lexicon, read as training pairs are; lines that are skipped are told."""
+def read_lexicon(predictor: "Predictor", flags: SearchFlags) -> "Lexicon | None":
+    """Read the file of --lexicon as training pairs are read, and report skipped lines.
+
+    Args:
+        predictor: Predictor, whose data configuration is used.
+        flags: Parsed flags.
+
+    Returns:
+        Lexicon, or None if --lexicon is not given.
+    """
     from pellucid.decoding.constraints import load_lexicon
 
     if flags.lexicon is None:
         return None
-    data = msgspec.structs.replace(transducer.config.data, on_bad_line=flags.on_bad_line)
+    data = msgspec.structs.replace(predictor.config.data, on_bad_line=flags.on_bad_line)
     lexicon = load_lexicon(flags.lexicon, data)
     for line in lexicon.bad:
         say(f"skipped {line}")
     return lexicon
 
 
-def drawing_of(flags: SearchFlags) -> "Drawing | None":
-    """How samples are drawn, if any are; `ConfigError` for values out of range, and flags that need --sample."""
-    from pellucid.decoding.sampling import Drawing
+def sampling_config(flags: SearchFlags) -> "SamplingConfig | None":
+    """Return the configuration of sampling, or None if --sample is not given.
 
-    changes = {name: getattr(flags, name) for name in DRAWS if getattr(flags, name) is not None}
+    Args:
+        flags: Parsed flags.
+
+    Returns:
+        Sampling configuration.
+
+    Raises:
+        ConfigError: A value out of range, or a flag that requires or excludes --sample.
+    """
+    from pellucid.decoding.sampling import SamplingConfig
+
+    changes = {name: getattr(flags, name) for name in SAMPLING_FLAGS if getattr(flags, name) is not None}
     if flags.sample is None:
         if changes:
-            raise ConfigError(f"--{next(iter(changes)).replace('_', '-')} needs --sample")
+            raise ConfigError(f"--{next(iter(changes)).replace('_', '-')} requires --sample")
         return None
-    for name in SEARCHED:
+    for name in SEARCH_ONLY_FLAGS:
         if getattr(flags, name, None) is not None:
             shown = name.replace("_", "-")
-            raise ConfigError(f"--sample draws outputs, --{shown} searches for them: give one of them")
+            raise ConfigError(f"--{shown} controls beam search and cannot be combined with --sample")
     try:
-        return Drawing(samples=flags.sample, **changes)
+        return SamplingConfig(samples=flags.sample, **changes)
     except ArgumentError as error:
         name, _, told = str(error).partition(":")
         raise ConfigError(f"--{name.replace('samples', 'sample').replace('_', '-')}:{told}") from error

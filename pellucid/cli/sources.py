@@ -1,4 +1,4 @@
-"""Input of predict and score: sources, prefixes, and messages about them."""
+"""Input lines of predict and score, target prefixes, and remarks about them."""
 
 import sys
 from collections import Counter
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import BadLine, Example, Input
-from pellucid.data.headers import of_another_file
-from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
+from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
+from pellucid.data.headers import config_for_file
+from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
 from pellucid.decoding.streaming import PartSize, characters_of, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
@@ -20,92 +20,121 @@ if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
 
 
-class Prefixes:
-    """Prefixes handed out in the order of the input, one for each of its lines, whatever that holds."""
+class PrefixFile:
+    """File of target prefixes, one per input line."""
 
-    def __init__(self, path: Path, transducer: "Predictor") -> None:
-        """Read all; `InputError` names the line of one that no output can begin with."""
+    def __init__(self, path: Path, predictor: "Predictor") -> None:
+        """Read all prefixes; `InputError` with the line number for an impossible prefix."""
         self.path = path
-        self.texts = [_text(line, path, number) for number, line in enumerate(file_lines(path), 1)]
+        self.texts = [_decode_line(line, path, number) for number, line in enumerate(read_lines(path), 1)]
         self.taken = 0
         first = {text: number for number, text in reversed(list(enumerate(self.texts, 1)))}
         for text, number in first.items():
-            _check(text, transducer, f"{path}:{number}")
+            _check_prefix(text, predictor, f"{path}:{number}")
 
     def take(self, count: int) -> list[str]:
-        """The next ones; `DataError` where there are not so many."""
+        """Return the next prefixes.
+
+        Args:
+            count: Number of prefixes.
+
+        Returns:
+            That many prefixes.
+
+        Raises:
+            DataError: The file has fewer lines.
+        """
         taken = self.texts[self.taken : self.taken + count]
         self.taken += len(taken)
         if len(taken) < count:
-            raise DataError(f"{self.path} ends after {self.taken} lines: source {self.taken + 1} has no prefix")
+            raise DataError(f"{self.path} ends after {self.taken} lines: input line {self.taken + 1} has no prefix")
         return taken
 
-    def end(self) -> None:
-        """`DataError` where some are left when all sources are answered."""
+    def check_exhausted(self) -> None:
+        """Raise `DataError` if prefixes remain after the last source."""
         if self.taken < len(self.texts):
-            raise DataError(f"{self.path}:{self.taken + 1}: there is no source {self.taken + 1} that could begin so")
+            raise DataError(f"{self.path}:{self.taken + 1}: there is no input line {self.taken + 1} for this prefix")
 
 
-def _text(line: bytes, path: Path, number: int) -> str:
-    """One line; `DataError` for one that is no text."""
+def _decode_line(line: bytes, path: Path, number: int) -> str:
+    """Return a line as text; `DataError` if it is not valid."""
     try:
         return line_text(line)
     except RecordError as error:
         raise DataError(f"{path}:{number}: {error}") from error
 
 
-def _check(text: str, transducer: "Predictor", where: str) -> None:
-    """`InputError` with its place for a prefix that the options or the model rule out."""
-    from pellucid.decoding.options import constraints_of
+def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
+    """Raise `InputError` with its location for a prefix that the options or the model exclude."""
+    from pellucid.decoding.options import build_constraints
 
-    target = transducer.vocabularies.target
-    if transducer.config.decoder.pointer_generator:
-        return  # what can be copied is known with the source
+    target = predictor.vocabularies.target
+    if predictor.config.decoder.pointer_generator:
+        return  # the source determines what can be copied
     try:
-        asked = constraints_of(transducer.options, [text], transducer.segmenters.target, target)
+        asked = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
-    if asked.least(0) > transducer.max_length:
+    if asked.least(0) > predictor.max_length:
         raise InputError(
             f"{where}: the prefix and the required symbols take {asked.least(0)} symbols, but search.max_length "
-            f"is {transducer.max_length}"
+            f"is {predictor.max_length}"
         )
 
 
-LISTED = 5
-LONGEST = 40
-"""Characters of a symbol that are told."""
-STANDARD_INPUT = "standard input"
-"""What stands for the path in messages."""
+MAX_LISTED = 5
+MAX_SYMBOL_LENGTH = 40
+"""Maximum number of characters of a symbol in messages."""
 ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""What is written in place of characters that end a line, or act on a terminal."""
-ESCAPES_BUT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
-MARKS = ("config.toml", "ensemble.json")
-"""Files that only folders of runs and of ensembles hold."""
-Item = Example | BadLine
-Reader = Callable[[Path, DataConfig, Input], Iterator[Item]]
-Parser = Callable[[Iterable[bytes], str, DataConfig, Input], Iterator[Item]]
+"""Escapes of line separators and control characters."""
+ESCAPES_EXCEPT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
+RUN_FILES = ("config.toml", "ensemble.json")
+"""Files that identify the folder of a run or an ensemble."""
+InputLine = Example | BadLine
+FileReader = Callable[[Path, DataConfig, InputFormat], Iterator[InputLine]]
+StreamParser = Callable[[Iterable[bytes], str, DataConfig, InputFormat], Iterator[InputLine]]
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is the folder of a run or of an ensemble."""
-    return any((path / mark).is_file() for mark in MARKS)
+    """Return whether a path is the folder of a run or of an ensemble.
+
+    Args:
+        path: Path of the command line.
+
+    Returns:
+        True for a run folder.
+    """
+    return any((path / mark).is_file() for mark in RUN_FILES)
 
 
 def check_order(paths: Sequence[Path], verb: str) -> None:
-    """`InputError` where a file stands before the folder of a run."""
+    """Raise `InputError` if a file precedes a run folder.
+
+    Args:
+        paths: Paths of the command line.
+        verb: Name of the subcommand.
+    """
     folder = next((path for path in paths[1:] if is_run(path)), None)
     if folder is not None and paths[0].is_file():
         raise InputError(
-            f"{paths[0]} is a file, and {folder} the folder of a run: folders come first, then the file (pellucid "
+            f"{paths[0]} is a file and {folder} is a run folder: run folders precede the file (pellucid "
             f"{verb} {folder} {paths[0]})"
         )
 
 
-def apart(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
-    """The run folders and the input among the places of a command line: a last one that is no run is the input.
+def split_paths(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
+    """Split the paths of a command line into run folders and the input.
 
-    Without one, standard input is: "-". `InputError` where the input stands before a run.
+    Args:
+        first: First path.
+        rest: Further paths.
+        verb: Name of the subcommand.
+
+    Returns:
+        Run folders, and the last path if it is no run folder, else - for standard input.
+
+    Raises:
+        InputError: The input precedes a run folder.
     """
     check_order([first, *rest], verb)
     if rest and not is_run(rest[-1]):
@@ -113,46 +142,80 @@ def apart(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Pat
     return [first, *rest], Path("-")
 
 
-def standard_input() -> ArrivingLines:
-    """The lines of standard input; `DataError` where it is closed."""
+def standard_input() -> LineStream:
+    """Return the lines of standard input.
+
+    Returns:
+        Lines, read as they arrive.
+
+    Raises:
+        DataError: Standard input is closed.
+    """
     if sys.stdin is None:
         raise DataError("standard input is closed: give a file of sources")
-    return ArrivingLines(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
+    return LineStream(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
 
 
-def chunks(
-    file: Path, trained: DataConfig, known: Input, how: tuple[Reader, Parser], outputs: int = 1
-) -> Iterator[list[Item]]:
-    """The input in pieces as a stream is decoded, `outputs` of each wanted; standard input by what has arrived.
+def read_chunks(
+    file: Path, trained: DataConfig, known: InputFormat, how: tuple[FileReader, StreamParser], outputs: int = 1
+) -> Iterator[list[InputLine]]:
+    """Yield the input in chunks of suitable size for decoding; standard input as it arrives.
 
-    `trained` is how the training file was read, `known` what is known of the input beside that.
+    Args:
+        file: Input file, or -.
+        trained: Data configuration of training.
+        known: Format and columns of the input.
+        how: Functions that read a file and a stream.
+        outputs: Number of outputs per source.
+
+    Yields:
+        Lists of examples and bad lines.
     """
-    (read, parse), size, data = how, PartSize(outputs), of_another_file(trained, known.header)
+    (read, parse), size, data = how, PartSize(outputs), config_for_file(trained, known.header)
+    known = known._replace(report=_report_first_line)
     if str(file) != "-":
-        yield from chunked(read(file, data, known), outputs, _characters)
+        for number, chunk in enumerate(chunked(read(file, data, known), outputs, _characters)):
+            if not number:
+                _report_first_line(check_first_line(chunk, file, data, known))
+            yield chunk
         return
     arriving = standard_input()
-    chunk = []
+    chunk, first = [], not sys.stdin.isatty()
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
-        if size.is_filled_by(_characters(item)) or not arriving.waiting:
+        if size.is_filled_by(_characters(item)) or not arriving.arrived_lines:
+            if first:
+                _report_first_line(check_first_line(chunk, None, data, known))
             yield chunk
-            chunk, size = [], PartSize(outputs)
+            chunk, size, first = [], PartSize(outputs), False
     if chunk:
         yield chunk
 
 
-def _characters(item: Item) -> int:
-    """Return the number of characters of an item that is decoded; 0 of a bad line."""
+def _report_first_line(note: str) -> None:
+    """Print a note about the first line, if there is one."""
+    if note:
+        say(f"note: {note}")
+
+
+def _characters(item: InputLine) -> int:
+    """Return the number of characters of an example; 0 for a bad line."""
     return characters_of(item) if isinstance(item, Example) else 0
 
 
-def refused(items: Sequence[Item]) -> int | None:
-    """Where the first unreadable line stands, if there is one: what comes before it is still answered."""
+def first_bad_line(items: Sequence[InputLine]) -> int | None:
+    """Return the index of the first bad line, or None. The lines before it are still decoded.
+
+    Args:
+        items: Lines of a chunk.
+
+    Returns:
+        Index, or None.
+    """
     return next((at for at, item in enumerate(items) if isinstance(item, BadLine)), None)
 
 
-def escaped(text: str, tabs: bool = True) -> str:
+def escape_text(text: str, tabs: bool = True) -> str:
     r"""Return a text that stays on its line and in its column, and does not act on a terminal.
 
     Args:
@@ -165,14 +228,14 @@ def escaped(text: str, tabs: bool = True) -> str:
     """
     if text.isprintable():
         return text
-    return text.translate(ESCAPES if tabs else ESCAPES_BUT_TABS)
+    return text.translate(ESCAPES if tabs else ESCAPES_EXCEPT_TABS)
 
 
-class Notes:
-    """What is counted while decoding, and told once at its end."""
+class DecodingNotes:
+    """Counts of remarkable lines, reported once after decoding."""
 
     def __init__(self, required: Sequence[str] = ()) -> None:
-        """Nothing yet; every output was asked to hold the `required` symbols."""
+        """Initialize the counts; every output should contain the `required` symbols."""
         self.lines = 0
         self.required = set(required)
         self.bad: list[BadLine] = []
@@ -183,8 +246,13 @@ class Notes:
         self.known = 0
         self.lacking = 0
 
-    def note(self, item: Item, trace: Trace | None) -> None:
-        """Count what one line brought."""
+    def count_line(self, item: InputLine, trace: Trace | None) -> None:
+        """Count one line.
+
+        Args:
+            item: Input line.
+            trace: Its best output, or None for a bad line.
+        """
         self.lines += 1
         if isinstance(item, BadLine):
             self.bad.append(item)
@@ -198,33 +266,47 @@ class Notes:
         self.cut += not trace.finished
         self.lacking += bool(trace.source) and not self.required <= set(trace.target)
 
-    def tell(self, tagged: bool) -> None:
-        """Say it, on standard error; `tagged` says that the model was trained with features."""
+    def report(self, tagged: bool) -> None:
+        """Report the counts on standard error.
+
+        Args:
+            tagged: Whether the model was trained with features.
+        """
         if not self.lines:
-            say("no line came in, so none went out")
-        for line in self.bad[:LISTED]:
+            say("the input is empty")
+        for line in self.bad[:MAX_LISTED]:
             say(f"no output for {line}")
-        if len(self.bad) > LISTED:
-            say(f"no output for {counted(len(self.bad) - LISTED, 'more bad line')}")
+        if len(self.bad) > MAX_LISTED:
+            say(f"no output for {count_noun(len(self.bad) - MAX_LISTED, 'more bad line')}")
         if self.known:
-            say(f"{counted(self.known, 'source')} answered by the lexicon")
-        _tell_unknown(self.unknown, "source symbol", "not in the training data and read as unknown")
-        _tell_unknown(self.unknown_targets, "target symbol", "not in the training data and counted as unknown")
+            say(f"{count_noun(self.known, 'source')} decoded by the lexicon")
+        _report_unknown(self.unknown, "source symbol", "not in the vocabulary (read as the unknown symbol)")
+        _report_unknown(self.unknown_targets, "target symbol", "not in the vocabulary (scored as the unknown symbol)")
         if tagged and self.untagged:
-            say(f"{counted(self.untagged, 'source')} without features; the model expects them")
+            say(f"{count_noun(self.untagged, 'source')} without features; the model expects them")
         if self.cut:
-            say(f"{counted(self.cut, 'output')} cut at the greatest length")
+            say(f"{count_noun(self.cut, 'output')} truncated at the maximum length")
         if self.lacking:
-            say(f"{counted(self.lacking, 'output')} without a symbol that --require asks for: the search found none")
+            say(f"{count_noun(self.lacking, 'output')} without a symbol required by --require")
 
 
-def counted(number: int, noun: str) -> str:
-    """How many there are of something: "1 output", "1,200 outputs"."""
+def count_noun(number: int, noun: str) -> str:
+    """Return a count with its noun: "1 output", "1,200 outputs".
+
+    Args:
+        number: Count.
+        noun: Singular.
+
+    Returns:
+        Text.
+    """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _tell_unknown(found: "Counter[str]", what: str, how: str) -> None:
-    """Say which unknown symbols were met most, if any were."""
+def _report_unknown(found: "Counter[str]", what: str, how: str) -> None:
+    """Report the most frequent unknown symbols, if there are any."""
     if found:
-        most = ", ".join(f"{quote(symbol, LONGEST)} × {count:,}" for symbol, count in found.most_common(LISTED))
-        say(f"{counted(found.total(), what)} ({len(found):,} different) {how}: {most}")
+        most = ", ".join(
+            f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in found.most_common(MAX_LISTED)
+        )
+        say(f"{count_noun(found.total(), what)} ({len(found):,} different) {how}: {most}")

@@ -1,4 +1,4 @@
-"""pellucid train TRAIN --valid VALID --run DIR [--config FILE] [--ensemble N] [flags]"""
+"""Subcommand train: pellucid train TRAIN --valid VALID --run DIR [--config FILE] [--ensemble N] [flags]"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,103 +8,126 @@ from typing import Annotated, Any
 import tyro
 from msgspec import Meta
 
-from pellucid.cli.arguments import SettingFlags, config_of, defaults_of, parsed
-from pellucid.cli.messages import heeded, say
+from pellucid.cli.arguments import SettingFlags, config_from_flags, default_settings, parse_arguments
+from pellucid.cli.messages import handle_sigint, say
 from pellucid.config.settings import Config, Limit
-from pellucid.config.validation import refuse_idle
+from pellucid.config.validation import reject_unused
 from pellucid.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments(SettingFlags):
-    """Train a model on pairs of sequences, or go on with an unfinished training.
+class TrainArguments(SettingFlags):
+    """Train a model on pairs of sequences, or resume an unfinished training.
 
-    Settings come from the preset of --size, then from the TOML file of --config, then from flags. A run folder that
-    holds an unfinished training of the same configuration and data is resumed, to the very same bits.
+    Flags override the TOML file of --config, which overrides the preset of --size. If the run folder holds an
+    unfinished training with the same configuration and data, training resumes and is bit-for-bit reproducible.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
-    """Training pairs: TSV, CSV, JSON lines or Parquet (also .gz), or the sources of two parallel files."""
+    """Training set: TSV, CSV, JSON lines or Parquet (also .gz), or the sources of two parallel files."""
     valid: Path
-    """Pairs to judge by, none of which is trained on."""
+    """Validation set."""
     run: Path
-    """Folder of the run; created, or resumed."""
+    """Run folder; created, or resumed."""
     train_target: Path | None = None
-    """The targets of TRAIN, line by line, where they are in a file of their own."""
+    """Targets of TRAIN, one per line, if TRAIN holds sources only."""
     valid_target: Path | None = None
-    """The targets of --valid, likewise."""
+    """Targets of the validation set, one per line, if --valid holds sources only."""
     ensemble: Annotated[int, Meta(ge=0, le=1000)] = 0
-    """Train so many runs that differ in their seed alone, in folders of their own in --run; 0 trains one run."""
+    """Number of ensemble members, trained with different seeds in subfolders of --run; 0 trains a single run."""
     jobs: Limit = 0
-    """Runs of an ensemble trained at once; 0 takes as many as the cores allow (one, on a GPU)."""
+    """Number of ensemble members trained in parallel; 0: as many as the cores allow (one on a GPU)."""
 
 
-def run(arguments: list[str]) -> int:
-    """Train, telling how it goes on standard error."""
-    given = parse(arguments)
-    config = config_of(given)
-    refuse_idle(config)
+def main(arguments: list[str]) -> int:
+    """Train, with progress on standard error.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
+    given = parse_train_arguments(arguments)
+    config = config_from_flags(given)
+    reject_unused(config)
     if given.jobs and not given.ensemble:
-        raise ConfigError("--jobs needs --ensemble: a single run is one training")
-    return _train_ensemble(given, config) if given.ensemble else _train_one(given, config)
+        raise ConfigError("--jobs requires --ensemble")
+    return _train_ensemble(given, config) if given.ensemble else _train_run(given, config)
 
 
-def _train_one(given: Arguments, config: Config) -> int:
-    """One run."""
-    # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.reporting.progress import shown
-    from pellucid.training.loop import Started, Stopped
-    from pellucid.training.session import Files, train_run
+def _train_run(given: TrainArguments, config: Config) -> int:
+    """Train a single run."""
+    # Slow imports follow the checks, so that a wrong argument is reported at once.
+    from pellucid.reporting.progress import training_progress
+    from pellucid.training.loop import TrainingStarted, TrainingStopped
+    from pellucid.training.session import TrainingFiles, train_run
 
-    with heeded() as interruption, shown() as teller:
-        events = train_run(Files(given.train, given.valid, given.train_target, given.valid_target), given.run, config)
+    with handle_sigint() as interruption, training_progress() as teller:
+        events = train_run(
+            TrainingFiles(given.train, given.valid, given.train_target, given.valid_target), given.run, config
+        )
         for event in events:
-            teller.tell(event)
-            interruption.training = interruption.training or isinstance(event, Started)
-            if interruption.asked and not isinstance(event, Stopped):
+            teller.report(event)
+            interruption.training = interruption.training or isinstance(event, TrainingStarted)
+            if interruption.requested and not isinstance(event, TrainingStopped):
                 events.close()
-                return interrupted(given.run)
+                return report_interruption(given.run)
     return 0
 
 
-def _train_ensemble(given: Arguments, config: Config) -> int:
-    """Runs of several seeds, side by side."""
-    from pellucid.reporting.progress import rows
+def _train_ensemble(given: TrainArguments, config: Config) -> int:
+    """Train runs with different seeds in parallel."""
+    from pellucid.reporting.progress import multi_progress
     from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
     from pellucid.training.run_folder import members
-    from pellucid.training.session import Files
+    from pellucid.training.session import TrainingFiles
 
-    files = Files(given.train, given.valid, given.train_target, given.valid_target)
+    files = TrainingFiles(given.train, given.valid, given.train_target, given.valid_target)
     trainings = plan_ensemble(files, given.run, config, given.ensemble)
     kept = {given.run, *(training.folder for training in trainings)}
     left_out = [folder.name for folder in members(given.run) if folder not in kept]
     at_once = min(given.ensemble, jobs_at_once(given.jobs, config))
-    with heeded() as interruption, rows() as seen:
+    with handle_sigint() as interruption, multi_progress() as seen:
         last = trainings[-1].config.seed
         told = f"{given.ensemble} runs, seeds {config.seed} to {last}" if len(trainings) > 1 else f"1 run, seed {last}"
-        seen.say(f"{told}, {at_once} at once")
+        seen.print_line(f"{told}, {at_once} in parallel")
         interruption.training = True
         events = train_ensemble(trainings, given.run, at_once)
         for heard in events:
             if heard is not None:
-                seen.tell(heard.folder.name, heard.event)
-            if interruption.asked:
+                seen.report(heard.folder.name, heard.event)
+            if interruption.requested:
                 events.close()
-                return interrupted(given.run)
-        seen.say(f"{given.run}: an ensemble of {given.ensemble}")
+                return report_interruption(given.run)
+        seen.print_line(f"{given.run}: an ensemble of {given.ensemble}")
         if left_out:
-            seen.say(f"{', '.join(left_out)}: no members any more; their folders stay")
+            seen.print_line(f"{', '.join(left_out)}: no longer members of the ensemble; their folders are kept")
     return 0
 
 
-def interrupted(folder: Path) -> int:
-    """Say how to go on; the exit code."""
-    say(f"interrupted; the same command goes on from here ({folder})")
+def report_interruption(folder: Path) -> int:
+    """Report how to resume.
+
+    Args:
+        folder: Folder of the interrupted run.
+
+    Returns:
+        Exit code 130.
+    """
+    say(f"interrupted; the same command resumes from {folder}")
     return 130
 
 
-def parse(arguments: Sequence[str]) -> Arguments:
-    """Flags over a TOML file over a preset."""
+def parse_train_arguments(arguments: Sequence[str]) -> TrainArguments:
+    """Parse flags over a TOML file over a preset.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Parsed arguments.
+    """
     required: Any = tyro.MISSING
-    defaults = Arguments(train=required, valid=required, run=required, **defaults_of(arguments))
-    return parsed(Arguments, "train", arguments, defaults)
+    defaults = TrainArguments(train=required, valid=required, run=required, **default_settings(arguments))
+    return parse_arguments(TrainArguments, "train", arguments, defaults)

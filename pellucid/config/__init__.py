@@ -1,5 +1,5 @@
 """Settings: frozen structs, presets, checks across settings, TOML.
 
-Imports: arguments, errors, files, tasks, wording.
+Imports: arguments, error_messages, errors, files, tasks.
 Start with: settings.py.
 """

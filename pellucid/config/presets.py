@@ -1,4 +1,4 @@
-"""What the dial sets: one word for all sizes, each of which may still be set by itself."""
+"""Size presets: model sizes and learning rates for each value of `size`. Each setting may still be set by itself."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,9 +31,9 @@ PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
         "training": {"learning_rate": 0.001},
     },
 }
-"""What the dial sets. The decoder has as many units as the two directions of the encoder together."""
+"""Settings of each size preset. The decoder has as many units as both encoder directions together."""
 
-EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
+SHARED_PRESET: Mapping[str, Mapping[str, Any]] = {
     "data": {},
     "encoder": {},
     "attention": {},
@@ -41,3 +41,4 @@ EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
     "training": {"lr_schedule": "cosine", "patience": 0},
     "search": {},
 }
+"""Settings with the same default for all sizes."""

@@ -1,7 +1,8 @@
-"""Configurations from TOML and back: complete, checked, compared, and written with every key explained."""
+"""Configurations as TOML: loading, validation, comparison, and saving with a comment for every key."""
 
 import ast
 import inspect
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,59 +14,70 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.arguments import convert_argument, convert_setting
-from pellucid.config.presets import EVERY_SIZE, PRESETS
+from pellucid.arguments import TypeMismatchError, convert_argument, convert_setting, finite_dict
+from pellucid.config.presets import PRESETS, SHARED_PRESET
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
-from pellucid.config.validation import check_agreement
-from pellucid.errors import ConfigError, abbreviate_reason, nearest, quote
-from pellucid.files import MAX_SETTINGS, TOO_DEEP, read_bytes
-from pellucid.tasks.task_settings import is_task, settings_of, task_names
-from pellucid.wording import abbreviated
+from pellucid.config.validation import check_consistency
+from pellucid.error_messages import describe_value
+from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
+from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
+from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 MAX_DOTS = 1000
-"""Dots in a line of TOML: the parser takes minutes for a key of very many parts."""
-HEADERS = ("auto", "true", "false")
-"""The values of `Header`, as TOML and the command line have them."""
+"""Maximum number of dots in a line of TOML: the parser is very slow for keys with many parts."""
+HEADER_CHOICES = ("auto", "true", "false")
+"""Values of `Header` in TOML and on the command line."""
 
 
 def preset(size: Size) -> Config:
-    """The complete default configuration of a size."""
+    """Return the complete default configuration of a size.
+
+    Args:
+        size: "tiny", "small", "base" or "large".
+    """
     size = convert_argument("size", size, Size)
-    return from_settings({"size": size}, origin=f"size {size}")
+    return build_config({"size": size}, origin=f"size {size}")
 
 
 def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, regular: bool = True) -> Config:
-    """A TOML file over the preset of its size, with `overrides` (nested like the file) over both.
+    """Load a configuration from a TOML file.
 
-    It is a `regular` file, or whatever the user named. Errors: `ConfigError` for a file that is missing or not TOML, an
-    unknown key (with the nearest right one), a value of the wrong type or out of range, or two settings that contradict
-    each other; always with the key's full name.
+    Args:
+        path: The file. Missing settings have the values of its size preset.
+        overrides: Settings that replace those of the file, nested like the file.
+        regular: Whether it must be a regular file; a user may also name a pipe.
+
+    Returns:
+        The complete configuration.
+
+    Raises:
+        ConfigError: The file is missing or not TOML, a key is unknown, a value is invalid, or settings contradict each
+            other. The message contains the full name of the key.
     """
     file: Path = convert_argument("path", path, str | Path)
     overrides = convert_argument("overrides", overrides, Mapping[str, Any] | None)
     settings = read_toml(file, convert_argument("regular", regular, bool))
     try:
-        overlaid = _overlaid(_given(settings, Config), _given(overrides or {}, Config))
+        overlaid = _merge(_to_dict(settings, Config), _to_dict(overrides or {}, Config))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    return from_settings(overlaid, origin=str(file))
+    return build_config(overlaid, origin=str(file))
 
 
 def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
-    """Return the tables of a TOML file of at most `MAX_SETTINGS` bytes.
+    """Return the tables of a TOML file of at most `MAX_SETTINGS_SIZE` bytes.
 
-    Whole numbers beyond 64 bits, which TOML does not have, are refused here, so that nothing else meets one. Python's
-    reader raises a `ValueError` for one of more than 4,300 digits, and a `RecursionError` for lists that are nested too
-    deeply.
+    Whole numbers beyond 64 bits, which TOML does not allow, are refused. Python's parser raises `ValueError` for
+    numbers of more than 4,300 digits and `RecursionError` for deeply nested lists.
 
     Args:
         path: The file.
-        regular: Whether it must be a regular file; a file that the user names may also be a pipe.
+        regular: Whether it must be a regular file; a user may also name a pipe.
 
     Raises:
         ConfigError: The file is missing, too large, or not TOML.
     """
-    content = read_bytes(path, ConfigError, MAX_SETTINGS, regular)
+    content = read_bytes(path, ConfigError, MAX_SETTINGS_SIZE, regular)
     if max(line.count(b".") for line in content.split(b"\n")) > MAX_DOTS:
         raise ConfigError(f"{path} is not TOML: a line has more than {MAX_DOTS:,} dots")
     try:
@@ -73,150 +85,188 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {abbreviate_reason(error)}") from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not TOML: it holds a number of thousands of digits") from error
+        raise ConfigError(f"{path} is not TOML: it contains a number with thousands of digits") from error
     except RecursionError:
-        raise ConfigError(f"{path} is not TOML: {TOO_DEEP}") from None
-    for key, value in _walk(settings, ""):
+        raise ConfigError(f"{path} is not TOML: {NESTING_ERROR}") from None
+    for key, value in _leaves(settings, ""):
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, int) and not -(2**63) <= each < 2**63:
-                raise ConfigError(f"{path}: {key}: expected a whole number of 64 bits at most, got {quote(each)}")
+                raise ConfigError(f"{path}: {key}: expected a whole number of at most 64 bits, got {quote(each)}")
     return settings
 
 
-def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
-    """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
+def build_config(settings: Mapping[str, Any], origin: str) -> Config:
+    """Return the complete configuration of some settings.
+
+    Args:
+        settings: Nested settings; missing ones have the values of the size preset.
+        origin: Origin of the settings, for messages.
+
+    Raises:
+        ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
+    """
     try:
-        given = _given(settings, Config)
+        given = _to_dict(settings, Config)
         size: Size = convert_setting("size", given.get("size", "base"), Size)
         task = _convert_task(given.get("task", DEFAULT_TASK))
-        dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[size]), settings_of(task).presets)
-        return _agreed(_converted(_overlaid(dialled, given), Config))
+        preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
+        return _validated(_build_struct(_merge(preset_settings, given), Config))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
 
-def checked(config: Config) -> Config:
-    """The same configuration, if its values are in range and agree with each other; else `ConfigError`."""
-    return _agreed(_converted(_given(config, Config), Config))
+def validate_config(config: Config) -> Config:
+    """Return a configuration; raise `ConfigError` if a value is out of range or settings contradict each other."""
+    return _validated(_build_struct(_to_dict(config, Config), Config))
 
 
-def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[str, Any]:
-    """Return the values of settings as they were given, as a struct or a mapping; sections as dicts.
+def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict[str, Any]:
+    """Return settings as a dict, with sections as dicts.
+
+    Args:
+        settings: A struct or a mapping.
+        struct: Type of the struct.
+        prefix: Prefix of keys in messages.
 
     Raises:
-        ConfigError: A section is no table, or a key does not exist; the message has its full name.
+        ConfigError: A section is not a table, or a key does not exist.
     """
-    fields = {field.name: field.type for field in _fields(struct)}
+    fields = _field_types(struct)
     try:
         if isinstance(settings, struct):
             table = {name: getattr(settings, name) for name in fields}
         elif isinstance(settings, Mapping):
-            table = dict(settings.items())
+            table = finite_dict(settings)
         else:
-            raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {abbreviated(settings)}")
+            raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {describe_value(settings)}")
+    except TypeMismatchError as error:
+        raise ConfigError(error.message(prefix.rstrip(".")).removeprefix(": ")) from None
     except ConfigError:
         raise
-    except Exception as error:  # whatever a mapping's own methods may raise
-        told = f"expected a table, got {abbreviated(settings)}, which raises {type(error).__name__}"
-        raise ConfigError(f"{prefix.rstrip('.')}: {told}" if prefix else told) from error
+    except Exception as error:  # methods of a mapping may raise anything
+        message = f"expected a table, got {describe_value(settings)}, which raises {type(error).__name__}"
+        raise ConfigError(f"{prefix.rstrip('.')}: {message}" if prefix else message) from error
     for key, value in table.items():
         word = issubclass(type(key), str)
-        plain = str.__str__(key) if word else abbreviated(key)
+        plain = str.__str__(key) if word else describe_value(key)
         if not word or plain not in fields:
-            raise ConfigError(f"unknown key {quote(f'{prefix}{plain}')}{nearest(plain, fields, prefix)}")
+            raise ConfigError(f"unknown key {quote(f'{prefix}{plain}')}{suggest(plain, fields, prefix)}")
         if is_section(fields[plain]):
-            table[key] = _given(value, fields[plain], f"{prefix}{plain}.")
+            table[key] = _to_dict(value, fields[plain], f"{prefix}{plain}.")
     return table
 
 
 @cache
-def _fields(struct: type[Settings]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Return the fields of a struct; msgspec reads the annotations anew at each call, which takes a millisecond."""
-    return msgspec.structs.fields(struct)
+def _field_types(struct: type[Settings]) -> dict[str, Any]:
+    """Return the types of a struct's fields; msgspec reads the annotations anew at each call, which takes a while."""
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
-    """Return whether a field of this type is a section: a table of settings."""
+    """Return whether a field of this type is a section, that is a table of settings."""
     return isinstance(kind, type) and issubclass(kind, Settings)
 
 
-def _converted(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
-    """Return complete settings as a struct, or raise `ConfigError` for one of the wrong type or out of range."""
+def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
+    """Return complete settings as a struct; raise `ConfigError` for a value of the wrong type or out of range."""
     values = dict[str, Any]()
-    for field in _fields(struct):
-        name, kind, key = field.name, field.type, f"{prefix}{field.name}"
+    for name, kind in _field_types(struct).items():
+        key = f"{prefix}{name}"
         if name not in settings:
-            continue  # it has a default
+            continue  # the default applies
         value = settings[name]
         if is_section(kind):
-            values[name] = _converted(value, kind, f"{key}.")
+            values[name] = _build_struct(value, kind, f"{key}.")
         else:
             values[name] = _convert_task(value) if kind == Task else convert_setting(key, value, kind)
     return struct(**values)
 
 
 def _convert_task(value: object) -> Task:
-    """Return the name of a task; `ConfigError` for what is none."""
+    """Return the name of a task; raise `ConfigError` if it does not exist."""
     if type(value) is str and is_task(value):
         return value
     name: Task = convert_setting("task", value, Literal[task_names()])
     return name
 
 
-def _agreed(config: Config) -> Config:
-    """Return the configuration if its settings agree with each other."""
-    check_agreement(config)
+def _validated(config: Config) -> Config:
+    """Return a configuration; raise `ConfigError` if settings contradict each other."""
+    check_consistency(config)
     return config
 
 
-def flattened(config: Config) -> dict[str, Any]:
-    """Every setting under its full key: {"size": "base", "encoder.num_layers": 1, ...}."""
-    return dict(_walk(msgspec.to_builtins(config), ""))
+def flatten_config(config: Config) -> dict[str, Any]:
+    """Return all settings by their full keys: {"size": "base", "encoder.num_layers": 1, ...}.
+
+    Args:
+        config: The configuration.
+    """
+    return dict(_leaves(msgspec.to_builtins(config), ""))
 
 
-def differences(saved: Config, wanted: Config) -> list[str]:
-    """One line for each setting that differs: "encoder.num_layers: 1 in the run, 2 now"."""
-    now = flattened(wanted)
+def config_differences(saved: Config, wanted: Config) -> list[str]:
+    """Return a line for each setting that differs: "training.patience: 0 (never) in the run, 2 now".
+
+    Args:
+        saved: Configuration of the run.
+        wanted: Configuration that was given now.
+    """
+    now = flatten_config(wanted)
     return [
-        f"{key}: {quote(value)} in the run, {quote(now[key])} now"
-        for key, value in flattened(saved).items()
+        f"{key}: {_shown(key, value)} in the run, {_shown(key, now[key])} now"
+        for key, value in flatten_config(saved).items()
         if value != now[key]
     ]
 
 
+ZERO = re.compile(r"\b0 (?:=|is|uses|(?P<derives>derives it)) (?P<meaning>[^.;)]+)")
+"""Meaning of the value 0 in the docstring of a setting."""
+
+
+def _shown(key: str, value: object) -> str:
+    """Return a value for a message; a 0 with a special meaning is followed by that meaning."""
+    section, _, name = key.rpartition(".")
+    struct = {field.name: field.type for field in msgspec.structs.fields(Config)}[section] if section else Config
+    found = ZERO.search(_field_docstrings(struct)[name]) if value == 0 and not isinstance(value, bool) else None
+    if found is None:
+        return quote(value)
+    return f"{quote(value)} ({'derived ' if found['derives'] else ''}{found['meaning']})"
+
+
 def to_toml(config: Config) -> str:
-    """The configuration as TOML, each key under a comment that says what it does and takes."""
+    """Return a configuration as TOML, with a comment above each key."""
     lines: list[str] = []
     nested = [(field.name, getattr(config, field.name)) for field in msgspec.structs.fields(config)]
-    lines += _section(config, [(name, value) for name, value in nested if not isinstance(value, Settings)])
+    lines += _section_lines(config, [(name, value) for name, value in nested if not isinstance(value, Settings)])
     for name, value in nested:
         if isinstance(value, Settings):
             lines += ["", f"[{name}]"]
-            lines += _section(value, [(f.name, getattr(value, f.name)) for f in msgspec.structs.fields(value)])
+            lines += _section_lines(value, [(f.name, getattr(value, f.name)) for f in msgspec.structs.fields(value)])
     return "\n".join(lines) + "\n"
 
 
-def _section(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
-    """The commented lines of one struct's own values."""
+def _section_lines(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
+    """Return the lines of the settings of one section, each with its comment."""
     about = _field_docstrings(type(settings))
-    return [line for name, value in values for line in (f"# {about[name]}", _line(name, value))]
+    return [line for name, value in values for line in (f"# {about[name]}", _format_setting(name, value))]
 
 
-def _line(name: str, value: object) -> str:
-    """A key and its value; a list of numbers stays on its line."""
+def _format_setting(name: str, value: object) -> str:
+    """Return a setting as a line of TOML."""
     if isinstance(value, tuple):
         return f"{name} = {list(value)}"
     return tomli_w.dumps({name: value}).strip()
 
 
-_PARSING = Lock()
-"""Held while Python is parsed: in Python 3.11 two threads that parse at once may each meet a SystemError."""
+_PARSER_LOCK = Lock()
+"""Lock for parsing Python code: in Python 3.11, two threads that parse at the same time may raise SystemError."""
 
 
 @cache
 def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
-    """The string below each field of a struct, by field name."""
-    with _PARSING:
+    """Return the string below each field of a struct, by field name."""
+    with _PARSER_LOCK:
         body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
     return {
         cast(ast.Name, field.target).id: cast(str, cast(ast.Constant, text.value).value)
@@ -225,8 +275,8 @@ def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
     }
 
 
-def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, section by section."""
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings in which `above` overrides `below`."""
     merged = dict(below)
     for key, value in above.items():
         inner = merged.get(key)
@@ -234,19 +284,19 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a nested table, each under its full key."""
+def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested settings with their full keys."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _walk(value, f"{prefix}{key}.")
+            yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
 
 
-def choices_of(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
-    """Return the words that a type of settings consists of; none for a type of other values."""
+def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
+    """Return the choices of a setting; empty if it is not a choice."""
     if kind == Header:
-        return HEADERS
+        return HEADER_CHOICES
     if kind == Task:
         return task_names()
     return get_args(kind) if get_origin(kind) is Literal else ()

@@ -1,7 +1,7 @@
-"""Which settings need which others: what cannot be, and what would stand idle. A table each, and checks of sizes.
+"""Validation across settings: requirements, unused settings, and sizes that must match.
 
-A setting that needs another one is refused in a training and in a search. One that is merely idle without it is refused
-where a person gives it; a saved configuration may hold it, and so may the default.
+A setting whose requirement is violated is refused for training and search. A setting that has no effect is refused
+where the user sets it; saved configurations may contain it.
 """
 
 import math
@@ -14,155 +14,160 @@ import msgspec
 
 from pellucid.config.settings import Config, SearchConfig, memory_size
 from pellucid.errors import ConfigError, quote
-from pellucid.tasks.task_settings import AUTOREGRESSIVE_NEED, check_task, settings_of
+from pellucid.tasks.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
 
 MAX_CONVOLUTIONS = 32
-"""Widths of convolutions side by side."""
+"""Maximum number of parallel convolutions."""
 
 
-class Need(NamedTuple):
-    """A setting, and what it needs."""
+class Requirement(NamedTuple):
+    """A setting with the condition that it requires."""
 
     key: str
     needs: str
     met: Callable[[Config], bool]
     values: tuple[str, ...] = ()
-    """The values that need it; empty for all but the default."""
+    """Values that require it; empty for all values but the default."""
 
-    def unmet(self, config: Config) -> bool:
-        """Whether the setting has such a value, and lacks what that needs."""
-        value = _value(config, self.key)
-        asked = value in self.values if self.values else value != _default(self.key)
-        return asked and not self.met(config)
+    def is_violated(self, config: Config) -> bool:
+        """Return whether the setting has such a value and the condition does not hold."""
+        value = _setting_value(config, self.key)
+        applies = value in self.values if self.values else value != _default_value(self.key)
+        return applies and not self.met(config)
 
-    def told(self, config: Config) -> str:
-        """encoder.residual = true needs encoder.num_layers of 2 or more."""
-        value = _value(config, self.key)
+    def message(self, config: Config) -> str:
+        """Return the message: "encoder.residual = true needs encoder.num_layers of 2 or more"."""
+        value = _setting_value(config, self.key)
         return f"{self.key} = {str(value).lower() if isinstance(value, bool) else quote(value)} needs {self.needs}"
 
 
-def _attends(config: Config) -> bool:
-    """Whether there is attention."""
+def _has_attention(config: Config) -> bool:
+    """Return whether the model has attention."""
     return config.attention.type != "none"
 
 
-def _on_gpu(config: Config) -> bool:
-    """Whether training may find a GPU."""
+def _may_use_gpu(config: Config) -> bool:
+    """Return whether training may use a GPU."""
     return config.device != "cpu"
 
 
-def _drops(config: Config) -> bool:
-    """Whether two passes over a batch differ."""
+def _has_dropout(config: Config) -> bool:
+    """Return whether two passes over a batch differ because of dropout."""
     sides = config.encoder, config.decoder
     return any(side.dropout or side.embedding_dropout or side.recurrent_dropout for side in sides)
 
 
-WRITTEN = (
+AUTOREGRESSIVE_SETTINGS = (
     *("decoder.pointer_generator", "decoder.tie_embeddings", "decoder.pretrained", "training.coverage_loss"),
     *("training.scheduled_sampling", "training.augmentation", "cuda_graphs"),
     *(f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig) if field.name != "batch_size"),
 )
-"""Settings of outputs that are written symbol by symbol, which no other task can have."""
-CONTRADICTIONS: Sequence[Need] = (
-    Need("attention.num_heads", "attention.type = 'additive'", lambda c: c.attention.type == "additive"),
-    Need(
+"""Settings of autoregressive outputs, which no other task supports."""
+REQUIREMENTS: Sequence[Requirement] = (
+    Requirement("attention.num_heads", "attention.type = 'additive'", lambda c: c.attention.type == "additive"),
+    Requirement(
         "decoder.input_feeding",
-        "decoder.order = 'step-then-attend': the other order feeds the context anyway",
+        "decoder.order = 'step-then-attend': in the other order the context is an input anyway",
         lambda c: c.decoder.order == "step-then-attend",
     ),
-    Need(
+    Requirement(
         "decoder.tie_embeddings",
-        "vectors to share: decoder.embedding = 'learned' or 'frozen'",
+        "an embedding to share: decoder.embedding = 'learned' or 'frozen'",
         lambda c: c.decoder.embedding in ("learned", "frozen"),
     ),
-    Need("decoder.pointer_generator", "attention, but attention.type is 'none'", _attends),
-    Need(
+    Requirement("decoder.pointer_generator", "attention, but attention.type is 'none'", _has_attention),
+    Requirement(
         "encoder.pretrained",
         "encoder.embedding = 'learned' or 'frozen'",
         lambda c: c.encoder.embedding in ("learned", "frozen"),
     ),
-    Need(
+    Requirement(
         "decoder.pretrained",
         "decoder.embedding = 'learned' or 'frozen'",
         lambda c: c.decoder.embedding in ("learned", "frozen"),
     ),
-    Need("training.coverage_loss", "attention, but attention.type is 'none'", _attends),
-    Need(
+    Requirement("training.coverage_loss", "attention, but attention.type is 'none'", _has_attention),
+    Requirement(
         "training.batch_type",
-        "training.batch_size: how many tokens a batch has",
+        "training.batch_size, the number of tokens per batch",
         lambda c: c.training.batch_size > 0,
     ),
-    Need("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer == "adamw"),
-    Need(
+    Requirement("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer == "adamw"),
+    Requirement(
         "training.scheduled_sampling",
-        "cuda_graphs = false: it changes with every update, and a recorded update cannot",
+        "cuda_graphs = false: a recorded update cannot change its sampling probability",
         lambda c: not c.cuda_graphs,
     ),
-    Need("precision", "a GPU, but device is 'cpu'", _on_gpu),
-    Need("cuda_graphs", "a GPU, but device is 'cpu'", _on_gpu),
-    *(Need(key, AUTOREGRESSIVE_NEED, lambda c: settings_of(c.task).autoregressive) for key in WRITTEN),
+    Requirement("precision", "a GPU, but device is 'cpu'", _may_use_gpu),
+    Requirement("cuda_graphs", "a GPU, but device is 'cpu'", _may_use_gpu),
+    *(
+        Requirement(key, AUTOREGRESSIVE_REQUIREMENT, lambda c: get_task_settings(c.task).autoregressive)
+        for key in AUTOREGRESSIVE_SETTINGS
+    ),
 )
-"""What cannot be."""
+"""Requirements whose violation is an error."""
 
-IDLE: Sequence[Need] = (
-    Need("data.features_symbols", "data.features_column", lambda c: bool(c.data.features_column)),
-    Need("encoder.features", "data.features_column", lambda c: bool(c.data.features_column)),
-    Need("encoder.merge", "encoder.bidirectional = true", lambda c: c.encoder.bidirectional),
-    Need("encoder.residual", "encoder.num_layers of 2 or more", lambda c: c.encoder.num_layers > 1),
-    Need("decoder.residual", "decoder.num_layers of 2 or more", lambda c: c.decoder.num_layers > 1),
-    Need("encoder.dropout_mask", "encoder.dropout above 0", lambda c: c.encoder.dropout > 0),
-    Need("decoder.dropout_mask", "decoder.dropout above 0", lambda c: c.decoder.dropout > 0),
-    Need(
+USE_CONDITIONS: Sequence[Requirement] = (
+    Requirement("data.features_symbols", "data.features_column", lambda c: bool(c.data.features_column)),
+    Requirement("encoder.features", "data.features_column", lambda c: bool(c.data.features_column)),
+    Requirement("encoder.merge", "encoder.bidirectional = true", lambda c: c.encoder.bidirectional),
+    Requirement("encoder.residual", "encoder.num_layers of 2 or more", lambda c: c.encoder.num_layers > 1),
+    Requirement("decoder.residual", "decoder.num_layers of 2 or more", lambda c: c.decoder.num_layers > 1),
+    Requirement("encoder.dropout_mask", "encoder.dropout above 0", lambda c: c.encoder.dropout > 0),
+    Requirement("decoder.dropout_mask", "decoder.dropout above 0", lambda c: c.decoder.dropout > 0),
+    Requirement(
         "encoder.recurrent_dropout_on",
         "encoder.recurrent_dropout above 0",
         lambda c: c.encoder.recurrent_dropout > 0,
     ),
-    Need(
+    Requirement(
         "decoder.recurrent_dropout_on",
         "decoder.recurrent_dropout above 0",
         lambda c: c.decoder.recurrent_dropout > 0,
     ),
-    Need("attention.filters", "attention.type = 'location'", lambda c: c.attention.type == "location"),
-    Need("attention.filter_radius", "attention.type = 'location'", lambda c: c.attention.type == "location"),
-    Need(
+    Requirement("attention.filters", "attention.type = 'location'", lambda c: c.attention.type == "location"),
+    Requirement("attention.filter_radius", "attention.type = 'location'", lambda c: c.attention.type == "location"),
+    Requirement(
         "training.sampling_probability",
         "training.scheduled_sampling: linear, exponential or inverse-sigmoid",
         lambda c: c.training.scheduled_sampling != "none",
     ),
-    Need(
+    Requirement(
         "training.scheduled_sampling",
-        "symbols that are fed back, but decoder.embedding is 'none'",
+        "feedback of target symbols, but decoder.embedding is 'none'",
         lambda c: c.decoder.embedding != "none",
     ),
-    Need("training.rdrop_alpha", "two passes that differ: a dropout above 0", _drops),
-    Need("training.ema_decay", "training.weight_averaging = 'ema'", lambda c: c.training.weight_averaging == "ema"),
-    Need(
+    Requirement("training.rdrop_alpha", "a dropout above 0, so that two passes differ", _has_dropout),
+    Requirement(
+        "training.ema_decay", "training.weight_averaging = 'ema'", lambda c: c.training.weight_averaging == "ema"
+    ),
+    Requirement(
         "training.averaged_checkpoints",
         "training.weight_averaging = 'last'",
         lambda c: c.training.weight_averaging == "last",
     ),
-    Need(
+    Requirement(
         "training.augmentation_ratio",
         "training.augmentation = 'copy' or 'hallucinate'",
         lambda c: c.training.augmentation != "none",
     ),
-    Need("search.max_length_offset", "search.max_length_ratio above 0", lambda c: c.search.max_length_ratio > 0),
-    Need("search.min_length_offset", "search.min_length_ratio above 0", lambda c: c.search.min_length_ratio > 0),
-    Need(
+    Requirement("search.max_length_offset", "search.max_length_ratio above 0", lambda c: c.search.max_length_ratio > 0),
+    Requirement("search.min_length_offset", "search.min_length_ratio above 0", lambda c: c.search.min_length_ratio > 0),
+    Requirement(
         "search.length_penalty_alpha",
         "search.length_normalization = 'gnmt'",
         lambda c: c.search.length_normalization == "gnmt",
     ),
-    Need("search.coverage_penalty", "attention, but attention.type is 'none'", _attends),
+    Requirement("search.coverage_penalty", "attention, but attention.type is 'none'", _has_attention),
 )
-"""What changes nothing unless another setting is there."""
+"""Conditions without which a setting has no effect."""
 
 
-def check_agreement(config: Config) -> None:
-    """`ConfigError` for the first setting that cannot be beside the others."""
-    for need in CONTRADICTIONS:
-        if need.unmet(config):
-            raise ConfigError(need.told(config))
+def check_consistency(config: Config) -> None:
+    """Raise `ConfigError` for the first setting that contradicts the others."""
+    for requirement in REQUIREMENTS:
+        if requirement.is_violated(config):
+            raise ConfigError(requirement.message(config))
     if config.attention.type in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
         raise ConfigError(
             f"attention.type = {quote(config.attention.type)} compares states of equal size, but "
@@ -181,71 +186,81 @@ def check_agreement(config: Config) -> None:
         if "\0" in path:
             raise ConfigError(f"{key}.pretrained: expected the path of a file, got {quote(path)}: no path holds U+0000")
     check_task(config)
-    _check_lengths(config.search, config.data.max_length)
+    _check_length_limits(config.search, config.data.max_length)
 
 
-def idle(config: Config) -> list[Need]:
-    """The settings that change nothing as the others stand."""
-    return [need for need in IDLE if need.unmet(config)]
+def unused_settings(config: Config) -> list[Requirement]:
+    """Return the conditions of settings that have no effect in this configuration."""
+    return [requirement for requirement in USE_CONDITIONS if requirement.is_violated(config)]
 
 
-def refuse_idle(config: Config, keys: Collection[str] | None = None) -> None:
-    """`ConfigError` for the first setting that changes nothing as the others stand; of `keys`, where these are told."""
-    for need in idle(config):
-        if keys is None or need.key in keys:
-            raise ConfigError(f"{need.told(config)}, or it changes nothing")
+def reject_unused(config: Config, keys: Collection[str] | None = None) -> None:
+    """Raise `ConfigError` for the first setting that has no effect in this configuration.
+
+    Args:
+        config: The configuration.
+        keys: Settings to check; all by default.
+    """
+    for requirement in unused_settings(config):
+        if keys is None or requirement.key in keys:
+            raise ConfigError(f"{requirement.message(config)}; otherwise it has no effect")
 
 
-def without_idle(config: Config) -> Config:
-    """The same, every idle setting as it is by default: for a configuration that a program has put together."""
-    for need in idle(config):
-        section, _, name = need.key.partition(".")
-        part = msgspec.structs.replace(getattr(config, section), **{name: _default(need.key)})
+def reset_unused(config: Config) -> Config:
+    """Return a configuration with all settings that have no effect reset to their defaults."""
+    for requirement in unused_settings(config):
+        section, _, name = requirement.key.partition(".")
+        part = msgspec.structs.replace(getattr(config, section), **{name: _default_value(requirement.key)})
         config = msgspec.structs.replace(config, **{section: part})
     return config
 
 
-def _check_lengths(search: SearchConfig, longest_source: int) -> None:
-    """`ConfigError` for a shortest output that is longer than the longest, for every source or for all long ones.
+def _check_length_limits(search: SearchConfig, max_source_length: int) -> None:
+    """Raise `ConfigError` if the minimum output length exceeds the maximum for all sources, or for all long ones.
 
-    Where limits cross for some sources only, short ones say, the greatest length holds for these.
+    If the limits cross for some sources only, such as short ones, the maximum applies to them.
     """
     if 0 < search.max_length < search.min_length:
-        raise ConfigError(f"search.min_length = {search.min_length} is beyond search.max_length = {search.max_length}")
+        raise ConfigError(
+            f"search.min_length = {search.min_length} is greater than search.max_length = {search.max_length}"
+        )
     if 0 < search.max_length_ratio < search.min_length_ratio:
         raise ConfigError(
-            f"search.min_length_ratio = {search.min_length_ratio} is beyond "
+            f"search.min_length_ratio = {search.min_length_ratio} is greater than "
             f"search.max_length_ratio = {search.max_length_ratio}"
         )
     limited = search.max_length or search.max_length_ratio
     if limited and all(
-        least > most for least, most in (_span(search, symbols) for symbols in range(1, longest_source + 1))
+        minimum > maximum
+        for minimum, maximum in (_length_limits(search, symbols) for symbols in range(1, max_source_length + 1))
     ):
-        least, most = _span(search, longest_source)
+        minimum, maximum = _length_limits(search, max_source_length)
         raise ConfigError(
-            f"{_limits(search, 'min')} ask for more symbols than {_limits(search, 'max')} allow, of every "
-            f"source: of one of {longest_source} symbols {least} at least and {most} at most"
+            f"{_describe_limits(search, 'min')} require longer outputs than {_describe_limits(search, 'max')} allow, "
+            f"for every source: for one of {max_source_length} symbols, at least {minimum} and at most {maximum}"
         )
 
 
-def _span(search: SearchConfig, symbols: int) -> tuple[int, int]:
-    """The least and the greatest length of the output of a source of so many symbols."""
-    least, most = search.min_length, search.max_length or sys.maxsize
+def _length_limits(search: SearchConfig, symbols: int) -> tuple[int, int]:
+    """Return the minimum and maximum length of the output for a source of `symbols` symbols."""
+    minimum, maximum = search.min_length, search.max_length or sys.maxsize
     if search.min_length_ratio:
-        least = max(least, math.ceil(round(search.min_length_ratio * symbols, 9)) + search.min_length_offset)
+        minimum = max(minimum, math.ceil(round(search.min_length_ratio * symbols, 9)) + search.min_length_offset)
     if search.max_length_ratio:
-        most = min(most, max(math.floor(round(search.max_length_ratio * symbols, 9)) + search.max_length_offset, 1))
-    return least, most
+        maximum = min(
+            maximum, max(math.floor(round(search.max_length_ratio * symbols, 9)) + search.max_length_offset, 1)
+        )
+    return minimum, maximum
 
 
-def _limits(search: SearchConfig, side: str) -> str:
-    """The settings of one limit, as they are given."""
+def _describe_limits(search: SearchConfig, side: str) -> str:
+    """Return the settings of one limit with their values."""
     names = [f"{side}_{kind}" for kind in ("length", "length_ratio", "length_offset")]
     return " and ".join(f"search.{name} = {getattr(search, name)}" for name in names if getattr(search, name))
 
 
-def _value(config: Config, key: str) -> Any:  # noqa: ANN401 (a setting is of any type)
-    """A setting by its full name."""
+def _setting_value(config: Config, key: str) -> Any:  # noqa: ANN401 (a setting is of any type)
+    """Return a setting by its full name."""
     value: Any = config
     for name in key.split("."):
         value = getattr(value, name)
@@ -253,8 +268,8 @@ def _value(config: Config, key: str) -> Any:  # noqa: ANN401 (a setting is of an
 
 
 @cache
-def _default(key: str) -> Any:  # noqa: ANN401
-    """What a setting is where nobody sets it; those whose default is the size's need no other."""
+def _default_value(key: str) -> Any:  # noqa: ANN401
+    """Return the default of a setting; presets define none of the settings that this is called for."""
     kind: Any = Config
     *sections, name = key.split(".")
     for section in sections:

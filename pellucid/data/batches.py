@@ -1,6 +1,7 @@
-"""Encoded examples to padded batches: near-equal lengths together, the order a function of seed and epoch alone.
+"""Encoding of examples as ids, and padded batches of near-equal lengths.
 
-B counts examples, S source positions, T target positions, N all symbols of a column.
+Batches depend on the seed and the epoch only. B counts examples, S source positions, T target positions, N all symbols
+of a column.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,15 +13,15 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenter, Segmenters
+from pellucid.data.tokenizers import Tokenizer, Tokenizers
 from pellucid.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary, code_points
 
-POOL = 16
-"""Batches whose examples are sorted by length together: few, so that a batch's company changes from epoch to epoch."""
+POOL_BATCHES = 16
+"""Number of batches whose examples are sorted by length together; few, so that batches differ from epoch to epoch."""
 
 
 class Ragged(NamedTuple):
-    """Sequences of unequal length, end to end: sequence i is values[offsets[i]:offsets[i + 1]]."""
+    """Sequences of unequal length in one array: sequence i is values[offsets[i]:offsets[i + 1]]."""
 
     values: Integer[np.ndarray, " N"]
     offsets: Int[np.ndarray, " M1"]
@@ -31,92 +32,133 @@ class Ragged(NamedTuple):
         return np.diff(self.offsets)
 
     @property
-    def sequences(self) -> int:
-        """M, how many sequences there are."""
+    def num_sequences(self) -> int:
+        """Number of sequences, M."""
         return len(self.offsets) - 1
 
-    def padded(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
-        """The chosen sequences side by side, PAD after their ends, and their lengths."""
+    def pad(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
+        """Return the chosen sequences as a padded batch.
+
+        Args:
+            rows: Indices of the sequences, shape (B).
+
+        Returns:
+            The ids, shape (B, L), PAD after the end of each sequence, and the lengths, shape (B).
+        """
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
         columns = np.arange(int(lengths.max(initial=0)))
-        # What is read beyond the end of a sequence, or of all of them, is overwritten.
+        # Ids beyond the end of a sequence are overwritten below.
         ids = self.values.take(starts[:, None] + columns, mode="clip").astype(np.int64)
         ids[columns >= lengths[:, None]] = PAD
         return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
-class Encoded(NamedTuple):
-    """All examples of a file as ids."""
+class EncodedExamples(NamedTuple):
+    """Source and target ids of all examples of a file."""
 
     source: Ragged
     target: Ragged
 
 
 class Batch(NamedTuple):
-    """Examples that pass through the network together. Lengths are required; what lies beyond them is never read."""
+    """Padded examples that pass through the network together; nothing reads ids beyond the lengths."""
 
     source: Int[Tensor, "B S"]
     source_lengths: Int[Tensor, " B"]
     target: Int[Tensor, "B T"]
-    """The symbols to write, EOS last."""
+    """Target symbols; EOS is last where targets are sequences."""
     target_lengths: Int[Tensor, " B"]
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device; a GPU fetches it while the host goes on."""
+        """Return the batch on another device. Copies to a GPU are asynchronous, from pinned memory."""
         if device.type != "cuda" or self.source.is_cuda:
             return Batch(*(tensor.to(device) for tensor in self))
         return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self))
 
 
-def ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
-    """Lay sequences end to end."""
+def to_ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
+    """Return sequences of ids as one `Ragged` array."""
     kept = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
     lengths = np.array([len(sequence) for sequence in kept], dtype=np.int64)
     return Ragged(np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32), _offsets(lengths))
 
 
-def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
-    """Examples as ids, each target closed by EOS.
+def encode_examples(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> EncodedExamples:
+    """Encode examples as ids, with EOS after each target.
 
-    Ids have the narrowest type that holds whatever there may be: a byte each where symbols are few.
+    Args:
+        examples: The examples.
+        tokenizers: The tokenizers of the run.
+        vocabularies: The vocabularies of the run.
+
+    Returns:
+        Source and target ids, in the narrowest integer type that holds every id.
     """
-    _, written = id_types(vocabularies)
-    target = column([example.target for example in examples], segmenters.target, vocabularies.target, written)
-    ends = Ragged(np.full(target.sequences, EOS, dtype=written), np.arange(len(target.offsets)))
-    return Encoded(encode_sources(examples, segmenters, vocabularies), _joined(target, ends))
+    _, written = id_dtypes(vocabularies)
+    target = encode_column([example.target for example in examples], tokenizers.target, vocabularies.target, written)
+    ends = Ragged(np.full(target.num_sequences, EOS, dtype=written), np.arange(len(target.offsets)))
+    return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), _concatenate_rows(target, ends))
 
 
-def encode_sources(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Ragged:
-    """What the encoder reads of examples, as ids: the features, numbered after all source symbols, then the source."""
-    read, _ = id_types(vocabularies)
-    source = column([example.source for example in examples], segmenters.source, vocabularies.source, read)
-    features = column([example.features for example in examples], segmenters.features, vocabularies.features, read)
+def encode_sources(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> Ragged:
+    """Encode the encoder inputs of examples: feature ids, which follow all source ids, and then source ids.
+
+    Args:
+        examples: The examples.
+        tokenizers: The tokenizers of the run.
+        vocabularies: The vocabularies of the run.
+
+    Returns:
+        One sequence of ids for each example.
+    """
+    read, _ = id_dtypes(vocabularies)
+    source = encode_column([example.source for example in examples], tokenizers.source, vocabularies.source, read)
+    features = encode_column(
+        [example.features for example in examples], tokenizers.features, vocabularies.features, read
+    )
     if not len(features.values):
         return source
-    return _joined(features._replace(values=features.values + read.type(len(vocabularies.source))), source)
+    return _concatenate_rows(features._replace(values=features.values + read.type(len(vocabularies.source))), source)
 
 
-def id_types(vocabularies: Vocabularies) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The narrowest types that hold the ids to read and to write."""
-    read, written = (np.min_scalar_type(count - 1) for count in id_counts(vocabularies, tagged=True))
+def id_dtypes(vocabularies: Vocabularies) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Return the narrowest integer types of encoder ids and of target ids."""
+    read, written = (np.min_scalar_type(count - 1) for count in count_ids(vocabularies, tagged=True))
     return read, written
 
 
-def id_counts(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:
-    """How many ids there are to read, with those of features where sources are `tagged` with them, and to write."""
+def count_ids(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:
+    """Return the number of encoder ids and of target ids.
+
+    Args:
+        vocabularies: The vocabularies of the run.
+        tagged: Whether the encoder reads features as well; their ids then count.
+    """
     return len(vocabularies.source) + (len(vocabularies.features) if tagged else 0), len(vocabularies.target)
 
 
-def column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary, kind: np.dtype[Any]) -> Ragged:
-    """The ids of a column of texts. Characters are looked up in an array, other symbols in a dictionary."""
+def encode_column(texts: Sequence[str], tokenizer: Tokenizer, vocabulary: Vocabulary, kind: np.dtype[Any]) -> Ragged:
+    """Encode one column of texts.
+
+    Characters are looked up in an array, other symbols in a dictionary.
+
+    Args:
+        texts: One text for each example.
+        tokenizer: The tokenizer of the column.
+        vocabulary: The vocabulary of the column.
+        kind: Integer type of the ids.
+
+    Returns:
+        One sequence of ids for each text.
+    """
     if not any(texts):
         return Ragged(np.zeros(0, dtype=kind), np.zeros(len(texts) + 1, dtype=np.int64))
-    if segmenter.kind != "characters":
+    if tokenizer.kind != "characters":
         lengths: list[int] = []
-        values = vocabulary.encode_array(segmenter.symbols(texts, lengths)).astype(kind)
+        values = vocabulary.encode_array(tokenizer.split_all(texts, lengths)).astype(kind)
         return Ragged(values, _offsets(np.array(lengths)))
-    texts = [segmenter.normalized(text) for text in texts]
+    texts = [tokenizer.normalize(text) for text in texts]
     offsets = _offsets(np.fromiter(map(len, texts), np.int64, len(texts)))
     values, start = np.empty(offsets[-1], dtype=kind), 0
     for points in code_points(texts):
@@ -126,14 +168,14 @@ def column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary, k
 
 
 def _offsets(lengths: Int[np.ndarray, " M"]) -> Int[np.ndarray, " M1"]:
-    """Where sequences of these lengths begin when they lie end to end, and where the last one ends."""
+    """Return the offsets of concatenated sequences with these lengths, the total length last."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def _joined(first: Ragged, second: Ragged) -> Ragged:
-    """Sequence i of the one followed by sequence i of the other."""
+def _concatenate_rows(first: Ragged, second: Ragged) -> Ragged:
+    """Concatenate sequence i of the first with sequence i of the second, for every i."""
     lengths = np.stack([first.lengths, second.lengths], axis=1)
     in_first = np.repeat(np.tile([True, False], len(lengths)), lengths.ravel())
     values = np.empty(len(in_first), dtype=first.values.dtype)
@@ -142,23 +184,38 @@ def _joined(first: Ragged, second: Ragged) -> Ragged:
     return Ragged(values, first.offsets + second.offsets)
 
 
-def assemble(encoded: Encoded, rows: Int[np.ndarray, " B"]) -> Batch:
-    """The batch of the chosen examples."""
-    return Batch(*encoded.source.padded(rows), *encoded.target.padded(rows))
+def collate(encoded: EncodedExamples, rows: Int[np.ndarray, " B"]) -> Batch:
+    """Return the padded batch of the chosen examples.
+
+    Args:
+        encoded: All examples.
+        rows: Indices of the examples, shape (B).
+    """
+    return Batch(*encoded.source.pad(rows), *encoded.target.pad(rows))
 
 
-def plan_batches(
-    encoded: Encoded, batch_size: int, batch_type: Literal["examples", "tokens"], seed: int, epoch: int
+def sample_batches(
+    encoded: EncodedExamples, batch_size: int, batch_type: Literal["examples", "tokens"], seed: int, epoch: int
 ) -> list[Int[np.ndarray, " B"]]:
-    """The rows of each batch of an epoch: every example once, lengths alike within a batch, order shuffled.
+    """Return the rows of each batch of an epoch: every example once, similar lengths within a batch, shuffled order.
 
-    The examples are shuffled, sorted by length within pools of `POOL` batches, cut, and the batches shuffled. Nothing
-    but (seed, epoch) decides the order, so a resumed run needs to know only how many batches have passed.
+    The examples are shuffled, sorted by length within pools of `POOL_BATCHES` batches, and split; then the batches are
+    shuffled. The order depends on (seed, epoch) only, so a resumed run needs only the number of batches that are done.
+
+    Args:
+        encoded: All examples.
+        batch_size: Size of a batch, in examples or tokens.
+        batch_type: Unit of the batch size; "tokens" counts padded source and target positions.
+        seed: Seed of the run.
+        epoch: Number of the epoch.
+
+    Returns:
+        The indices of the examples of each batch.
     """
     generator = np.random.default_rng([seed, epoch])
     source, target = encoded.source.lengths, encoded.target.lengths
     order = generator.permutation(len(source))
-    pool = POOL * batch_size
+    pool = POOL_BATCHES * batch_size
     if batch_type == "tokens":
         pool = max(1, round(pool / (source + target).mean()))
     batches: list[Int[np.ndarray, " B"]] = []
@@ -168,16 +225,20 @@ def plan_batches(
         if batch_type == "examples":
             batches += [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
         else:
-            batches += _cut_by_tokens(rows, source[rows].tolist(), target[rows].tolist(), batch_size)
+            batches += _split_by_tokens(rows, source[rows].tolist(), target[rows].tolist(), batch_size)
     return [batches[i] for i in generator.permutation(len(batches)).tolist()]
 
 
-def _cut_by_tokens(
+def _split_by_tokens(
     rows: Int[np.ndarray, " M"], source: Sequence[int], target: Sequence[int], tokens: int
 ) -> list[Int[np.ndarray, " B"]]:
-    """Cut so that a batch's padded positions stay within `tokens` (one example always fits).
+    """Split rows into batches of at most `tokens` padded positions; a longer example is a batch of its own.
 
-    `source` is each row's source length, never falling, and `target` its target length.
+    Args:
+        rows: Indices of the examples, sorted by source length.
+        source: Source length of each row, in ascending order.
+        target: Target length of each row.
+        tokens: Maximum of padded source and target positions of a batch.
     """
     batches, start, widest = [], 0, 0
     for at, (length, wider) in enumerate(zip(source, target, strict=True)):

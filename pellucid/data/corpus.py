@@ -1,7 +1,7 @@
-"""A corpus: the encoded training examples as one Arrow file, written once, mapped into memory from then on.
+"""Corpora: encoded training examples in an Arrow file, written once and memory-mapped afterwards.
 
-Its pages are read when a batch asks for them and given up when memory is wanted elsewhere. With the columns, large
-lists of ids, it keeps what a person is told of the files they came from, so that going on need not read those again.
+The system loads pages of the file when a batch needs them. The file also stores the vocabularies and the counts of bad
+and blank lines, so that a resumed run need not read the training files again.
 """
 
 import hashlib
@@ -13,88 +13,107 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from pellucid.data.batches import Encoded, Ragged, id_counts
+from pellucid.data.batches import EncodedExamples, Ragged, count_ids
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.files import open_regular, plain_json, replaced
+from pellucid.files import open_atomic, open_regular, parse_json
 
-NOTES, DIGEST = b"pellucid", b"sha256"
-"""The keys of the schema's metadata."""
+METADATA, DIGEST = b"pellucid", b"sha256"
+"""Keys of the metadata in the Arrow schema."""
 
 
 class CorpusError(Exception):
-    """Why a corpus is of no use. Whoever asked for it reads the files themselves instead."""
+    """A corpus that cannot be used. The caller reads the training files instead."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What reading the files found beside training examples."""
+class ReadingReport(msgspec.Struct, frozen=True):
+    """Bad lines, blank lines and shared examples found while the files were read."""
 
     bad: tuple[BadLine, ...]
     blank: int
     shared: int
-    """Development examples that are training examples as well."""
+    """Number of validation examples that are training examples as well."""
 
 
-class Corpus(NamedTuple):
-    """Encoded examples, and all that their files taught."""
-
-    key: str
-    """Which files and settings they are of."""
-    found: Found
-    vocabularies: Vocabularies
-    encoded: Encoded
-
-
-class _Notes(msgspec.Struct, frozen=True):
-    """What stands in the file beside the columns."""
+class EncodedCorpus(NamedTuple):
+    """Encoded training examples with the vocabularies learned from them."""
 
     key: str
-    found: Found
+    """Fingerprint of the files and settings."""
+    found: ReadingReport
+    vocabularies: Vocabularies
+    encoded: EncodedExamples
+
+
+class _CorpusMetadata(msgspec.Struct, frozen=True):
+    """Metadata of a corpus file."""
+
+    key: str
+    found: ReadingReport
     vocabularies: Vocabularies
 
 
-def write_corpus(path: Path, corpus: Corpus) -> None:
-    """Write a corpus, whole or not at all; `RunError` where the system refuses."""
+def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
+    """Write a corpus to a file, atomically.
+
+    Args:
+        path: The file.
+        corpus: The corpus.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
     import pyarrow
 
-    # The json module spells a file name that is no Unicode, where msgspec would refuse it.
-    notes = json.dumps(msgspec.to_builtins(_Notes(*corpus[:3]))).encode()
+    # The json module escapes file names that are not valid Unicode; msgspec would refuse them.
+    notes = json.dumps(msgspec.to_builtins(_CorpusMetadata(*corpus[:3]))).encode()
     lists = [pyarrow.LargeListArray.from_arrays(column.offsets, column.values) for column in corpus.encoded]
-    batch = pyarrow.record_batch(lists, names=Encoded._fields)
-    batch = batch.replace_schema_metadata({NOTES: notes, DIGEST: _digest(corpus.encoded, notes)})
-    with replaced(path) as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
+    batch = pyarrow.record_batch(lists, names=EncodedExamples._fields)
+    batch = batch.replace_schema_metadata({METADATA: notes, DIGEST: _digest(corpus.encoded, notes)})
+    with open_atomic(path) as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
 
 
-def map_corpus(path: Path, key: str, tagged: bool) -> Corpus:
-    """The corpus of these files and settings, without reading it into memory; `CorpusError` for any other file.
+def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
+    """Map a corpus file into memory and check it.
 
-    Every byte of it is checked: it is what was written, and ids are such as there are (`tagged`: also of features).
+    The checksum covers every byte, and no id exceeds the vocabularies: kernels do not check ids.
+
+    Args:
+        path: The file.
+        key: Expected fingerprint of the files and settings.
+        tagged: Whether sources contain feature ids.
+
+    Returns:
+        The corpus, whose arrays are views of the file.
+
+    Raises:
+        CorpusError: The file is missing or damaged, or belongs to other files or settings.
     """
     import pyarrow
 
     try:
         with open_regular(path) as file:
-            # The system's map, which knows every path that Python does.
+            # Python's mmap accepts every path; pyarrow's accepts UTF-8 only.
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         reader = pyarrow.ipc.open_file(content)
-        told = reader.schema.metadata[NOTES]
-        notes = msgspec.convert(plain_json(told), _Notes)
-        if notes.key != key:  # before anything large is looked at
-            raise CorpusError("it is of other files or settings")
+        metadata = reader.schema.metadata[METADATA]
+        notes = msgspec.convert(parse_json(metadata), _CorpusMetadata)
+        if notes.key != key:  # before any large array is read
+            raise CorpusError("it was built from other files or settings")
         batch = reader.get_batch(0)
         batch.validate(full=True)
-        encoded = Encoded(*(_column(batch.column(name)) for name in Encoded._fields))
+        encoded = EncodedExamples(*(_column(batch.column(name)) for name in EncodedExamples._fields))
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise CorpusError("it is damaged, or no corpus") from error
-    whole = batch.schema.metadata.get(DIGEST) == _digest(encoded, told)
-    if not whole or not _is_sound(encoded, id_counts(notes.vocabularies, tagged)):
+        raise CorpusError("it is damaged, or not a corpus") from error
+    is_intact = batch.schema.metadata.get(DIGEST) == _digest(encoded, metadata)
+    if not is_intact or not _has_valid_ids(encoded, count_ids(notes.vocabularies, tagged)):
         raise CorpusError("it is damaged")
-    return Corpus(notes.key, notes.found, notes.vocabularies, encoded)
+    return EncodedCorpus(notes.key, notes.found, notes.vocabularies, encoded)
 
 
 def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
-    """A column of lists of ids as it lies in the file; `ValueError` for a column of anything else."""
+    """Return an Arrow column of lists of ids as a `Ragged` array; raise `ValueError` for another type."""
     import pyarrow
 
     kinds = (pyarrow.large_list(kind) for kind in (pyarrow.uint8(), pyarrow.uint16(), pyarrow.uint32()))
@@ -103,8 +122,8 @@ def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
     return Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
 
 
-def _digest(encoded: Encoded, notes: bytes) -> bytes:
-    """A hash of everything in a corpus."""
+def _digest(encoded: EncodedExamples, notes: bytes) -> bytes:
+    """Return the SHA-256 checksum of a corpus."""
     digest = hashlib.sha256(notes)
     for column in encoded:
         for part in column:
@@ -113,9 +132,9 @@ def _digest(encoded: Encoded, notes: bytes) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _is_sound(encoded: Encoded, counts: tuple[int, int]) -> bool:
-    """Whether each example has symbols on both sides, of so many that there are: kernels look them up unchecked."""
-    if encoded.source.sequences != encoded.target.sequences or not encoded.source.sequences:
+def _has_valid_ids(encoded: EncodedExamples, counts: tuple[int, int]) -> bool:
+    """Return whether every example has symbols on both sides and no id reaches the counts of ids."""
+    if encoded.source.num_sequences != encoded.target.num_sequences or not encoded.source.num_sequences:
         return False
     return all(
         column.offsets[0] == 0

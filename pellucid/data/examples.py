@@ -1,115 +1,132 @@
-"""Examples: pairs read from the user's files, exactly as they are there, and what is wrong in which line.
+"""Examples: pairs read from data files without any change, with the reason for every line that is rejected.
 
-Every line of a file ends up in one of three places: an example, a bad line with its reason, or the count of blank
-lines. Nothing is stripped, normalized, truncated or skipped in silence.
+Every line of a file becomes an example, a bad line with its reason, or one of the counted blank lines. Nothing is
+stripped, normalized, truncated or skipped silently.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_cells
-from pellucid.data.lines import file_lines
+from pellucid.data.headers import check_header_cells, header_note
+from pellucid.data.lines import read_lines
 from pellucid.data.readers import (
-    TABLES,
+    TABLE_FORMATS,
     BadLine,
-    Columns,
+    ColumnSelection,
     Records,
     check_column,
     column_number,
-    file_records,
-    format_to_predict,
-    parallel_records,
+    count_table_columns,
     parse_records,
+    read_parallel_records,
+    read_records,
     resolve_format,
     resolve_header,
-    table_width,
-    without_last,
+    resolve_input_format,
+    split_last_field,
 )
-from pellucid.data.tokenizers import Segmenter, Segmenters, segmenters
-from pellucid.errors import ConfigError, DataError, parse_whole_number, quote
+from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
+from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_number, quote
 
 
-def pair_fault(source: str, target: str, sides: Segmenters, config: DataConfig) -> str:
-    """Why a pair is none; "" for one that is."""
-    maximum = config.max_length
-    reason = length_fault("source", source, sides.source, maximum)
-    reason = reason or length_fault("target", target, sides.target, maximum)
+def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
+    """Return why a pair is invalid, or "" if it is valid.
+
+    Args:
+        source: The source.
+        target: The target.
+        tokenizers: The tokenizers of the configuration.
+        config: The data settings.
+    """
+    max_length = config.max_length
+    reason = length_error("source", source, tokenizers.source, max_length)
+    reason = reason or length_error("target", target, tokenizers.target, max_length)
     if reason:
         return reason
-    if sides.target.kind == "position":
-        return _position_fault(target, sides.source.count(source))
-    return _alignment_fault(source, target, sides) if config.aligned else ""
+    if tokenizers.target.kind == "position":
+        return _position_error(target, tokenizers.source.count(source))
+    return _alignment_error(source, target, tokenizers) if config.aligned else ""
 
 
-def length_fault(side: str, text: str, segmenter: Segmenter, maximum: int, least: int = 1) -> str:
-    """Why a text has too few or too many symbols; "" for one that has not."""
-    # No Unicode form is longer than four times the text, and no cut gives more parts than characters plus one.
-    if 4 * len(text) < maximum and text.strip():
+def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, min_length: int = 1) -> str:
+    """Return why the length of a text is invalid, or "" if it is valid.
+
+    Args:
+        side: Name of the column for the message: "source" or "target".
+        text: The text.
+        tokenizer: The tokenizer of the column.
+        max_length: Maximum number of symbols.
+        min_length: Minimum number of symbols; 1 by default.
+    """
+    # Normalization at most quadruples the length, and a text has at most as many symbols as characters plus one.
+    if 4 * len(text) < max_length and text.strip():
         return ""
-    count = segmenter.count(text)
-    if count < least:
+    count = tokenizer.count(text)
+    if count < min_length:
         return f"the {side} is empty"
-    if count > maximum:
+    if count > max_length:
         lines = text.count("\n") + 1
         joined = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
-        return f"the {side} has {count} symbols{joined}, more than data.max_length = {maximum}"
+        return f"the {side} has {count} symbols{joined}, more than data.max_length = {max_length}"
     return ""
 
 
-def _position_fault(target: str, positions: int) -> str:
-    """Why a target is no position of a source with so many symbols."""
+def _position_error(target: str, positions: int) -> str:
+    """Return why a target is not a source position, or "" if it is one."""
     number = parse_whole_number(target)
     if number is not None and number <= positions and str(number) == target and number:
         return ""
-    return f"the target is no position of the source: expected a number from 1 to {positions}, got {quote(target)}"
+    return f"the target is not a source position: expected a number from 1 to {positions}, got {quote(target)}"
 
 
-def _alignment_fault(source: str, target: str, sides: Segmenters) -> str:
-    """Why target symbols do not stand beside source symbols, or none of them is scored."""
-    read, written = len(sides.source.split(source)), sides.target.split(target)
+def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
+    """Return why source and target symbols do not correspond one to one, or "" if they do."""
+    read, written = len(tokenizers.source.split(source)), tokenizers.target.split(target)
     if read != len(written):
-        return f"the source has {read} symbols, but the target has {len(written)}: they must pair up (data.aligned)"
-    unscored = sides.target.unscored
+        return f"the source has {read} symbols and the target has {len(written)}: data.aligned needs equal numbers"
+    unscored = tokenizers.target.ignored_tag
     if unscored and all(symbol == unscored for symbol in written):
-        return f"no symbol of the target is scored: all are {quote(unscored)} (data.ignored_tag)"
+        return f"no symbol of the target is scored: all equal data.ignored_tag = {quote(unscored)}"
     return ""
 
 
 __all__ = [
+    "STANDARD_INPUT",
     "BadLine",
     "Example",
-    "Reading",
-    "columns_note",
+    "ExampleFile",
+    "check_first_line",
+    "column_note",
     "count_columns",
+    "describe_used_columns",
     "has_header",
-    "ignored_columns",
-    "is_undecided",
+    "is_header_unknown",
     "parse_pairs",
     "parse_sources",
     "read_examples",
-    "read_grouped",
+    "read_grouped_examples",
     "read_pairs",
     "read_sources",
     "resolve_format",
 ]
 
-COLUMNS = ("source_column", "target_column", "features_column")
-PAIR = ("source", "target", "features")
-SKIP = 'data.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
+COLUMN_SETTINGS = ("source_column", "target_column", "features_column")
+PAIR_ROLES = ("source", "target", "features")
+SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
 
 
 class Example(NamedTuple):
-    """One pair, each text exactly as the file has it."""
+    """A source, its target and its features, each exactly as in the file."""
 
     source: str
     target: str
     features: str = ""
 
 
-class Reading(NamedTuple):
-    """All that a file held: examples and the line of each, bad lines, and how many lines were blank."""
+class ExampleFile(NamedTuple):
+    """Content of a file: the examples with their line numbers, the bad lines, and the number of blank lines."""
 
     examples: list[Example]
     lines: list[int]
@@ -117,166 +134,313 @@ class Reading(NamedTuple):
     blank: int
 
 
-def read_examples(path: Path, config: DataConfig, target_path: Path | None = None) -> Reading:
-    """Every pair of a file, or of two parallel text files when `target_path` is given.
+def read_examples(path: Path, config: DataConfig, target_path: Path | None = None) -> ExampleFile:
+    """Read the examples of a file, or of two parallel text files.
 
-    Errors: `DataError` for a file that cannot be read or holds no example, for parallel files of different lengths,
-    and for the first bad line unless `config.on_bad_line` is "skip"; `ConfigError` for columns that cannot be.
+    Args:
+        path: The file of pairs, or the file of sources.
+        config: The data settings.
+        target_path: The file of targets, if the files are parallel.
+
+    Returns:
+        The examples, bad lines and blank lines.
+
+    Raises:
+        DataError: A file cannot be read or contains no example, parallel files differ in length, or a line is bad
+            (unless bad lines are skipped).
+        ConfigError: The configured columns are invalid.
     """
-    columns = _columns(config, PAIR)
+    columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
-        whole = f"the pair {path} and {target_path}"
-        return _read(parallel_records(path, target_path, columns), config, str(path), whole)
+        description = f"the pair {path} and {target_path}"
+        return _collect_examples(read_parallel_records(path, target_path, columns), config, str(path), description)
     return _read_pairs(path, config, columns)
 
 
-def is_undecided(path: Path, config: DataConfig, target_path: Path | None = None) -> bool:
-    """Return whether a file may have a header, and nobody has said whether it does."""
+def is_header_unknown(path: Path, config: DataConfig, target_path: Path | None = None) -> bool:
+    """Return whether a file may have a header and neither the settings nor the flags say whether it has one.
+
+    Args:
+        path: The file.
+        config: The data settings.
+        target_path: The file of targets, if the files are parallel.
+    """
     format = "text" if target_path is not None else resolve_format(path, config)
-    return format in TABLES and _columns(config, PAIR).header == "auto"
+    return format in TABLE_FORMATS and _selected_columns(config, PAIR_ROLES).header == "auto"
 
 
 def has_header(config: DataConfig) -> bool:
-    """Return whether a file that is not refused is read with a header."""
-    return _columns(config, PAIR).header is True
+    """Return whether files of pairs have a header under these settings."""
+    return _selected_columns(config, PAIR_ROLES).header is True
 
 
 def count_columns(path: Path, config: DataConfig) -> int:
-    """Return how many columns the first line of a TSV or CSV file has; 0 for other formats, and for a pipe."""
+    """Return the number of columns in the first line of a TSV or CSV file; 0 for other formats and for pipes.
+
+    Args:
+        path: The file.
+        config: The data settings, which define its format.
+    """
     format = resolve_format(path, config)
-    return table_width(file_lines(path), format, str(path)) if format in TABLES and path.is_file() else 0
+    return count_table_columns(read_lines(path), format, str(path)) if format in TABLE_FORMATS and path.is_file() else 0
 
 
-def ignored_columns(path: Path, config: DataConfig) -> str:
-    """Which columns of a TSV or CSV file are read and of how many, in words; "" where all are, or have names."""
-    wanted = _columns(config, PAIR).wanted
-    if config.header is True or None in map(column_number, wanted.values()):
+def describe_used_columns(path: Path, config: DataConfig) -> str:
+    """Describe which columns of a TSV or CSV file are used; "" if all are, or if they are selected by name.
+
+    Args:
+        path: The file.
+        config: The data settings.
+    """
+    selected = _selected_columns(config, PAIR_ROLES).selected
+    if config.header is True or None in map(column_number, selected.values()):
         return ""
     width = count_columns(path, config)
-    told = ", ".join(f"{column} as {role}" for role, column in wanted.items())
-    return f"the file has {width} columns, read are {told}" if width > len(set(wanted.values())) else ""
+    used = ", ".join(f"{column} as {role}" for role, column in selected.items())
+    return f"the file has {width} columns; used are {used}" if width > len(set(selected.values())) else ""
 
 
-def columns_note(path: Path, config: DataConfig, target_path: Path | None = None) -> str:
-    """Return `ignored_columns` of a file of pairs where no setting chooses the columns; "" for parallel files."""
-    chosen = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMNS)
-    return "" if chosen or target_path is not None else ignored_columns(path, config)
+def column_note(path: Path, config: DataConfig, target_path: Path | None = None) -> str:
+    """Return `describe_used_columns` unless a setting selects columns or the files are parallel; then "".
 
-
-def read_grouped(path: Path, config: DataConfig, group: str) -> tuple[Reading, list[str]]:
-    """Every pair of a file, and what stands in its column `group` (a name, or a number from 1) beside each.
-
-    Errors as of `read_examples`, for the column as "data.group_column".
+    Args:
+        path: The file.
+        config: The data settings.
+        target_path: The file of targets, if the files are parallel.
     """
-    columns = _columns(config, (*PAIR, "group"), group)
+    chosen = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMN_SETTINGS)
+    return "" if chosen or target_path is not None else describe_used_columns(path, config)
+
+
+def read_grouped_examples(path: Path, config: DataConfig, group: str) -> tuple[ExampleFile, list[str]]:
+    """Read the examples of a file, and the group of each from a further column.
+
+    Args:
+        path: The file.
+        config: The data settings.
+        group: Column of the groups: a name, or a number from 1.
+
+    Returns:
+        The content of the file, and one group for each example.
+
+    Raises:
+        DataError: As in `read_examples`.
+        ConfigError: As in `read_examples`, also for the group column.
+    """
+    columns = _selected_columns(config, (*PAIR_ROLES, "group"), group)
     groups: dict[int, str] = {}
     reading = _read_pairs(path, config, columns, groups)
     return reading, [groups[line] for line in reading.lines]
 
 
-class Input(NamedTuple):
-    """What is known of a file, or of standard input, beside the settings of the run that reads it."""
+class InputFormat(NamedTuple):
+    """Format of an input file or stream, as far as it differs from the training file."""
 
     format: Format = "auto"
-    """Its format; "auto" goes by its name, then by the training file's."""
+    """File format; "auto" uses the file name, else the format of the training file."""
     header: Header = "auto"
-    """Whether its first line names the columns; "auto": as in the training file."""
+    """Whether the first line names the columns; "auto": as in the training file."""
     columns: int = 0
-    """How many columns the training file has, of which no line of the input has more; 0 sets no limit."""
+    """Number of columns of the training file, the maximum for a line of the input; 0 for no maximum."""
+    report: Callable[[str], None] | None = None
+    """Receives notes about the first line."""
 
 
-FILE, LINES = Input(), Input(header=False)
-"""What is known where nobody says more, of a file and of lines from elsewhere."""
+STANDARD_INPUT = "standard input"
+"""Name of the standard input in messages."""
+FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
+"""Default formats of files, and of lines from a stream."""
 
 
-def read_sources(path: Path, config: DataConfig, known: Input = FILE) -> Iterator[Example | BadLine]:
-    """The sources of a file to predict for, their targets empty: one item for each record, in order.
+def read_sources(
+    path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
+) -> Iterator[Example | BadLine]:
+    """Read the sources of a file for prediction. The targets of the examples are empty.
 
-    The name decides the format where `known` does not and it can, else `config.format`. A blank line is an empty
-    source; a line of TSV or CSV with one column is the source itself. Errors, at the first item: `DataError` for a
-    file that cannot be read, and for a header (the first line, where there is one and it has several columns) without
-    the columns.
+    A blank line is an empty source. A line of TSV or CSV with one column is the source.
+
+    Args:
+        path: The file.
+        config: The data settings of the run.
+        input_format: Format of the file, where the user specifies it.
+
+    Yields:
+        One example or bad line for each record, in order.
+
+    Raises:
+        DataError: The file cannot be read, or its header lacks the configured columns. Raised before the first item.
     """
-    yield from _sources(_records(path, config, known, _source_columns(config)), config, str(path))
+    yield from _checked_sources(_file_records(path, config, input_format, _source_columns(config)), config, str(path))
 
 
 def parse_sources(
-    lines: Iterable[bytes], name: str, config: DataConfig, known: Input = LINES
+    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
 ) -> Iterator[Example | BadLine]:
-    """`read_sources` for lines from elsewhere, say standard input, in the configured format ("auto" counts as TSV).
+    """Parse lines as sources for prediction, one at a time: a line is requested after the previous one was processed.
 
-    Lines are taken one at a time, each only when the one before was answered. What the configuration says of a header
-    holds for CSV; `known` says it of lines of TSV, of which a person may type the first. `name` stands for the path in
-    bad lines. Errors: `DataError` for Parquet, which is no text.
+    Args:
+        lines: The lines, with line ends.
+        name: Name of the stream for messages.
+        config: The data settings of the run; format "auto" means TSV, and their header setting applies to CSV only.
+        input_format: Format of the lines, where the user specifies it.
+
+    Yields:
+        One example or bad line for each record, in order.
+
+    Raises:
+        DataError: The format is Parquet, which cannot be parsed as lines.
     """
-    yield from _sources(_parsed(lines, name, config, known, _source_columns(config)), config, name)
+    yield from _checked_sources(_parse_lines(lines, name, config, input_format, _source_columns(config)), config, name)
 
 
-def read_pairs(path: Path, config: DataConfig, known: Input = FILE) -> Iterator[Example | BadLine]:
-    """The pairs of a file to score: one item for each record, in order, as `read_sources` for sources.
+def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT) -> Iterator[Example | BadLine]:
+    """Read the pairs of a file for scoring: one item for each record, in order.
 
-    Lines are good and bad as in a training file, but for a blank one, which is a pair without texts.
+    A line is valid under the conditions for a training file, except that a blank line is an empty pair.
+
+    Args:
+        path: The file.
+        config: The data settings of the run.
+        input_format: Format of the file, where the user specifies it.
+
+    Yields:
+        One example or bad line for each record.
+
+    Raises:
+        DataError: As in `read_sources`.
     """
-    yield from _pairs(_records(path, config, known, _columns(config, PAIR)), config, str(path))
+    yield from _checked_pairs(
+        _file_records(path, config, input_format, _selected_columns(config, PAIR_ROLES)), config, str(path)
+    )
 
 
 def parse_pairs(
-    lines: Iterable[bytes], name: str, config: DataConfig, known: Input = LINES
+    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
 ) -> Iterator[Example | BadLine]:
-    """`read_pairs` for lines from elsewhere, as `parse_sources` for sources."""
-    yield from _pairs(_parsed(lines, name, config, known, _columns(config, PAIR)), config, name)
+    """Parse lines as pairs for scoring, one at a time.
+
+    Args:
+        lines: The lines, with line ends.
+        name: Name of the stream for messages.
+        config: The data settings of the run.
+        input_format: Format of the lines, where the user specifies it.
+
+    Yields:
+        One example or bad line for each record.
+
+    Raises:
+        DataError: As in `parse_sources`.
+    """
+    yield from _checked_pairs(
+        _parse_lines(lines, name, config, input_format, _selected_columns(config, PAIR_ROLES)), config, name
+    )
 
 
-def _records(path: Path, config: DataConfig, known: Input, columns: Columns) -> Records:
-    """The records of a file."""
-    format = format_to_predict(path, config) if known.format == "auto" else known.format
-    return file_records(path, format, columns._replace(most=known.columns))
+def _file_records(path: Path, config: DataConfig, known: InputFormat, columns: ColumnSelection) -> Records:
+    """Return the records of an input file."""
+    return read_records(path, _format_of(path, config, known), _with_input_format(columns, known))
 
 
-def _parsed(lines: Iterable[bytes], name: str, config: DataConfig, known: Input, columns: Columns) -> Records:
-    """The records of lines."""
-    format = config.format if known.format == "auto" else known.format
+def _parse_lines(
+    lines: Iterable[bytes], name: str, config: DataConfig, known: InputFormat, columns: ColumnSelection
+) -> Records:
+    """Return the records of input lines."""
+    format = _format_of(None, config, known)
     header = columns.header if format == "csv" else known.header
-    return parse_records(lines, name, format, columns._replace(header=header, most=known.columns))
+    return parse_records(lines, name, format, _with_input_format(columns, known)._replace(header=header))
 
 
-def _columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> Columns:
-    """The configured columns of these roles, and one of groups."""
+def _with_input_format(columns: ColumnSelection, known: InputFormat) -> ColumnSelection:
+    """Return the columns with the format of the input."""
+    return columns._replace(max_columns=known.columns, header_given=known.header is True, report=known.report)
+
+
+def _format_of(path: Path | None, config: DataConfig, known: InputFormat) -> Format:
+    """Return the format of a file, or of lines (path None)."""
+    if known.format != "auto":
+        return known.format
+    return config.format if path is None else resolve_input_format(path, config)
+
+
+def check_first_line(
+    items: Sequence[Example | BadLine], path: Path | None, config: DataConfig, known: InputFormat
+) -> str:
+    """Check whether the first line of an input is a header, if the user did not specify it.
+
+    Args:
+        items: The first items of the input.
+        path: The file; None for lines.
+        config: The data settings of the run.
+        known: Format of the input, where the user specifies it.
+
+    Returns:
+        A note; "" if the line does not look like a header.
+
+    Raises:
+        HeaderError: It is clearly a header.
+    """
+    format = _format_of(path, config, known)
+    header = (
+        known.header if path is None and format != "csv" else _selected_columns(config, ("source", "features")).header
+    )
+    line = next((at for at, item in enumerate(items, 1) if isinstance(item, BadLine) or item.source), 0)
+    if header != "auto" or format not in (*TABLE_FORMATS, "auto") or not line or isinstance(items[line - 1], BadLine):
+        return ""
+    cells = [(item.source, item.target) for item in items if isinstance(item, Example) and item.source]
+    place = f"{path or STANDARD_INPUT}:{line}"
+    check_header_cells(cells, place)
+    note = header_note(cells)
+    return f"{place}: {note}" if note else ""
+
+
+def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> ColumnSelection:
+    """Return the configured columns for these roles; raise `ConfigError` for an invalid one."""
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
     configured["group"] = group
     for role, column in configured.items():
         if not column and role in ("source", "target"):
             raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got ''")
         check_column(role, column)
-    return resolve_header(Columns({role: configured[role] for role in roles if configured[role]}, config.header))
+    return resolve_header(
+        ColumnSelection({role: configured[role] for role in roles if configured[role]}, config.header)
+    )
 
 
-def _source_columns(config: DataConfig) -> Columns:
-    """The columns that prediction reads."""
-    return _columns(config, ("source", "features"))._replace(alone=True)
+def _source_columns(config: DataConfig) -> ColumnSelection:
+    """Return the columns that prediction reads."""
+    return _selected_columns(config, ("source", "features"))._replace(single_column=True)
 
 
-def _read_pairs(path: Path, config: DataConfig, columns: Columns, last: dict[int, str] | None = None) -> Reading:
-    """All pairs of a file; the last column of each is kept in `last`, by the line, where that is given."""
+def _read_pairs(
+    path: Path, config: DataConfig, columns: ColumnSelection, last_fields: dict[int, str] | None = None
+) -> ExampleFile:
+    """Read all pairs of a file; `last`, if given, receives the last column of each line."""
     format = resolve_format(path, config)
     if format == "text":
-        raise ConfigError(f'data.format = "text" reads two parallel files: give the file of targets beside {path}')
-    records = file_records(path, format, columns)
-    records = records if last is None else without_last(records, last)
-    below = " below the header" if format in TABLES and columns.header is True else ""
-    reading = _read(records, config, str(path), str(path), below)
-    if format in TABLES and columns.header == "auto":
-        check_cells(reading.examples, f"{path}:{reading.lines[0]}")
+        raise ConfigError(f'data.format = "text" needs two parallel files: give the file of targets as well as {path}')
+    records = read_records(path, format, columns)
+    records = records if last_fields is None else split_last_field(records, last_fields)
+    location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
+    reading = _collect_examples(records, config, str(path), str(path), location)
+    if format in TABLE_FORMATS and columns.header == "auto":
+        check_header_cells(reading.examples, f"{path}:{reading.lines[0]}")
     return reading
 
 
-def _read(records: Records, config: DataConfig, name: str, whole: str, below: str = "") -> Reading:
-    """Sort records into examples, bad lines and blank ones; stop at the first bad one unless they are skipped.
+def _collect_examples(
+    records: Records, config: DataConfig, name: str, description: str, location: str = ""
+) -> ExampleFile:
+    """Sort records into examples, bad lines and blank lines.
 
-    `DataError` where `whole`, all that is read, holds no example; `below` says where that is.
+    Args:
+        records: The records.
+        config: The data settings; the first bad line raises an error unless they are skipped.
+        name: Name of the file, for bad lines.
+        description: Name of the file or the pair of files, for the error that there is no example.
+        location: " below the header" where the file has one, for that error.
     """
-    sides = segmenters(config)
-    reading = Reading([], [], [], 0)
+    tokenizers = build_tokenizers(config)
+    reading = ExampleFile([], [], [], 0)
     blank = 0
     for record in records:
         if isinstance(record, BadLine):
@@ -286,50 +450,50 @@ def _read(records: Records, config: DataConfig, name: str, whole: str, below: st
             continue
         else:
             example = Example(*record.fields)
-            reason = pair_fault(example.source, example.target, sides, config)
+            reason = pair_error(example.source, example.target, tokenizers, config)
             if not reason:
                 reading.examples.append(example)
                 reading.lines.append(record.line)
                 continue
             bad = BadLine(name, record.line, reason)
         if config.on_bad_line == "stop":
-            raise DataError(str(bad), SKIP)
+            raise BadLineError(f"{bad}; {SKIP_HINT}")
         reading.bad.append(bad)
     reading = reading._replace(blank=blank)
     if not reading.examples:
-        raise DataError(_why_none(reading, whole, below))
+        raise DataError(_no_example_message(reading, description, location))
     return reading
 
 
-def _sources(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
-    """One item for each record: its source and features, or why there are none."""
-    segmenter = segmenters(config).source
+def _checked_sources(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
+    """Yield the source and features of each record, or why they are invalid."""
+    tokenizer = build_tokenizers(config).source
     for record in records:
         if isinstance(record, BadLine):
             yield record
             continue
         source, features, *_ = *record.fields, "", ""
-        reason = length_fault("source", source, segmenter, config.max_length, least=0)
+        reason = length_error("source", source, tokenizer, config.max_length, min_length=0)
         yield BadLine(name, record.line, reason) if reason else Example(source, "", features)
 
 
-def _pairs(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
-    """One item for each record: its pair, or why there is none."""
-    sides = segmenters(config)
+def _checked_pairs(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
+    """Yield the pair of each record, or why it is invalid."""
+    tokenizers = build_tokenizers(config)
     for record in records:
         if isinstance(record, BadLine) or not record.fields:
             yield record if isinstance(record, BadLine) else Example("", "")
             continue
         example = Example(*record.fields)
-        reason = pair_fault(example.source, example.target, sides, config)
+        reason = pair_error(example.source, example.target, tokenizers, config)
         yield BadLine(name, record.line, reason) if reason else example
 
 
-def _why_none(reading: Reading, name: str, below: str) -> str:
-    """Why a file gave no example."""
+def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
+    """Return the error message for a file without examples."""
     if reading.bad:
         blank = f", {reading.blank} blank" if reading.blank else ""
-        return f"{name} holds no example: {len(reading.bad)} bad lines{blank}; the first: {reading.bad[0]}"
+        return f"{name} contains no example: {len(reading.bad)} bad lines{blank}; the first: {reading.bad[0]}"
     if reading.blank:
-        return f"{name} holds no example: all its lines are blank ({reading.blank})"
-    return f"{name} holds no example: it is empty{below}"
+        return f"{name} contains no example: all its lines are blank ({reading.blank})"
+    return f"{name} contains no example: it is empty{location}"

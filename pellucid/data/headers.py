@@ -1,8 +1,8 @@
-"""Headers: whether the first line of a TSV or CSV file names the columns, where nobody has said so.
+"""Header detection: whether the first line of a TSV or CSV file names the columns, if the user does not say.
 
-Three kinds of evidence are looked for: words that columns are usually named by, cells unlike all others in their
-columns, and a first line that training and validation file share. Where they leave no doubt, reading stops and asks;
-where they leave some, a note tells of it. Examples are tuples here: source, target, and what is beside them.
+There are three kinds of evidence: names that columns usually have, cells that differ from all cells below them, and a
+first line that the training and validation files share. Strong evidence stops with an error that asks the user; weak
+evidence gives a note. Examples are tuples here: source, target and further columns.
 """
 
 import re
@@ -19,94 +19,119 @@ answer answers category class classes clean col column completion correct correc
 diacritized english expected feats feature features field form forms french german gloss gold grapheme graphemes
 greek hebrew hindi historical historic hypothesis id idx index inflected inflection input inputs intent ipa japanese
 key korean label labels lang language latin lemma lemmas meaning misspelled misspelling modern msd name names native
-noisy normalized normalized normalization number numeral original orthography output outputs paraphrase phone
+noisy normalised normalized normalization number numeral original orthography output outputs paraphrase phone
 phoneme phonemes phones phonetic pos position prediction prompt pron pronunciation pronunciations query question raw
 reference references response roman romanization romanized russian script segmentation sent sentence sentences seq
 sequence sequences slots source sources spanish spelling split src stem structure summary surface tag tagged tags
 target targets task text texts tgt token tokens transcription transcript translation translations transliteration
 trg turkish typo typos utterance value word words
 """
-NAMES = frozenset(_WORDS.split())
-"""Words that columns of pairs are usually named by, in lower case."""
-LEAST = 20
-"""Lines below the first, without which nothing can be said of what the others look like."""
-LOOKED_AT = 1000
-"""Lines below the first that it is compared with."""
-ASKED = (
+COLUMN_NAMES = frozenset(_WORDS.split())
+"""Usual names of columns, in lower case."""
+MIN_LINES = 20
+"""Minimum number of lines below the first for a comparison of cells."""
+MAX_LINES = 1000
+"""Maximum number of lines below the first that are compared."""
+HEADER_FLAGS_HINT = (
     "give --header (data.header = true) if it names the columns, --no-header (data.header = false) if it is an example"
 )
-READ = "it is read as an example (--header reads it as the names of the columns)"
+READ_AS_EXAMPLE = "it is read as an example (use --header if it names the columns)"
 
 
 class HeaderError(DataError):
-    """A first line that seems to name the columns, where nobody has said whether it does."""
+    """A first line that looks like a header, where the user has not said whether it is one."""
 
 
-def of_another_file(trained: DataConfig, header: Header = "auto") -> DataConfig:
-    """Return the settings by which a file is read that is not the training file.
+def config_for_file(config: DataConfig, header: Header = "auto") -> DataConfig:
+    """Return the data settings for a file other than the training file.
 
     Args:
-        trained: The settings of the run.
-        header: Whether the file has a header; "auto" where nobody says so: it has one if the training file had, else
-            its first line is looked at.
+        config: The data settings of the run.
+        header: Whether the file has a header. "auto": it has one if the training file had one, else the first line is
+            examined.
     """
-    return msgspec.structs.replace(trained, header=header if header != "auto" else trained.header or "auto")
+    return msgspec.structs.replace(config, header=header if header != "auto" else config.header or "auto")
 
 
-def check_names(fields: Sequence[str], place: str) -> None:
-    """Raise `HeaderError` for a line of which two cells and half of all are words that columns are named by.
+def check_header_names(fields: Sequence[str], place: str) -> None:
+    """Raise `HeaderError` if at least two cells of a line, and half of all, are usual names of columns.
 
     Args:
-        fields: Every cell of a first line.
+        fields: All cells of a first line.
         place: File and line, for the message.
     """
-    found = dict.fromkeys(field for field in fields if is_name(field))
-    if len(found) > 1 and 2 * len(found) >= len(fields) and len(set(fields)) == len(fields):
-        one, other, *_ = map(quote, found)
-        raise HeaderError(f"{place}: the first line looks like a header, with columns named {one} and {other}: {ASKED}")
+    names = dict.fromkeys(field for field in fields if is_column_name(field))
+    if len(names) > 1 and 2 * len(names) >= len(fields) and len(set(fields)) == len(fields):
+        one, other, *_ = map(quote, names)
+        raise HeaderError(
+            f"{place}: the first line looks like a header, with columns named {one} and {other}: {HEADER_FLAGS_HINT}"
+        )
 
 
-def check_cells(cells: Sequence[tuple[str, ...]], place: str) -> None:
-    """Raise `HeaderError` where both cells of the first line are as those of a header, and unlike those below it."""
-    source, target = (_sign(side) for side in _sides(cells))
+def check_header_cells(cells: Sequence[tuple[str, ...]], place: str) -> None:
+    """Raise `HeaderError` if both cells of the first line look like a header, at least one of them strongly.
+
+    Args:
+        cells: The examples, at least one.
+        place: File and line, for the message.
+    """
+    source, target = (_header_evidence(side) for side in _column_samples(cells))
     if source and target and (source.strong or target.strong) and cells[0][0] != cells[0][1]:
-        raise HeaderError(f"{place}: the first line looks like a header: {source.told}, and {target.told}: {ASKED}")
+        raise HeaderError(
+            f"{place}: the first line looks like a header: {source.description}, and {target.description}: "
+            f"{HEADER_FLAGS_HINT}"
+        )
 
 
 def header_note(cells: Sequence[tuple[str, ...]]) -> str:
-    """Return what a person should know of a first line that may be a header; "" where nothing speaks for it."""
-    for sign in map(_sign, _sides(cells)):
+    """Return a note about a first line that may be a header, or "".
+
+    Args:
+        cells: The examples, at least one.
+    """
+    for sign in map(_header_evidence, _column_samples(cells)):
         if sign is not None:
-            return f"the first line may be a header: {sign.told}; {READ}"
+            return f"the first line may be a header: {sign.description}; {READ_AS_EXAMPLE}"
     return ""
 
 
-def check_shared(training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], place: str) -> str:
+def name_note(role: str, cell: str) -> str:
+    """Return a note about a first line of one cell that is a common column name."""
+    return f"the first line may be a header: the {role} {quote(cell)} is what columns are named by; {READ_AS_EXAMPLE}"
+
+
+def check_shared_header(training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], place: str) -> str:
     """Return a note where two files begin with one line, which stands nowhere else; "" where they do not.
 
-    `HeaderError` where that is the only line that they share. `place` names the validation file and its line.
+    Args:
+        training: The training examples.
+        validation: The validation examples.
+        place: Validation file and line, for the message.
+
+    Raises:
+        HeaderError: It is the only line that the files share.
     """
     first = training[0]
-    if first != validation[0] or min(len(training), len(validation)) <= LEAST:
+    if first != validation[0] or min(len(training), len(validation)) <= MIN_LINES:
         return ""
     if training.count(first) > 1 or validation.count(first) > 1:
         return ""
-    told = f"both files begin with {quote(first[0])}, {quote(first[1])}, which stands nowhere else in them"
+    evidence = f"both files begin with {quote(first[0])}, {quote(first[1])}, which occurs nowhere else in them"
     if set(training[1:]).isdisjoint(validation[1:]):
-        raise HeaderError(f"{place}: the first line looks like a header: {told}: {ASKED}")
-    return f"the first line may be a header: {told}; {READ}"
+        raise HeaderError(f"{place}: the first line looks like a header: {evidence}: {HEADER_FLAGS_HINT}")
+    return f"the first line may be a header: {evidence}; {READ_AS_EXAMPLE}"
 
 
-def is_name(cell: str) -> bool:
-    """Whether a cell is a word that columns are usually named by, or up to four of them: "target_text", "srcLang 1"."""
+def is_column_name(cell: str) -> bool:
+    """Return whether a cell consists of one to four usual names of columns, such as "target_text" or "srcLang 1"."""
     if not re.fullmatch(r"[A-Za-z0-9_ ./()-]{2,40}", cell):
         return False
     parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", cell)
     words = [part.lower() for part in parts if not part.isdecimal()]
-    return 0 < len(words) <= len(parts) <= 4 and NAMES.issuperset(words)
+    return 0 < len(words) <= len(parts) <= 4 and COLUMN_NAMES.issuperset(words)
 
 
-class _Side(NamedTuple):
+class _ColumnSample(NamedTuple):
     """One column: its name in messages, its first cell, and the cells below."""
 
     role: str
@@ -114,32 +139,32 @@ class _Side(NamedTuple):
     others: Sequence[str]
 
 
-def _sides(cells: Sequence[tuple[str, ...]]) -> tuple[_Side, _Side]:
-    """The two columns of some lines."""
-    first, others = cells[0], cells[1 : 1 + LOOKED_AT]
+def _column_samples(cells: Sequence[tuple[str, ...]]) -> tuple[_ColumnSample, _ColumnSample]:
+    """Return the source and target columns of examples."""
+    first, others = cells[0], cells[1 : 1 + MAX_LINES]
     return (
-        _Side("source", first[0], [each[0] for each in others]),
-        _Side("target", first[1], [each[1] for each in others]),
+        _ColumnSample("source", first[0], [each[0] for each in others]),
+        _ColumnSample("target", first[1], [each[1] for each in others]),
     )
 
 
-class _Sign(NamedTuple):
-    """Why a cell seems to be the name of its column, and whether that is strong evidence."""
+class _HeaderEvidence(NamedTuple):
+    """Evidence that a cell is the name of its column."""
 
-    told: str
+    description: str
     strong: bool
 
 
-def _sign(side: _Side) -> _Sign | None:
-    """Why the first cell of a column seems to be its name; None where nothing speaks for it."""
+def _header_evidence(side: _ColumnSample) -> _HeaderEvidence | None:
+    """Return the evidence that the first cell of a column is its name; None if there is none."""
     cell = f"the {side.role} {quote(side.first)}"
-    if is_name(side.first):
-        return _Sign(f"{cell} is what columns are named by", strong=True)
-    if len(side.others) < LEAST:
+    if is_column_name(side.first):
+        return _HeaderEvidence(f"{cell} is a usual column name", strong=True)
+    if len(side.others) < MIN_LINES:
         return None
     characters, below = set(side.first) - {" "}, set[str]().union(*side.others)
     if len(characters) > 1 and characters.isdisjoint(below):
-        return _Sign(f"no character of {cell} occurs in the {len(side.others):,} below it", strong=True)
+        return _HeaderEvidence(f"no character of {cell} occurs in the {len(side.others):,} cells below it", strong=True)
     if "_" in characters and "_" not in below:
-        return _Sign(f"{cell} alone has an underscore", strong=False)
+        return _HeaderEvidence(f"only {cell} has an underscore", strong=False)
     return None

@@ -1,4 +1,4 @@
-"""Records of files: TSV, CSV, JSON lines, Parquet and parallel text, and the columns that are used."""
+"""Readers of TSV, CSV, JSON lines, Parquet and parallel text: records with the selected columns."""
 
 import csv
 import io
@@ -11,41 +11,41 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_names
+from pellucid.data.headers import check_header_names, is_column_name, name_note
 from pellucid.data.lines import (
-    LONGEST_LINE,
+    MAX_LINE_BYTES,
     RecordError,
-    checked_lines,
-    decoded,
-    decoded_value,
-    file_lines,
+    check_lines,
+    decode_line,
+    decode_utf8,
     is_blank,
     line_text,
-    opened,
+    open_data_file,
+    read_lines,
 )
-from pellucid.errors import ConfigError, DataError, abbreviate_reason, nearest, parse_whole_number, quote
+from pellucid.errors import ConfigError, DataError, abbreviate_reason, parse_whole_number, quote, suggest
 from pellucid.files import repeated_key
 
-MOST_COLUMNS = 2**20
-"""The greatest number of a column that a setting may name."""
-LISTED = 20
-"""How many column names a message lists, and how much of each."""
+MAX_COLUMN_NUMBER = 2**20
+"""Maximum number of a column that a setting may select."""
+MAX_LISTED_NAMES = 20
+"""Maximum number of column names in a message, and maximum length of each."""
 
 
 class BadLine(NamedTuple):
-    """A line that cannot be read, and why."""
+    """A line that cannot be used, with the reason."""
 
     path: str
     line: int
     reason: str
 
     def __str__(self) -> str:
-        """The way editors and compilers write it: "train.tsv:17: the target is empty"."""
+        """Return the location and reason in the format of compilers: "train.tsv:17: the target is empty"."""
         return f"{self.path}:{self.line}: {self.reason}"
 
 
 class Record(NamedTuple):
-    """The fields of one record, and the line it starts in, from 1; no fields for a blank line."""
+    """Fields of one record and the number of its first line; a blank line has no fields."""
 
     line: int
     fields: Sequence[str]
@@ -54,203 +54,308 @@ class Record(NamedTuple):
 Records = Iterator[Record | BadLine]
 
 
-class Columns(NamedTuple):
-    """The columns wanted of each record, in the order its fields shall have.
+class ColumnSelection(NamedTuple):
+    """Columns to read from each record.
 
-    `wanted` maps "source", "target", "features", "group" to a name, or a number from 1. `header` says whether the first
-    line that is not blank names the columns; "auto" refuses one that seems to. `alone` says that a record of one column
-    is a source by itself (in prediction). `most` is how many columns a record has at most; 0 sets no limit.
+    `selected` maps "source", "target", "features" and "group" to a name, or a number from 1. `header`: the first
+    non-blank line names the columns; "auto" refuses one that seems to. `single_column`: a record of one column is a
+    source (in prediction). `max_columns`: maximum number of columns of a record; 0 is no limit. `header_given`: the
+    user specified the header of this input. `report` receives notes about its first line.
     """
 
-    wanted: dict[str, str]
+    selected: dict[str, str]
     header: Header = False
-    alone: bool = False
-    most: int = 0
+    single_column: bool = False
+    max_columns: int = 0
+    header_given: bool = False
+    report: Callable[[str], None] | None = None
 
 
 @dataclass
-class Width:
-    """How many columns a file has: as many as its header, or else its first whole row."""
+class ColumnCount:
+    """Expected number of columns of a file: that of its header, or of its first whole row."""
 
     columns: int = 0
     line: int = 0
 
     def differs(self, row: Record) -> bool:
-        """Whether a row has another number of columns; the first row sets it."""
+        """Return whether a row has another number of columns. The first row sets the number."""
         if not self.columns:
             self.columns, self.line = len(row.fields), row.line
         return len(row.fields) != self.columns
 
 
-def select(rows: Records, columns: Columns, name: str, separators: str) -> Records:
-    """The wanted columns of rows that hold every column; `name` and `separators` are for the messages.
+def select_columns(rows: Records, columns: ColumnSelection, name: str, separators: str) -> Records:
+    """Yield the selected columns of rows.
 
-    Errors: `DataError` for a header that has not the wanted columns, `ConfigError` for a name where there is no header;
-    a row with too few columns, or with another number of them than the first row has, is a `BadLine`.
+    Args:
+        rows: Rows with all their columns.
+        columns: The columns to select.
+        name: Name of the file, for messages.
+        separators: What separates columns, for messages: "tabs" or "commas".
+
+    Yields:
+        Records of the selected columns. A row with too few columns, or with another number than the first row, is a
+        `BadLine`.
+
+    Raises:
+        DataError: The header lacks a selected column.
+        ConfigError: A column is selected by name, but there is no header.
     """
-    positions, width, rows = _layout(rows, columns, name)
+    positions, width, rows = _resolve_columns(rows, columns, name)
     needed = max(positions, default=0) + 1
     for row in rows:
-        if isinstance(row, BadLine) or not row.fields or (columns.alone and len(row.fields) == 1):
+        if isinstance(row, BadLine) or not row.fields or (columns.single_column and len(row.fields) == 1):
             yield row
         elif not positions:
-            which = " or ".join(quote(column) for column in columns.wanted.values())
-            yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header line says which is {which}")
+            which = " or ".join(quote(column) for column in columns.selected.values())
+            yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header names {which}")
         elif len(row.fields) < needed:
-            what = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
-            yield BadLine(name, row.line, what)
-        elif columns.most and len(row.fields) > columns.most and columns.header is not True:
-            what = f"expected at most {columns.most} columns, got {len(row.fields)} ({separators} separate columns)"
-            yield BadLine(name, row.line, what)
+            message = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
+            yield BadLine(name, row.line, message)
+        elif columns.max_columns and len(row.fields) > columns.max_columns and columns.header is not True:
+            message = (
+                f"expected at most {columns.max_columns} columns, got {len(row.fields)} ({separators} separate columns)"
+            )
+            yield BadLine(name, row.line, message)
         elif width.differs(row):
-            what = f"expected {width.columns} columns as in line {width.line}, got {len(row.fields)}"
-            yield BadLine(name, row.line, what)
+            message = f"expected {width.columns} columns as in line {width.line}, got {len(row.fields)}"
+            yield BadLine(name, row.line, message)
         else:
             yield Record(row.line, [row.fields[position] for position in positions])
 
 
-def without_last(records: Records, kept: dict[int, str]) -> Records:
-    """The records without their last field, which is kept by the line."""
+def split_last_field(records: Records, last_fields: dict[int, str]) -> Records:
+    """Yield records without their last field, which is stored in `last_fields` under the line number.
+
+    Args:
+        records: Records with at least one field; bad and blank lines pass unchanged.
+        last_fields: Dict that receives the last fields.
+    """
     for record in records:
         if isinstance(record, BadLine) or not record.fields:
             yield record
         else:
-            kept[record.line] = record.fields[-1]
+            last_fields[record.line] = record.fields[-1]
             yield Record(record.line, record.fields[:-1])
 
 
 def column_number(column: str) -> int | None:
-    """Return the number of a column that is wanted by its number, from 1; None for one that is wanted by its name."""
+    """Return the number of a column that is selected by number, or None if it is selected by name."""
     return parse_whole_number(column)
 
 
-def resolve_header(columns: Columns) -> Columns:
-    """Return the columns, with a header where nobody says whether there is one and a column is wanted by its name."""
-    named = any(column_number(column) is None for column in columns.wanted.values())
+def resolve_header(columns: ColumnSelection) -> ColumnSelection:
+    """Return the selection with header = True if it was "auto" and a column is selected by name."""
+    named = any(column_number(column) is None for column in columns.selected.values())
     return columns._replace(header=True) if columns.header == "auto" and named else columns
 
 
 def check_column(role: str, column: str) -> None:
-    """Raise `ConfigError` for a number that no column has."""
+    """Raise `ConfigError` for a column number out of range.
+
+    Args:
+        role: Role of the column: "source", "target", "features" or "group".
+        column: A name, or a number from 1.
+    """
     number = column_number(column)
-    if (column.isascii() and column.isdecimal() and number is None) or (number is not None and number > MOST_COLUMNS):
+    if (column.isascii() and column.isdecimal() and number is None) or (
+        number is not None and number > MAX_COLUMN_NUMBER
+    ):
         raise ConfigError(
-            f"data.{role}_column: expected a name or a number from 1 to {MOST_COLUMNS:,}, got {quote(column)}"
+            f"data.{role}_column: expected a name or a number from 1 to {MAX_COLUMN_NUMBER:,}, got {quote(column)}"
         )
     if number == 0:
         raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got {quote(column)}")
 
 
-def find_columns(columns: Columns, names: Sequence[str], name: str) -> list[int]:
-    """Where the wanted columns stand among the `names` of a file's columns; `DataError` where one does not."""
+def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> list[int]:
+    """Return the positions of the selected columns among column names; raise `DataError` for a missing one.
+
+    Args:
+        columns: The columns to select.
+        names: Names of the columns of the file, in order.
+        name: Name of the file, for messages.
+    """
     try:
-        return [find_column(role, column, names) for role, column in columns.wanted.items()]
+        return [find_column(role, column, names) for role, column in columns.selected.items()]
     except RecordError as error:
         raise DataError(f"{name}: {error}") from error
 
 
 def find_column(role: str, column: str, names: Sequence[str]) -> int:
-    """Where one column stands among `names`; `RecordError` where it does not, or more than once."""
+    """Return the position of a column among column names; raise `RecordError` if it is missing or ambiguous.
+
+    Args:
+        role: Role of the column, for messages.
+        column: A name, or a number from 1.
+        names: Names of the columns of the file, in order.
+    """
     number = column_number(column)
     if number is not None:
         if number <= len(names):
             return number - 1
-        raise RecordError(f"no column {number} (data.{role}_column) among {_listed(names)}")
+        raise RecordError(f"no column {number} (data.{role}_column) among {_list_names(names)}")
     if names.count(column) == 1:
         return names.index(column)
     if column in names:
         raise RecordError(
             f"{names.count(column)} columns are named {quote(column)} (data.{role}_column): choose one by its number"
         )
-    raise RecordError(f"no column {quote(column)} (data.{role}_column) among {_listed(names)}{nearest(column, names)}")
+    raise RecordError(
+        f"no column {quote(column)} (data.{role}_column) among {_list_names(names)}{suggest(column, names)}"
+    )
 
 
-def _layout(rows: Records, columns: Columns, name: str) -> tuple[list[int], Width, Records]:
-    """Where the wanted columns stand (nowhere: no one can tell), the file's width, and the rows without the header."""
+def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tuple[list[int], ColumnCount, Records]:
+    """Return the positions of the selected columns, the expected number of columns, and the rows without the header.
+
+    The positions are empty if they are unknown.
+    """
     if columns.header is not True:
-        return _numbered(columns, name), Width(), _undoubted(rows, name) if columns.header == "auto" else rows
+        return (
+            _column_positions(columns, name),
+            ColumnCount(),
+            _check_first_row(rows, name) if columns.header == "auto" else rows,
+        )
     before: list[Record | BadLine] = []
     for row in rows:
         if isinstance(row, BadLine):
-            raise DataError(f"{row} (in the line that should name the columns)")
+            raise DataError(f"{row} (in the header line)")
         if not row.fields:
             before.append(row)
-        elif columns.alone and len(row.fields) == 1:
+        elif columns.single_column and len(row.fields) == 1:
             # One column: the header of a list of sources, or already the first source.
-            source = columns.wanted["source"]
-            rest = rows if row.fields[0] == source and column_number(source) is None else chain([row], rows)
-            return _numbered(columns, name), Width(), chain(before, rest)
+            rest = rows if _names_source(row, columns, name) else chain([row], rows)
+            return _column_positions(columns, name), ColumnCount(), chain(before, rest)
         else:
-            return find_columns(columns, row.fields, name), Width(len(row.fields), row.line), chain(before, rows)
-    return [], Width(), iter(before)
+            positions = find_columns(columns, row.fields, name)
+            _report_inherited_header(row, positions[0], columns, name)
+            return positions, ColumnCount(len(row.fields), row.line), chain(before, rows)
+    return [], ColumnCount(), iter(before)
 
 
-def _undoubted(rows: Records, name: str) -> Records:
-    """The rows; `HeaderError` for a first one that seems to name the columns."""
+def _names_source(row: Record, columns: ColumnSelection, name: str) -> bool:
+    """Return whether a first line of one cell is the header of a list of sources, not the first source."""
+    cell, source = row.fields[0], columns.selected["source"]
+    if column_number(source) is None:
+        return cell == source
+    if not columns.header_given and columns.report is not None and is_column_name(cell):
+        columns.report(f"{name}:{row.line}: {name_note('source', cell)}")
+    return columns.header_given
+
+
+def _report_inherited_header(row: Record, source: int, columns: ColumnSelection, name: str) -> None:
+    """Report a first line that looks like an example but is read as a header, as in the training file."""
+    numbered = all(column_number(column) is not None for column in columns.selected.values())
+    if (
+        numbered
+        and not columns.header_given
+        and columns.report is not None
+        and not is_column_name(cell := row.fields[source])
+    ):
+        columns.report(
+            f"{name}:{row.line}: the first line is read as the names of the columns, as in the training file, but "
+            f"{quote(cell)} is not what columns are usually named by; --no-header reads it as an example"
+        )
+
+
+def _check_first_row(rows: Records, name: str) -> Records:
+    """Yield rows; raise `HeaderError` if the first one looks like a header."""
     first = True
     for row in rows:
         if first and isinstance(row, Record) and row.fields:
-            check_names(row.fields, f"{name}:{row.line}")
+            check_header_names(row.fields, f"{name}:{row.line}")
             first = False
         yield row
 
 
-def _numbered(columns: Columns, name: str) -> list[int]:
-    """Where columns wanted by number stand; nowhere if one is wanted by name, an error where that is needed."""
+def _column_positions(columns: ColumnSelection, name: str) -> list[int]:
+    """Return the positions of columns selected by number; empty if one is selected by name and rows may be sources."""
     positions = []
-    for role, column in columns.wanted.items():
+    for role, column in columns.selected.items():
         number = column_number(column)
         if number is not None:
             positions.append(number - 1)
-        elif columns.alone:
+        elif columns.single_column:
             return []
         else:
             raise ConfigError(
-                f"data.{role}_column = {quote(column)} is a name, but nothing names the columns of {name}: give a "
-                f"number from 1, or set data.header = true if its first line names them"
+                f"data.{role}_column = {quote(column)} is a name, but {name} has no header: give a "
+                f"number from 1, or set data.header = true if the first line names the columns"
             )
     return positions
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Column names for a message, which a foreign file must not flood."""
-    shown = [quote(name, LISTED + 1) for name in names[:LISTED]]
-    return ", ".join(shown + ["…"] * (len(names) > LISTED)) or "none"
+def _list_names(names: Sequence[str]) -> str:
+    """Return column names for a message, abbreviated."""
+    shown = [quote(name, MAX_LISTED_NAMES + 1) for name in names[:MAX_LISTED_NAMES]]
+    return ", ".join(shown + ["…"] * (len(names) > MAX_LISTED_NAMES)) or "none"
 
 
-LARGEST_FIELD = 2**31 - 1
-"""The greatest limit csv takes on every system."""
-ROWS_AT_ONCE = 8192
-"""Rows of Parquet held at once."""
+MAX_CSV_FIELD = 2**31 - 1
+"""Maximum field size that the csv module accepts on every system."""
+PARQUET_BATCH_ROWS = 8192
+"""Number of Parquet rows in memory at once."""
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
 
 
-def tsv_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
-    """Records of lines whose columns are separated by tabs."""
-    return select(_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
+def tsv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
+    """Yield the records of lines whose columns are separated by tabs.
+
+    Args:
+        lines: The lines.
+        columns: The columns to select.
+        name: Name of the file, for messages.
+    """
+    return select_columns(_split_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
 
 
-def table_width(lines: Iterable[bytes], format: Format, name: str) -> int:
-    """How many columns the first record of TSV or CSV has that can be read; 0 where there is none."""
-    rows = _csv_rows(lines, name) if format == "csv" else _rows(lines, name, lambda text: text.split("\t"))
+def count_table_columns(lines: Iterable[bytes], format: Format, name: str) -> int:
+    """Return the number of columns of the first readable record of TSV or CSV; 0 if there is none.
+
+    Args:
+        lines: The lines.
+        format: "tsv" or "csv".
+        name: Name of the file, for messages.
+    """
+    rows = _csv_rows(lines, name) if format == "csv" else _split_rows(lines, name, lambda text: text.split("\t"))
     return next((len(row.fields) for row in rows if isinstance(row, Record) and row.fields), 0)
 
 
-def text_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
-    """Records of whole lines: each is the source, or where features are wanted, the source, a tab, the features."""
-    if "features" in columns.wanted:
-        both = Columns({"source": "1", "features": "2"}, alone=columns.alone, most=2)
+def text_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
+    """Yield the records of text lines: the source, or source, tab and features where features are selected.
+
+    Args:
+        lines: The lines.
+        columns: The columns to select.
+        name: Name of the file, for messages.
+    """
+    if "features" in columns.selected:
+        both = ColumnSelection({"source": "1", "features": "2"}, single_column=columns.single_column, max_columns=2)
         return tsv_records(lines, both, name)
-    return _rows(lines, name, lambda text: [text])
+    return _split_rows(lines, name, lambda text: [text])
 
 
-def csv_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
-    """Records of comma-separated values; one that spans several lines has the number of the first."""
-    return select(_csv_rows(lines, name), columns, name, "commas")
+def csv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
+    """Yield the records of comma-separated values; a record that spans several lines has the number of the first.
+
+    Args:
+        lines: The lines.
+        columns: The columns to select.
+        name: Name of the file, for messages.
+    """
+    return select_columns(_csv_rows(lines, name), columns, name, "commas")
 
 
-def json_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
-    """Records of JSON objects, one a line."""
+def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
+    """Yield the records of JSON lines, one object per line.
+
+    Args:
+        lines: The lines.
+        columns: The keys to select.
+        name: Name of the file, for messages.
+    """
     decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
     for number, line in enumerate(lines, 1):
         if is_blank(line):
@@ -262,36 +367,43 @@ def json_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records
             yield BadLine(name, number, str(error))
 
 
-def parquet_records(path: Path, columns: Columns) -> Records:
-    """Records of a Parquet file, read batch by batch; a file that is none, or damaged, is a `DataError`.
+def parquet_records(path: Path, columns: ColumnSelection) -> Records:
+    """Yield the records of a Parquet file, read in batches.
 
-    Of a damaged file pyarrow raises its own errors, those of the C++ below it, and that of a name which is no UTF-8.
+    For a damaged file pyarrow raises its own exceptions, C++ exceptions, or a `UnicodeDecodeError` for a column name.
+
+    Args:
+        path: The file.
+        columns: The columns to select.
+
+    Raises:
+        DataError: The file is not Parquet, is damaged, or lacks a selected column of strings.
     """
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    with opened(path) as file:
-        # Parquet is read from its end, which a pipe or compressed content has not at hand.
+    with open_data_file(path) as file:
+        # Parquet is read from its end, so pipes and compressed files are read into memory first.
         at_hand = isinstance(file.raw, io.FileIO) and file.seekable()
         try:
             table = ParquetFile(file if at_hand else io.BytesIO(file.read()), page_checksum_verification=True)
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
-            names = _text_columns(named, columns, str(path))
+            names = _parquet_columns(named, columns, str(path))
             first = 1
-            for batch in table.iter_batches(ROWS_AT_ONCE, columns=list(dict.fromkeys(names))):
+            for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=list(dict.fromkeys(names))):
                 yield from _batch_records([batch.column(name) for name in names], names, first, str(path))
                 first += batch.num_rows
             if first - 1 != table.metadata.num_rows:
                 raise DataError(
-                    f"cannot read {path} as Parquet: it is damaged: {table.metadata.num_rows:,} rows are told, and "
-                    f"{first - 1:,} are there"
+                    f"cannot read {path} as Parquet: it is damaged: it declares {table.metadata.num_rows:,} rows but "
+                    f"contains {first - 1:,}"
                 )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
-def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
-    """Every column of each line."""
+def _split_rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
+    """Yield all columns of each line."""
     for number, line in enumerate(lines, 1):
         if is_blank(line):
             yield Record(number, ())
@@ -303,83 +415,83 @@ def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) ->
 
 
 def _csv_rows(lines: Iterable[bytes], name: str) -> Records:
-    """Every column of each CSV record."""
+    """Yield all columns of each CSV record."""
     record = _CsvRecord(name)
     reader = csv.reader(_csv_lines(lines, record), strict=True)
     while True:
         start = record.begin(reader.line_num + 1)
-        # The limit belongs to the whole process, so it is raised for one record and put back.
-        limit = csv.field_size_limit(LARGEST_FIELD)
+        # The limit is global to the process: it is raised for one record and then restored.
+        limit = csv.field_size_limit(MAX_CSV_FIELD)
         try:
             fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            record.fault = record.fault or _csv_reason(abbreviate_reason(error), start, reader.line_num)
+            record.fault = record.fault or _csv_error_text(abbreviate_reason(error), start, reader.line_num)
         finally:
             csv.field_size_limit(limit)
         if record.fault:
             yield BadLine(name, start, record.fault)
         else:
-            # A line of spaces at most is no field, or one blank field, to csv.
+            # For a blank line, csv returns no field or one blank field.
             yield Record(start, fields if len(fields) > 1 or "".join(fields).strip(" \t") else ())
 
 
 @dataclass
 class _CsvRecord:
-    """What is known of the CSV record that is being read: a quote may join any number of lines to one."""
+    """State of the CSV record that is being read, which may span several lines."""
 
     name: str
     line: int = 0
     size: int = 0
     fault: str = ""
-    """What is wrong with the first of its lines that is no text."""
+    """Decoding error of its first invalid line."""
 
     def begin(self, line: int) -> int:
-        """Forget the record before; the line in which this one starts."""
+        """Start a new record at a line, and return the number of the line."""
         self.line, self.size, self.fault = line, 0, ""
         return line
 
     def add(self, line: bytes) -> None:
-        """Count a line; `DataError` where the record is longer than any line may be."""
+        """Add the size of a line; raise `DataError` if the record exceeds `MAX_LINE_BYTES`."""
         self.size += len(line)
-        if self.size > LONGEST_LINE:
+        if self.size > MAX_LINE_BYTES:
             raise DataError(
-                f"{self.name}:{self.line}: the record has more than {LONGEST_LINE:,} bytes: is a quote missing?"
+                f"{self.name}:{self.line}: the record has more than {MAX_LINE_BYTES:,} bytes: is a quote missing?"
             )
 
 
 def _csv_lines(lines: Iterable[bytes], record: _CsvRecord) -> Iterator[str]:
-    """Lines as text, ends kept. What is wrong with one is noted, for csv must still see where its record ends."""
+    """Yield lines as text. Decoding errors are stored in the record, because csv must still find its end."""
     for line in lines:
         record.add(line)
         try:
-            yield decoded(line)
+            yield decode_line(line)
         except RecordError as error:
             record.fault = record.fault or str(error)
             yield line.decode(errors="replace")
 
 
-def _csv_reason(error: str, start: int, end: int) -> str:
-    """csv's own message, and which lines are lost where a quote has joined several."""
-    what = "a carriage return outside quotes, which ends no line" if error.startswith("new-line") else error
+def _csv_error_text(error: str, start: int, end: int) -> str:
+    """Return the error of the csv module, with the lines that a quote has joined."""
+    message = "a carriage return outside quotes does not end a line" if error.startswith("new-line") else error
     joined = f"; lines {start} to {end} were read as one record: is a quote missing?" if end > start else ""
-    return f"not valid CSV: {what}{joined}"
+    return f"not valid CSV: {message}{joined}"
 
 
-def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]], columns: Columns) -> list[str]:
-    """The wanted values of one JSON object; the others are not converted, so that any number may stand there."""
-    decoded(line)
+def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]], columns: ColumnSelection) -> list[str]:
+    """Return the selected values of a JSON object. Other values are not decoded and may be of any kind."""
+    decode_line(line)
     try:
         values = _json_object(line, decode)
         _check_keys(line, values)
         keys = list(values)
         fields = []
-        for role, column in columns.wanted.items():
+        for role, column in columns.selected.items():
             key = keys[find_column(role, column, keys)]
             value = bytes(values[key])
             if not value.startswith(b'"'):
-                raise RecordError(f"the value of {quote(key)} is {_kind(value)}, not a string")
+                raise RecordError(f"the value of {quote(key)} is {_json_type(value)}, not a string")
             fields.append(msgspec.json.decode(value, type=str))
         return fields
     except (msgspec.DecodeError, RecursionError) as error:
@@ -387,28 +499,28 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
 
 
 def _check_keys(line: bytes, values: dict[str, msgspec.Raw]) -> None:
-    """`RecordError` for a key that stands twice: msgspec takes the last value, and says nothing.
+    """`RecordError` for a key that occurs twice: msgspec takes the last value, and says nothing.
 
-    A line has more quotation marks than its keys and values where a key stands twice, or has such a mark in it.
+    A line has more quotation marks than its keys and values where a key occurs twice, or has such a mark in it.
     """
     if line.count(b'"') == 2 * len(values) + sum(bytes(value).count(b'"') for value in values.values()):
         return
     key = repeated_key(line)
     if key is not None:
-        raise RecordError(f"the key {quote(key)} stands twice")
+        raise RecordError(f"the key {quote(key)} occurs twice")
 
 
 def _json_object(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]]) -> dict[str, msgspec.Raw]:
-    """The keys and values of one JSON object; `RecordError` for another value, msgspec's errors for no JSON."""
+    """Return the keys and raw values of a JSON object; raise `RecordError` for another JSON value."""
     try:
         return decode(line)
     except msgspec.ValidationError as error:
         msgspec.json.decode(line, type=msgspec.Raw)
-        raise RecordError(f"expected a JSON object, got {_kind(line)}") from error
+        raise RecordError(f"expected a JSON object, got {_json_type(line)}") from error
 
 
-def _kind(value: bytes) -> str:
-    """What JSON calls a value, which its first byte tells."""
+def _json_type(value: bytes) -> str:
+    """Return the JSON type of a value in words, from its first byte."""
     match value.lstrip()[:1]:
         case b"n":
             return "null"
@@ -426,8 +538,14 @@ def _kind(value: bytes) -> str:
             return "a number"
 
 
-def _text_columns(named: Sequence[tuple[str, str]], columns: Columns, name: str) -> list[str]:
-    """The names of the wanted columns of a table, given the name and type of each, if they hold text."""
+def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection, name: str) -> list[str]:
+    """Return the names of the selected columns; raise `DataError` for duplicates and columns without strings.
+
+    Args:
+        named: Name and type of each column.
+        columns: The columns to select.
+        name: Name of the file, for messages.
+    """
     names = [column for column, _ in named]
     chosen = [names[position] for position in find_columns(columns, names, name)]
     for column, kind in named:
@@ -439,19 +557,19 @@ def _text_columns(named: Sequence[tuple[str, str]], columns: Columns, name: str)
 
 
 def _batch_records(arrays: list[Any], names: list[str], first: int, name: str) -> Records:
-    """The records of one batch. Values pass as bytes, so that invalid UTF-8 spoils its own row and no other."""
+    """Yield the records of a Parquet batch. Values are decoded one by one: invalid UTF-8 affects its own row only."""
     values = [array.cast("large_binary").to_pylist() for array in arrays]
     for number, row in enumerate(zip(*values, strict=True), first):
         if None in row:
             yield BadLine(name, number, f"the value of {quote(names[row.index(None)])} is null, not a string")
             continue
         try:
-            yield Record(number, [decoded_value(value) for value in row])
+            yield Record(number, [decode_utf8(value) for value in row])
         except RecordError as error:
             yield BadLine(name, number, str(error))
 
 
-TABLES = ("tsv", "csv")
+TABLE_FORMATS = ("tsv", "csv")
 """Formats whose first line may be a header."""
 SUFFIXES: dict[str, Format] = {
     ".tsv": "tsv",
@@ -463,39 +581,65 @@ SUFFIXES: dict[str, Format] = {
 
 
 def resolve_format(path: Path, config: DataConfig) -> Format:
-    """The format of a file of pairs: the configured one, or for "auto" what its name says (other names are TSV)."""
-    return _named_format(path, "tsv") if config.format == "auto" else config.format
+    """Return the format of a file of pairs: as configured; for "auto", by its file name, with TSV as the default.
+
+    Args:
+        path: The file.
+        config: The data settings.
+    """
+    return _format_from_name(path, "tsv") if config.format == "auto" else config.format
 
 
-def format_to_predict(path: Path, config: DataConfig) -> Format:
-    """The format of a file that is not the training file: what its name says, else the configured one, else TSV."""
-    return _named_format(path, "tsv" if config.format == "auto" else config.format)
+def resolve_input_format(path: Path, config: DataConfig) -> Format:
+    """Return the format of an input file: by its file name, else as configured, else TSV.
+
+    Args:
+        path: The file.
+        config: The data settings of the run.
+    """
+    return _format_from_name(path, "tsv" if config.format == "auto" else config.format)
 
 
-def has_known_name(path: Path) -> bool:
-    """Whether the name of a file says its format."""
-    return _named_format(path, "auto") != "auto"
+def has_known_suffix(path: Path) -> bool:
+    """Return whether a file name determines the format."""
+    return _format_from_name(path, "auto") != "auto"
 
 
-def file_records(path: Path, format: Format, columns: Columns) -> Records:
-    """The records of a file in a known format."""
+def read_records(path: Path, format: Format, columns: ColumnSelection) -> Records:
+    """Return the records of a file.
+
+    Args:
+        path: The file.
+        format: Its format; "auto" means TSV.
+        columns: The columns to select.
+    """
     name = str(path)
     match format:
         case "csv":
-            return csv_records(file_lines(path), columns, name)
+            return csv_records(read_lines(path), columns, name)
         case "jsonl":
-            return json_records(file_lines(path), columns, name)
+            return json_records(read_lines(path), columns, name)
         case "parquet":
             return parquet_records(path, columns)
         case "text":
-            return text_records(file_lines(path), columns, name)
+            return text_records(read_lines(path), columns, name)
         case "tsv" | "auto":
-            return tsv_records(file_lines(path), columns, name)
+            return tsv_records(read_lines(path), columns, name)
 
 
-def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Columns) -> Records:
-    """The records of lines in a known format."""
-    lines = checked_lines(lines, name)
+def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: ColumnSelection) -> Records:
+    """Return the records of lines.
+
+    Args:
+        lines: The lines.
+        name: Name of the input, for messages.
+        format: Format of the lines; "auto" means TSV.
+        columns: The columns to select.
+
+    Raises:
+        DataError: The format is Parquet, which cannot be parsed as lines.
+    """
+    lines = check_lines(lines, name)
     match format:
         case "parquet":
             raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")
@@ -509,17 +653,26 @@ def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Co
             return tsv_records(lines, columns, name)
 
 
-def parallel_records(source_path: Path, target_path: Path, columns: Columns) -> Records:
-    """Line i of one file with line i of the other; `DataError` where one ends before the other."""
-    without_target = {role: column for role, column in columns.wanted.items() if role != "target"}
-    sources = text_records(file_lines(source_path), Columns(without_target), str(source_path))
-    targets = text_records(file_lines(target_path), Columns({"source": "1"}), str(target_path))
+def read_parallel_records(source_path: Path, target_path: Path, columns: ColumnSelection) -> Records:
+    """Yield the records of two parallel text files: line i of the first with line i of the second.
+
+    Args:
+        source_path: The file of sources.
+        target_path: The file of targets.
+        columns: The columns to select.
+
+    Raises:
+        DataError: The files differ in length.
+    """
+    without_target = {role: column for role, column in columns.selected.items() if role != "target"}
+    sources = text_records(read_lines(source_path), ColumnSelection(without_target), str(source_path))
+    targets = text_records(read_lines(target_path), ColumnSelection({"source": "1"}), str(target_path))
     for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
         if source is None or target is None:
             count = number + sum(1 for _ in (sources if target is None else targets))
             counts = (count, number - 1) if target is None else (number - 1, count)
             raise DataError(
-                f"{source_path} has {counts[0]} lines, but {target_path} has {counts[1]}: they must pair up"
+                f"{source_path} has {counts[0]} lines, but {target_path} has {counts[1]}: give equally many lines"
             )
         if isinstance(source, BadLine) or isinstance(target, BadLine):
             yield source if isinstance(source, BadLine) else target
@@ -530,7 +683,7 @@ def parallel_records(source_path: Path, target_path: Path, columns: Columns) -> 
             yield source
 
 
-def _named_format(path: Path, otherwise: Format) -> Format:
-    """The format that the name of a file says, if it says one."""
+def _format_from_name(path: Path, default: Format) -> Format:
+    """Return the format for the suffix of a file name, or the default if the suffix is unknown."""
     name = path.name.lower().removesuffix(".gz")
-    return next((format for suffix, format in SUFFIXES.items() if name.endswith(suffix)), otherwise)
+    return next((format for suffix, format in SUFFIXES.items() if name.endswith(suffix)), default)

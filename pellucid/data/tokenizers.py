@@ -1,4 +1,4 @@
-"""Text to symbols and back: characters, words, separators, and subwords by byte-pair encoding."""
+"""Tokenizers: text to symbols and back, by characters, words, separators or byte-pair encoding (BPE)."""
 
 import json
 import unicodedata
@@ -12,167 +12,191 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.config.settings import DataConfig, Normalization
-from pellucid.errors import ConfigError, nearest, quote
+from pellucid.errors import ConfigError, quote, suggest
 
-WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
-"""No piece goes beyond a word, a number or signs, with the space before it; together these are all of a text."""
-UNKNOWN = ""
-"""What the library calls a character that the training file lacks; no piece is empty."""
+WORD_PATTERN = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
+"""Pre-tokenization: no subword crosses the boundary of a word, a number or punctuation; a preceding space belongs to
+it."""
+UNKNOWN_PIECE = ""
+"""Name of unknown characters in the tokenizers library; no subword is empty."""
 
 
-class Subwords(msgspec.Struct, frozen=True, dict=True):
-    """Byte-pair encoding (Sennrich et al. 2016): the characters, and which two neighbours become one, in this order.
+class SubwordModel(msgspec.Struct, frozen=True, dict=True):
+    """Byte-pair encoding: the characters, and the pairs of subwords to merge, in order.
 
-    A piece is a part of the text as it stands, with the space before it, so that the pieces end to end are the text.
+    Subwords are parts of the text, with the space before them, so their concatenation is the text.
+
+    References:
+        Sennrich, Haddow and Birch (2016), "Neural machine translation of rare words with subword units".
     """
 
     alphabet: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
     rare: tuple[str, ...] = ()
-    """Pieces that stand too rarely by themselves for a model to learn them: they are taken apart again (ibid.)."""
+    """Subwords too rare to be learned by a model; they are split again (Sennrich et al. 2016)."""
 
     def __post_init__(self) -> None:
-        """Refuse what no training gives, wherever it was read."""
+        """Reject characters and merges that no training produces."""
         known = set(self.alphabet)
         if any(len(character) != 1 for character in known):
-            raise ValueError("the alphabet of subwords is single characters")
+            raise ValueError("the alphabet of a subword model must contain single characters only")
         for first, second in self.merges:
             if first not in known or second not in known:
-                raise ValueError("subwords are merged of those that came before")
+                raise ValueError("a merge must combine earlier subwords")
             known.add(first + second)
 
     def split(self, text: str) -> list[str]:
-        """The pieces of a text; a character that the training file lacks is one by itself."""
-        # The library takes no lone surrogates: one that is read as "?" keeps its place.
+        """Return the subwords of a text. A character that is not in the alphabet is a subword of its own."""
+        # The library refuses unpaired surrogates; "?" has the same length, so offsets stay valid.
         encoded = self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"))
         pieces = [text[start:stop] for start, stop in encoded.offsets]
-        return [part for piece in pieces for part in self._parts(piece)] if self.rare else pieces
+        return [part for piece in pieces for part in self._split_rare(piece)] if self.rare else pieces
 
-    def _parts(self, piece: str) -> Iterator[str]:
-        """A piece, or, of a rare one, the parts that it was merged of."""
-        if piece in self._taken_apart:
-            for part in self._taken_apart[piece]:
-                yield from self._parts(part)
+    def _split_rare(self, piece: str) -> Iterator[str]:
+        """Yield a subword, or the parts of a rare one."""
+        if piece in self._rare_parts:
+            for part in self._rare_parts[piece]:
+                yield from self._split_rare(part)
         else:
             yield piece
 
     @cached_property
-    def _taken_apart(self) -> dict[str, tuple[str, str]]:
-        """The parts of each rare piece."""
+    def _rare_parts(self) -> dict[str, tuple[str, str]]:
+        """The two parts of each rare subword."""
         rare = set(self.rare)
         return {"".join(parts): parts for parts in reversed(self.merges) if "".join(parts) in rare}
 
     @cached_property
     def _tokenizer(self) -> Any:  # noqa: ANN401 (the library has no types, and may not be there)
-        """The library's tokenizer, which splits some hundred times as fast as Python."""
-        names = dict.fromkeys([UNKNOWN, *self.alphabet, *map("".join, self.merges)])
+        """Tokenizer of the tokenizers library, which is about a hundred times as fast as Python."""
+        names = dict.fromkeys([UNKNOWN_PIECE, *self.alphabet, *map("".join, self.merges)])
         numbered = {piece: number for number, piece in enumerate(names)}
-        return _tokenizer(_library(), numbered, list(self.merges))
+        return _build_library_tokenizer(_import_tokenizers(), numbered, list(self.merges))
 
 
-class Pieces(msgspec.Struct, frozen=True):
-    """The subwords of either side; none where it is cut in another way."""
+class SubwordModels(msgspec.Struct, frozen=True):
+    """Subword models of source and target; None for a side that is not split into subwords."""
 
-    source: Subwords | None = None
-    target: Subwords | None = None
-
-
-NO_PIECES = Pieces()
+    source: SubwordModel | None = None
+    target: SubwordModel | None = None
 
 
-def learn_subwords(texts: Sequence[str], most: int, least: int = 1) -> Subwords:
-    """At most so many subwords of texts, all their characters among them; those that stand less than `least` are rare.
+NO_SUBWORDS = SubwordModels()
 
-    A piece that stands only within longer ones is rare as well: no model would ever see it.
+
+def train_subwords(texts: Sequence[str], max_subwords: int, min_count: int = 1) -> SubwordModel:
+    """Train byte-pair encoding on texts.
+
+    A subword is rare if it occurs fewer than `min_count` times by itself, also if it often occurs within longer
+    subwords.
+
+    Args:
+        texts: The texts.
+        max_subwords: Maximum number of subwords; all characters of the texts are among them.
+        min_count: Minimum number of occurrences of a subword that is not rare.
+
+    Returns:
+        The subword model.
+
+    Raises:
+        ConfigError: The tokenizers library is not installed.
     """
-    library = _library()
-    tokenizer = _tokenizer(library, None, None)
-    trainer = library.trainers.BpeTrainer(vocab_size=most, min_frequency=2, show_progress=False, special_tokens=[])
+    library = _import_tokenizers()
+    tokenizer = _build_library_tokenizer(library, None, None)
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=max_subwords, min_frequency=2, show_progress=False, special_tokens=[]
+    )
     tokenizer.train_from_iterator((text.encode("utf-8", "replace").decode("utf-8") for text in texts), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     alphabet = sorted(piece for piece in model["vocab"] if len(piece) == 1)
-    plain = Subwords(tuple(alphabet), tuple((first, second) for first, second in model["merges"]))
+    plain = SubwordModel(tuple(alphabet), tuple((first, second) for first, second in model["merges"]))
     counts = Counter(piece for text in texts for piece in plain.split(text))
-    rare = {piece for piece in map("".join, plain.merges) if counts[piece] < least}
-    return Subwords(plain.alphabet, plain.merges, tuple(sorted(rare)))
+    rare = {piece for piece in map("".join, plain.merges) if counts[piece] < min_count}
+    return SubwordModel(plain.alphabet, plain.merges, tuple(sorted(rare)))
 
 
-def _tokenizer(library: ModuleType, numbered: dict[str, int] | None, merges: list[tuple[str, str]] | None) -> Any:  # noqa: ANN401
-    """Words apart, then pieces; nothing is normalized, nothing left out."""
-    tokenizer = library.Tokenizer(library.models.BPE(numbered, merges, unk_token=UNKNOWN if numbered else None))
-    tokenizer.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(WORD), behavior="isolated")
+def _build_library_tokenizer(
+    library: ModuleType, numbered: dict[str, int] | None, merges: list[tuple[str, str]] | None
+) -> Any:  # noqa: ANN401
+    """Return a tokenizer of the tokenizers library that neither normalizes nor drops anything."""
+    tokenizer = library.Tokenizer(library.models.BPE(numbered, merges, unk_token=UNKNOWN_PIECE if numbered else None))
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(WORD_PATTERN), behavior="isolated")
     return tokenizer
 
 
-def _library() -> ModuleType:
-    """The package tokenizers; `ConfigError` where it is not installed."""
+def _import_tokenizers() -> ModuleType:
+    """Import the tokenizers library; raise `ConfigError` if it is not installed."""
     try:
         import tokenizers
     except ImportError:
-        raise ConfigError("subwords need the package tokenizers: pip install 'pellucid[subwords]'") from None
+        raise ConfigError("subwords need the package tokenizers: run pip install 'pellucid[subwords]'") from None
     module: ModuleType = tokenizers
     return module
 
 
-WHOLE = ("whole", "position")
-"""Kinds that cut nothing."""
-KINDS = ("characters", "words", "subwords", *WHOLE)
+UNSPLIT_KINDS = ("whole", "position")
+"""Kinds of tokenizers for which the whole text is one symbol."""
+TOKENIZER_KINDS = ("characters", "words", "subwords", *UNSPLIT_KINDS)
 
 
-class Segmenter(NamedTuple):
-    """How the text of one side is cut into symbols.
+class Tokenizer(NamedTuple):
+    """Tokenizer of one column.
 
-    `kind` is "characters" (code points), "words" (parts between white space), "subwords", "whole" or "position" (the
-    text is one symbol: any, or a number) or a separator. A separator cuts at each place where it stands, so that `join`
-    gives back the very text `split` was given; so do subwords.
+    `kind` is "characters" (code points), "words" (separated by white space), "subwords", "whole" or "position" (the
+    text is one symbol), or a separator. A text is split at every occurrence of a separator. For separators and
+    subwords, `join` is the exact inverse of `split`.
     """
 
     kind: str
     normalization: Normalization
-    subwords: Subwords | None = None
-    """Those that were learned; before that, where they are asked for, characters stand for them."""
-    unscored: str = ""
-    """The symbol of positions that are neither trained nor scored; empty for none."""
+    subwords: SubwordModel | None = None
+    """Trained subword model; without one, a tokenizer of kind "subwords" splits into characters."""
+    ignored_tag: str = ""
+    """Symbol at positions that count neither for the loss nor for the metrics; empty for none."""
 
     def split(self, text: str) -> list[str]:
-        """The symbols of a text, in its order; none for an empty text."""
-        text = self.normalized(text)
+        """Return the symbols of a text; none for an empty text."""
+        text = self.normalize(text)
         if self.subwords is not None:
             return self.subwords.split(text)
         if self.kind in ("characters", "subwords"):
             return list(text)
         if self.kind == "words":
             return text.split()
-        if self.kind in WHOLE:
+        if self.kind in UNSPLIT_KINDS:
             return [text] if text else []
         return text.split(self.kind) if text else []
 
     def count(self, text: str) -> int:
-        """How many symbols a text has: the length of `split`, without a list of them where none is needed."""
+        """Return the number of symbols of a text, the length of `split`."""
         if self.subwords is None and self.kind in ("characters", "subwords"):
-            return len(self.normalized(text))
+            return len(self.normalize(text))
         return len(self.split(text))
 
-    def can_give(self, symbol: str) -> bool:
-        """Return whether a cut of some text can give this symbol; parts between separators may be empty."""
+    def can_produce(self, symbol: str) -> bool:
+        """Return whether some text contains this symbol; parts between separators may be empty."""
         if self.kind == "characters":
             return len(symbol) == 1
         if self.kind == "words":
             return symbol.split() == [symbol]
-        if self.kind in KINDS:
+        if self.kind in TOKENIZER_KINDS:
             return symbol != ""
         return self.kind not in symbol
 
-    def normalized(self, text: str) -> str:
-        """The text in the Unicode form of its side."""
+    def normalize(self, text: str) -> str:
+        """Return a text in the Unicode normalization form of its column."""
         if self.normalization == "none" or text.isascii():
             return text
         return unicodedata.normalize("NFC" if self.normalization == "nfc" else "NFD", text)
 
-    def symbols(self, texts: Sequence[str], lengths: list[int]) -> Iterator[str]:
-        """The symbols of many texts end to end; how many each text has is added to `lengths`.
+    def split_all(self, texts: Sequence[str], lengths: list[int]) -> Iterator[str]:
+        """Yield the symbols of many texts, and append the number of symbols of each to `lengths`.
 
-        No list of symbols outlives its text: many small lists at once would keep the garbage collector at work.
+        No list of symbols outlives its text: many small lists would slow down the garbage collector.
+
+        Args:
+            texts: The texts.
+            lengths: List that receives the number of symbols of each text.
         """
 
         def each() -> Iterator[list[str]]:
@@ -184,46 +208,56 @@ class Segmenter(NamedTuple):
         return chain.from_iterable(each())
 
     def join(self, symbols: Sequence[str]) -> str:
-        """The text of symbols: the inverse of `split`, but for the width of white space between words."""
+        """Return the text of symbols, the inverse of `split` except for the width of white space between words."""
         if self.kind in ("characters", "subwords"):
             return "".join(symbols)
-        if self.kind in WHOLE:
-            return "\t".join(symbols)  # of which there is one
+        if self.kind in UNSPLIT_KINDS:
+            return "\t".join(symbols)  # of a single symbol
         return (" " if self.kind == "words" else self.kind).join(symbols)
 
 
-class Segmenters(NamedTuple):
-    """The segmenters of the three columns."""
+class Tokenizers(NamedTuple):
+    """Tokenizers of the three columns."""
 
-    source: Segmenter
-    target: Segmenter
-    features: Segmenter
+    source: Tokenizer
+    target: Tokenizer
+    features: Tokenizer
 
 
-def segmenters(config: DataConfig, pieces: Pieces = NO_PIECES) -> Segmenters:
-    """The segmenters a configuration describes, with subwords that were learned; `ConfigError` for a kind that is none.
+def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) -> Tokenizers:
+    """Return the tokenizers of a configuration.
 
-    Features are never cut into subwords.
+    Args:
+        config: The data settings.
+        pieces: Trained subword models; features are never split into subwords.
+
+    Raises:
+        ConfigError: A kind of tokenizer is unknown.
     """
     if config.features_symbols == "subwords":
-        raise ConfigError("data.features_symbols: features are characters, words or parts between separators")
-    source = _segmenter("data.source_symbols", config.source_symbols, config.source_normalization)
-    target = _segmenter("data.target_symbols", config.target_symbols, config.target_normalization)
-    return Segmenters(
+        raise ConfigError("data.features_symbols: expected characters, words or a separator, got 'subwords'")
+    source = _build_tokenizer("data.source_symbols", config.source_symbols, config.source_normalization)
+    target = _build_tokenizer("data.target_symbols", config.target_symbols, config.target_normalization)
+    return Tokenizers(
         source=source._replace(subwords=pieces.source),
-        target=target._replace(subwords=pieces.target, unscored=config.ignored_tag),
-        features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalization),
+        target=target._replace(subwords=pieces.target, ignored_tag=config.ignored_tag),
+        features=_build_tokenizer("data.features_symbols", config.features_symbols, config.source_normalization),
     )
 
 
-def _segmenter(key: str, kind: str, normalization: Normalization) -> Segmenter:
-    """A segmenter, once its kind is known to be meant: a misspelt "charcters" must not become a separator."""
+def _build_tokenizer(key: str, kind: str, normalization: Normalization) -> Tokenizer:
+    """Return a tokenizer; raise `ConfigError` for a kind that is a misspelled name, such as "charcters", and no
+    separator.
+    """
     if not kind:
         raise ConfigError(f"{key}: expected characters, words, subwords or a separator, got an empty string")
-    if kind not in KINDS and len(kind) > 1 and kind.isalpha():
+    if kind not in TOKENIZER_KINDS and len(kind) > 1 and kind.isalpha():
         raise ConfigError(
-            f"{key}: expected characters, words, subwords or a separator, got {quote(kind)}{nearest(kind, KINDS)}"
+            f"{key}: expected characters, words, subwords or a separator, got {quote(kind)}"
+            f"{suggest(kind, TOKENIZER_KINDS)}"
         )
     if kind == "position" and key != "data.target_symbols":
-        raise ConfigError(f"{key}: expected characters, words or a separator, got 'position', which only a target is")
-    return Segmenter(kind, normalization)
+        raise ConfigError(
+            f"{key}: expected characters, words or a separator, got 'position', which is for targets only"
+        )
+    return Tokenizer(kind, normalization)

@@ -1,6 +1,6 @@
-"""Vectors of symbols from a text file, as word2vec and GloVe write them: "symbol number number ...".
+"""Pretrained embeddings in the text format of word2vec and GloVe: "symbol number number ..." on each line.
 
-N symbols found, E numbers of each.
+N symbols found, E size of a vector.
 """
 
 import math
@@ -10,70 +10,80 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.data.lines import RecordError, decoded, file_lines, is_blank, without_end
+from pellucid.data.lines import RecordError, decode_line, is_blank, read_lines, strip_newline
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.errors import DataError, parse_whole_number, quote
 
 
-class Vectors(NamedTuple):
-    """What a file holds of a vocabulary."""
+class PretrainedVectors(NamedTuple):
+    """Vectors of the symbols that a vocabulary and a file have in common."""
 
     ids: list[int]
     values: Float[np.ndarray, "N E"]
 
 
-def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Vectors:
-    """The vectors of the symbols of a vocabulary, each from the first line that has it.
+def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> PretrainedVectors:
+    """Read the pretrained vectors of the symbols of a vocabulary. The first line of a symbol counts.
 
-    A first line of two whole numbers (how many lines, how many numbers in each) is a header. Errors: `DataError` with
-    file and line for a vector of another size than `size`, the value of the setting `key`, or of what are no numbers;
-    with the file for one that holds no vector at all.
+    A first line of two whole numbers (number of lines, size of a vector) is a header.
+
+    Args:
+        path: The file.
+        vocabulary: The vocabulary.
+        size: Expected size of a vector.
+        key: Setting that defines the size, for messages.
+
+    Returns:
+        Ids, and vectors of shape (N, E).
+
+    Raises:
+        DataError: A vector has another size, a number is malformed or not finite, or the file contains no vector.
     """
     found, vectors = dict[int, list[float]](), 0
-    for number, line in enumerate(file_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         try:
-            text = without_end(decoded(line)).rstrip(" ")
+            text = strip_newline(decode_line(line)).rstrip(" ")
             if is_blank(line) or (number == 1 and _is_header(text, size, key)):
                 continue
-            symbol, numbers = _parted(text, size, key)
+            symbol, numbers = _split_vector_line(text, size, key)
             vectors += 1
             identity = vocabulary.ids.get(symbol)
             if identity is not None and identity not in found:
-                found[identity] = _numbers(numbers)
+                found[identity] = _parse_numbers(numbers)
         except RecordError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
     if not vectors:
-        raise DataError(f"{path} holds no vector: expected lines of a symbol and {size} numbers ({key})")
-    return Vectors(list(found), np.array(list(found.values()), np.float32).reshape(-1, size))
+        raise DataError(f"{path} contains no vector: expected lines of a symbol and {size} numbers ({key})")
+    return PretrainedVectors(list(found), np.array(list(found.values()), np.float32).reshape(-1, size))
 
 
 def _is_header(text: str, size: int, key: str) -> bool:
-    """Whether a first line is "lines size"; `RecordError` where its size is another."""
+    """Return whether a first line is "lines size"; raise `RecordError` if its size is wrong."""
     numbers = [parse_whole_number(field) for field in text.split(" ")]
     if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         return False
     if numbers[1] != size:
-        raise RecordError(_mismatch(numbers[1], size, key))
+        raise RecordError(_size_error(numbers[1], size, key))
     return True
 
 
-def _parted(text: str, size: int, key: str) -> tuple[str, list[str]]:
-    """The symbol, which may hold spaces, and its numbers; `RecordError` where these are more or fewer than expected."""
+def _split_vector_line(text: str, size: int, key: str) -> tuple[str, list[str]]:
+    """Return the symbol, which may contain spaces, and its numbers; raise `RecordError` for a wrong number of them."""
     fields = text.split(" ")
     symbol, numbers = fields[:-size], fields[-size:]
     extra = [field for field in symbol[1:] if field]
     if not symbol or (extra and all(map(_is_number, extra))):
-        raise RecordError(_mismatch(len(fields) - 1, size, key))
+        raise RecordError(_size_error(len(fields) - 1, size, key))
     return " ".join(symbol), numbers
 
 
-def _mismatch(found: int, size: int, key: str) -> str:
-    """The message."""
+def _size_error(found: int, size: int, key: str) -> str:
+    """Return the error message for vectors of a wrong size."""
     return f"expected vectors of {size} numbers ({key}), got {found}"
 
 
 def _is_number(field: str) -> bool:
-    """Whether a field is a number."""
+    """Return whether a field is a number."""
     try:
         float(field)
     except ValueError:
@@ -81,8 +91,8 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _numbers(fields: list[str]) -> list[float]:
-    """The numbers; `RecordError` for what is none, or is not finite."""
+def _parse_numbers(fields: list[str]) -> list[float]:
+    """Return the numbers of a vector; raise `RecordError` for one that is malformed or not finite."""
     for field in fields:
         if not _is_number(field) or not math.isfinite(float(field)):
             raise RecordError(f"expected a number, got {quote(field)}")

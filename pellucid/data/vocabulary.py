@@ -1,4 +1,4 @@
-"""Symbols to ids and back, learned from the training file and kept as JSON."""
+"""Vocabularies: symbols and their ids, learned from the training file and saved as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,79 +14,92 @@ from msgspec import Meta
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import KINDS, NO_PIECES, Pieces, Segmenter, Segmenters, learn_subwords, segmenters
+from pellucid.data.tokenizers import (
+    NO_SUBWORDS,
+    TOKENIZER_KINDS,
+    SubwordModels,
+    Tokenizer,
+    Tokenizers,
+    build_tokenizers,
+    train_subwords,
+)
 from pellucid.errors import DataError, RunError, abbreviate_reason, quote
 from pellucid.files import decode_json, read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
-SPECIAL = 4
-"""How many ids come before the first symbol. No symbol has an id below it."""
+NUM_SPECIAL = 4
+"""Number of special ids, which precede the ids of all symbols."""
 SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", "⟨end⟩", "⟨unknown⟩")
-"""How the four special ids are shown to people. No text is parsed for them, and no symbol has such a name."""
-MAX_SYMBOL = 2**16
-"""Characters of a symbol, at most."""
-TEXTS = 1 << 13
-"""Texts that become code points at once: the work between blocks is nothing, and one stays in the cache."""
+"""Display names of the special ids. No symbol has such a name, and no text is parsed for them."""
+MAX_SYMBOL_LENGTH = 2**16
+"""Maximum length of a symbol, in characters."""
+TEXTS_PER_BLOCK = 1 << 13
+"""Number of texts converted to code points at once; the block fits into the cache."""
 
 Length = Annotated[int, Meta(ge=0, le=2**20)]
-"""In symbols; data.max_length allows no longer text."""
+"""Length in symbols."""
 
 
 class Vocabulary(msgspec.Struct, frozen=True, dict=True):
-    """The symbols of one column, commonest first. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4."""
+    """Symbols of one column, by descending frequency. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4."""
 
     symbols: tuple[str, ...]
     counts: tuple[Annotated[int, Meta(ge=0, le=2**53)], ...]
 
     def __post_init__(self) -> None:
-        """Refuse what no counting gives, wherever it was read."""
+        """Reject duplicate symbols, missing counts, reserved names and symbols that are too long."""
         if len(self.counts) != len(self.symbols) or len(set(self.symbols)) != len(self.symbols):
-            raise ValueError("each symbol stands once, and has one count")
+            raise ValueError("symbols must be distinct and have one count each")
         reserved = set(SPECIAL_NAMES).intersection(self.symbols)
         if reserved:
-            raise ValueError(f"{min(reserved)} is the name of a special symbol, and cannot be a symbol of the data")
+            raise ValueError(f"{min(reserved)} is the name of a special symbol: replace it in the data")
         longest = max(self.symbols, key=len, default="")
-        if len(longest) > MAX_SYMBOL:
+        if len(longest) > MAX_SYMBOL_LENGTH:
             raise ValueError(
-                f"the symbol {quote(longest)} has {len(longest):,} characters: a symbol has at most {MAX_SYMBOL:,}"
+                f"the symbol {quote(longest)} has {len(longest):,} characters: expected at most {MAX_SYMBOL_LENGTH:,}"
             )
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of each symbol."""
-        return {symbol: position + SPECIAL for position, symbol in enumerate(self.symbols)}
+        """Id of each symbol."""
+        return {symbol: position + NUM_SPECIAL for position, symbol in enumerate(self.symbols)}
 
     def __len__(self) -> int:
-        """V, the special ids included."""
-        return SPECIAL + len(self.symbols)
+        """Return V, the number of ids, special ids included."""
+        return NUM_SPECIAL + len(self.symbols)
 
     def encode(self, symbols: Iterable[str]) -> list[int]:
-        """The ids of symbols; UNK for those not held here."""
+        """Return the ids of symbols, UNK for symbols that the vocabulary lacks."""
         return list(map(self.ids.get, symbols, repeat(UNK)))
 
     def encode_array(self, symbols: Iterable[str]) -> Int[np.ndarray, " N"]:
-        """`encode`, into an array."""
+        """Return the ids of symbols as an array, UNK for symbols that the vocabulary lacks."""
         return np.fromiter(map(self.ids.get, symbols, repeat(UNK)), dtype=np.int32)
 
     def encode_points(self, points: UInt[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
-        """The ids of symbols that are characters, given as code points."""
+        """Return the ids of characters that are given as code points."""
         return np.take(self._id_of_point, points, mode="clip")
 
     @cached_property
     def _id_of_point(self) -> Int[np.ndarray, " P"]:
-        """The id of each code point as far as the last one held here, and of those beyond."""
+        """Id of each code point up to the greatest of the vocabulary; the last entry is UNK, for all beyond."""
         known = {ord(symbol): identity for symbol, identity in self.ids.items() if len(symbol) == 1}
         table = np.full(max(known, default=-1) + 2, UNK, dtype=np.int32)
         table[list(known)] = list(known.values())
         return table
 
-    def symbol(self, identity: int, otherwise: Sequence[str]) -> str:
-        """The symbol of an id; `otherwise` spells the four special ones."""
-        return self.symbols[identity - SPECIAL] if identity >= SPECIAL else otherwise[identity]
+    def symbol(self, identity: int, special_names: Sequence[str]) -> str:
+        """Return the symbol of an id.
+
+        Args:
+            identity: The id.
+            special_names: Texts for the special ids, such as `SPECIAL_NAMES`.
+        """
+        return self.symbols[identity - NUM_SPECIAL] if identity >= NUM_SPECIAL else special_names[identity]
 
 
 class Vocabularies(msgspec.Struct, frozen=True):
-    """What the training file taught before training began."""
+    """Vocabularies, subword models and maximum lengths learned from the training file."""
 
     source: Vocabulary
     target: Vocabulary
@@ -94,26 +107,26 @@ class Vocabularies(msgspec.Struct, frozen=True):
     longest_source: Length
     longest_target: Length
     format: Literal[1] = 1
-    pieces: Pieces = NO_PIECES
-    """Subwords, where a side is cut into them."""
+    pieces: SubwordModels = NO_SUBWORDS
+    """Subword models of the sides that are split into subwords."""
     columns: Annotated[int, Meta(ge=0)] = 0
-    """How many columns the training file has; 0 where it is no TSV or CSV file."""
+    """Number of columns of the training file; 0 unless it is TSV or CSV."""
 
     def save(self, path: Path) -> None:
-        """Write as JSON, readable by eye and by any other program."""
+        """Write the vocabularies as indented JSON."""
         write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
 
 def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
-    """Return the vocabularies of a run.
+    """Load the vocabularies of a run.
 
     Args:
         path: The file.
-        config: How the run cuts texts into symbols.
+        config: Data settings of the run, which define its tokenizers.
 
     Raises:
-        RunError: The file is missing or no vocabulary, it holds a symbol that the run cuts no text into, or it tells of
-            a text that is longer than the run allows.
+        RunError: The file is missing or malformed, a symbol cannot be produced by the tokenizers of the run, or a
+            maximum length exceeds that of the configuration.
     """
     content = read_bytes(path)
     try:
@@ -126,65 +139,92 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
                 f"{path}: {name}: expected at most {config.max_length} (data.max_length of the run), got "
                 f"{getattr(vocabularies, name)}"
             )
-    cuts = segmenters(config, vocabularies.pieces)
-    for name in Segmenters._fields:
+    cuts = build_tokenizers(config, vocabularies.pieces)
+    for name in Tokenizers._fields:
         kept: Vocabulary = getattr(vocabularies, name)
-        cut: Segmenter = getattr(cuts, name)
-        foreign = next((symbol for symbol in kept.symbols if not cut.can_give(symbol)), None)
+        cut: Tokenizer = getattr(cuts, name)
+        foreign = next((symbol for symbol in kept.symbols if not cut.can_produce(symbol)), None)
         if foreign is not None:
-            kind = cut.kind if cut.kind in KINDS else f"parts between {quote(cut.kind)}"
-            raise RunError(f"{path}: {name}.symbols: {quote(foreign)} is no symbol where symbols are {kind}")
+            kind = cut.kind if cut.kind in TOKENIZER_KINDS else f"parts between {quote(cut.kind)}"
+            raise RunError(f"{path}: {name}.symbols: {quote(foreign)} is not a symbol if symbols are {kind}")
     return vocabularies
 
 
 def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
-    """The characters of all texts end to end, as numbers, a block of texts at a time."""
-    for start in range(0, len(texts), TEXTS):
-        joined = "".join(texts[start : start + TEXTS])
+    """Yield the code points of concatenated texts, `TEXTS_PER_BLOCK` texts at a time."""
+    for start in range(0, len(texts), TEXTS_PER_BLOCK):
+        joined = "".join(texts[start : start + TEXTS_PER_BLOCK])
         yield np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.dtype("<u4"))
 
 
-def count_symbols(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
-    """The vocabulary of all symbols seen at least `min_count` times: commonest first, then by code point."""
-    return _ranked(Counter(chain.from_iterable(sequences)), min_count)
+def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
+    """Return the vocabulary of sequences of symbols, sorted by descending frequency and then by code point.
+
+    Args:
+        sequences: Sequences of symbols.
+        min_count: Minimum number of occurrences of a symbol.
+    """
+    return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
 
 
-def learn_segmenters(examples: Sequence[Example], config: DataConfig) -> Segmenters:
-    """How texts are cut: as the configuration says, and into the subwords that the training examples teach."""
-    plain, limits = segmenters(config), (config.subword_vocab_size, config.min_count)
+def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokenizers:
+    """Return the tokenizers of a configuration, with subword models trained on the examples where it asks for them.
+
+    Args:
+        examples: The training examples.
+        config: The data settings.
+
+    Raises:
+        ConfigError: A kind of tokenizer is unknown, or the tokenizers library is not installed.
+    """
+    plain, limits = build_tokenizers(config), (config.subword_vocab_size, config.min_count)
     source, target = (
-        learn_subwords([cut.normalized(text) for text in texts], *limits) if cut.kind == "subwords" else None
+        train_subwords([cut.normalize(text) for text in texts], *limits) if cut.kind == "subwords" else None
         for cut, texts in (
             (plain.source, (example.source for example in examples)),
             (plain.target, (example.target for example in examples)),
         )
     )
-    return segmenters(config, Pieces(source, target))
+    return build_tokenizers(config, SubwordModels(source, target))
 
 
-def learn_vocabularies(examples: Sequence[Example], segmenters: Segmenters, min_count: int) -> Vocabularies:
-    """Count the symbols of training examples, each column apart; no other file ever adds a symbol."""
-    source, longest_source = _counted([example.source for example in examples], segmenters.source)
-    target, longest_target = _counted([example.target for example in examples], segmenters.target)
-    features, _ = _counted([example.features for example in examples], segmenters.features)
+def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: int) -> Vocabularies:
+    """Return the vocabularies of training examples, one for each column.
+
+    Args:
+        examples: The training examples.
+        tokenizers: The tokenizers of the run.
+        min_count: Minimum number of occurrences of a symbol.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
+    """
+    source, longest_source = _count_column([example.source for example in examples], tokenizers.source)
+    target, longest_target = _count_column([example.target for example in examples], tokenizers.target)
+    features, _ = _count_column([example.features for example in examples], tokenizers.features)
     return Vocabularies(
-        source=_ranked(source, min_count),
-        target=_ranked(target, min_count),
-        features=_ranked(features, min_count),
+        source=_rank_symbols(source, min_count),
+        target=_rank_symbols(target, min_count),
+        features=_rank_symbols(features, min_count),
         longest_source=longest_source,
         longest_target=longest_target,
-        pieces=Pieces(segmenters.source.subwords, segmenters.target.subwords),
+        pieces=SubwordModels(tokenizers.source.subwords, tokenizers.target.subwords),
     )
 
 
-def without(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
-    """The vocabulary less one symbol, if it holds that."""
+def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
+    """Return a vocabulary without one symbol.
+
+    Args:
+        vocabulary: The vocabulary.
+        symbol: The symbol; the vocabulary need not contain it.
+    """
     kept = [(each, count) for each, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if each != symbol]
     return Vocabulary(tuple(each for each, _ in kept), tuple(count for _, count in kept))
 
 
-def _ranked(counts: Counter[str], min_count: int) -> Vocabulary:
-    """Counts as a vocabulary."""
+def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:
+    """Return the vocabulary of counted symbols."""
     kept = sorted((s for s, n in counts.items() if n >= min_count), key=lambda symbol: (-counts[symbol], symbol))
     try:
         return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
@@ -192,15 +232,15 @@ def _ranked(counts: Counter[str], min_count: int) -> Vocabulary:
         raise DataError(f"the training data: {abbreviate_reason(error)}") from error
 
 
-def _counted(texts: Sequence[str], segmenter: Segmenter) -> tuple[Counter[str], int]:
-    """How often each symbol stands in a column, and the length of its longest text."""
+def _count_column(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:
+    """Return the number of occurrences of each symbol of a column, and the length of its longest text."""
     if not any(texts):
         return Counter(), 0
-    if segmenter.kind != "characters":
+    if tokenizer.kind != "characters":
         lengths: list[int] = []
-        return Counter(segmenter.symbols(texts, lengths)), max(lengths)
+        return Counter(tokenizer.split_all(texts, lengths)), max(lengths)
     counts: Counter[str] = Counter()
-    texts = [segmenter.normalized(text) for text in texts]
+    texts = [tokenizer.normalize(text) for text in texts]
     for points in code_points(texts):
         times = np.bincount(points)
         seen = np.flatnonzero(times)

@@ -1,4 +1,4 @@
-"""Traces that no search gave alone: looked up, given to be scored, or with their shares in a list."""
+"""Build traces that do not come directly from a search: lexicon entries, scored targets, samples and n-best lists."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -7,23 +7,29 @@ from itertools import repeat
 import numpy as np
 
 from pellucid.arguments import convert_argument
-from pellucid.data.copies import ids_with_copies
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.extended_vocabulary import extended_ids
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.decoding.beam_search import Found
+from pellucid.decoding.beam_search import Hypothesis
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.outputs import Decoded
-from pellucid.decoding.preprocessing import Asked, Read
-from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.outputs import DecodedOutput
+from pellucid.decoding.preprocessing import SearchRequest, TokenizedSource
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import pair_up
 from pellucid.decoding.trace import END, Trace
 
 
-def examples_of(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
-    """Texts as examples without targets: a list, or an iterator of an iterator.
+def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
+    """Return examples without targets: a list, or an iterator if `sources` is an iterator.
 
-    `ArgumentError` for what is no text; `DataError` where there are not as many features as sources.
+    Args:
+        sources: Source texts.
+        features: One features text per source; None for a model without features.
+
+    Raises:
+        ArgumentError: An item is not a text.
+        DataError: The numbers of sources and features differ.
     """
     sources = convert_argument("sources", sources, Iterable[str])
     features = convert_argument("features", features, Iterable[str] | None)
@@ -32,13 +38,18 @@ def examples_of(sources: Iterable[str], features: Iterable[str] | None) -> list[
     return examples if isinstance(sources, Iterator) else list(examples)
 
 
-def found_of(decoded: Decoded) -> Found:
-    """An output that is ranked by its own ln p."""
-    return Found(decoded, float(decoded.log_probabilities.sum(dtype=np.float64)))
+def hypothesis_of(decoded: DecodedOutput) -> Hypothesis:
+    """Return an output as a hypothesis whose score is its log-probability."""
+    return Hypothesis(decoded, float(decoded.log_probabilities.sum(dtype=np.float64)))
 
 
-def shared(traces: Sequence[Trace], until: float) -> list[Trace]:
-    """Outputs with their shares of p of all of them, as far as these shares together reach `until`; one at least."""
+def outputs_to_top_mass(traces: Sequence[Trace], until: float) -> list[Trace]:
+    """Return the first outputs whose probabilities sum to `until`, each with its share of the total probability.
+
+    Args:
+        traces: Outputs of one source, the best first.
+        until: Probability mass, normalized over `traces`. The first output is always returned.
+    """
     scores = np.array([trace.score for trace in traces])
     shares = np.exp(scores - scores.max())
     shares /= shares.sum()
@@ -49,26 +60,33 @@ def shared(traces: Sequence[Trace], until: float) -> list[Trace]:
     ]
 
 
-def looked_up(
-    read: Sequence[Read], lexicon: Lexicon | None, segmenters: Segmenters, vocabulary: Vocabulary, asked: Asked
+def lexicon_answers(
+    read: Sequence[TokenizedSource],
+    lexicon: Lexicon | None,
+    tokenizers: Tokenizers,
+    vocabulary: Vocabulary,
+    asked: SearchRequest,
 ) -> dict[int, list[Trace]]:
-    """The lexicon's answers to the sources it has, at most `asked.best` each, of those that the constraints allow."""
+    """Return the lexicon entries of each source as traces, by the row of the source.
+
+    At most `asked.best` entries per source are returned, and only those that satisfy the constraints.
+    """
     known: dict[int, list[Trace]] = {}
     for row, each in enumerate(read if lexicon else ()):
-        texts = lexicon.targets.get(segmenters.source.normalized(each.text), ()) if lexicon and each.source else ()
-        symbols = [(text, segmenters.target.split(text)) for text in texts]
+        texts = lexicon.targets.get(tokenizers.source.normalize(each.text), ()) if lexicon and each.source else ()
+        symbols = [(text, tokenizers.target.split(text)) for text in texts]
         allowed = [
             pair
             for pair in symbols
-            if asked.constraints.allow(row, ids_with_copies(pair[1], vocabulary, (each.source, each.features)))
+            if asked.constraints.allow(row, extended_ids(pair[1], vocabulary, (each.source, each.features)))
         ]
         if allowed:
-            known[row] = [known_trace(each, *pair, rank) for rank, pair in enumerate(allowed[: asked.best], 1)]
+            known[row] = [lexicon_trace(each, *pair, rank) for rank, pair in enumerate(allowed[: asked.best], 1)]
     return known
 
 
-def known_trace(read: Read, text: str, symbols: Sequence[str], rank: int) -> Trace:
-    """What the lexicon answers: ln p is 0, for there was no choice, and so is attention, for nothing was looked at."""
+def lexicon_trace(read: TokenizedSource, text: str, symbols: Sequence[str], rank: int) -> Trace:
+    """Return the trace of a lexicon entry. Its log-probabilities are 0 and its attention weights are zero."""
     target = (*symbols, END)
     return Trace(
         text=read.text,
@@ -88,22 +106,22 @@ def known_trace(read: Read, text: str, symbols: Sequence[str], rank: int) -> Tra
     )
 
 
-def _drawn_from(traces: Sequence[Trace], drawing: Drawing, number: int) -> list[Trace]:
-    """As many as are asked for, with the probability that each was drawn with."""
+def _drawn_from(traces: Sequence[Trace], drawing: SamplingConfig, number: int) -> list[Trace]:
+    """Sample traces uniformly, with the probability of each draw."""
     streams = (np.random.default_rng([drawing.seed, number, at]) for at in range(drawing.samples))
     picked = [traces[int(stream.integers(len(traces)))] for stream in streams]
     return [replace(each, probability=1 / len(traces)) for each in picked]
 
 
-def given_trace(trace: Trace, text: str, symbols: Sequence[str], known: Container[str]) -> Trace:
-    """What was scored, in its own spelling also where the model does not know a symbol."""
+def scored_trace(trace: Trace, text: str, symbols: Sequence[str], known: Container[str]) -> Trace:
+    """Return the trace of a scored target, with the target's own spelling of symbols outside the vocabulary."""
     unknown = tuple(at for at, symbol in enumerate(symbols) if symbol not in known)
     return replace(trace, target=(*symbols, END), output=text, origin="given", unknown_target=unknown)
 
 
-def nothing() -> Decoded:
-    """The decoding of an empty source: no step was taken."""
-    return Decoded(
+def empty_output() -> DecodedOutput:
+    """Return the output of an empty source, which has no steps."""
+    return DecodedOutput(
         ids=np.zeros(0, dtype=np.int64),
         log_probabilities=np.zeros(0, dtype=np.float32),
         weights=np.zeros((0, 0), dtype=np.float32),
@@ -112,10 +130,16 @@ def nothing() -> Decoded:
     )
 
 
-def drawn_traces(traces: Sequence[Trace], drawing: Drawing, number: int) -> list[Trace]:
-    """Outputs of the source of this number as samples, numbered from 1.
+def sampled_traces(traces: Sequence[Trace], drawing: SamplingConfig, number: int) -> list[Trace]:
+    """Return the outputs of one source as samples, numbered from 1.
 
-    Those of a source without symbols are all the one it has. A lexicon's are drawn from its answers, all alike likely.
+    An empty source has one output, which every sample repeats. Samples from a lexicon are drawn uniformly from its
+    entries.
+
+    Args:
+        traces: Outputs of one source.
+        drawing: Number of samples and seed.
+        number: Number of the source, which selects the random stream.
     """
     if traces[0].origin == "lexicon":
         traces = _drawn_from(traces, drawing, number)

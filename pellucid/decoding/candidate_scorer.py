@@ -1,6 +1,6 @@
-"""What a beam ranks whole outputs by: ln p, over a measure of their length, and what of the source they left unseen.
+"""Scores that rank finished outputs: log-probability, length normalization and coverage penalty.
 
-B sources, K hypotheses of each, S source positions. |Y| counts the steps of an output, the one that wrote EOS included.
+B sources, K hypotheses of each, S source positions. |Y| is the number of steps of an output, including EOS.
 """
 
 from typing import Literal, NamedTuple
@@ -11,28 +11,32 @@ from jaxtyping import Float, Int
 from pellucid.config.settings import SearchConfig
 
 UNSEEN = 1e-6
-"""What a position that was never looked at counts as, so that its logarithm is finite."""
+"""Minimum coverage of a position, which keeps its logarithm finite."""
 
 GREATEST = np.finfo(np.float32).max
-"""What a power that is too great for single precision counts as: −∞ over infinity would be no number."""
+"""Maximum of a power in single precision; −∞ divided by infinity would be NaN."""
 
 
-class Score(NamedTuple):
-    """s(Y, X) = ln p(Y|X) / lp(Y) + cp(X; Y). Wu et al. 2016, section 7, equation 14."""
+class CandidateScorer(NamedTuple):
+    """Score s(Y, X) = log p(Y|X) / lp(Y) + cp(X; Y).
+
+    References:
+        Wu et al. 2016, "Google's Neural Machine Translation System", section 7, equation 14.
+    """
 
     normalization: Literal["none", "average", "gnmt"] = "none"
     power: float = 0.0
-    """α of "gnmt"."""
+    """Exponent α of the "gnmt" length penalty."""
     coverage: float = 0.0
-    """β."""
+    """Weight β of the coverage penalty."""
 
     @property
     def plain(self) -> bool:
-        """Whether it is ln p itself, which no further symbol can raise."""
+        """True if the score is the log-probability, which a further symbol cannot raise."""
         return self.normalization == "none" and not self.coverage
 
     def divisor(self, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
-        """lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α; never less for a longer output."""
+        """Return lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α. It does not decrease with the length."""
         length: Float[np.ndarray, " B"] = np.maximum(steps, 1).astype(np.float32)
         match self.normalization:
             case "none":
@@ -48,10 +52,14 @@ class Score(NamedTuple):
     def of(
         self, sums: Float[np.ndarray, "B K"], steps: int, covered: Float[np.ndarray, "B K S"]
     ) -> Float[np.ndarray, "B K"]:
-        """The score of outputs of so many steps: `sums` of ln p, `covered` the sums of their attention weights.
+        """Return the scores of outputs of one length.
 
-        cp = β Σ_s ln min(Σ_t α_ts, 1) over the source's positions, `UNSEEN` at least; beyond a source's length
-        `covered` is 1, and so it is everywhere for models that do not attend.
+        cp = β Σ_s log min(Σ_t α_ts, 1) over the source positions; each sum is at least `UNSEEN`.
+
+        Args:
+            sums: Log-probabilities.
+            steps: Number of steps.
+            covered: Sums of attention weights; 1 beyond a source's length, and everywhere for models without attention.
         """
         score: Float[np.ndarray, "B K"] = sums / self.divisor(np.array([steps]))
         if self.coverage:
@@ -59,17 +67,17 @@ class Score(NamedTuple):
         return score
 
     def bound(self, sums: Float[np.ndarray, " B"], longest: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
-        """No output of at most `longest` steps that a hypothesis of this sum can become scores higher.
+        """Return an upper bound of the scores of all outputs of at most `longest` steps that extend a hypothesis.
 
-        ln p is at most 0 and only falls, lp only grows, and cp is at most 0.
+        The log-probability only falls, lp only grows, and cp is at most 0.
         """
         bound: Float[np.ndarray, " B"] = sums / self.divisor(longest)
         return bound
 
 
-PLAIN = Score()
+PLAIN = CandidateScorer()
 
 
-def score_of(config: SearchConfig) -> Score:
-    """The score that a configuration asks for."""
-    return Score(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)
+def candidate_scorer(config: SearchConfig) -> CandidateScorer:
+    """Return the scorer of a search configuration."""
+    return CandidateScorer(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)

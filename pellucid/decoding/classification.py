@@ -1,7 +1,7 @@
-"""ClassificationPredictor: the predictor of networks that give all their answers at once: tags, a class, a position.
+"""ClassificationPredictor: prediction with networks that give all answers at once: tags, a class or a position.
 
-B sources of a batch, T answers of each (its positions, or one), W ids that can be answered with, S source positions, C
-candidates kept for inspection, L looks.
+B sources of a batch, T answers of each (its positions, or one), W possible answers, S source positions, C candidates
+kept for inspection, L attention hops.
 """
 
 import math
@@ -15,47 +15,47 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.arguments import convert_argument
-from pellucid.data.examples import Example, pair_fault
-from pellucid.data.vocabulary import SPECIAL
-from pellucid.decoding.answers import found_of
-from pellucid.decoding.beam_search import Found
+from pellucid.data.examples import Example, pair_error
+from pellucid.data.vocabulary import NUM_SPECIAL
+from pellucid.decoding.answers import hypothesis_of
+from pellucid.decoding.beam_search import Hypothesis
 from pellucid.decoding.constraints import FREE
-from pellucid.decoding.options import NO_OPTIONS, Options
-from pellucid.decoding.outputs import CANDIDATES, Decoded, array
+from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
+from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import Asked, Work
-from pellucid.decoding.streaming import Part
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.preprocessing import InferenceBatch, SearchRequest
+from pellucid.decoding.streaming import ExampleChunk
+from pellucid.decoding.trace import Trace, own_positions
 from pellucid.errors import ConfigError, DataError, quote
-from pellucid.model.reader import Reader
-from pellucid.tasks.task_settings import settings_of
+from pellucid.model.reader import EncoderOnlyModel
+from pellucid.tasks.task_settings import get_task_settings
 
 
-class Likely(NamedTuple):
-    """What a batch is answered with."""
+class BatchAnswers(NamedTuple):
+    """Distributions over the answers of one batch."""
 
     values: Float[np.ndarray, "B T W"]
-    """ln p of each id; −∞ for those of no answer, and for positions beyond a source's end."""
+    """Log-probability of each answer; −∞ for impossible answers and beyond a source's end."""
     weights: Float[np.ndarray, "B T S"]
-    """Where each answer looked: at its own position, or by attention."""
+    """Attention weights of each answer; a tag has weight 1 at its own position."""
     looks: Float[np.ndarray, "B L S"] | None
-    """Of answers that took several looks, each of them."""
+    """Attention weights of each hop, for classifiers with several."""
 
-    def seen(self, row: int, steps: int, positions: int) -> "Seen":
-        """Those of one source."""
+    def seen(self, row: int, steps: int, positions: int) -> "AnswerAttention":
+        """Return the attention of one source."""
         looks = None if self.looks is None else self.looks[row, :, :positions]
-        return Seen(self.weights[row, :steps, :positions], looks)
+        return AnswerAttention(self.weights[row, :steps, :positions], looks)
 
 
-class Seen(NamedTuple):
-    """Where the answers of one source looked."""
+class AnswerAttention(NamedTuple):
+    """Attention weights of the answers of one source."""
 
     weights: Float[np.ndarray, "T S"]
     looks: Float[np.ndarray, "L S"] | None
 
 
-class Best(NamedTuple):
-    """The likeliest ids of each answer of a source."""
+class TopAnswers(NamedTuple):
+    """The most probable ids of each answer of a source."""
 
     ids: Int[np.ndarray, "T C"]
     values: Float[np.ndarray, "T C"]
@@ -63,48 +63,50 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassificationPredictor(Predictor):
-    """Networks that answer each source at once: there is nothing to search."""
+    """Predictor of tags, classes and positions. It needs no search."""
 
-    def with_options(self, options: Options) -> "ClassificationPredictor":
-        """The same; `ConfigError` for any option, for all are of outputs written symbol by symbol."""
-        options = convert_argument("options", options, Options)
-        for field in fields(Options):
+    def with_options(self, options: DecodingOptions) -> "ClassificationPredictor":
+        """Raise `ConfigError` for any option: options apply to outputs that are decoded symbol by symbol."""
+        options = convert_argument("options", options, DecodingOptions)
+        for field in fields(DecodingOptions):
             if getattr(options, field.name) != getattr(NO_OPTIONS, field.name):
                 raise self.refused(field.name)
         return self
 
-    def _forced(self, part: Part) -> list[Trace]:
-        """The targets of examples as though they had been answered.
+    def _forced(self, part: ExampleChunk) -> list[Trace]:
+        """Score the targets of examples.
 
-        ln p of a tag or class never seen in training is −∞: it cannot be answered; of a tag that is not scored it is 0.
-        `DataError` for a target that is none of its source.
+        The log-probability of a tag or class that training never saw is −∞; of an ignored tag it is 0.
+
+        Raises:
+            DataError: A target does not fit its source.
         """
         given = part.examples
         for number, example in enumerate(given, start=part.first + 1):
-            fault = pair_fault(example.source, example.target, self.segmenters, self.config.data)
-            if fault or not self.segmenters.source.split(example.source):
+            fault = pair_error(example.source, example.target, self.tokenizers, self.config.data)
+            if fault or not self.tokenizers.source.split(example.source):
                 raise DataError(f"pair {number}: {fault or 'the source is empty'}")
-        symbols = [self.segmenters.target.split(example.target) for example in given]
+        symbols = [self.tokenizers.target.split(example.target) for example in given]
 
-        def score(work: Work) -> list[list[Found]]:
-            """One batch."""
+        def score(work: InferenceBatch) -> list[list[Hypothesis]]:
+            """Score one batch."""
             likely = self.likely(work)
             rows = zip(work.rows.tolist(), work.positions.tolist(), strict=True)
             return [[self._given(likely, at, symbols[row], size)] for at, (row, size) in enumerate(rows)]
 
-        traces = self._lists(part, Asked(1, 1, FREE), score)
+        traces = self._lists(part, SearchRequest(1, 1, FREE), score)
         scored = zip(traces, given, symbols, strict=True)
-        known = {*self.vocabularies.target.symbols, self.segmenters.target.unscored}
+        known = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
         return [_as_given(own, example.target, each, known) for (own,), example, each in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
-        """ln p of all ids at each answer, example by example; of a source without symbols there is no row."""
+        """Return the log-probabilities of all answers, one array per example; an empty source has no row."""
         given: list[Example] = convert_argument("examples", examples, Sequence[Example])
         size = len(self.vocabularies.target)
         rows = [np.zeros((0, size)) for _ in given]
 
-        def note(work: Work) -> list[list[Found]]:
-            """One batch, kept as it is."""
+        def note(work: InferenceBatch) -> list[list[Hypothesis]]:
+            """Store the distributions of one batch."""
             likely = self.likely(work)
             for at, (row, steps) in enumerate(zip(work.rows.tolist(), self._steps(work, likely), strict=True)):
                 own = likely.values[at, :steps]
@@ -112,88 +114,90 @@ class ClassificationPredictor(Predictor):
                 rows[row][:, : own.shape[1]] = own
             return self._answered(work, 1)
 
-        self._lists(Part(given), Asked(1, 1, FREE), note)
+        self._lists(ExampleChunk(given), SearchRequest(1, 1, FREE), note)
         return rows
 
-    def likely(self, work: Work) -> Likely:
-        """What all networks make of a batch: the mean of their p, and of their weights."""
+    def likely(self, work: InferenceBatch) -> BatchAnswers:
+        """Return the mean probabilities and attention weights of all networks for a batch."""
         found, weights, looks = list[Tensor](), list[Tensor](), list[Tensor]()
         orders = self.members.orders or (None,)
         read = zip(self.networks, self.own_sources(work.source), orders, strict=True)
         for network, source, order in read:
-            reader = cast(Reader, network)
+            reader = cast(EncoderOnlyModel, network)
             made = reader.answer(reader.encoder(source, work.lengths))
             logits = made.logits if order is None else made.logits[:, :, order]
-            logits[:, :, :SPECIAL] = -torch.inf
+            logits[:, :, :NUM_SPECIAL] = -torch.inf
             found.append(logits.log_softmax(dim=-1))
             weights.append(made.weights)
             looks += [] if made.looks is None or made.looks.shape[1] == 1 else [made.looks]
         mean = found[0] if len(found) == 1 else torch.stack(found).logsumexp(dim=0) - math.log(len(found))
         own = self._per_position
-        attention = _own_places(mean.shape[1], len(mean)) if own else array(torch.stack(weights).mean(dim=0))
-        several = array(torch.stack(looks).mean(dim=0)) if looks and len(looks) == len(found) else None
-        return Likely(array(mean), attention, several)
+        attention = _own_places(mean.shape[1], len(mean)) if own else to_array(torch.stack(weights).mean(dim=0))
+        several = to_array(torch.stack(looks).mean(dim=0)) if looks and len(looks) == len(found) else None
+        return BatchAnswers(to_array(mean), attention, several)
 
-    def _searched(self, part: Part, best: int) -> list[list[Trace]]:
-        """The likeliest answers of each example; `ConfigError` for prefixes, and for several taggings."""
+    def _searched(self, part: ExampleChunk, best: int) -> list[list[Trace]]:
+        """Return the most probable answers of each example; prefixes and several taggings raise `ConfigError`."""
         if part.prefixes is not None:
             raise self.refused("prefixes")
         if best > 1 and self._per_position:
             raise self._single("one tagging; its traces hold each tag's rivals")
-        return self._lists(part, Asked(best, best, FREE), lambda work: self._answered(work, best))
+        return self._lists(part, SearchRequest(best, best, FREE), lambda work: self._answered(work, best))
 
-    def _answered(self, work: Work, best: int) -> list[list[Found]]:
-        """One batch: the likeliest tags, or the `best` likeliest classes or positions."""
+    def _answered(self, work: InferenceBatch, best: int) -> list[list[Hypothesis]]:
+        """Answer one batch: the most probable tags, or the `best` most probable classes or positions."""
         likely = self.likely(work)
-        top = torch.from_numpy(likely.values).topk(min(max(best, CANDIDATES), likely.values.shape[2] - SPECIAL))
-        ids, values, answered = array(top.indices), array(top.values), list[list[Found]]()
+        top = torch.from_numpy(likely.values).topk(min(max(best, CANDIDATES), likely.values.shape[2] - NUM_SPECIAL))
+        ids, values, answered = to_array(top.indices), to_array(top.values), list[list[Hypothesis]]()
         if best > 1 and likely.values.shape[1] > 1:
             raise self._single("one output; its traces hold each answer's rivals")
         for at, steps in enumerate(self._steps(work, likely)):
             there = int(np.isfinite(values[at, 0]).sum())  # a source may have fewer positions than its neighbours
-            own = Best(ids[at, :steps, :there], values[at, :steps, :there])
+            own = TopAnswers(ids[at, :steps, :there], values[at, :steps, :there])
             seen = likely.seen(at, steps, int(work.positions[at]))
             answered.append([_found(own, rank, seen) for rank in range(min(best, there))])
         return answered
 
     def _single(self, what: str) -> ConfigError:
-        """The error of a list of outputs where a source has only one."""
+        """Return the error for an n-best list of a task with one output per source."""
         return ConfigError(f"nbest: a model whose task is {quote(self.config.task)} gives {what}")
 
     @property
     def _per_position(self) -> bool:
-        """Whether each source position has its own answer."""
-        return settings_of(self.config.task).per_position
+        """True if each source position has its own answer."""
+        return get_task_settings(self.config.task).per_position
 
-    def _steps(self, work: Work, likely: Likely) -> list[int]:
-        """How many answers each source of a batch has."""
+    def _steps(self, work: InferenceBatch, likely: BatchAnswers) -> list[int]:
+        """Return the number of answers of each source of a batch."""
         positions: list[int] = work.positions.tolist()
         return positions if self._per_position else [likely.values.shape[1]] * len(positions)
 
-    def _given(self, likely: Likely, at: int, symbols: Sequence[str], positions: int) -> Found:
-        """Given answers as though they had been found."""
-        steps, unscored = len(symbols), self.segmenters.target.unscored
+    def _given(self, likely: BatchAnswers, at: int, symbols: Sequence[str], positions: int) -> Hypothesis:
+        """Return given answers in the form of decoded ones."""
+        steps, unscored = len(symbols), self.tokenizers.target.ignored_tag
         ids, values = np.array(self.vocabularies.target.encode(symbols)), likely.values[at, : len(symbols)]
         own = values[np.arange(steps), ids]
         if unscored:
             own = np.where([symbol == unscored for symbol in symbols], np.float32(0), own)
         top = torch.from_numpy(values).topk(min(CANDIDATES, int(np.isfinite(values[0]).sum())))
         seen = likely.seen(at, steps, positions)
-        return found_of(Decoded(ids, own, seen.weights, array(top.indices), array(top.values), looks=seen.looks))
+        return hypothesis_of(
+            DecodedOutput(ids, own, seen.weights, to_array(top.indices), to_array(top.values), looks=seen.looks)
+        )
 
 
-def _found(best: Best, rank: int, seen: Seen) -> Found:
-    """The answers of one rank, with the likeliest ones of each step."""
+def _found(best: TopAnswers, rank: int, seen: AnswerAttention) -> Hypothesis:
+    """Return the answers of one rank, with the most probable candidates of each step."""
     top = best.ids[:, :CANDIDATES], best.values[:, :CANDIDATES]
-    return found_of(Decoded(best.ids[:, rank], best.values[:, rank], seen.weights, *top, looks=seen.looks))
+    return hypothesis_of(DecodedOutput(best.ids[:, rank], best.values[:, rank], seen.weights, *top, looks=seen.looks))
 
 
 def _own_places(answers: int, rows: int) -> Float[np.ndarray, "B T T"]:
-    """Weights of answers that each look at their own position: one identity, which all rows share."""
-    return np.broadcast_to(np.eye(answers, dtype=np.float32), (rows, answers, answers))
+    """Return one identity matrix, shared by all rows: each tag attends to its own position."""
+    return np.broadcast_to(own_positions(answers, answers, 0), (rows, answers, answers))
 
 
 def _as_given(trace: Trace, text: str, symbols: Sequence[str], known: Container[str]) -> Trace:
-    """What was scored, in its own spelling, also where the model does not know a symbol."""
+    """Return the trace of a scored target, with the target's own spelling of symbols outside the vocabulary."""
     unknown = tuple(at for at, symbol in enumerate(symbols) if symbol not in known)
     return replace(trace, target=tuple(symbols), output=text, origin="given", unknown_target=unknown)

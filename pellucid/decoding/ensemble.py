@@ -1,8 +1,8 @@
-"""Ensemble: several trained networks that write one output, p of each symbol the mean of theirs."""
+"""Ensembles: several trained networks that decode one output with the mean of their probabilities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import torch
@@ -11,70 +11,74 @@ from torch import Tensor
 
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.decoding.beam_search import Found, Wanted, stepwise
-from pellucid.decoding.inference import NO_MEMBERS, Alone, Members, Together
-from pellucid.decoding.outputs import Limits, spans_of
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, stepwise
+from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference
+from pellucid.decoding.outputs import LengthLimits, batch_length_limits
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import Work
+from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, tagged
-from pellucid.wording import abbreviated
 
 CUTS = (
     *("source_symbols", "target_symbols", "features_symbols"),
     *("source_normalization", "target_normalization"),
 )
-"""Settings of the data by which texts become symbols: the members must agree on them."""
+"""Data settings that define tokenization. All members must agree on them."""
 
 
 @dataclass(frozen=True)
 class Ensemble(Transducer):
-    """A transducer of several networks. `network` is the first of them, whose configuration searches.
+    """Ensemble of sequence predictors. `network` is the first member, whose configuration controls the search.
 
-    It reads every symbol that some member knows; a member reads what it does not know itself as unknown.
+    The source vocabulary is the union of the members' vocabularies. A member reads a symbol that it lacks as unknown.
     """
 
-    def __post_init__(self) -> None:
-        """Refuse fields of another type, and an ensemble of no models; `pellucid.load` makes one of runs."""
-        super().__post_init__()
-        if not issubclass(type(self.members), Members) or not self.members.networks:
-            shown = abbreviated(self.members) if self.members is not NO_MEMBERS else "none"
-            raise ArgumentError(f"members: expected one model at least, got {shown}")
+    combines_networks: ClassVar[bool] = True
 
-    def joined(self, members: Sequence[Alone]) -> Together:
-        """All members' hypotheses as one."""
+    def __post_init__(self) -> None:
+        """Check the types of the fields, and that there is at least one model."""
+        super().__post_init__()
+        if not self.members.networks:
+            raise ArgumentError("members: expected one model at least, got none")
+
+    def joined(self, members: Sequence[SingleModelInference]) -> EnsembleInference:
+        """Return the hypotheses of all members as one `Inference`."""
         return self.members.joined(members)
 
-    def _begin(self, work: Work) -> Together:
-        """All members, before their first step."""
+    def _begin(self, work: InferenceBatch) -> EnsembleInference:
+        """Return all members before their first step."""
         return self.members.begin(work.source, work.lengths, self.options.masked)
 
-    def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
-        """One batch by ln p; each member's steps by a kernel where there is one."""
-        limits = Limits(self.config.search.min_length, self.max_length)
-        wanted = Wanted(spans_of(limits, len(work.rows)), width, best)
+    def _search_plainly(self, work: InferenceBatch, width: int, best: int) -> list[list[Hypothesis]]:
+        """Search one batch by log-probability; each member runs its steps in a kernel if one supports it."""
+        limits = LengthLimits(self.config.search.min_length, self.max_length)
+        wanted = BeamConfig(batch_length_limits(limits, len(work.rows)), width, best)
         return stepwise(self._begin(work), work.positions, wanted)
 
 
-class Joined(NamedTuple):
-    """What several predictors are as one."""
+class JoinedPredictors(NamedTuple):
+    """The shared parts of several predictors."""
 
     config: Config
     vocabularies: Vocabularies
     network: Network
     name: str
-    members: Members
+    members: EnsembleMembers
 
 
 def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
-    """Transducers as one, as `join_members` does."""
+    """Combine sequence predictors into an ensemble; see `join_members`."""
     config, vocabularies, network, name, joined = join_members(members, names)
     return Ensemble(config, vocabularies, network, name=name, members=joined)
 
 
-def join_members(members: Sequence[Predictor], names: Sequence[str]) -> Joined:
-    """Predictors as one; `RunError` names those that do not write the same symbols, or cut texts in other ways."""
+def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPredictors:
+    """Combine predictors that share their target symbols and tokenization.
+
+    Raises:
+        RunError: Two members differ in them. The message names both.
+    """
     if not members:
         raise RunError("an ensemble has one model at least")
     first = members[0]
@@ -92,12 +96,12 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> Joined:
     tables = tuple(_table(known, member) for member in members)
     beyond = tuple(len(each.vocabularies.source) + len(each.vocabularies.features) for each in members)
     orders = tuple(_order(first, each) for each in members)
-    together = Members(tuple(each.network for each in members), tables, beyond, orders)
-    return Joined(first.config, known, first.network, " with ".join(names), together)
+    together = EnsembleMembers(tuple(each.network for each in members), tables, beyond, orders)
+    return JoinedPredictors(first.config, known, first.network, " with ".join(names), together)
 
 
 def _check_symbols(*pair: tuple[Predictor, str]) -> None:
-    """`RunError` where one of two models writes a symbol that the other does not; their order is no matter."""
+    """Raise `RunError` if two models do not have the same target symbols, in any order."""
     for (one, name), (other, its) in (pair, pair[::-1]):
         lacking = [each for each in one.vocabularies.target.symbols if each not in other.vocabularies.target.ids]
         if lacking:
@@ -109,7 +113,7 @@ def _check_symbols(*pair: tuple[Predictor, str]) -> None:
 
 
 def _difference(one: Config, other: Config) -> str:
-    """The first setting by which two models read the same text differently; "" where there is none."""
+    """Return the first tokenization setting in which two models differ; "" if there is none."""
     if one.task != other.task:
         return "task"
     for key in CUTS:
@@ -121,7 +125,7 @@ def _difference(one: Config, other: Config) -> str:
 
 
 def _order(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:
-    """The member's own id of each target id of the first; None where these are the same."""
+    """Return the member's id of each target id of the first model; None if the ids are equal."""
     written, own = first.vocabularies.target, member.vocabularies.target
     if written.symbols == own.symbols:
         return None
@@ -130,7 +134,7 @@ def _order(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:
 
 
 def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
-    """Every symbol that one of them holds, with its counts summed."""
+    """Return the union of vocabularies, with summed counts."""
     counts: dict[str, int] = {}
     for vocabulary in vocabularies:
         for symbol, count in zip(vocabulary.symbols, vocabulary.counts, strict=True):
@@ -139,7 +143,7 @@ def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
 
 
 def _table(known: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
-    """The member's own id of every id that the ensemble reads; those of features follow those of sources."""
+    """Return the member's id of every id of the ensemble; ids of features follow those of source symbols."""
     own = member.vocabularies
     special = list(range(UNK + 1))
     offset = len(own.source)

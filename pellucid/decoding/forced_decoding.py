@@ -1,6 +1,6 @@
-"""Forced decoding: what a model says of outputs that are given.
+"""Forced decoding: scoring of given targets.
 
-B sources, T steps, S source positions, V symbols.
+B sources, T steps, S source positions, V vocabulary.
 """
 
 import numpy as np
@@ -9,51 +9,58 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, UNK
-from pellucid.decoding.inference import Running, Seen
+from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.outputs import (
-    Closed,
-    Decoded,
-    Likeliest,
-    Recorded,
+    DecodedOutput,
     Recorder,
-    array,
-    array_or_none,
-    candidates,
-    closed_symbols,
+    StepRecord,
+    SuppressedSymbols,
+    TopSymbols,
+    candidate_count,
+    suppressed_symbols,
     symbol_log_probabilities,
+    to_array,
+    to_optional_array,
 )
 
 
 @torch.inference_mode()
-def force(
-    running: Running, lengths: Int[Tensor, " B"], targets: Int[Tensor, "B T"], steps: Int[Tensor, " B"]
-) -> list[Decoded]:
-    """Each target (EOS last) as though it had been decoded: ln p, attention, and the likeliest symbols of every step.
+def score_targets(
+    running: Inference, lengths: Int[Tensor, " B"], targets: Int[Tensor, "B T"], steps: Int[Tensor, " B"]
+) -> list[DecodedOutput]:
+    """Score targets as if they had been decoded: log-probabilities, attention weights and candidates of every step.
 
-    ln p of a symbol is that among all symbols a search could write there, so it equals the search's own; of UNK, which
-    no search writes, it is that among those and UNK.
+    The log-probability of a symbol is normalized over all symbols that a search could write at that step, so it equals
+    the log-probability in a search. UNK is never searched; its log-probability is normalized over those symbols and
+    UNK.
+
+    Args:
+        running: The model before its first step.
+        lengths: Source lengths.
+        targets: Target ids, each ending with EOS.
+        steps: Target lengths.
     """
     symbols, recorded, closed = torch.full_like(lengths, BOS), Recorder(len(lengths), targets.shape[1]), None
     for wanted in targets.unbind(dim=1):
         seen = running.step(symbols)
-        closed = closed or closed_symbols(seen.logits.shape[1], lengths.device)
+        closed = closed or suppressed_symbols(seen.logits.shape[1], lengths.device)
         recorded.add(_record(seen, wanted, closed))
         running, symbols = seen.after, wanted
     sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
     return [recorded.output(row, *size) for row, size in enumerate(sizes)]
 
 
-def _record(seen: Seen, wanted: Int[Tensor, " B"], closed: Closed) -> Recorded:
-    """One step that writes what is wanted."""
+def _record(seen: StepOutput, wanted: Int[Tensor, " B"], closed: SuppressedSymbols) -> StepRecord:
+    """Record a step that writes the given symbols."""
     likely = likelihoods(seen, wanted, closed)
-    top = likely.topk(candidates(likely.shape[1]))
-    own = array(likely.gather(1, wanted[:, None])[:, 0])
-    rows, found = np.arange(len(own)), Likeliest(array(top.indices), array(top.values))
-    return Recorded(rows, array(wanted), own, array(seen.weights), found, array_or_none(seen.heads))
+    top = likely.topk(candidate_count(likely.shape[1]))
+    own = to_array(likely.gather(1, wanted[:, None])[:, 0])
+    rows, found = np.arange(len(own)), TopSymbols(to_array(top.indices), to_array(top.values))
+    return StepRecord(rows, to_array(wanted), own, to_array(seen.weights), found, to_optional_array(seen.heads))
 
 
-def likelihoods(seen: Seen, wanted: Int[Tensor, " B"], closed: Closed) -> Float[Tensor, "B V"]:
-    """ln p of every symbol that can be written, and of UNK where that is wanted."""
+def likelihoods(seen: StepOutput, wanted: Int[Tensor, " B"], closed: SuppressedSymbols) -> Float[Tensor, "B V"]:
+    """Return log-probabilities over the symbols that can be written, and over UNK where it is the target."""
     mask = closed.after
     if (wanted == UNK).any():
         mask = mask.expand_as(seen.logits).clone()

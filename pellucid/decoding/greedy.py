@@ -1,6 +1,6 @@
-"""Greedy search: the likeliest symbol at every step.
+"""Greedy search: the most probable symbol at every step.
 
-B batch, S source positions, T steps, V vocabulary, C candidates kept for inspection, R rows that still run.
+B batch, S source positions, T steps, V vocabulary, C candidates kept for inspection, R active rows.
 """
 
 import numpy as np
@@ -9,64 +9,72 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.decoding.inference import Alone, Running, begin
+from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.outputs import (
     SHRINK,
-    Decoded,
-    Limits,
-    Recorded,
+    DecodedOutput,
+    LengthLimits,
     Recorder,
-    array,
-    array_or_none,
-    closed_symbols,
-    first_of,
-    likeliest,
-    outputs_of,
-    rules_of,
+    StepRecord,
+    initial_kernel_state,
+    search_limits,
+    split_outputs,
+    suppressed_symbols,
+    to_array,
+    to_optional_array,
+    top_symbols,
 )
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import Rules
+from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
 
 
 @torch.inference_mode()
-def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], limits: Limits) -> list[Decoded]:
-    """Decode each source of the batch to EOS or to the greatest length; batch-mates change nothing.
+def greedy(
+    network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], limits: LengthLimits
+) -> list[DecodedOutput]:
+    """Decode each source to EOS or to the maximum length. The other sources of the batch do not change an output.
 
-    A kernel takes all steps at once where there is one; else they follow each other here.
+    A kernel runs all steps if one supports the model.
+
+    Args:
+        network: Trained network.
+        source: Source ids.
+        lengths: Source lengths.
+        limits: Minimum and maximum output length.
     """
-    running = begin(network, source, lengths)
+    running = encode_and_initialize(network, source, lengths)
     lengths = running.attendable.memory.lengths
     if use_kernel(running.decoder.request("greedy", running.attendable)):
-        rules = rules_of(network.vocabulary_size, limits)
+        rules = search_limits(network.vocabulary_size, limits)
         return _compiled(running, lengths.tolist(), rules)
     return stepwise(running, lengths, limits)
 
 
-def _compiled(running: Alone, lengths: list[int], rules: Rules) -> list[Decoded]:
-    """All steps by a kernel."""
+def _compiled(running: SingleModelInference, lengths: list[int], rules: SearchLimits) -> list[DecodedOutput]:
+    """Run all steps in a kernel."""
     from pellucid.kernels.autograd import search_greedily  # Numba takes a second to import
 
-    prepared, outputs = running.attendable.stepping, list[Decoded]()
+    prepared, outputs = running.attendable.kernel, list[DecodedOutput]()
     assert prepared is not None, "a kernel that takes all steps takes each"
-    for part in search_greedily(prepared, first_of(running.state), rules):
+    for part in search_greedily(prepared, initial_kernel_state(running.state), rules):
         first = len(outputs)
-        outputs += outputs_of(part, lengths[first : first + len(part.steps)])
+        outputs += split_outputs(part, lengths[first : first + len(part.steps)])
     return outputs
 
 
-def stepwise(running: Running, lengths: Int[Tensor, " B"], limits: Limits) -> list[Decoded]:
-    """The search by steps of whatever writes, one of all rows after the other."""
+def stepwise(running: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[DecodedOutput]:
+    """Run greedy search step by step on any `Inference`."""
     symbols = torch.full_like(lengths, BOS)
     rows, steps, recorded = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), Recorder(len(lengths))
     going, closed = np.ones(len(lengths), np.bool_), None
     for written in range(limits.maximum + 1):
         seen = running.step(symbols)
-        closed = closed or closed_symbols(seen.logits.shape[1], lengths.device)
-        found = likeliest(seen.logits, closed.at(written, limits))
+        closed = closed or suppressed_symbols(seen.logits.shape[1], lengths.device)
+        found = top_symbols(seen.logits, closed.at(written, limits))
         ids, running = found.ids[:, 0], seen.after
-        looks = array(seen.weights), found, array_or_none(seen.heads)
-        recorded.add(Recorded(rows, ids, found.log_probabilities[:, 0], *looks))
+        looks = to_array(seen.weights), found, to_optional_array(seen.heads)
+        recorded.add(StepRecord(rows, ids, found.log_probabilities[:, 0], *looks))
         ended = ids == EOS
         steps[rows[going if written < limits.maximum else going & ended]] = written + 1
         going = going & ~ended

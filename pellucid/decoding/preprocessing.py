@@ -1,4 +1,4 @@
-"""Examples as the encoder reads them, and what a search needs to know of each beside its ids.
+"""Preprocessing: examples to tokenized sources, ids and batches.
 
 B sources of a batch, S source positions.
 """
@@ -14,95 +14,101 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.config.settings import Config, DataConfig, SearchConfig
-from pellucid.data.answering import encoding_of_pairs
-from pellucid.data.batches import Ragged, encode_sources, ragged
-from pellucid.data.copies import read_symbols, sources_with_copies
+from pellucid.data.batches import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
-from pellucid.data.vocabulary import EOS, UNK, Vocabularies
+from pellucid.data.extended_vocabulary import extend_sources, input_symbols
+from pellucid.data.target_encoding import pair_encoder
+from pellucid.data.tokenizers import Tokenizers
+from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
 from pellucid.decoding.constraints import Constraints
-from pellucid.decoding.outputs import Spans
-from pellucid.errors import ConfigError, DataError, InputError
+from pellucid.decoding.outputs import BatchLengthLimits
+from pellucid.errors import ConfigError, ConstraintError, DataError
 
 
-class Read(NamedTuple):
-    """One source as the encoder reads it: its symbols, of which the first are features; none where it has none."""
+class TokenizedSource(NamedTuple):
+    """One tokenized source: its symbols, which begin with the features."""
 
     text: str
     source: tuple[str, ...]
     features: int
     unknown: tuple[int, ...] = ()
     added: tuple[str, ...] = ()
-    """Features that are added to every symbol, and stand nowhere."""
+    """Features whose embeddings are added to every symbol; they have no positions."""
 
 
-class Work(NamedTuple):
+class InferenceBatch(NamedTuple):
     """One batch to decode."""
 
     rows: Int[np.ndarray, " B"]
-    """The numbers of its examples among those given."""
+    """Index of each example among the given ones."""
     source: Int[Tensor, "B S"]
     lengths: Int[Tensor, " B"]
-    spans: Spans
+    spans: BatchLengthLimits
     positions: Int[Tensor, " B"]
-    """How many positions the encoder leaves of each: `lengths`, or without features where these are added."""
+    """Number of encoder positions of each source: `lengths`, or without features where these are added."""
     first: int = 0
-    """The number of the first of the examples given, from 0."""
+    """Number of the first given example, from 0."""
 
 
-def targets_of(
-    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Segmenters, config: Config
+def encode_targets(
+    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Tokenizers, config: Config
 ) -> Ragged:
-    """Given targets in ids, the end last; with copying, what the vocabulary lacks by its place in the source."""
+    """Return target ids with EOS. With copying, a symbol outside the vocabulary becomes its position in the source."""
     if config.decoder.pointer_generator:
-        return encoding_of_pairs(config)(given, cut, known).target
-    return ragged([[*known.target.encode(each), EOS] for each in symbols])
+        return pair_encoder(config)(given, cut, known).target
+    return to_ragged([[*known.target.encode(each), EOS] for each in symbols])
 
 
-def sources_of(given: Sequence[Example], known: Vocabularies, cut: Segmenters, config: Config) -> tuple[Ragged, Ragged]:
-    """Ids of sources, and as the encoder reads them: with copying, unknown symbols say what they are as targets."""
+def encode_source_ids(
+    given: Sequence[Example], known: Vocabularies, cut: Tokenizers, config: Config
+) -> tuple[Ragged, Ragged]:
+    """Return source ids for the encoder. With copying, unknown symbols keep their target ids."""
     plain = encode_sources(given, cut, known)
     if not config.decoder.pointer_generator:
         return plain, plain
-    return plain, sources_with_copies(plain, given, cut, known, config.encoder.features == "sum")
+    return plain, extend_sources(plain, given, cut, known, config.encoder.features == "sum")
 
 
-def copied_from(given: Sequence[Example], cut: Segmenters, config: Config) -> list[tuple[Sequence[str], int]] | None:
-    """What a model that copies reads of each source, and how much of it, from the first, are features."""
+def copyable_sources(
+    given: Sequence[Example], cut: Tokenizers, config: Config
+) -> list[tuple[Sequence[str], int]] | None:
+    """Return the symbols that a model can copy from each source, and how many of them are features."""
     if not config.decoder.pointer_generator:
         return None
-    read = [read_symbols(each, cut) for each in given]
+    read = [input_symbols(each, cut) for each in given]
     return [(symbols[features:], 0) for symbols, features in read] if config.encoder.features == "sum" else list(read)
 
 
-def ids_of(
-    given: Sequence[Example], read: Sequence[Read], known: Vocabularies, cut: Segmenters, config: Config
-) -> tuple[list[Read], Ragged]:
-    """What was read, with the positions of symbols never seen, and the ids that the encoder reads."""
-    plain, sources = sources_of(given, known, cut, config)
-    named = with_unknown(read, plain, len(known.source))
-    return [with_added(each) for each in named] if config.encoder.features == "sum" else named, sources
+def encode_source_batch(
+    given: Sequence[Example], read: Sequence[TokenizedSource], known: Vocabularies, cut: Tokenizers, config: Config
+) -> tuple[list[TokenizedSource], Ragged]:
+    """Return the sources with their unknown positions, and the ids for the encoder."""
+    plain, sources = encode_source_ids(given, known, cut, config)
+    named = mark_unknown_symbols(read, plain, len(known.source))
+    return [remove_feature_positions(each) for each in named] if config.encoder.features == "sum" else named, sources
 
 
 TOGETHER = 2**14
-"""Hypotheses that are held in memory at a time, of all sources of a batch; those of one source are never parted."""
+"""Maximum number of hypotheses in memory; those of one source are never split."""
 POSITIONS = 2**17
 """Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
-class Asked(NamedTuple):
-    """How many hypotheses of each source run together, how many a lexicon answers with at most, and constraints."""
+class SearchRequest(NamedTuple):
+    """Parameters of a search: hypotheses per source, lexicon entries per source, and constraints."""
 
     width: int
     best: int
     constraints: Constraints
 
     def sources(self, size: int) -> int:
-        """How many are decoded at once: `size`, or fewer where these would have more hypotheses than `TOGETHER`."""
+        """Return the batch size: `size`, or less to keep at most `TOGETHER` hypotheses."""
         return max(1, min(size, TOGETHER // self.width))
 
 
-def batched(rows: Sequence[int], lengths: Int[np.ndarray, " N"], asked: Asked, size: int) -> Iterator[Sequence[int]]:
+def batched(
+    rows: Sequence[int], lengths: Int[np.ndarray, " N"], asked: SearchRequest, size: int
+) -> Iterator[Sequence[int]]:
     """Yield the rows of each batch.
 
     Args:
@@ -121,22 +127,28 @@ def batched(rows: Sequence[int], lengths: Int[np.ndarray, " N"], asked: Asked, s
         start += len(batch)
 
 
-def read_example(example: Example, number: int, segmenters: Segmenters, config: DataConfig) -> Read:
-    """The symbols of one example; `DataError` for a source that is too long, and for features nobody reads."""
-    source, limit = segmenters.source.split(example.source), config.max_length
+def read_example(example: Example, number: int, tokenizers: Tokenizers, config: DataConfig) -> TokenizedSource:
+    """Tokenize one example.
+
+    Raises:
+        DataError: The source is too long, or has features that the model does not use.
+    """
+    source, limit = tokenizers.source.split(example.source), config.max_length
     if len(source) > limit:
         raise DataError(f"source {number} has {len(source)} symbols; data.max_length is {limit}")
     if example.features and not config.features_column:
         raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
     if not source:
-        return Read(example.source, (), 0)
-    features = segmenters.features.split(example.features) if example.features else []
-    symbols = tuple(map(sys.intern, [*features, *source]))  # each of them once in memory, however often it is read
-    return Read(example.source, symbols, len(features))
+        return TokenizedSource(example.source, (), 0)
+    features = tokenizers.features.split(example.features) if example.features else []
+    symbols = (*features, *source)
+    if features or len(source) != len(example.source) or not example.source.isascii():
+        symbols = tuple(map(sys.intern, symbols))  # one object per symbol; CPython caches single ASCII characters
+    return TokenizedSource(example.source, symbols, len(features))
 
 
-def with_unknown(read: Sequence[Read], sources: Ragged, symbols: int) -> list[Read]:
-    """The same with the positions of symbols that were never seen; `symbols` counts the ids of sources alone."""
+def mark_unknown_symbols(read: Sequence[TokenizedSource], sources: Ragged, symbols: int) -> list[TokenizedSource]:
+    """Return a source with the positions of symbols outside the vocabulary; `symbols` is the number of source ids."""
     places = np.flatnonzero(np.isin(sources.values, (UNK, symbols + UNK)))
     rows = np.searchsorted(sources.offsets, places, side="right") - 1
     found: dict[int, list[int]] = {}
@@ -148,10 +160,10 @@ def with_unknown(read: Sequence[Read], sources: Ragged, symbols: int) -> list[Re
     ]
 
 
-def with_added(read: Read) -> Read:
-    """The same where features are added to every symbol: they are no positions."""
+def remove_feature_positions(read: TokenizedSource) -> TokenizedSource:
+    """Return a source whose features are added to every symbol and have no positions."""
     unknown = tuple(at - read.features for at in read.unknown if at >= read.features)
-    return Read(read.text, read.source[read.features :], 0, unknown, read.source[: read.features])
+    return TokenizedSource(read.text, read.source[read.features :], 0, unknown, read.source[: read.features])
 
 
 LONGER = 10
@@ -159,12 +171,11 @@ LONGER = 10
 ALWAYS_ALLOWED = 1000
 
 
-def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
-    """The greatest output length, in symbols: as set, or half as much again as the longest training target.
+def max_output_length(search: SearchConfig, known: Vocabularies) -> int:
+    """Return the maximum output length in symbols: the setting, or 1.5 times the longest training target plus 10.
 
     Raises:
-        ConfigError: The shortest output is to be longer than what is derived, or a limit is far beyond the targets
-            that the model was trained on: decoding would take hours, and write nothing of use.
+        ConfigError: The minimum length exceeds it.
     """
     derived = math.ceil(1.5 * known.longest_target) + 10
     if not search.max_length and search.min_length > derived:
@@ -182,11 +193,16 @@ def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
     return search.max_length or derived
 
 
-def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:
-    """The shortest and the longest output of each source: by number (`longest` is the greatest) and by the source.
+def output_length_limits(
+    read: Sequence[TokenizedSource], search: SearchConfig, longest: int, constraints: Constraints
+) -> BatchLengthLimits:
+    """Return the minimum and maximum output length of each source.
 
-    A ratio's limit gives way to what the constraints need, a number does not: then `InputError`. Where both limits
-    cross for some sources the greatest length holds, with a warning.
+    A limit by ratio gives way to the constraints. If the two limits of a source cross, the maximum holds, with a
+    warning.
+
+    Raises:
+        InputError: The constraints need more symbols than `longest`.
     """
     symbols = np.array([len(each.source) - each.features for each in read])
     maximum, minimum = np.full(len(read), longest), np.full(len(read), search.min_length)
@@ -198,11 +214,35 @@ def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constrai
         minimum = np.maximum(minimum, asked)
     needed = np.array([constraints.least(row) for row in range(len(read))])
     if (needed > longest).any():
-        raise InputError(
+        raise ConstraintError(
             f"the prefix and the required symbols take {needed.max()} symbols, but search.max_length is {longest}"
         )
     maximum = np.maximum(maximum, needed)
     if (minimum > maximum).any():
         told = "for some sources the shortest output of search is beyond the longest: the longest holds"
         warnings.warn(told, stacklevel=2)
-    return Spans(np.minimum(minimum, maximum), maximum)
+    return BatchLengthLimits(np.minimum(minimum, maximum), maximum)
+
+
+def check_minimum(
+    read: Sequence[TokenizedSource],
+    spans: BatchLengthLimits,
+    numbers: Int[np.ndarray, " B"],
+    vocabulary: Vocabulary,
+    copies: bool,
+) -> None:
+    """Raise an `InputError` where a shortest output is asked for, but every symbol of the vocabulary is forbidden.
+
+    Args:
+        read: The sources of a batch.
+        spans: The shortest and the longest output of each.
+        numbers: The number of each, from 0, among all that are given.
+        vocabulary: The symbols that the model writes.
+        copies: Whether it also copies symbols of the source that the vocabulary lacks.
+    """
+    for each, least, number in zip(read, spans.minimum.tolist(), numbers.tolist(), strict=True):
+        if least > 0 and not (copies and any(symbol not in vocabulary.ids for symbol in each.source[each.features :])):
+            raise ConstraintError(
+                f"forbidden: all {len(vocabulary.symbols)} symbols that the model writes are forbidden, but the output "
+                f"of source {number + 1} has at least {least} (search.min_length, search.min_length_ratio)"
+            )

@@ -1,6 +1,6 @@
-"""Sampling: symbols drawn by their probabilities.
+"""Sampling with temperature, top-k and nucleus (top-p) filtering.
 
-B sources, b that still run, N samples of each, R = b·N, V symbols, S source positions, M required symbols.
+B sources, b active sources, N samples of each, R = b·N, V vocabulary, S source positions, M required symbols.
 """
 
 from dataclasses import dataclass
@@ -15,47 +15,55 @@ from torch import Tensor
 from pellucid.arguments import CheckedFields
 from pellucid.config.settings import Limit, Seed
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.decoding.beam_search import Wanted
-from pellucid.decoding.constraints import Spot
-from pellucid.decoding.inference import Running, Seen
+from pellucid.decoding.beam_search import BeamConfig
+from pellucid.decoding.constraints import DecodePosition
+from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.outputs import (
     SHRINK,
-    Decoded,
-    Likeliest,
-    Recorded,
+    DecodedOutput,
     Recorder,
-    array,
-    array_or_none,
-    candidates,
-    closed_symbols,
+    StepRecord,
+    TopSymbols,
+    candidate_count,
     flat_mask,
+    suppressed_symbols,
     symbol_log_probabilities,
+    to_array,
+    to_optional_array,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawing(CheckedFields):
-    """How samples are drawn; `ArgumentError` for a value out of range."""
+class SamplingConfig(CheckedFields):
+    """Parameters of sampling.
+
+    Raises:
+        ArgumentError: A value is out of range.
+    """
 
     samples: Annotated[int, Meta(ge=1, le=1024)] = 1
-    """Samples of each source."""
+    """Number of samples per source."""
     temperature: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
-    """What ln p is divided by before drawing: below 1 likely symbols become likelier, above 1 all become alike."""
+    """Temperature, by which log-probabilities are divided: below 1 is sharper, above 1 is flatter."""
     top_k: Limit = 0
-    """Draw among so many likeliest symbols; 0 draws among all."""
+    """Sample from the k most probable symbols; 0 is no limit."""
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
-    """Draw among the fewest likeliest symbols that have this much probability together."""
+    """Nucleus sampling: sample from the smallest set of most probable symbols with this probability mass."""
     seed: Seed = 1
-    """Seed of the draws."""
+    """Random seed."""
 
 
 @torch.inference_mode()
 def sample(
-    running: Running, lengths: Int[Tensor, " B"], numbers: Int[np.ndarray, " B"], wanted: Wanted, drawing: Drawing
-) -> list[list[Decoded]]:
-    """The samples of each source; the log-probabilities are the model's own, whatever was done to them for drawing.
+    running: Inference,
+    lengths: Int[Tensor, " B"],
+    numbers: Int[np.ndarray, " B"],
+    wanted: BeamConfig,
+    drawing: SamplingConfig,
+) -> list[list[DecodedOutput]]:
+    """Sample outputs of each source. Their log-probabilities are the model's own, without temperature and filtering.
 
-    What is drawn depends on the seed, the source's number, the sample's and the step's, not on what is decoded beside.
+    A sample depends on the seed and on the numbers of the source, the sample and the step, not on the batch.
     """
     total, each = len(lengths) * drawing.samples, drawing.samples
     first = torch.arange(len(lengths), device=lengths.device).repeat_interleave(each)
@@ -63,13 +71,13 @@ def sample(
     held = wanted.constraints.first(total).reshape(len(lengths), each, -1)
     going, steps = np.ones((len(lengths), each), np.bool_), np.zeros((len(lengths), each), int)
     recorded = Recorder(total)
-    chances = chances_of(drawing, numbers, int(wanted.spans.maximum.max()) + 1)
+    chances = uniform_numbers(drawing, numbers, int(wanted.spans.maximum.max()) + 1)
     for written in range(int(wanted.spans.maximum.max()) + 1):
         seen, left = running.step(symbols), wanted.spans.maximum[sources] - written
-        closed = closed_symbols(seen.logits.shape[1], lengths.device)
+        closed = suppressed_symbols(seen.logits.shape[1], lengths.device)
         likely = symbol_log_probabilities(seen.logits, closed.of(written, wanted.spans.minimum[sources], each))
-        blocked = wanted.constraints.impossible(Spot(sources, written, left), held, likely.shape[1])
-        ids = drawn(likely, blocked, drawing, chances[sources, :, written].ravel())
+        blocked = wanted.constraints.impossible(DecodePosition(sources, written, left), held, likely.shape[1])
+        ids = draw_symbols(likely, blocked, drawing, chances[sources, :, written].ravel())
         ids = _meeting(ids, likely, wanted.constraints.required, held.reshape(len(ids), -1))
         rows = (sources[:, None] * each + np.arange(each)).ravel()
         recorded.add(_record(rows, ids, likely, seen))
@@ -91,8 +99,8 @@ def sample(
     ]
 
 
-def chances_of(drawing: Drawing, numbers: Int[np.ndarray, " B"], steps: int) -> Float[np.ndarray, "B N T"]:
-    """Uniform numbers from 0 to 1, a stream for each (seed, source, sample)."""
+def uniform_numbers(drawing: SamplingConfig, numbers: Int[np.ndarray, " B"], steps: int) -> Float[np.ndarray, "B N T"]:
+    """Return uniform random numbers in [0, 1), one stream per (seed, source, sample)."""
     streams = [
         [np.random.default_rng([drawing.seed, number, at]).random(steps) for at in range(drawing.samples)]
         for number in numbers.tolist()
@@ -100,16 +108,19 @@ def chances_of(drawing: Drawing, numbers: Int[np.ndarray, " B"], steps: int) -> 
     return np.array(streams).reshape(len(numbers), drawing.samples, steps)
 
 
-def drawn(
+def draw_symbols(
     likely: Float[Tensor, "R V"],
     blocked: Bool[np.ndarray, "b N V"] | None,
-    drawing: Drawing,
+    drawing: SamplingConfig,
     chances: Float[np.ndarray, " R"],
 ) -> Int[np.ndarray, " R"]:
-    """One symbol a row: the first at which the summed probability passes the row's chance, symbols in order of id.
+    """Sample one symbol per row by inversion of the cumulative distribution over ids.
 
-    p is exp(ln p / temperature) among the `top_k` likeliest, then among the fewest that have `top_p` of that together
-    (Holtzman et al. 2020, section 3.1). Where constraints leave nothing, EOS.
+    The distribution is exp(log p / temperature) over the `top_k` most probable symbols, then over the smallest set of
+    those with mass `top_p`. If constraints leave no symbol, the result is EOS.
+
+    References:
+        Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1.
     """
     if blocked is not None:
         likely = likely.masked_fill(flat_mask(blocked, likely.device), -torch.inf)
@@ -123,8 +134,8 @@ def drawn(
     shares = torch.zeros_like(shares).scatter(1, order, shares.masked_fill(before >= drawing.top_p, 0.0))
     summed = shares.cumsum(dim=1)
     passed = summed > torch.from_numpy(chances).to(summed)[:, None] * summed[:, -1:]
-    ids = array(passed.to(torch.int8).argmax(dim=1))
-    return np.where(array(summed[:, -1]) > 0, ids, EOS)
+    ids = to_array(passed.to(torch.int8).argmax(dim=1))
+    return np.where(to_array(summed[:, -1]) > 0, ids, EOS)
 
 
 def _meeting(
@@ -133,26 +144,26 @@ def _meeting(
     required: Int[np.ndarray, " M"],
     held: Bool[np.ndarray, "R M"],
 ) -> Int[np.ndarray, " R"]:
-    """The same, but where an end was drawn too early: the likeliest symbol of those that are still required."""
+    """Replace an EOS that came too early by the most probable required symbol that is missing."""
     early = (ids == EOS) & ~held.all(axis=1)
     if not early.any():
         return ids
-    offered = np.where(held, -np.inf, array(likely[:, torch.from_numpy(required).to(likely.device)]))
+    offered = np.where(held, -np.inf, to_array(likely[:, torch.from_numpy(required).to(likely.device)]))
     return np.where(early, required[offered.argmax(axis=1)], ids)
 
 
 def _record(
-    rows: Int[np.ndarray, " R"], ids: Int[np.ndarray, " R"], likely: Float[Tensor, "R V"], seen: Seen
-) -> Recorded:
-    """What one step wrote, with the candidates it chose from."""
-    top = likely.topk(candidates(likely.shape[1]))
+    rows: Int[np.ndarray, " R"], ids: Int[np.ndarray, " R"], likely: Float[Tensor, "R V"], seen: StepOutput
+) -> StepRecord:
+    """Record one step and the candidates of its distribution."""
+    top = likely.topk(candidate_count(likely.shape[1]))
     own = likely.gather(1, torch.from_numpy(ids).to(likely.device)[:, None])[:, 0]
-    found = Likeliest(array(top.indices), array(top.values))
-    return Recorded(rows, ids, array(own), array(seen.weights), found, array_or_none(seen.heads))
+    found = TopSymbols(to_array(top.indices), to_array(top.values))
+    return StepRecord(rows, ids, to_array(own), to_array(seen.weights), found, to_optional_array(seen.heads))
 
 
-def _shrunk(running: Running, kept: Bool[np.ndarray, " b"], each: int, device: torch.device) -> Running:
-    """Only the kept sources, with all their samples."""
+def _shrunk(running: Inference, kept: Bool[np.ndarray, " b"], each: int, device: torch.device) -> Inference:
+    """Select the active sources with all their samples."""
     sources = torch.from_numpy(kept.nonzero()[0]).to(device)
     hypotheses = sources[:, None] * each + torch.arange(each, device=device)
     return running.take(hypotheses.flatten(), sources)

@@ -1,6 +1,6 @@
-"""The lattice of a beam: everything that was considered for one source, as a tree.
+"""Search tree of a beam: everything that the search considered for one source.
 
-N nodes, L looks at the source, S source positions.
+N nodes, L rows of attention weights, S source positions.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from pellucid.decoding.trace_schema import Fate, LatticeRecord, decode_field, en
 from pellucid.errors import DataError
 
 
-class Tree(NamedTuple):
-    """The nodes of one source in ids; a node's parent comes before it, −1 stands for the beginning."""
+class SearchTreeIds(NamedTuple):
+    """Search tree of one source in ids. Parents precede their children; −1 is the root."""
 
     ids: Int[np.ndarray, " N"]
     parents: Int[np.ndarray, " N"]
@@ -24,35 +24,35 @@ class Tree(NamedTuple):
     fates: tuple[Fate, ...]
     attention: Float[np.ndarray, "L S"]
 
-    def named(self, symbols: np.ndarray, leaf: int) -> "Lattice":
-        """The lattice of an output that ends in a node."""
+    def named(self, symbols: np.ndarray, leaf: int) -> "SearchTree":
+        """Return the search tree with symbols, for an output that ends at a node."""
         numbers = (self.parents, self.log_probabilities, self.sums)
-        return Lattice(tuple(symbols.tolist()), *numbers, self.fates, self.looks, self.attention, leaf)
+        return SearchTree(tuple(symbols.tolist()), *numbers, self.fates, self.looks, self.attention, leaf)
 
 
 @dataclass(frozen=True, eq=False)
-class Lattice:
-    """Every symbol that a beam considered for one source, kept or not, as a tree from the first symbols on."""
+class SearchTree:
+    """All extensions that a beam considered for one source, kept or pruned, as a tree."""
 
     symbols: tuple[str, ...]
-    """The N symbols, step by step, those of a step by falling score."""
+    """Symbol of each node, step by step and in the order of falling score."""
     parents: Int[np.ndarray, " N"]
-    """The node that each follows; −1 at the beginning."""
+    """Parent of each node; −1 at the root."""
     log_probabilities: Float[np.ndarray, " N"]
-    """ln p of each symbol, given the source and the symbols on the way to it."""
+    """Log-probability of each symbol given the source and the symbols before it."""
     scores: Float[np.ndarray, " N"]
-    """ln p of all symbols up to each node: what the beam prunes by."""
+    """Log-probability of the path to each node, by which the beam is pruned."""
     fates: tuple[Fate, ...]
-    """kept: the beam went on from it (or could have, when the search was over). ended: a whole output. pruned: left."""
+    """kept: continued by the beam, or active at the end of the search. ended: a finished output. pruned: dropped."""
     looks: Int[np.ndarray, " N"]
-    """The row of `attention` that the decoder wrote each node from; siblings share theirs."""
+    """Row of `attention` of each node; siblings share it."""
     attention: Float[np.ndarray, "L S"]
-    """Weights over the source of every look."""
+    """Attention weights of the decoder steps."""
     leaf: int
-    """The node in which this trace's own output ends; −1 for an output without symbols."""
+    """Last node of this trace's own output; −1 for an empty output."""
 
     def path(self) -> list[int]:
-        """The nodes of this trace's own output, from its first symbol on."""
+        """Return the nodes of this trace's own output, from the first symbol."""
         nodes, node = list[int](), self.leaf
         while node >= 0:
             nodes.append(node)
@@ -60,7 +60,7 @@ class Lattice:
         return nodes[::-1]
 
     def to_record(self, compact: bool) -> LatticeRecord:
-        """Return the JSON form, its arrays compact or as lists."""
+        """Return the JSON form, with compact arrays or lists."""
         write = encode_array if compact else list_array
         return LatticeRecord(
             symbols=list(self.symbols),
@@ -74,11 +74,15 @@ class Lattice:
         )
 
     @classmethod
-    def from_record(cls, record: LatticeRecord, positions: int) -> "Lattice":
-        """Return the lattice of a record, over so many source positions.
+    def from_record(cls, record: LatticeRecord, positions: int) -> "SearchTree":
+        """Return the search tree of a record.
+
+        Args:
+            record: The JSON form.
+            positions: Number of source positions.
 
         Raises:
-            DataError: The fields of the record do not belong together.
+            DataError: The fields of the record do not agree.
         """
         nodes, attention = len(record.symbols), decode_field(record, "attention", (None, positions))
         rows, before = range(len(attention)), enumerate(record.parents)

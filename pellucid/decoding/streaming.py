@@ -1,6 +1,6 @@
-"""Sources in parts, so that a stream of any length is decoded in bounded memory.
+"""Streams of sources, split into chunks so that decoding needs bounded memory.
 
-An error stands in the place of its source: the results of the sources before it are yielded first.
+An error is raised at its source: the results of the sources before it are yielded first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,36 +11,36 @@ from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError
 
 SOURCES = 1024
-"""Sources of a stream that are decoded together at most: they bound the memory, whatever its length."""
+"""Maximum number of sources of a stream that are decoded together."""
 OUTPUTS = 2**14
-"""Outputs held at a time at most, where sources have many of them."""
+"""Maximum number of outputs held at a time, for sources with many outputs."""
 SYMBOLS = 2**16
-"""Characters of the sources held at a time, where each has one output: each step of an output has a weight for each."""
+"""Maximum number of source characters held at a time, for one output per source: attention weights grow with both."""
 
 Item = TypeVar("Item")
 Other = TypeVar("Other")
 Result = TypeVar("Result")
 Prefix = str | Sequence[str]
-"""What an output begins with: a text, or its symbols."""
+"""Prefix of an output: a text, or its symbols."""
 
 
-class Part(NamedTuple):
+class ExampleChunk(NamedTuple):
     """Examples that are decoded together."""
 
     examples: list[Example]
     prefixes: Sequence[Prefix] | None = None
-    """What the output of each begins with; None where the options say it."""
+    """Prefix of each output; None for the prefix of the options."""
     first: int = 0
-    """The number of the first of them, from 0, among all that are given."""
+    """Number of the first example among all given ones, from 0."""
 
-    def slice(self, start: int, end: int) -> "Part":
-        """Return some of its examples as a part."""
+    def slice(self, start: int, end: int) -> "ExampleChunk":
+        """Return some of its examples as a chunk."""
         prefixes = None if self.prefixes is None else self.prefixes[start:end]
-        return Part(self.examples[start:end], prefixes, self.first + start)
+        return ExampleChunk(self.examples[start:end], prefixes, self.first + start)
 
 
 def sources_at_once(outputs: int) -> int:
-    """Return how many sources of a stream are decoded together, where each has so many outputs."""
+    """Return the number of sources decoded together, for a number of outputs per source."""
     return max(1, min(SOURCES, OUTPUTS // outputs))
 
 
@@ -50,16 +50,16 @@ def characters_of(example: Example) -> int:
 
 
 class PartSize:
-    """Counts the items of a part and their characters, to tell when the part is full."""
+    """Size of a chunk: the number of its items and of their characters."""
 
     def __init__(self, outputs: int) -> None:
-        """Count from zero, for a part whose items have so many outputs each."""
+        """Start an empty chunk, for a number of outputs per item."""
         self.most_sources = sources_at_once(outputs)
         self.most_symbols = max(1, SYMBOLS // outputs)
         self.sources = self.symbols = 0
 
     def is_filled_by(self, characters: int) -> bool:
-        """Count an item of so many characters; return whether the part is full, and if so, count from zero again."""
+        """Add an item of this length. If the chunk is full, reset the counts and return True."""
         self.sources, self.symbols = self.sources + 1, self.symbols + characters
         if self.sources < self.most_sources and self.symbols < self.most_symbols:
             return False
@@ -93,10 +93,16 @@ def chunked(items: Iterable[Item], outputs: int, characters: Callable[[Item], in
 
 
 def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: str) -> Iterator[tuple[Item, Other]]:
-    """Yield each source with what is given beside it, in an argument of this name, whose items are such a noun.
+    """Yield each source with its item of another argument.
+
+    Args:
+        sources: The sources.
+        others: The items, one per source.
+        name: Name of that argument, for errors.
+        noun: Noun for its items, for errors.
 
     Raises:
-        DataError: There are not as many; of lists before anything is yielded, of a stream where the first of both ends.
+        DataError: The numbers differ; for lists before anything is yielded, for a stream where the shorter one ends.
     """
     if isinstance(sources, Iterator):
         return _pair_streams(sources, others, name, noun)
@@ -111,7 +117,7 @@ def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: s
 def _pair_streams(
     sources: Iterator[Item], others: Iterable[Other], name: str, noun: str
 ) -> Iterator[tuple[Item, Other]]:
-    """Yield each source with what is given beside it, one after the other."""
+    """Yield each source of a stream with its item."""
     beside, number = iter(others), 0
     for number, source in enumerate(sources, start=1):
         try:
@@ -124,44 +130,44 @@ def _pair_streams(
 
 
 def decode_parts(
-    decode: Callable[[Part], list[Result]],
+    decode: Callable[[ExampleChunk], list[Result]],
     examples: list[Example] | Iterator[Example],
     prefixes: Iterable[Prefix] | None,
     outputs: int,
     first: int,
 ) -> list[Result] | Iterator[Result]:
-    """Decode a list at once, into a list; an iterator part by part, into an iterator of the results in their order."""
+    """Decode a list at once into a list, or an iterator chunk by chunk into an iterator, in order."""
     if isinstance(examples, list):
         paired = (
             None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefixes", "prefix")]
         )
-        return decode(Part(examples, paired, first))
+        return decode(ExampleChunk(examples, paired, first))
     return _decode_stream(decode, examples, prefixes, outputs, first)
 
 
 def _decode_stream(
-    decode: Callable[[Part], list[Result]],
+    decode: Callable[[ExampleChunk], list[Result]],
     examples: Iterator[Example],
     prefixes: Iterable[Prefix] | None,
     outputs: int,
     first: int,
 ) -> Iterator[Result]:
-    """Yield the results of each part before the next one is read."""
+    """Yield the results of each chunk before the next one is read."""
     if prefixes is None:
-        parts = (Part(chunk) for chunk in chunked(examples, outputs, characters_of))
+        parts = (ExampleChunk(chunk) for chunk in chunked(examples, outputs, characters_of))
     else:
         paired = pair_up(examples, prefixes, "prefixes", "prefix")
         pairs = chunked(paired, outputs, lambda pair: characters_of(pair[0]))
-        parts = (Part([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
+        parts = (ExampleChunk([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
     for part in parts:
         yield from _decode_up_to_error(decode, part._replace(first=first))
         first += len(part.examples)
 
 
-def _decode_up_to_error(decode: Callable[[Part], list[Result]], part: Part) -> Iterator[Result]:
-    """Yield the results of a part; where one of its sources raises an `InputError`, those before it, then the error.
+def _decode_up_to_error(decode: Callable[[ExampleChunk], list[Result]], part: ExampleChunk) -> Iterator[Result]:
+    """Yield the results of a chunk; if a source raises an `InputError`, first those before it, then the error.
 
-    Which source it is, halves tell: they are decoded by themselves, each half that fails in halves again.
+    The source is found by bisection: halves that fail are decoded in halves again.
     """
     try:
         results = decode(part)

@@ -1,11 +1,11 @@
-"""Trace: everything one decoding did. Evaluation, pictures and pages read this and nothing else."""
+"""Trace: one decoded output with everything that led to it. Evaluation, reporting and the viewer read only this."""
 
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, Task
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
-from pellucid.decoding.search_tree import Lattice
+from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace_schema import (
     DECIMALS,
     MAX_CANDIDATES,
@@ -32,10 +32,11 @@ from pellucid.decoding.trace_schema import (
     float32_array,
     list_array,
     restore_log_probabilities,
+    shown_shape,
 )
-from pellucid.errors import DataError, quote
-from pellucid.tasks.task_settings import is_task, settings_of, task_names
-from pellucid.wording import expected_choice
+from pellucid.error_messages import choice_message, describe_value
+from pellucid.errors import ArgumentError, DataError, quote
+from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 
 class TraceDisplay(NamedTuple):
@@ -67,88 +68,87 @@ def registered_trace_display() -> TraceDisplay:
 
 
 MAX_RANK = 2**53
-"""Of a trace that is read: a number that JSON readers hold exactly."""
+"""Largest rank in a trace that is read: the largest integer that all JSON readers represent exactly."""
 END, UNKNOWN = SPECIAL_NAMES[EOS], SPECIAL_NAMES[UNK]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Trace:
-    """One source, its output, and how each output symbol came to be.
+    """One source, its output, and the computation of each output symbol.
 
-    T counts the steps, the end symbol's included where decoding reached it; S counts the source positions, the features
-    (which are read first) included; k is how many candidates a step keeps.
+    T decoder steps, including EOS if decoding reached it; S source positions, including features, which come first; k
+    candidates per step.
     """
 
     text: str
-    """The source as it was given."""
+    """Source text as given."""
     source: tuple[str, ...]
-    """S symbols the encoder read, in its order: the features, then the source."""
+    """The S symbols of the encoder, in order: features, then the source."""
     features: int
-    """How many of them, from the first, are features."""
+    """Number of features at the beginning of `source`."""
     unknown: tuple[int, ...]
-    """Positions in `source` whose symbol the model has never seen."""
+    """Positions in `source` whose symbol is not in the vocabulary."""
     target: tuple[str, ...]
-    """T symbols decoded, the last one `END` where decoding finished."""
+    """The T decoded symbols; the last is `END` if decoding finished."""
     output: str
-    """The decoded text, without `END`."""
+    """Output text, without `END`."""
     finished: bool
-    """Whether `END` was decoded; if not, the output was cut at the greatest length."""
+    """True if `END` was decoded; otherwise the output was cut at the maximum length."""
     log_probabilities: Float[np.ndarray, " T"]
-    """ln p of each decoded symbol, given the source and the symbols before it."""
+    """Log-probability of each decoded symbol given the source and the symbols before it."""
     attention: Float[np.ndarray, "T S"]
-    """Weights: row t is where the decoder looked to write symbol t. Rows sum to one (to zero without attention).
+    """Attention weights of each step. Rows sum to one (to zero without attention).
 
-    Each tag looks at its own position: that identity is not part of the JSON form.
+    A tag attends to its own position; that identity matrix is not part of the JSON form.
     """
     top_symbols: tuple[tuple[str, ...], ...]
-    """The k likeliest symbols of each step, likeliest first."""
+    """The k most probable symbols of each step, the most probable first."""
     top_log_probabilities: Float[np.ndarray, "T k"]
-    """ln p of each of them."""
+    """Log-probability of each of them."""
     origin: Origin = "search"
-    """Found by search, drawn at random, given and only scored, or looked up in a table (then nothing was looked at)."""
+    """Origin of the output: search, sample, given (only scored), or lexicon (zero attention)."""
     rank: int = 1
-    """Its place among the outputs of its source, or its number among the samples."""
+    """Rank among the outputs of its source, or number among the samples."""
     probability: float | None = None
-    """Its share of the probability of all outputs in its list; None where no list was asked for."""
+    """Probability normalized over the n-best list; None without a list."""
     search_score: float | None = None
-    """What search ranked it by, where that was not `score`."""
+    """Score that ranked the output, if it differs from `score`."""
     unknown_target: tuple[int, ...] = ()
-    """Positions in `target`, of a given output, whose symbol the model has never seen."""
+    """Positions in a scored `target` whose symbol is not in the vocabulary."""
     forced: tuple[int, ...] = ()
-    """Steps of a search whose symbol was given, not chosen: those of a prefix."""
+    """Steps whose symbol was given by a prefix."""
     painted: tuple[int, ...] = ()
-    """Steps whose attention was given, not computed."""
-    lattice: Lattice | None = None
-    """Everything that the beam considered, where that was asked for."""
+    """Steps whose attention weights were given."""
+    lattice: SearchTree | None = None
+    """Search tree of the beam, if requested."""
     heads: Float[np.ndarray, "N T S"] | None = None
-    """Weights of each of N heads, of which `attention` is the mean; None where the model has one, or there are several
-    models."""
+    """Attention weights of each of N heads; `attention` is their mean. None for one head, and for ensembles."""
     added: tuple[str, ...] = ()
-    """Features that were added to the vector of every source symbol (encoder.features = "sum"): no positions."""
+    """Features added to the embedding of every source symbol (encoder.features = "sum"); they have no positions."""
     task: Task = DEFAULT_TASK
-    """What the model does. Only outputs of autoregressive tasks have an end symbol."""
+    """Task of the model. Only outputs of autoregressive tasks end with `END`."""
     looks: Float[np.ndarray, "L S"] | None = None
-    """Of a class that was told after several looks, the weights of each, the last of which are `attention`."""
+    """Attention weights of each hop of a classifier with several; the last are `attention`."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """What was written or answered, without the end."""
+        """Decoded symbols without `END`."""
         ends = self.autoregressive and self.finished and bool(self.target)
         return self.target[:-1] if ends else self.target
 
     @property
     def autoregressive(self) -> bool:
-        """Whether the output was written symbol by symbol."""
-        return settings_of(self.task).autoregressive
+        """True if the output was decoded symbol by symbol."""
+        return get_task_settings(self.task).autoregressive
 
     @property
     def per_position(self) -> bool:
-        """Whether each source position has its own output symbol, and attention is an identity."""
-        return settings_of(self.task).per_position
+        """True if each source position has its own output symbol, and attention is an identity matrix."""
+        return get_task_settings(self.task).per_position
 
     @property
     def score(self) -> float:
-        """ln p of the whole output given the source: the sum over its steps."""
+        """Log-probability of the output given the source: the sum over its steps."""
         return float(self.log_probabilities.sum(dtype=np.float64))
 
     def to_json(self, compact: bool = False) -> str:
@@ -171,8 +171,16 @@ class Trace:
         return cls._restored(decode_record(text))
 
     def to_record(self, compact: bool = False) -> TraceRecord:
-        """Return the JSON form as a struct; `compact` as for `to_json`."""
+        """Return the JSON form as a struct; `compact` as for `to_json`.
+
+        Raises:
+            ArgumentError: A field that a program has set is of another type, or of another shape than the others tell.
+        """
         compact = convert_argument("compact", compact, bool)
+        return checked_fields(self)._record(compact)
+
+    def _record(self, compact: bool) -> TraceRecord:
+        """Return the JSON form of fields that fit."""
         write, attends = encode_array if compact else list_array, not self.per_position
         likely = self.log_probabilities.astype(np.float64)
         return TraceRecord(
@@ -218,7 +226,7 @@ class Trace:
         T, S = len(record.target), len(record.source)
         _check(record)
         likely = decode_field(record, "log_probabilities", (T,))
-        own_places = settings_of(record.task).per_position
+        own_places = get_task_settings(record.task).per_position
         symbols, values = _candidates(record)
         return cls(
             text=record.text,
@@ -241,7 +249,7 @@ class Trace:
             unknown_target=tuple(record.unknown_target),
             forced=tuple(record.forced),
             painted=tuple(record.painted),
-            lattice=None if record.lattice is None else Lattice.from_record(record.lattice, S),
+            lattice=None if record.lattice is None else SearchTree.from_record(record.lattice, S),
             heads=None if record.heads is None else decode_field(record, "heads", (None, T, S)),
             added=tuple(record.added),
             task=record.task,
@@ -257,19 +265,97 @@ class Trace:
         ]
 
     def save(self, path: str | Path) -> None:
-        """Write it as what the name ends with: .html (the page), .svg, .png, .json, or .tex (TikZ).
+        """Write the trace to a file. The format follows the name: .html (the page), .svg, .png, .json, or .tex (TikZ).
 
-        `InputError` for another ending, and where the system refuses.
+        Raises:
+            InputError: The ending is not supported, or the file cannot be written.
         """
-        registered_trace_display().save(self, convert_argument("path", path, str | Path))
+        registered_trace_display().save(checked_fields(self), convert_argument("path", path, str | Path))
 
     def _repr_html_(self) -> str:
         """Return the page of this trace in a frame, for a notebook."""
-        return registered_trace_display().html(self)
+        return registered_trace_display().html(checked_fields(self))
 
     def __str__(self) -> str:
-        """The source and its output, on one line."""
+        """Return the source and its output on one line."""
         return f"{self.text} → {self.output}"
+
+    def __getstate__(self) -> list[Any]:
+        """Return the fields, for pickle and copies; None stands for the identity that tags have as attention."""
+        own = self.per_position and _is_own_positions(self.attention, self.features)
+        return [None if own and each.name == "attention" else getattr(self, each.name) for each in fields(self)]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        """Set the fields of a copy."""
+        for field, value in zip(fields(self), state, strict=True):
+            object.__setattr__(self, field.name, value)
+        if self.attention is None:
+            weights = own_positions(len(self.target), len(self.source), self.features)
+            object.__setattr__(self, "attention", weights)
+
+
+def checked_fields(trace: Trace) -> Trace:
+    """Return a trace whose fields are of their types and fit each other: a program may have set them.
+
+    Raises:
+        ArgumentError: The message names the first field that does not fit.
+    """
+    plain = dict[str, Any]()
+    for name, kind in _PLAIN_FIELDS.items():
+        value = getattr(trace, name)
+        plain[name] = value if _is_plain(value, kind) else convert_argument(f"trace.{name}", value, kind)
+    if not is_task(plain["task"]):
+        raise ArgumentError(f"trace.task: {choice_message(task_names(), plain['task'])}")
+    T, S, top = len(plain["target"]), len(plain["source"]), plain["top_symbols"]
+    if len(top) != T or len({*map(len, top)}) > 1:
+        raise ArgumentError(f"trace.top_symbols: expected as many symbols for each of {T} steps, the length of target")
+    _check_array("log_probabilities", trace.log_probabilities, (T,))
+    _check_array("attention", trace.attention, (T, S))
+    _check_array("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
+    if trace.heads is not None:
+        _check_array("heads", trace.heads, (None, T, S))
+    if trace.looks is not None:
+        _check_array("looks", trace.looks, (None, S))
+    if not 0 <= plain["features"] <= S:
+        raise ArgumentError(f"trace.features: expected 0 to {S}, the length of source, got {quote(plain['features'])}")
+    if not 0 <= plain["rank"] <= MAX_RANK:
+        raise ArgumentError(f"trace.rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
+    for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("painted", T)):
+        if not all(0 <= place < count for place in plain[name]):
+            raise ArgumentError(f"trace.{name}: expected numbers from 0 to {count - 1}")
+    return replace(trace, **plain)
+
+
+_PLAIN_FIELDS: dict[str, Any] = {
+    **{"text": str, "source": tuple[str, ...], "features": int, "unknown": tuple[int, ...]},
+    **{"target": tuple[str, ...], "output": str, "finished": bool, "top_symbols": tuple[tuple[str, ...], ...]},
+    **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
+    **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "painted": tuple[int, ...]},
+    **{"lattice": SearchTree | None, "added": tuple[str, ...], "task": str},
+}
+"""Those fields of a trace that are no arrays, and their types."""
+
+
+def _is_plain(value: object, kind: Any) -> bool:  # noqa: ANN401
+    """Return whether a value is plainly of a type, as in every trace that a program has not changed."""
+    if value is None:
+        return type(None) in get_args(kind)
+    if type(value) is not tuple or get_origin(kind) is not tuple:
+        return type(value) is kind
+    item, items = get_args(kind)[0], value
+    if get_origin(item) is tuple:
+        return all(_is_plain(each, item) for each in items)
+    return {*map(type, items)} <= {item}
+
+
+def _check_array(name: str, values: object, shape: tuple[int | None, ...]) -> None:
+    """Raise an `ArgumentError` for what is no array of floating-point numbers of a shape; None stands for any size."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        raise ArgumentError(f"trace.{name}: expected an array of floating-point numbers, got {describe_value(values)}")
+    if len(values.shape) != len(shape) or any(
+        size not in (None, own) for size, own in zip(shape, values.shape, strict=True)
+    ):
+        raise ArgumentError(f"trace.{name}: expected {shown_shape(shape)} numbers, got {shown_shape(values.shape)}")
 
 
 def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:
@@ -280,6 +366,16 @@ def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray
     if features < positions:
         diagonal[steps - 1 + features] = 1
     return np.lib.stride_tricks.sliding_window_view(diagonal, positions)[::-1]
+
+
+def _is_own_positions(weights: Float[np.ndarray, "T S"], features: int) -> bool:
+    """Return whether weights are those of `own_positions`, and so stand for T + S numbers of memory."""
+    number = weights.itemsize
+    if weights.dtype != np.float32 or weights.ndim != 2 or weights.strides != (-number, number) or not weights.size:
+        return False
+    steps, positions = weights.shape
+    expected = own_positions(steps, positions, features)  # by these strides, the first row and column tell the others
+    return np.array_equal(weights[0], expected[0]) and np.array_equal(weights[:, 0], expected[:, 0])
 
 
 def _written(value: float, compact: bool) -> float:
@@ -293,7 +389,7 @@ def _check(record: TraceRecord) -> None:
     if record.version != VERSION:
         raise DataError(f"the trace has version {quote(record.version)} of the schema; expected version {VERSION}")
     if not is_task(record.task):
-        raise DataError(f"task: {expected_choice(task_names(), record.task)}")
+        raise DataError(f"task: {choice_message(task_names(), record.task)}")
     steps, positions = len(record.target), len(record.source)
     if not 0 <= record.features <= positions:
         raise DataError(f"features: expected 0 to {positions}, the length of source, got {quote(record.features)}")

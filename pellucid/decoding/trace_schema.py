@@ -16,21 +16,21 @@ from jaxtyping import Float
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, Task
+from pellucid.error_messages import describe_value, escape_json
 from pellucid.errors import DataError, abbreviate_reason
-from pellucid.wording import abbreviated, escape_json
 
 VERSION = 1
-"""Of the schema. A reader refuses every other version."""
+"""Version of the schema. A reader refuses every other version."""
 DECIMALS = 6
-"""Decimals of the numbers in lists, and of `top` in both forms."""
+"""Decimals of numbers in lists, and of `top` in both forms."""
 LOG_ZERO = -1e9
-"""What is written for a log-probability of −∞ (probability 0), which JSON does not have."""
+"""Value written for a log-probability of −∞, which JSON lacks."""
 ROUNDING = 1e-3
-"""How far rounding may put a probability above 1, and a log-probability above 0."""
+"""Tolerance for probabilities above 1 and log-probabilities above 0."""
 MAX_CANDIDATES = 64
-"""Candidates of a step that a reader accepts: every step takes as much memory as the one with the most."""
+"""Maximum number of candidates per step that a reader accepts: all steps use the memory of the longest list."""
 MAX_EMPTY_ROWS = 1024
-"""Size that a reader accepts of an axis that the trace does not fix, in an array that holds no number."""
+"""Maximum size of an unknown axis in an array without numbers."""
 SCALARS = {str, int, float, bool, type(None)}
 SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -48,11 +48,11 @@ class EncodedArray(msgspec.Struct, frozen=True, kw_only=True):
 Vector = EncodedArray | list[float]
 Matrix = EncodedArray | list[list[float]]
 Matrices = EncodedArray | list[list[list[float]]]
-"""Arrays of one, two and three dimensions. Every reader accepts both forms; a writer uses one of them throughout."""
+"""Arrays of one, two and three dimensions. Readers accept both forms; a writer uses one of them throughout."""
 
 
 class LatticeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON form of a lattice: everything that a beam considered for one source (decoding/search_tree.py)."""
+    """JSON form of a search tree: everything that a beam considered for one source (decoding/search_tree.py)."""
 
     symbols: list[str]
     parents: list[int]
@@ -66,7 +66,7 @@ class LatticeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The JSON form of a trace: one output and how each of its symbols came to be (decoding/trace.py)."""
+    """JSON form of a trace: one output and the computation of its symbols (decoding/trace.py)."""
 
     version: int
     text: str
@@ -80,7 +80,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     log_probabilities: Vector
     """T."""
     attention: Matrix
-    """T × S; empty for tags, each of which reads its own position."""
+    """T × S; empty for tags, each of which attends to its own position."""
     top: list[list[tuple[str, float]]]
     """The most likely symbols of each step, with their log-probabilities. Symbols of probability 0 are left out."""
     rank: int
@@ -100,7 +100,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def encode_array(values: Float[np.ndarray, "..."]) -> EncodedArray:
-    """Return the compact form of an array. NaN becomes 0, and an infinite value the greatest of its sign."""
+    """Return the compact form of an array. NaN becomes 0, and infinity the largest finite number."""
     plain = np.nan_to_num(np.asarray(values, np.float32)).astype("<f4")
     return EncodedArray(shape=list(plain.shape), data=base64.b64encode(plain.tobytes()).decode("ascii"))
 
@@ -116,11 +116,10 @@ def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...
 
     Args:
         given: The compact form, or nested lists.
-        shape: The shape that is expected. None stands for any size, of the first axis alone.
+        shape: Expected shape. None means any size, on the first axis only.
 
     Raises:
-        DataError: The data is no array, or of another shape; or it holds no number, but has more than
-            `MAX_EMPTY_ROWS` rows, which no data bounds.
+        DataError: The data is not an array, has another shape, or has more than `MAX_EMPTY_ROWS` rows without numbers.
     """
     try:
         if isinstance(given, EncodedArray):
@@ -141,7 +140,7 @@ def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...
         return values
     empty = tuple(rows if size is None else size for size in shape)
     if values.size or math.prod(empty) or values.ndim == 0:
-        raise DataError(f"expected {_shown_shape(shape)} numbers, got {_shown_shape(values.shape)}")
+        raise DataError(f"expected {shown_shape(shape)} numbers, got {shown_shape(values.shape)}")
     return values.reshape(empty)  # lists without numbers do not tell all of their shape
 
 
@@ -156,21 +155,21 @@ def float32_array(given: object) -> np.ndarray:
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    """Return whether a shape is as expected, None standing for any size."""
+    """Return whether a shape is as expected; None means any size."""
     sizes = zip(shape, expected, strict=False)
     return len(shape) == len(expected) and all(wanted in (None, size) for size, wanted in sizes)
 
 
-def _shown_shape(shape: tuple[int | None, ...]) -> str:
+def shown_shape(shape: tuple[int | None, ...]) -> str:
     """Return a shape as errors name it."""
     return " × ".join("any number of" if size is None else f"{size}" for size in shape)
 
 
 def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-    """Return an array of a record as `decode_array` does; its errors name the field.
+    """Return an array of a record; errors name the field.
 
     Raises:
-        DataError: The field is no array of this shape, or a weight or log-probability in it is out of range.
+        DataError: The field is not an array of this shape, or a weight or log-probability is out of range.
     """
     try:
         values = decode_array(getattr(record, name), shape)
@@ -186,13 +185,13 @@ def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[in
 
 
 def check_log_probabilities(values: Float[np.ndarray, "..."]) -> None:
-    """Raise a `DataError` where one of them is above 0, or no number."""
+    """Raise `DataError` if a log-probability is positive or NaN."""
     if values.size and not values.max() <= ROUNDING:
         raise DataError("expected log-probabilities, which are at most 0")
 
 
 def finite_log_probability(value: float) -> float:
-    """Return a log-probability that JSON can hold: `LOG_ZERO` for −∞, and 0 for what is no number."""
+    """Return a log-probability for JSON: `LOG_ZERO` for −∞, and 0 for NaN."""
     return value if math.isfinite(value) else (LOG_ZERO if value < 0 else 0.0)
 
 
@@ -207,11 +206,11 @@ def restore_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.n
 
 
 def decode_record(text: str | bytes) -> TraceRecord:
-    """Return the record that JSON text holds. Unknown fields are ignored: the page adds some.
+    """Return the record in JSON text. Unknown fields are ignored, since the page adds some.
 
     Raises:
         ArgumentError: The argument is neither text nor bytes.
-        DataError: The text is not JSON, is not a trace, or is of another version of the schema.
+        DataError: The text is not JSON, not a trace, or of another version of the schema.
     """
     text = convert_argument("text", text, str | bytes)
     try:
@@ -239,7 +238,7 @@ def check_types(record: TraceRecord) -> TraceRecord:
 
 
 def _no_trace(reason: str) -> DataError:
-    """Return the error about what is no trace."""
+    """Return the error for data that is not a trace."""
     return DataError(f"this is not a trace of schema version {VERSION}: {reason}")
 
 
@@ -253,7 +252,7 @@ def _check_plain(name: str, value: object) -> None:
         for inner in value.__struct_fields__:
             _check_plain(f"{name}.{inner}", getattr(value, inner))
     elif type(value) not in SCALARS and not isinstance(value, str | int | float):
-        raise _no_trace(f"{name}: expected a value that JSON has, got {abbreviated(value)}")
+        raise _no_trace(f"{name}: expected a value that JSON has, got {describe_value(value)}")
 
 
 def encode_json(value: object) -> bytes:

@@ -1,5 +1,5 @@
 """Metrics, confidence intervals, significance, calibration, alignment.
 
-Imports: config, data, decoding, errors.
+Imports: arguments, config, data, decoding, errors.
 Start with: assessment.py.
 """

@@ -1,8 +1,8 @@
-"""What the weights of attention say by themselves, and how well they agree with a known alignment.
+"""Statistics of attention weights, and their agreement with a known alignment.
 
-B examples, T target positions, S source positions. Weights are those of one trace, a row a step. A row that looks
-nowhere (without attention, or past the end of a monotonic scan) counts in no statistic. The step that wrote the end
-counts in all but monotonicity and distortion, for it continues nothing.
+B examples, T target positions, S source positions. Weights are those of one trace, one row for each decoder step. Rows
+without weights (no attention, or beyond the end of a monotonic scan) are left out of all statistics. The step that
+produces EOS counts everywhere except in monotonicity and jumps.
 """
 
 from collections import Counter
@@ -18,39 +18,50 @@ from pellucid.config.settings import Seed
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import bootstrap_sums
 
-POWER = 6
-"""Of the coverage deviation penalty."""
-WIDTH = 0.2
-"""Of the diagonal."""
-TENTHS = 10
+COVERAGE_EXPONENT = 6
+"""Exponent in the coverage deviation penalty."""
+DIAGONAL_WIDTH = 0.2
+"""Width g of the diagonal band."""
+MAP_SIZE = 10
 Weights = Annotated[Float[np.ndarray, "T S"], PROBABILITY]
 """Attention of one trace: weights from 0 to 1, a row a step."""
 
 
-class Spans(NamedTuple):
-    """The source positions first … stop − 1 that each written symbol comes from, where that is known."""
+class AlignmentSpans(NamedTuple):
+    """Source positions [first, stop) that each target symbol is aligned with, where they are known."""
 
     first: Int[np.ndarray, "B T"]
     stop: Int[np.ndarray, "B T"]
     known: Bool[np.ndarray, "B T"]
 
 
-class Agreement(NamedTuple):
-    """Attention against the spans, over all symbols whose span is known; both are shares of 1."""
+class AlignmentAgreement(NamedTuple):
+    """Agreement of attention weights with a known alignment, over all symbols whose span is known; both are fractions
+    of 1.
+    """
 
     error: float
-    """Symbols whose greatest weight lies outside their span: the alignment error rate of Och & Ney 2003 (section 6) for
-    one link a symbol, where every position of the span is possible and none is sure."""
+    """Fraction of symbols whose largest weight lies outside their span: the alignment error rate of Och & Ney (2003,
+    section 6) for one link per symbol, where every position of the span is a possible link and none is sure."""
     mass: float
-    """Mean weight inside the span."""
+    """Mean sum of the weights inside the span."""
 
 
 @check_arguments
-def agreement(weights: Annotated[Float[np.ndarray, "B T S"], PROBABILITY], spans: Spans) -> Agreement:
-    """Compare each symbol's weights with its span.
+def alignment_agreement(
+    weights: Annotated[Float[np.ndarray, "B T S"], PROBABILITY], spans: AlignmentSpans
+) -> AlignmentAgreement:
+    """Compare attention weights with known spans.
+
+    Args:
+        weights: Attention weights, shape (B, T, S).
+        spans: The spans, shapes (B, T).
 
     Raises:
-        ArgumentError: No symbol's span is known, there is no source position, or shapes differ.
+        ArgumentError: No span is known, there is no source position, or the shapes differ.
+
+    References:
+        Och and Ney (2003), "A systematic comparison of various statistical alignment models".
     """
     if not spans.known.any():
         raise argument_error("spans", "at least one symbol whose span is known", spans)
@@ -61,19 +72,21 @@ def agreement(weights: Annotated[Float[np.ndarray, "B T S"], PROBABILITY], spans
     sums = np.concatenate([np.zeros((*weights.shape[:2], 1)), weights.cumsum(axis=2, dtype=np.float64)], axis=2)
     first, stop = (np.clip(ends, 0, weights.shape[2])[:, :, None] for ends in (spans.first, spans.stop))
     mass = (np.take_along_axis(sums, stop, 2) - np.take_along_axis(sums, first, 2))[:, :, 0]
-    return Agreement(float(outside[spans.known].mean()), float(mass[spans.known].mean()))
+    return AlignmentAgreement(float(outside[spans.known].mean()), float(mass[spans.known].mean()))
 
 
 @check_arguments
-def looking(weights: Weights) -> Float[np.ndarray, "t S"]:
-    """The rows that look somewhere, in double precision."""
+def attending_rows(weights: Weights) -> Float[np.ndarray, "t S"]:
+    """Return the rows with nonzero weights, as float64."""
     rows: Float[np.ndarray, "t S"] = weights[weights.sum(axis=1) > 0].astype(np.float64)
     return rows
 
 
 def _needed_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
-    """The rows that look somewhere, of which a statistic needs one; `ArgumentError` where there is none."""
-    rows = looking(weights)
+    """Return the rows with nonzero weights, of which a statistic needs at least one; raise `ArgumentError` if there is
+    none.
+    """
+    rows = attending_rows(weights)
     if not len(rows):
         raise argument_error("weights", "at least one row that looks somewhere", weights)
     return rows
@@ -81,7 +94,18 @@ def _needed_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
 
 @check_arguments
 def row_entropy(weights: Weights) -> Float[np.ndarray, " T"]:
-    """H_t = −Σ_s α_ts log₂ α_ts, in bits: 0 for one position, log₂ S for all alike. Shannon 1948."""
+    """Return the entropy of each row in bits.
+
+        H_t = −Σ_s α_ts log₂ α_ts
+
+    It is 0 for a single position and log₂ S for uniform weights.
+
+    Args:
+        weights: Attention weights, shape (T, S).
+
+    References:
+        Shannon (1948), "A mathematical theory of communication".
+    """
     values = weights.astype(np.float64)
     logarithms = np.log2(values, out=np.zeros_like(values), where=values > 0)
     entropies: Float[np.ndarray, " T"] = np.maximum(-(values * logarithms).sum(axis=1), 0)
@@ -90,20 +114,36 @@ def row_entropy(weights: Weights) -> Float[np.ndarray, " T"]:
 
 @check_arguments
 def coverage_deviation(weights: Weights) -> float:
-    """CDP = 1/S Σ_s ln 1 / (1 + |1 − Σ_t α_ts|⁶): 0 where each position got a weight of one in all, else below.
+    """Return the coverage deviation penalty (CDP).
 
-    Source: Rikters, Fishel & Bojar 2017, with the exponent of their tool (SoftAlignments, functions.py, `getCP`); the
-    formula of Rikters & Fishel 2017 has a square in its place.
+        CDP = 1/S Σ_s ln 1 / (1 + |1 − Σ_t α_ts|⁶)
+
+    It is 0 if every position has a total weight of one, else negative.
+
+    Args:
+        weights: Attention weights, shape (T, S).
+
+    References:
+        Rikters, Fishel and Bojar (2017), with the exponent of their tool (SoftAlignments, functions.py, `getCP`). The
+            formula of Rikters and Fishel (2017) has the exponent 2.
     """
     missing = np.abs(1 - _needed_rows(weights).sum(axis=0))
-    return float(-np.log1p(missing**POWER).mean())
+    return float(-np.log1p(missing**COVERAGE_EXPONENT).mean())
 
 
 @check_arguments
 def absentmindedness_out(weights: Weights) -> float:
-    """AP_out = 1/T Σ_t Σ_s α_ts ln α_ts: minus the mean entropy, in nats, of where each output symbol looked.
+    """Return the output absentmindedness penalty: minus the mean entropy, in nats, of the weights of a decoder step.
 
-    Source: as `coverage_deviation`; rows are scaled to sum to one, and 0 · ln 0 is 0.
+        AP_out = 1/T Σ_t Σ_s α_ts ln α_ts
+
+    Rows are scaled to sum to one, and 0 · ln 0 is 0.
+
+    Args:
+        weights: Attention weights, shape (T, S).
+
+    References:
+        As in `coverage_deviation`.
     """
     rows = _needed_rows(weights)
     return float(-np.log(2) * row_entropy(rows / rows.sum(axis=1, keepdims=True)).mean())
@@ -111,9 +151,16 @@ def absentmindedness_out(weights: Weights) -> float:
 
 @check_arguments
 def absentmindedness_in(weights: Weights) -> float:
-    """AP_in: the same of the columns, scaled to sum to one: of which output symbols looked at each position.
+    """Return the input absentmindedness penalty AP_in: minus the mean entropy, in nats, of the weights of a source
+    position.
 
-    Positions that nobody looked at count as 0.
+    Columns are scaled to sum to one; a column without weight counts as 0.
+
+    Args:
+        weights: Attention weights, shape (T, S).
+
+    References:
+        As in `coverage_deviation`.
     """
     columns = _needed_rows(weights).T
     sums = columns.sum(axis=1, keepdims=True)
@@ -122,17 +169,23 @@ def absentmindedness_in(weights: Weights) -> float:
 
 
 @check_arguments
-def confidence(weights: Weights) -> float:
-    """exp(−0.05 (CDP + AP_out + AP_in)²): 1 where each output symbol looks at one position of its own.
+def attention_confidence(weights: Weights) -> float:
+    """Return the attention confidence, exp(−0.05 (CDP + AP_out + AP_in)²).
 
-    Source: as `coverage_deviation`, without the tool's penalty for outputs that spell like their source.
+    It is 1 if every output symbol attends to exactly one position and every position is attended to once.
+
+    Args:
+        weights: Attention weights, shape (T, S).
+
+    References:
+        As in `coverage_deviation`, without the tool's penalty for outputs that resemble their source.
     """
     total = coverage_deviation(weights) + absentmindedness_out(weights) + absentmindedness_in(weights)
     return float(np.exp(-0.05 * total**2))
 
 
 def _check_attention(name: str, trace: Trace) -> None:
-    """Raise an `ArgumentError` where a trace's attention is no weights of its steps and source positions."""
+    """Raise `ArgumentError` unless the attention of a trace has one weight for each step and source position."""
     weights = np.asarray(trace.attention)
     fits = weights.shape == (len(trace.target), len(trace.source)) and weights.dtype.kind in "iuf"
     if not fits or (weights.size and not (weights.min() >= 0 and weights.max() <= 1 + ROUNDING)):
@@ -141,28 +194,42 @@ def _check_attention(name: str, trace: Trace) -> None:
 
 
 @check_arguments
-def jumps(trace: Trace) -> Int[np.ndarray, " t"]:
-    """Distortion: from each symbol to the next, how far the greatest weight moves; the end is not counted.
+def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
+    """Return the distance in source positions between the largest weights of consecutive steps. The step of EOS is left
+    out.
 
-    The first of equal weights counts. Brown et al. 1993, section 4.3, have distortions of hard alignments.
+    The first of equal weights counts.
+
+    Args:
+        trace: The trace.
 
     Raises:
-        ArgumentError: This is no trace, or its attention is none of its steps and source positions.
+        ArgumentError: The value is not a trace, or its attention does not match its steps and source positions.
+
+    References:
+        Brown et al. (1993), section 4.3, on distortion in hard alignments.
     """
     _check_attention("trace", trace)
     return _jumps(trace)
 
 
 def _jumps(trace: Trace) -> Int[np.ndarray, " t"]:
-    """The same of a trace that is checked."""
-    rows = looking(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
+    """Return `attention_jumps` of a trace that has been checked."""
+    rows = attending_rows(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
     moves: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
     return moves
 
 
 @check_arguments
-def distortion(traces: Sequence[Trace]) -> dict[int, int]:
-    """How often each jump came, from the farthest back to the farthest forward; `ArgumentError` as for `jumps`."""
+def count_jumps(traces: Sequence[Trace]) -> dict[int, int]:
+    """Return the number of occurrences of each jump, from the farthest backward to the farthest forward.
+
+    Args:
+        traces: The traces.
+
+    Raises:
+        ArgumentError: As in `attention_jumps`.
+    """
     _check_each(traces)
     counted = Counter(int(jump) for trace in traces for jump in _jumps(trace))
     return dict(sorted(counted.items()))
@@ -170,52 +237,68 @@ def distortion(traces: Sequence[Trace]) -> dict[int, int]:
 
 @check_arguments
 def diagonality(weights: Weights) -> float:
-    """1/T Σ_t Σ_s α_ts exp(−(x_s − y_t)² / 2g²), x_s = (s + ½) / S, y_t = (t + ½) / T, g = 0.2: 1 on the diagonal.
+    """Return the mean weight near the diagonal; 1 for weights on the diagonal.
 
-    It is one less the guided attention loss of Tachibana et al. 2018 (section 4.1), at the middles of positions. Rows
-    count from the first that looks.
+        1/T Σ_t Σ_s α_ts exp(−(x_s − y_t)² / 2g²),    x_s = (s + ½) / S,  y_t = (t + ½) / T,  g = 0.2
+
+    It is one minus the guided attention loss, computed at the centers of positions. Rows without weights do not count.
+
+    Args:
+        weights: Attention weights, shape (T, S).
+
+    References:
+        Tachibana, Uenoyama and Aihara (2018), section 4.1.
     """
     rows = _needed_rows(weights)
     steps, positions = rows.shape
     across = (np.arange(positions) + 0.5) / positions - (np.arange(steps)[:, None] + 0.5) / steps
-    return float((rows * np.exp(-(across**2) / (2 * WIDTH**2))).sum(axis=1).mean())
+    return float((rows * np.exp(-(across**2) / (2 * DIAGONAL_WIDTH**2))).sum(axis=1).mean())
 
 
 def _check_each(traces: Sequence[Trace]) -> None:
-    """Raise an `ArgumentError` where a trace's attention is none of its steps and source positions."""
+    """Raise `ArgumentError` unless the attention of each trace has one weight for each step and source position."""
     for at, trace in enumerate(traces):
         _check_attention(f"traces[{at}]", trace)
 
 
 @check_arguments
-def mean_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
-    """Mean weights over tenths of the output (rows) by tenths of the source (columns); None where nothing looks.
+def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
+    """Return the mean weights over ten intervals of the output (rows) and ten of the source (columns).
 
-    A step (a position) stands for its T-th (S-th) part of the whole. A tenth's row is the mean of the steps in it, by
-    how much of it each fills; a position's weight goes to the tenths it lies in, in proportion. So rows sum to one.
+    Each of T steps covers 1/T of the output, each of S positions 1/S of the source. A row of the map averages the steps
+    in its interval by their overlap with it; the weight of a position is distributed over the intervals by overlap.
+    Rows therefore sum to one.
+
+    Args:
+        traces: The traces.
+
+    Returns:
+        The map, shape (10, 10); None if no trace has attention weights.
 
     Raises:
-        ArgumentError: One is no trace, or its attention is none of its steps and source positions.
+        ArgumentError: As in `attention_jumps`.
     """
     _check_each(traces)
     found = []
     for trace in traces:
-        rows = looking(trace.attention)
+        rows = attending_rows(trace.attention)
         if rows.size:
-            found.append(TENTHS * _overlap(len(rows)).T @ rows @ (_overlap(rows.shape[1]) * rows.shape[1]))
+            found.append(
+                MAP_SIZE * _tenth_overlaps(len(rows)).T @ rows @ (_tenth_overlaps(rows.shape[1]) * rows.shape[1])
+            )
     return np.mean(found, axis=0) if found else None
 
 
-def _overlap(parts: int) -> Float[np.ndarray, "parts 10"]:
-    """How much of the whole each of its parts has in common with each tenth."""
-    low, first = np.arange(parts)[:, None] / parts, np.arange(TENTHS) / TENTHS
-    shared = np.minimum(low + 1 / parts, first + 1 / TENTHS) - np.maximum(low, first)
+def _tenth_overlaps(parts: int) -> Float[np.ndarray, "parts 10"]:
+    """Return the overlap of each of `parts` equal parts of the unit interval with each tenth of it."""
+    low, first = np.arange(parts)[:, None] / parts, np.arange(MAP_SIZE) / MAP_SIZE
+    shared = np.minimum(low + 1 / parts, first + 1 / MAP_SIZE) - np.maximum(low, first)
     overlap: Float[np.ndarray, "parts 10"] = np.clip(shared, 0, None)
     return overlap
 
 
-class Statistic(NamedTuple):
-    """One number about the attention of a corpus, with its 95 % interval."""
+class AttentionStatistic(NamedTuple):
+    """One statistic of the attention of a corpus, with its 95 % confidence interval."""
 
     name: str
     value: float
@@ -226,10 +309,10 @@ class Statistic(NamedTuple):
 
 
 Place = Annotated[int, Meta(ge=0, le=2**31)]
-Gold = Sequence[tuple[Place, Place]]
-"""Of each step the positions [first, stop) that its symbol comes from; (0, 0) where that is not known."""
+GoldSpans = Sequence[tuple[Place, Place]]
+"""Source positions [first, stop) that each target symbol is aligned with; (0, 0) if unknown."""
 
-TOLD = (
+STATISTICS = (
     ("entropy", "bits", "Mean over steps of −Σ α log₂ α (Shannon 1948)."),
     ("relative entropy", "share", "Mean over steps of the entropy over log₂ S; sources of one position are left out."),
     (
@@ -257,36 +340,42 @@ TOLD = (
         "Share of symbols whose greatest weight lies outside the positions they come from (Och & Ney 2003).",
     ),
 )
-"""Name, unit and definition of each number of a summary, in this order."""
+"""Name, unit and definition of each statistic of `summarize_attention`."""
 
 
 @check_arguments
-def counted(trace: Trace, gold: Gold | None = None) -> Float[np.ndarray, "9 2"]:
-    """One trace's part of each statistic of `TOLD`: what is summed, and over how many; 0 over 0 where it has none.
+def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.ndarray, "9 2"]:
+    """Return the contribution of one trace to each of `STATISTICS`: sum and count, both 0 if it has none.
+
+    Args:
+        trace: The trace.
+        gold: Known spans of its symbols, if available.
+
+    Returns:
+        Sums and counts, shape (9, 2).
 
     Raises:
-        ArgumentError: This is no trace, its attention is none of its steps and source positions, or a gold span does
-            not lie in its source.
+        ArgumentError: As in `attention_jumps`, or a gold span exceeds the source.
     """
     _check_attention("trace", trace)
     _check_gold("gold", trace, gold)
     return _counted(trace, gold)
 
 
-def _check_gold(name: str, trace: Trace, gold: Gold | None) -> None:
-    """Raise an `ArgumentError` where the positions that symbols come from are none of the source."""
+def _check_gold(name: str, trace: Trace, gold: GoldSpans | None) -> None:
+    """Raise `ArgumentError` for a gold span that exceeds the source."""
     for step, (first, stop) in enumerate(gold or ()):
         if not first <= stop <= len(trace.source):
             expected = f"source positions (first, stop) with first <= stop <= {len(trace.source)}"
             raise argument_error(f"{name}[{step}]", expected, (first, stop))
 
 
-def _counted(trace: Trace, gold: Gold | None) -> Float[np.ndarray, "9 2"]:
-    """The same of a trace that is checked."""
+def _counted(trace: Trace, gold: GoldSpans | None) -> Float[np.ndarray, "9 2"]:
+    """Return `trace_statistics` of a trace that has been checked."""
     weights = trace.attention
-    entropies, moves = row_entropy(looking(weights)), _jumps(trace)
+    entropies, moves = row_entropy(attending_rows(weights)), _jumps(trace)
     if not entropies.size:
-        return np.zeros((len(TOLD), 2))
+        return np.zeros((len(STATISTICS), 2))
     relative = (entropies.sum() / np.log2(weights.shape[1]), len(entropies)) if weights.shape[1] > 1 else (0.0, 0)
     return np.array(
         [
@@ -294,53 +383,58 @@ def _counted(trace: Trace, gold: Gold | None) -> Float[np.ndarray, "9 2"]:
             relative,
             *(
                 (each(weights), 1)
-                for each in (coverage_deviation, absentmindedness_out, absentmindedness_in, confidence)
+                for each in (coverage_deviation, absentmindedness_out, absentmindedness_in, attention_confidence)
             ),
             ((moves >= 0).sum(), len(moves)),
             (diagonality(weights), 1),
-            _missed(weights, gold or ()),
+            _alignment_errors(weights, gold or ()),
         ],
         dtype=np.float64,
     )
 
 
-def _missed(weights: Float[np.ndarray, "T S"], gold: Gold) -> tuple[int, int]:
-    """Steps that look outside where they should, and steps for which that is known."""
+def _alignment_errors(weights: Float[np.ndarray, "T S"], gold: GoldSpans) -> tuple[int, int]:
+    """Return the number of steps whose largest weight lies outside the gold span, and the number of known spans."""
     known = [t for t, (first, stop) in enumerate(gold[: len(weights)]) if stop > first]
     return sum(not gold[t][0] <= int(weights[t].argmax()) < gold[t][1] for t in known), len(known)
 
 
 @check_arguments
-def summary(traces: Sequence[Trace], gold: Sequence[Gold | None] | None = None, seed: Seed = 1) -> list[Statistic]:
-    """Each statistic of `TOLD` that the traces have, with the interval of 1,000 bootstrap resamples of the traces.
+def summarize_attention(
+    traces: Sequence[Trace], gold: Sequence[GoldSpans | None] | None = None, seed: Seed = 1
+) -> list[AttentionStatistic]:
+    """Return the attention statistics of traces with confidence intervals from 1,000 bootstrap resamples.
 
-    A ratio of sums is resampled as one (Bisani & Ney 2004). The result depends on the order of the traces and the seed.
+    A ratio of sums is resampled as a ratio (Bisani and Ney 2004). The result depends on the order of the traces and the
+    seed.
 
     Args:
-        traces: Any number; where none has attention, the list of statistics is empty.
-        gold: Of each trace the true positions of each step, or None.
-        seed: That of the resamples.
+        traces: The traces.
+        gold: Known spans of each trace, where available.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        Those of `STATISTICS` that at least one trace has.
 
     Raises:
-        ArgumentError: One is no trace, its attention is none of its steps and source positions, there are not as many
-            gold alignments as traces, or one does not lie in its source.
+        ArgumentError: As in `trace_statistics`, or there are not as many gold alignments as traces.
     """
-    spans: Sequence[Gold | None] = gold if gold is not None else [None] * len(traces)
+    spans: Sequence[GoldSpans | None] = gold if gold is not None else [None] * len(traces)
     check_lengths(traces=traces, gold=spans)
     _check_each(traces)
     for at, (trace, own) in enumerate(zip(traces, spans, strict=True)):
         _check_gold(f"gold[{at}]", trace, own)
     pairs = [_counted(trace, own) for trace, own in zip(traces, spans, strict=True)]
-    table = np.array(pairs).reshape(len(traces), 2 * len(TOLD))
+    table = np.array(pairs).reshape(len(traces), 2 * len(STATISTICS))
     if not table.any():
         return []
-    drawn = bootstrap_sums(table, seed).reshape(-1, len(TOLD), 2)
+    resamples = bootstrap_sums(table, seed).reshape(-1, len(STATISTICS), 2)
     found = []
     for at, ((name, unit, definition), (sums, counts)) in enumerate(
-        zip(TOLD, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)
+        zip(STATISTICS, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)
     ):
         if counts:
-            ratios = drawn[drawn[:, at, 1] > 0, at]
+            ratios = resamples[resamples[:, at, 1] > 0, at]
             low, high = np.percentile(ratios[:, 0] / ratios[:, 1], [2.5, 97.5]).tolist()
-            found.append(Statistic(name, sums / counts, unit, low, high, definition))
+            found.append(AttentionStatistic(name, sums / counts, unit, low, high, definition))
     return found

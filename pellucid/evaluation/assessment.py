@@ -1,4 +1,4 @@
-"""One run's outputs on some examples, and all that they are worth."""
+"""Assessment: the outputs of a run on some examples, with all their metrics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,32 +10,39 @@ import numpy as np
 
 from pellucid.arguments import check_arguments, check_lengths, check_not_empty
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace
 from pellucid.errors import InputError
-from pellucid.evaluation.calibration import Calibration, calibration
-from pellucid.evaluation.confusion import Confusions, confusions
-from pellucid.evaluation.label_metrics import Labelled
+from pellucid.evaluation.calibration import Calibration, measure_calibration
+from pellucid.evaluation.confusion import SymbolConfusions, count_confusions
+from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
+    ConfidenceInterval,
     Count,
     Evaluation,
-    Interval,
-    Scored,
+    ScoredExample,
     TextScores,
     bootstrap_ratio,
-    evaluate,
-    text_scores,
-    wilson,
-    worst,
+    evaluate_examples,
+    score_texts,
+    wilson_interval,
+    worst_examples,
 )
-from pellucid.evaluation.outcomes import Mean, Table, mean_of_groups, outcomes, rates
-from pellucid.evaluation.scoring import GroupScores, TaskMetrics
-from pellucid.evaluation.significance import Comparison, compare
+from pellucid.evaluation.outcomes import MeanRates, OutcomeTable, macro_average, outcome_table, rates_from_sums
+from pellucid.evaluation.significance import RunComparison, compare_outcomes
+from pellucid.evaluation.task_metrics import GroupScores, TaskMetrics
 
 
 @check_arguments
 def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[str, ...]]]:
-    """Examples of one source (and features) as one, with every distinct target any of them has, in the file's order."""
+    """Merge examples with the same source and features into one example with several references.
+
+    Args:
+        examples: The examples.
+
+    Returns:
+        The first of each group of examples, and its distinct targets, in the order of the file.
+    """
     targets: dict[tuple[str, str], list[str]] = {}
     first: dict[tuple[str, str], Example] = {}
     for example in examples:
@@ -48,207 +55,231 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
 
 
 @check_arguments
-def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmenters: Segmenters) -> list[Scored]:
-    """Each trace against its references (texts), as symbols; of tags those that are scored (by the first reference).
+def score_traces(
+    traces: Sequence[Trace], references: Sequence[Sequence[str]], tokenizers: Tokenizers
+) -> list[ScoredExample]:
+    """Compare traces with their references as symbols. Positions whose first reference has the ignored tag are left
+    out.
+
+    Args:
+        traces: The traces.
+        references: References of each trace, as texts.
+        tokenizers: The tokenizers to split the references with.
 
     Raises:
-        ArgumentError: There are not as many references as traces, or an argument is of another type.
+        ArgumentError: The numbers of traces and references differ, or an argument has the wrong type.
     """
     check_lengths(traces=traces, references=references)
     return [
-        _scored(trace, tuple(tuple(segmenters.target.split(text)) for text in texts), segmenters.target.unscored)
+        _score_trace(
+            trace, tuple(tuple(tokenizers.target.split(text)) for text in texts), tokenizers.target.ignored_tag
+        )
         for trace, texts in zip(traces, references, strict=True)
     ]
 
 
-def _scored(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str) -> Scored:
-    """One trace and its references as symbols, less those at unscored positions."""
+def _score_trace(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str) -> ScoredExample:
+    """Return a trace and its references as symbols, without ignored positions."""
     output, length = trace.symbols, len(trace.source) - trace.features
     sure = tuple(trace.log_probabilities.tolist()) if trace.per_position else ()
     if unscored and references:
         kept = [at for at, symbol in enumerate(references[0]) if symbol != unscored]
         output, sure = (tuple(each[at] for at in kept if at < len(each)) for each in (output, sure))
         references = tuple(tuple(each[at] for at in kept if at < len(each)) for each in references)
-    return Scored(output, references, length, not trace.autoregressive, sure)
+    return ScoredExample(output, references, length, not trace.autoregressive, sure)
 
 
-class Oracle(NamedTuple):
-    """The share of examples, in per cent, of which one of the first k outputs is right."""
+class OracleAccuracy(NamedTuple):
+    """Percentage of examples with a correct output among the first k."""
 
     k: int
     accuracy: float
-    ci95: Interval
+    ci95: ConfidenceInterval
 
 
 @check_arguments
-def oracle(candidates: Sequence[Sequence[Scored]], count: Count) -> list[Oracle]:
-    """Oracle accuracy for k from 1 to `count`: an example is right where any of its first k outputs is a reference.
+def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: Count) -> list[OracleAccuracy]:
+    """Return the oracle accuracy for k from 1 to `count`, with Wilson intervals.
 
-    Transliteration reports it as 1-, 2- and 3-best accuracy. Interval: Wilson's.
+    An example is correct at k if any of its first k outputs is a reference; transliteration reports this as k-best
+    accuracy.
+
+    Args:
+        candidates: Outputs of each example, best first.
+        count: Maximum of k.
 
     Raises:
-        ArgumentError: There is no example, or these are no scored outputs.
+        ArgumentError: There is no example, or an argument has the wrong type.
     """
     check_not_empty("candidates", candidates, "example")
-    ranks = _ranks(candidates)
+    ranks = _first_right_ranks(candidates)
     right = [sum(rank is not None and rank <= k for rank in ranks) for k in range(1, count + 1)]
     total = len(ranks)
-    return [Oracle(k, 100 * hits / total, wilson(hits, total).percent) for k, hits in enumerate(right, start=1)]
+    return [
+        OracleAccuracy(k, 100 * hits / total, wilson_interval(hits, total).percent)
+        for k, hits in enumerate(right, start=1)
+    ]
 
 
 @check_arguments
-def reciprocal_rank(candidates: Sequence[Sequence[Scored]]) -> float:
-    """Mean over examples of 1 / (place of the first right output), 0 where none is right; a share of 1.
+def mean_reciprocal_rank(candidates: Sequence[Sequence[ScoredExample]]) -> float:
+    """Return the mean of 1 / (rank of the first correct output), 0 if none is correct; a fraction of 1.
 
-    Source: E. M. Voorhees (1999), "The TREC-8 question answering track report"; MRR of the NEWS transliteration tasks.
+    Args:
+        candidates: Outputs of each example, best first.
 
     Raises:
-        ArgumentError: There is no example, or these are no scored outputs.
+        ArgumentError: There is no example, or an argument has the wrong type.
+
+    References:
+        Voorhees (1999), "The TREC-8 question answering track report"; a metric of the NEWS transliteration tasks.
     """
     check_not_empty("candidates", candidates, "example")
-    ranks = _ranks(candidates)
+    ranks = _first_right_ranks(candidates)
     return sum(1 / rank for rank in ranks if rank is not None) / len(ranks)
 
 
-def _ranks(candidates: Sequence[Sequence[Scored]]) -> list[int | None]:
-    """The place, from 1, of each example's first right output; None where there is none."""
+def _first_right_ranks(candidates: Sequence[Sequence[ScoredExample]]) -> list[int | None]:
+    """Return the rank, from 1, of the first correct output of each example; None if there is none."""
     return [next((place for place, each in enumerate(own, start=1) if each.exact), None) for own in candidates]
 
 
-WRITTEN = ("wer", "wer_ci95", "symbol_error_rate", "symbol_error_rate_ci95", "symbol_accuracy")
-"""Scores of outputs that are written symbol by symbol alone: of tags they are the rest of the accuracy, or it."""
+ERROR_RATE_KEYS = ("wer", "wer_ci95", "symbol_error_rate", "symbol_error_rate_ci95", "symbol_accuracy")
+"""JSON keys of metrics for sequences only; for labels they would repeat the accuracy."""
 
 
-class Answered(NamedTuple):
-    """Examples and what a run made of them, all of the same length."""
+class DecodedExamples(NamedTuple):
+    """Examples with references, groups and decoded outputs, all lists of the same length."""
 
     examples: list[Example]
     references: list[tuple[str, ...]]
-    """The targets that count as right."""
+    """Correct targets of each example."""
     groups: list[str]
-    """The group (a language, say) of each example; the same for all where there are none."""
+    """Group of each example, such as its language; all equal without groups."""
     outputs: list[list[Trace]]
-    """The outputs of each example, likeliest first: one, or several where more were asked for."""
+    """Outputs of each example, best first: one, or several for an n-best list."""
 
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """The outputs of a run, scored, and every view on them, computed when first looked at."""
+    """Outputs of a run compared with references. Metrics are computed on first access."""
 
     name: str
-    answered: Answered
-    candidates: list[list[Scored]]
-    """Every output of each example beside its references, likeliest first."""
+    decoded: DecodedExamples
+    candidates: list[list[ScoredExample]]
+    """All outputs of each example with its references, best first."""
     metrics: TaskMetrics
-    """The scores of the run's task."""
+    """Metrics of the task."""
     texts: bool
-    """Whether outputs are also scored as running texts."""
+    """Whether outputs are also scored as texts (BLEU, chrF, edits over words)."""
     characters: bool = False
-    """Whether the symbols that errors are counted in are characters."""
-    unscored: str = ""
-    """The tag at positions that are not scored; empty where all are."""
+    """Whether symbols are characters."""
+    ignored_tag: str = ""
+    """Tag at positions that are not scored; empty if all are scored."""
 
     @cached_property
-    def scored(self) -> list[Scored]:
-        """The best output of each example beside its references."""
+    def scored(self) -> list[ScoredExample]:
+        """Best output of each example with its references."""
         return [own[0] for own in self.candidates]
 
     @cached_property
     def traces(self) -> list[Trace]:
-        """The best output of each example."""
-        return [own[0] for own in self.answered.outputs]
+        """Best output of each example as a trace."""
+        return [own[0] for own in self.decoded.outputs]
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        """Exact match, error rates, accuracy by position and length."""
-        return evaluate(self.scored)
+        """Exact match, error rates, accuracy by position and by length."""
+        return evaluate_examples(self.scored)
 
     @cached_property
-    def labelled(self) -> Labelled | None:
-        """What tags, classes or positions are worth; None for outputs written symbol by symbol."""
+    def label_metrics(self) -> LabelMetrics | None:
+        """Metrics of tags, classes or positions; None for sequences."""
         return None if self.metrics.labels is None else self.metrics.labels(self.scored, self.traces)
 
     @cached_property
-    def confusions(self) -> Confusions:
-        """Which symbols were taken for which."""
-        return confusions(self.scored)
+    def confusions(self) -> SymbolConfusions:
+        """Counts of symbol confusions."""
+        return count_confusions(self.scored)
 
     @property
     def unit(self) -> Literal["outputs", "tags"]:
-        """What has a probability of its own: each tag, of a model that tags, and not the whole of them."""
+        """Unit with a probability: "tags" for taggers, else whole "outputs"."""
         return "tags" if any(example.log_probabilities for example in self.scored) else "outputs"
 
     @cached_property
     def calibration(self) -> Calibration:
-        """Whether the probabilities of outputs, or of tags, can be believed."""
+        """Calibration of the probabilities of outputs or tags."""
         if self.unit == "outputs":
-            return calibration([trace.score for trace in self.traces], [example.exact for example in self.scored])
+            return measure_calibration(
+                [trace.score for trace in self.traces], [example.exact for example in self.scored]
+            )
         tags = [
-            (sure, answered == wanted)
+            (sure, decoded == wanted)
             for each in self.scored
-            for sure, answered, wanted in zip(each.log_probabilities, each.output, each.reference, strict=False)
+            for sure, decoded, wanted in zip(each.log_probabilities, each.output, each.reference, strict=False)
         ]
-        return calibration([sure for sure, _ in tags], [right for _, right in tags])
+        return measure_calibration([sure for sure, _ in tags], [right for _, right in tags])
 
     @cached_property
     def text_scores(self) -> TextScores | None:
-        """Word edit rate, BLEU and chrF, where asked for."""
+        """Metrics of running texts (edits over words, BLEU, chrF); None unless requested."""
         outputs = [trace.output for trace in self.traces]
-        return text_scores(outputs, self.answered.references) if self.texts else None
+        return score_texts(outputs, self.decoded.references) if self.texts else None
 
     @cached_property
-    def oracle(self) -> list[Oracle]:
-        """Accuracy of the best of the first k outputs; empty where there is one output only."""
+    def oracle(self) -> list[OracleAccuracy]:
+        """Oracle accuracy for each k; empty if there is one output per example."""
         count = max(map(len, self.candidates))
-        return oracle(self.candidates, count) if count > 1 else []
+        return oracle_accuracy(self.candidates, count) if count > 1 else []
 
     @property
-    def reciprocal_rank(self) -> float:
-        """Mean reciprocal rank of the first right output."""
-        return reciprocal_rank(self.candidates)
+    def mean_reciprocal_rank(self) -> float:
+        """Mean reciprocal rank of the first correct output."""
+        return mean_reciprocal_rank(self.candidates)
 
     @cached_property
-    def tables(self) -> dict[str, Table]:
-        """The outcomes of each group's examples, in the order in which the groups first come."""
-        table, names = outcomes(self.scored), np.array(self.answered.groups, dtype=object)
-        return {name: table[names == name] for name in dict.fromkeys(self.answered.groups)}
+    def tables(self) -> dict[str, OutcomeTable]:
+        """Outcome table of each group, in the order of first occurrence."""
+        table, names = outcome_table(self.scored), np.array(self.decoded.groups, dtype=object)
+        return {name: table[names == name] for name in dict.fromkeys(self.decoded.groups)}
 
     @cached_property
     def groups(self) -> list[GroupScores]:
-        """A row of each group; none where there is one group only."""
-        return [_row(name, table) for name, table in self.tables.items()] if len(self.tables) > 1 else []
+        """Scores of each group; empty if there is one group only."""
+        return [_group_scores(name, table) for name, table in self.tables.items()] if len(self.tables) > 1 else []
 
     @cached_property
-    def mean(self) -> Mean | None:
-        """The mean over groups without weights, where there are several."""
-        return mean_of_groups(list(self.tables.values())) if len(self.tables) > 1 else None
+    def mean(self) -> MeanRates | None:
+        """Macro average over groups; None if there is one group only."""
+        return macro_average(list(self.tables.values())) if len(self.tables) > 1 else None
 
     @check_arguments
-    def worst(self, count: Count) -> list[int]:
-        """Where the worst examples stand, worst first."""
-        return worst(self.scored, count)
+    def worst_examples(self, count: Count) -> list[int]:
+        """Return the indices of at most `count` examples with the highest error rates, worst first."""
+        return worst_examples(self.scored, count)
 
-    def error(self, at: int) -> dict[str, Any]:
-        """One example's output, as plain values."""
-        trace, example = self.traces[at], self.answered.examples[at]
+    def error_record(self, at: int) -> dict[str, Any]:
+        """Return the output of one example as plain values for JSON."""
+        trace, example = self.traces[at], self.decoded.examples[at]
         return {
             "source": trace.text,
             "features": example.features,
             "output": trace.output,
-            "references": list(self.answered.references[at]),
+            "references": list(self.decoded.references[at]),
             "errors": self.scored[at].errors,
             "score": trace.score,
-            "group": self.answered.groups[at],
+            "group": self.decoded.groups[at],
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """All scores as plain values for JSON; what was not asked for is null or empty."""
+        """Return all metrics as plain values for JSON; those that were not requested are null or empty."""
         mean = self.mean
         return {
             **self._scores(),
             "texts": self.text_scores.to_dict() if self.text_scores else None,
             "oracle": [{"k": each.k, "accuracy": each.accuracy, "ci95": list(each.ci95)} for each in self.oracle],
-            "mean_reciprocal_rank": self.reciprocal_rank if self.oracle else None,
+            "mean_reciprocal_rank": self.mean_reciprocal_rank if self.oracle else None,
             "groups": [{"group": row.group, "examples": row.examples, **self._rates(row)} for row in self.groups],
             "macro": self._rates(mean) if mean else None,
             "confusions": self.confusions.to_dict(),
@@ -256,73 +287,95 @@ class Assessment:
         }
 
     def _scores(self) -> dict[str, Any]:
-        """The scores of all examples; error rates only where outputs are written symbol by symbol."""
+        """Return the metrics over all examples, error rates for sequences only."""
         scores = self.evaluation.to_dict()
-        if self.labelled is None:
+        if self.label_metrics is None:
             return scores
-        return {name: value for name, value in scores.items() if name not in WRITTEN} | self.labelled.to_dict()
+        return {
+            name: value for name, value in scores.items() if name not in ERROR_RATE_KEYS
+        } | self.label_metrics.to_dict()
 
-    def _rates(self, row: GroupScores | Mean) -> dict[str, Any]:
-        """The scores of a group or of the mean, with their intervals."""
-        if self.labelled is None:
+    def _rates(self, row: GroupScores | MeanRates) -> dict[str, Any]:
+        """Return the rates of a group or of the macro average, with their intervals."""
+        if self.label_metrics is None:
             return row.to_dict()
         rates = self.metrics.rates(row)
         return {rate.key: rate.value for rate in rates} | {f"{rate.key}_ci95": list(rate.interval) for rate in rates}
 
 
 @check_arguments
-def assess(
-    name: str, answered: Answered, own: Segmenters, shared: Segmenters, metrics: TaskMetrics, texts: bool = False
+def assess_outputs(
+    name: str, decoded: DecodedExamples, own: Tokenizers, shared: Tokenizers, metrics: TaskMetrics, texts: bool = False
 ) -> Assessment:
-    """Score a run's outputs as symbols of `shared`, the same for all runs that are compared.
+    """Compare the outputs of a run with references.
 
-    `own` are the run's: where it cuts targets in another way, its outputs are cut anew.
+    Args:
+        name: Name of the run.
+        decoded: Examples, references and outputs.
+        own: Tokenizers of the run.
+        shared: Tokenizers that define the symbols of the comparison, the same for all compared runs. If they split
+            targets differently, outputs are split again.
+        metrics: Metrics of the task.
+        texts: Whether to score outputs as texts as well.
 
     Raises:
-        ArgumentError: The lists of `answered` are not of one length, an example has no output, or an argument is of
-            another type.
+        ArgumentError: The lists of `decoded` differ in length, an example has no output, or an argument has the wrong
+            type.
     """
-    check_lengths(**{f"answered.{field}": values for field, values in answered._asdict().items()})
-    for at, outputs in enumerate(answered.outputs):
-        check_not_empty(f"answered.outputs[{at}]", outputs, "output")
-    flat = [trace for outputs in answered.outputs for trace in outputs]
-    wanted = [texts for texts, outputs in zip(answered.references, answered.outputs, strict=True) for _ in outputs]
-    scored = score(flat, wanted, shared)
+    check_lengths(**{f"decoded.{field}": values for field, values in decoded._asdict().items()})
+    for at, outputs in enumerate(decoded.outputs):
+        check_not_empty(f"decoded.outputs[{at}]", outputs, "output")
+    flat = [trace for outputs in decoded.outputs for trace in outputs]
+    wanted = [texts for texts, outputs in zip(decoded.references, decoded.outputs, strict=True) for _ in outputs]
+    scored = score_traces(flat, wanted, shared)
     if own.target != shared.target:
         scored = [
             each._replace(output=tuple(shared.target.split(trace.output)))
             for each, trace in zip(scored, flat, strict=True)
         ]
     rest = iter(scored)
-    lists = [list(islice(rest, len(outputs))) for outputs in answered.outputs]
-    return Assessment(name, answered, lists, metrics, texts, shared.target.kind == "characters", shared.target.unscored)
+    lists = [list(islice(rest, len(outputs))) for outputs in decoded.outputs]
+    return Assessment(
+        name, decoded, lists, metrics, texts, shared.target.kind == "characters", shared.target.ignored_tag
+    )
 
 
 @check_arguments
-def join(parts: Sequence[Assessment]) -> Assessment:
-    """Several assessments of one run, of different groups, as one; `ArgumentError` where there is none."""
-    check_not_empty("parts", parts, "assessment")
-    answered = Answered(*(list(chain(*lists)) for lists in zip(*(part.answered for part in parts), strict=True)))
-    candidates = [own for part in parts for own in part.candidates]
-    return replace(parts[0], answered=answered, candidates=candidates)
+def join_assessments(parts: Sequence[Assessment]) -> Assessment:
+    """Return several assessments of one run, on different groups, as one.
 
-
-@check_arguments
-def compare_runs(a: Assessment, b: Assessment) -> Comparison:
-    """Two runs on the same examples: means over groups where there are several.
+    Args:
+        parts: The assessments.
 
     Raises:
-        ArgumentError: One is no assessment, or they have no example.
-        InputError: They are not of the same examples.
+        ArgumentError: There is no assessment.
     """
-    if a.answered.groups != b.answered.groups:
+    check_not_empty("parts", parts, "assessment")
+    decoded = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
+    candidates = [own for part in parts for own in part.candidates]
+    return replace(parts[0], decoded=decoded, candidates=candidates)
+
+
+@check_arguments
+def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
+    """Compare two runs on the same examples; with several groups, by means over groups.
+
+    Args:
+        a: Assessment of the first run.
+        b: Assessment of the other run.
+
+    Raises:
+        InputError: The runs have different numbers of examples.
+        ArgumentError: An argument is not an assessment, or it has no example.
+    """
+    if a.decoded.groups != b.decoded.groups:
         raise InputError("runs can be compared on the same examples only: they have different groups of them")
-    return compare(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
+    return compare_outcomes(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
 
 
-def _row(name: str, table: Table) -> GroupScores:
-    """The scores of one group."""
-    exact, errors = rates(table.sum(axis=0), len(table)).tolist()
+def _group_scores(name: str, table: OutcomeTable) -> GroupScores:
+    """Return the scores of one group."""
+    exact, errors = rates_from_sums(table.sum(axis=0), len(table)).tolist()
     interval = bootstrap_ratio(table[:, 1].tolist(), table[:, 2].tolist()).percent
     right = len(table) - int(table[:, 0].sum())
-    return GroupScores(name, len(table), exact, wilson(right, len(table)).percent, errors, interval)
+    return GroupScores(name, len(table), exact, wilson_interval(right, len(table)).percent, errors, interval)

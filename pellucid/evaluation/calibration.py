@@ -1,4 +1,4 @@
-"""Whether a model knows when it is right: the probability of its outputs beside the share that is right."""
+"""Calibration: agreement between predicted probabilities and the observed accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,64 +8,66 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from pellucid.arguments import LogProbability, check_arguments, check_lengths, check_not_empty
-from pellucid.evaluation.metrics import Interval, wilson
+from pellucid.evaluation.metrics import ConfidenceInterval, wilson_interval
 
-BINS = 10
-"""Probabilities are gathered in so many bins of equal width."""
-SHARES = tuple(share / 100 for share in (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 100))
-"""The shares of most certain outputs that are told of."""
+NUM_BINS = 10
+"""Number of probability bins of equal width."""
+COVERAGES = tuple(share / 100 for share in (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 100))
+"""Coverages at which selective accuracy is reported."""
 
 
-class Bin(NamedTuple):
-    """The outputs with a probability in (low, high]; 0 belongs to the first bin."""
+class CalibrationBin(NamedTuple):
+    """Outputs with a probability in (low, high]; the first bin includes 0."""
 
     low: float
     high: float
     total: int
     right: int
     confidence: float
-    """Mean probability; the bin's middle where it is empty."""
-    ci95: Interval
-    """Wilson's interval of the share right."""
+    """Mean probability; the center of an empty bin."""
+    ci95: ConfidenceInterval
+    """Wilson interval of the accuracy."""
 
     @property
     def accuracy(self) -> float:
-        """Share right; 0 where the bin is empty."""
+        """Accuracy; 0 for an empty bin."""
         return self.right / max(1, self.total)
 
 
-class Certain(NamedTuple):
-    """The most certain outputs, so many that they make up `share` of all, and what is left for review."""
+class CoveragePoint(NamedTuple):
+    """Selective prediction at one coverage: the most confident outputs are accepted, the others reviewed."""
 
     share: float
     accuracy: float
-    """Share right among them."""
+    """Accuracy of the accepted outputs."""
     caught: float
-    """Share of all errors that lie among the others, which a review of these would find; 1 where there is no error."""
+    """Fraction of all errors that are in the remainder; 1 if there is no error."""
     probability: float
-    """The least probability among them."""
+    """Confidence threshold: the lowest probability of an accepted output."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far probabilities can be believed. All values are shares of 1."""
+    """Calibration metrics. All values are fractions of 1."""
 
-    bins: list[Bin]
+    bins: list[CalibrationBin]
     expected_error: float
-    """ECE = Σ_bins count / n · |accuracy − confidence| (Guo et al. 2017, equation 3)."""
+    """Expected calibration error, ECE = Σ_bins count / n · |accuracy − confidence| (Guo et al. 2017, equation 3)."""
     brier: float
-    """Mean of (p − right)², right being 1 or 0 (Brier 1950): 0 is best, 0.25 what p = ½ throughout gets."""
+    """Brier score, the mean of (p − correct)² with correct 1 or 0 (Brier 1950); 0 is best, p = ½ throughout gives 0.25.
+    """
     confidence: float
     """Mean probability."""
     accuracy: float
-    """Share right."""
-    certain: list[Certain]
-    """Accuracy among the most certain share, for `SHARES`: the risk-coverage curve turned round."""
+    """Accuracy."""
+    coverage_points: list[CoveragePoint]
+    """Accuracy of the most confident outputs at each of `COVERAGES` (one minus the risk-coverage curve)."""
     risk_area: float
-    """AURC: the mean, over all coverages 1/n … n/n, of the share wrong among the most certain (Geifman et al. 2019)."""
+    """Area under the risk-coverage curve (AURC): the mean error rate over all coverages 1/n … n/n (Geifman et al.
+    2019)."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         bins = [{**each._asdict(), "ci95": list(each.ci95), "accuracy": each.accuracy} for each in self.bins]
         return {
             "expected_calibration_error": self.expected_error,
@@ -74,34 +76,36 @@ class Calibration:
             "share_right": self.accuracy,
             "bins": bins,
             "risk_coverage_area": self.risk_area,
-            "most_certain": [each._asdict() for each in self.certain],
+            "most_certain": [each._asdict() for each in self.coverage_points],
         }
 
 
 @check_arguments
-def calibration(log_probabilities: Sequence[LogProbability], right: Sequence[bool]) -> Calibration:
-    """Calibration of outputs with these ln p, at least one; the order of the examples changes nothing.
-
-    Sources: C. Guo, G. Pleiss, Y. Sun and K. Q. Weinberger (2017), "On calibration of modern neural networks", section
-    2; G. W. Brier (1950), "Verification of forecasts expressed in terms of probability"; R. El-Yaniv and Y. Wiener
-    (2010), "On the foundations of noise-free selective classification"; Y. Geifman, G. Uziel and R. El-Yaniv (2019),
-    "Bias-reduced uncertainty estimation for deep neural classifiers" (AURC).
+def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequence[bool]) -> Calibration:
+    """Measure the calibration of outputs. The order of the outputs does not matter.
 
     Args:
-        log_probabilities: ln p of n outputs; −∞ for one that is impossible.
-        right: Whether each of them is right.
+        log_probabilities: Log-probability of each output, at least one.
+        right: Whether each output is correct.
 
     Raises:
-        ArgumentError: There is no output, there are not as many of both, or one is no log-probability.
+        ArgumentError: There is no output, the arguments differ in length, or a value is not a log-probability.
+
+    References:
+        C. Guo, G. Pleiss, Y. Sun and K. Q. Weinberger (2017), "On calibration of modern neural networks", section 2.
+        G. W. Brier (1950), "Verification of forecasts expressed in terms of probability".
+        R. El-Yaniv and Y. Wiener (2010), "On the foundations of noise-free selective classification".
+        Y. Geifman, G. Uziel and R. El-Yaniv (2019), "Bias-reduced uncertainty estimation for deep neural classifiers"
+            (AURC).
     """
     check_lengths(log_probabilities=log_probabilities, right=right)
     check_not_empty("log_probabilities", log_probabilities, "output")
     scores, hits = np.asarray(log_probabilities, np.float64), np.asarray(right, bool)
-    # Sorted, so that sums are of the same terms in the same order however the examples stood.
+    # Sorted, so that floating-point sums do not depend on the order of the examples.
     order = np.lexsort((hits, -scores))
     scores, hits = scores[order], hits[order]
     chances = np.minimum(np.exp(scores), 1.0)
-    bins = _bins(chances, hits)
+    bins = _calibration_bins(chances, hits)
     accuracies = _running_accuracy(scores, hits)
     return Calibration(
         bins=bins,
@@ -109,28 +113,30 @@ def calibration(log_probabilities: Sequence[LogProbability], right: Sequence[boo
         brier=float(((chances - hits) ** 2).mean()),
         confidence=float(chances.mean()),
         accuracy=float(hits.mean()),
-        certain=[_certain(share, accuracies, chances) for share in SHARES],
+        coverage_points=[_coverage_point(share, accuracies, chances) for share in COVERAGES],
         risk_area=float(1 - accuracies.mean()),
     )
 
 
-def _bins(chances: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[Bin]:
-    """The bins (i / BINS, (i + 1) / BINS]."""
-    places = np.clip(np.ceil(chances * BINS).astype(int) - 1, 0, BINS - 1)
-    counts = np.bincount(places, minlength=BINS)
-    right = np.bincount(places, weights=hits, minlength=BINS).astype(int)
-    sums = np.bincount(places, weights=chances, minlength=BINS)
+def _calibration_bins(chances: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[CalibrationBin]:
+    """Return the bins (i / NUM_BINS, (i + 1) / NUM_BINS]."""
+    places = np.clip(np.ceil(chances * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+    counts = np.bincount(places, minlength=NUM_BINS)
+    right = np.bincount(places, weights=hits, minlength=NUM_BINS).astype(int)
+    sums = np.bincount(places, weights=chances, minlength=NUM_BINS)
     found = []
     for at, (count, hit) in enumerate(zip(counts.tolist(), right.tolist(), strict=True)):
-        confidence = float(sums[at]) / count if count else (at + 0.5) / BINS
-        found.append(Bin(at / BINS, (at + 1) / BINS, count, hit, confidence, wilson(hit, count)))
+        confidence = float(sums[at]) / count if count else (at + 0.5) / NUM_BINS
+        found.append(
+            CalibrationBin(at / NUM_BINS, (at + 1) / NUM_BINS, count, hit, confidence, wilson_interval(hit, count))
+        )
     return found
 
 
 def _running_accuracy(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The share right among the first 1, 2, … n of scores that fall.
+    """Return the accuracy among the first 1, 2, … n outputs, sorted by descending score.
 
-    Of outputs with equal scores each counts as their mean: what is to be expected when they stand in any order.
+    Outputs with equal scores each count as their mean, the expected value over their possible orders.
     """
     _, inverse, counts = np.unique(-scores, return_inverse=True, return_counts=True)
     means = np.bincount(inverse, weights=hits) / counts
@@ -138,10 +144,12 @@ def _running_accuracy(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " 
     return running.clip(0.0, 1.0)
 
 
-def _certain(share: float, accuracies: Float[np.ndarray, " n"], chances: Float[np.ndarray, " n"]) -> Certain:
-    """The most certain share, rounded to whole outputs and at least one."""
+def _coverage_point(
+    share: float, accuracies: Float[np.ndarray, " n"], chances: Float[np.ndarray, " n"]
+) -> CoveragePoint:
+    """Return the metrics at a coverage, rounded to whole outputs and at least one."""
     total = len(accuracies)
     kept = max(1, round(share * total))
     errors, among = total * (1 - accuracies[-1]), kept * (1 - accuracies[kept - 1])
     caught = float(np.clip(1 - among / errors, 0.0, 1.0)) if errors > 1e-9 else 1.0
-    return Certain(share, float(accuracies[kept - 1]), caught, float(chances[kept - 1]))
+    return CoveragePoint(share, float(accuracies[kept - 1]), caught, float(chances[kept - 1]))

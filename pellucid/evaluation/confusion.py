@@ -1,4 +1,4 @@
-"""Which symbols are taken for which: substitutions, insertions and deletions of outputs against nearest references."""
+"""Symbol confusions: substitutions, insertions and deletions of outputs compared with the nearest references."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,94 +9,104 @@ from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.arguments import check_arguments
-from pellucid.evaluation.metrics import Scored, numbered
+from pellucid.evaluation.metrics import ScoredExample, number_symbols
 
-MATRIX = 18
-"""The matrix shows at most so many symbols, those with the most errors."""
+MAX_MATRIX_SYMBOLS = 18
+"""Maximum number of symbols in the confusion matrix; those with the most errors are shown."""
 
-Pair = tuple[str | None, str | None]
-"""A wanted and a written symbol; None where there is none: (None, b) is an insertion, (a, None) a deletion."""
+SymbolPair = tuple[str | None, str | None]
+"""Reference symbol and output symbol; (None, b) is an insertion, (a, None) a deletion."""
 
 
-class Confusion(NamedTuple):
-    """One kind of error and how often it was made."""
+class SymbolConfusion(NamedTuple):
+    """A kind of symbol error with its number of occurrences."""
 
     wanted: str | None
-    """The reference's symbol; None for an insertion."""
+    """Reference symbol; None for an insertion."""
     written: str | None
-    """The output's symbol; None for a deletion."""
+    """Output symbol; None for a deletion."""
     times: int
     of: int
-    """How often the wanted symbol stands in the nearest references; 0 for an insertion."""
+    """Number of occurrences of the reference symbol in the nearest references; 0 for an insertion."""
 
     @property
     def kind(self) -> str:
-        """Substitution, insertion or deletion."""
+        """ "substitution", "insertion" or "deletion"."""
         return "insertion" if self.wanted is None else "deletion" if self.written is None else "substitution"
 
 
-class Matrix(NamedTuple):
-    """Counts of wanted (rows) and written symbols (columns), both in the order of `symbols`; None is "nothing"."""
+class ConfusionMatrix(NamedTuple):
+    """Counts of reference symbols (rows) and output symbols (columns), in the order of `symbols`; None is no symbol."""
 
     symbols: list[str | None]
     counts: list[list[int]]
 
 
 @dataclass(frozen=True)
-class Confusions:
-    """All aligned pairs of symbols, the right ones included, with how often each came."""
+class SymbolConfusions:
+    """Counts of aligned symbol pairs, correct pairs included."""
 
-    pairs: Counter[Pair]
+    pairs: Counter[SymbolPair]
 
     @property
-    def errors(self) -> list[Confusion]:
-        """The wrong pairs, most frequent first; among equals by their symbols."""
+    def errors(self) -> list[SymbolConfusion]:
+        """Pairs of different symbols, most frequent first, then in the order of their symbols."""
         wanted: Counter[str | None] = Counter()
         for (symbol, _), count in self.pairs.items():
             wanted[symbol] += count
         wrong = [
-            Confusion(*pair, count, wanted[pair[0]] if pair[0] is not None else 0)
+            SymbolConfusion(*pair, count, wanted[pair[0]] if pair[0] is not None else 0)
             for pair, count in self.pairs.items()
             if pair[0] != pair[1]
         ]
-        return sorted(wrong, key=lambda each: (-each.times, *_order(each.wanted), *_order(each.written)))
+        return sorted(wrong, key=lambda each: (-each.times, *_sort_key(each.wanted), *_sort_key(each.written)))
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many substitutions, insertions and deletions there are; their sum is the sum of the edit distances."""
+        """Number of substitutions, insertions and deletions. Their sum is the sum of the edit distances."""
         found = {"substitution": 0, "insertion": 0, "deletion": 0}
         for each in self.errors:
             found[each.kind] += each.times
         return found
 
     @check_arguments
-    def matrix(self, most: Annotated[int, Meta(ge=0)] = MATRIX) -> Matrix:
-        """The symbols with the most errors, on either side, and None first where anything was inserted or deleted."""
+    def matrix(self, max_symbols: Annotated[int, Meta(ge=0)] = MAX_MATRIX_SYMBOLS) -> ConfusionMatrix:
+        """Return the confusion matrix of the symbols with the most errors.
+
+        Args:
+            max_symbols: Maximum number of symbols. None comes first if there are insertions or deletions.
+        """
         errors: Counter[str | None] = Counter()
         for each in self.errors:
             errors[each.wanted] += each.times
             errors[each.written] += each.times
         ranked = sorted((symbol for symbol in errors if symbol is not None), key=lambda each: (-errors[each], each))
         symbols: list[str | None] = [None] if None in errors else []
-        symbols += sorted(ranked[:most])
-        return Matrix(symbols, [[self.pairs[wanted, written] for written in symbols] for wanted in symbols])
+        symbols += sorted(ranked[:max_symbols])
+        return ConfusionMatrix(symbols, [[self.pairs[wanted, written] for written in symbols] for wanted in symbols])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; null stands for no symbol."""
+        """Return plain values for JSON; null is no symbol."""
         rows = [{**each._asdict(), "kind": each.kind} for each in self.errors]
         return {"kinds": self.kinds, "pairs": rows, "matrix": self.matrix()._asdict()}
 
 
 @check_arguments
-def aligned(output: Sequence[str], reference: Sequence[str]) -> list[Pair]:
-    """The (wanted, written) pairs of one alignment with the fewest edits.
+def align_symbols(output: Sequence[str], reference: Sequence[str]) -> list[SymbolPair]:
+    """Return the (reference, output) symbol pairs of an alignment with the minimum number of edits.
 
-    Where several alignments have equally few, which of them it is depends on the two sequences alone.
-    Source: Levenshtein (1966); the alignment by R. A. Wagner and M. J. Fischer (1974), "The string-to-string correction
-    problem", Journal of the ACM 21(1).
+    Among alignments with equally few edits, the choice depends on the two sequences only.
+
+    Args:
+        output: Output symbols.
+        reference: Reference symbols.
+
+    References:
+        V. I. Levenshtein (1966), "Binary codes capable of correcting deletions, insertions, and reversals".
+        R. A. Wagner and M. J. Fischer (1974), "The string-to-string correction problem", Journal of the ACM 21(1).
     """
-    pairs: list[Pair] = []
-    for step in Levenshtein.opcodes(*numbered(reference, output)):
+    pairs: list[SymbolPair] = []
+    for step in Levenshtein.opcodes(*number_symbols(reference, output)):
         wanted: Sequence[str | None] = reference[step.src_start : step.src_end]
         written: Sequence[str | None] = output[step.dest_start : step.dest_end]
         match step.tag:
@@ -109,25 +119,25 @@ def aligned(output: Sequence[str], reference: Sequence[str]) -> list[Pair]:
 
 
 @check_arguments
-def paired(example: Scored) -> list[Pair]:
-    """The (wanted, written) pairs of an output with its nearest reference: place by place, or of an alignment."""
+def pair_symbols(example: ScoredExample) -> list[SymbolPair]:
+    """Return the (reference, output) symbol pairs of an example: by position for labels, else of an alignment."""
     if example.positional and len(example.output) == len(example.reference):
         return list(zip(example.reference, example.output, strict=True))
-    return aligned(example.output, example.reference)
+    return align_symbols(example.output, example.reference)
 
 
 @check_arguments
-def confusions(scored: Iterable[Scored]) -> Confusions:
-    """The aligned pairs of all examples, each output with its nearest reference."""
-    pairs: Counter[Pair] = Counter()
+def count_confusions(scored: Iterable[ScoredExample]) -> SymbolConfusions:
+    """Count the aligned symbol pairs of examples, each output aligned with its nearest reference."""
+    pairs: Counter[SymbolPair] = Counter()
     for example in scored:
         if example.exact:
             pairs.update(zip(example.output, example.output, strict=True))
         else:
-            pairs.update(paired(example))
-    return Confusions(pairs)
+            pairs.update(pair_symbols(example))
+    return SymbolConfusions(pairs)
 
 
-def _order(symbol: str | None) -> tuple[bool, str]:
-    """A key by which None stands before every symbol."""
+def _sort_key(symbol: str | None) -> tuple[bool, str]:
+    """Return a sort key with None before all symbols."""
     return symbol is not None, symbol or ""

@@ -1,6 +1,6 @@
-"""What resampling needs to know of each example: whether its output is wrong, by how many symbols, of how many.
+"""Outcome tables for resampling: per example, whether its output is wrong, its errors, and its reference length.
 
-n examples; the three columns of a table are those of `Outcomes`.
+n examples; the three columns are those of `outcome_table`.
 """
 
 from collections.abc import Sequence
@@ -12,63 +12,70 @@ from msgspec import Meta
 
 from pellucid.arguments import argument_error, check_arguments, check_not_empty
 from pellucid.config.settings import Seed
-from pellucid.evaluation.metrics import Interval, Scored, resampled
+from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, resample_sums
 
-Table = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
-"""A row for each example, as `outcomes` gives it."""
-
-
-class Rates(NamedTuple):
-    """Two rates, in per cent."""
-
-    exact_match: float
-    symbol_error_rate: float
+OutcomeTable = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
+"""A row for each example, as `outcome_table` gives it."""
 
 
-class Mean(NamedTuple):
-    """The mean of both rates over groups, each of the same weight, with its 95 % bootstrap intervals."""
+class MeanRates(NamedTuple):
+    """Macro average of both rates over groups, with 95 % bootstrap intervals."""
 
     exact_match: float
-    exact_match_ci95: Interval
+    exact_match_ci95: ConfidenceInterval
     symbol_error_rate: float
-    symbol_error_rate_ci95: Interval
+    symbol_error_rate_ci95: ConfidenceInterval
 
     @property
     def wer(self) -> float:
-        """Share of wrong outputs: the rest of the exact match."""
+        """Percentage of wrong outputs, 100 − exact match."""
         return 100 - self.exact_match
 
     @property
-    def wer_ci95(self) -> Interval:
-        """Its interval."""
-        return self.exact_match_ci95.rest
+    def wer_ci95(self) -> ConfidenceInterval:
+        """Interval of the percentage of wrong outputs."""
+        return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         names = ("exact_match_ci95", "symbol_error_rate_ci95", "wer_ci95")
         return {**self._asdict(), "wer": self.wer, **{name: list(getattr(self, name)) for name in names}}
 
 
 @check_arguments
-def outcomes(scored: Sequence[Scored]) -> Int[np.ndarray, "n 3"]:
-    """For each example: 1 if its output is wrong, its edit distance, the length of the nearest reference."""
-    rows = [(not example.exact, *_sizes(example)) for example in scored]
+def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
+    """Return one row for each example: 1 if its output is wrong, its edit distance, the length of the nearest
+    reference.
+
+    Args:
+        scored: Outputs with references.
+    """
+    rows = [(not example.exact, *_error_counts(example)) for example in scored]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def rates(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.ndarray, "*r 2"]:
-    """Exact match and symbol error rate, in per cent, from column sums over `total` examples."""
+def rates_from_sums(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.ndarray, "*r 2"]:
+    """Return exact match and symbol error rate in percent.
+
+    Args:
+        sums: Column sums of an outcome table.
+        total: Number of examples.
+    """
     exact = 100 * (1 - sums[..., 0] / total)
     errors = 100 * sums[..., 1] / np.maximum(sums[..., 2], 1)
     found: Float[np.ndarray, "*r 2"] = np.stack([exact, errors], axis=-1)
     return found
 
 
-def check_tables(name: str, tables: Sequence[Table]) -> None:
-    """Check that there is a group, and that each has an example.
+def check_tables(name: str, tables: Sequence[OutcomeTable]) -> None:
+    """Check that there is at least one group and that each has an example.
+
+    Args:
+        name: Name of the argument, for messages.
+        tables: Outcome table of each group.
 
     Raises:
-        ArgumentError: There is no group, or one is empty, or its first column is not 0 or 1.
+        ArgumentError: There is no group, a group is empty, or its first column has other values than 0 and 1.
     """
     check_not_empty(name, tables, "group")
     for at, table in enumerate(tables):
@@ -78,24 +85,30 @@ def check_tables(name: str, tables: Sequence[Table]) -> None:
 
 
 @check_arguments
-def mean_of_groups(tables: Sequence[Table], seed: Seed = 1) -> Mean:
-    """The mean over groups without weights (macro average), and the interval from resampling within each group.
+def macro_average(tables: Sequence[OutcomeTable], seed: Seed = 1) -> MeanRates:
+    """Return the macro average over groups, with intervals from resampling within each group.
 
-    Every group is drawn anew by itself, so that groups keep their sizes; the 2.5th and 97.5th percentile of the means
-    are the ends (the stratified bootstrap of Efron and Tibshirani 1993, chapter 8).
+    Groups keep their sizes in resampling; the interval is between the 2.5th and the 97.5th percentile of the means.
+
+    Args:
+        tables: Outcome table of each group.
+        seed: Seed of the bootstrap.
 
     Raises:
-        ArgumentError: There is no group, one has no example, or one is no table of outcomes.
+        ArgumentError: There is no group, a group is empty, or a value is not an outcome table.
+
+    References:
+        Efron and Tibshirani (1993), chapter 8, on the stratified bootstrap.
     """
     check_tables("tables", tables)
     generator = np.random.default_rng(seed)
-    exact, errors = np.mean([rates(table.sum(axis=0), len(table)) for table in tables], axis=0).tolist()
-    drawn = np.mean([rates(resampled(table, generator), len(table)) for table in tables], axis=0)
-    low, high = np.percentile(drawn, [2.5, 97.5], axis=0).tolist()
-    return Mean(exact, Interval(low[0], high[0]), errors, Interval(low[1], high[1]))
+    exact, errors = np.mean([rates_from_sums(table.sum(axis=0), len(table)) for table in tables], axis=0).tolist()
+    resamples = np.mean([rates_from_sums(resample_sums(table, generator), len(table)) for table in tables], axis=0)
+    low, high = np.percentile(resamples, [2.5, 97.5], axis=0).tolist()
+    return MeanRates(exact, ConfidenceInterval(low[0], high[0]), errors, ConfidenceInterval(low[1], high[1]))
 
 
-def _sizes(example: Scored) -> tuple[int, int]:
-    """The edit distance and the length of the reference it is to."""
+def _error_counts(example: ScoredExample) -> tuple[int, int]:
+    """Return the edit distance to the nearest reference, and the length of that reference."""
     errors, reference = example.nearest
     return errors, len(reference)

@@ -1,5 +1,5 @@
 """Attribution, states, gates, principal components, attention statistics: numbers from Traces.
 
-Imports: config, data, decoding, errors, kernels, model.
+Imports: arguments, config, data, decoding, errors, kernels, model.
 Start with: replay.py.
 """

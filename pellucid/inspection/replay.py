@@ -1,4 +1,4 @@
-"""Traces in ids again, batch by batch, and the steps along them.
+"""Replay of traces: the decoder steps of given outputs, batch by batch.
 
 B traces of a batch, S source positions, T target positions, H hidden.
 """
@@ -13,14 +13,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.arguments import argument_error
-from pellucid.data.batches import Ragged, ragged
+from pellucid.data.batches import Ragged, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
-from pellucid.decoding.forced_attention import Guided
-from pellucid.decoding.inference import Alone
-from pellucid.decoding.outputs import Spans
+from pellucid.decoding.forced_attention import ForcedAttentionInference
+from pellucid.decoding.inference import SingleModelInference
+from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import Work, sources_of
+from pellucid.decoding.preprocessing import InferenceBatch, encode_source_ids
 from pellucid.decoding.trace import UNKNOWN, Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import InputError, quote
@@ -28,42 +28,33 @@ from pellucid.kernels.dispatch import inference_kernels
 from pellucid.model.memory import State, Step
 
 POSITIONS = 2**15
-"""Padded source positions of a batch, at most: so many keys and states are in memory at once."""
+"""Maximum number of padded source positions in a batch, which bounds the memory of keys and states."""
 
 
 class Replay(NamedTuple):
     """Some traces in ids."""
 
-    work: Work
-    """Its rows are the numbers of the traces among those given."""
+    work: InferenceBatch
+    """The batch; its rows are indices of the given traces."""
     target: Int[Tensor, "B T"]
     steps: list[int]
 
     @property
     def sizes(self) -> list[tuple[int, int, int]]:
-        """Number, source positions and steps of each trace."""
+        """Return the index, source positions and steps of each trace."""
         return list(zip(self.work.rows.tolist(), self.work.positions.tolist(), self.steps, strict=True))
 
 
-def replays(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> Iterator[Replay]:
-    """Traces with a source and an output, those of near-equal lengths together.
-
-    Args:
-        transducer: What reads them again.
-        traces: Traces of this model, or of another one that reads the same sources and writes the same symbols.
-        name: What an error calls a trace; "{}" is its number.
-
-    Raises:
-        ArgumentError: The model cannot read a trace again.
-    """
+def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> Iterator[Replay]:
+    """Return batches of the traces with a source and an output, with similar lengths together."""
     examples = examples_of(transducer, traces, name)
-    known, cut = transducer.vocabularies, transducer.segmenters
-    _, sources = sources_of(examples, known, cut, transducer.config)
+    known, cut = transducer.vocabularies, transducer.tokenizers
+    _, sources = encode_source_ids(examples, known, cut, transducer.config)
     ids = [target_ids(transducer, trace) for trace in traces]
     for at, (trace, own) in enumerate(zip(traces, ids, strict=True)):
         if UNK in own:
             _check_unknown(trace, own, name.format(at))
-    targets = ragged(ids)
+    targets = to_ragged(ids)
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
     ]
@@ -80,11 +71,11 @@ def replays(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[
 def _replay(
     transducer: Predictor, rows: Int[np.ndarray, " B"], added: Sequence[int], pairs: tuple[Ragged, Ragged]
 ) -> Replay:
-    """One batch, on the network's device; of each source so many features are no positions."""
+    """Return one batch on the device of the network."""
     device = next(transducer.network.parameters()).device
-    (source, lengths), (target, steps) = (each.padded(rows) for each in pairs)
-    positions, spans = lengths - torch.tensor(added), Spans(np.zeros(len(rows)), steps.numpy())
-    work = Work(rows, source.to(device), lengths.to(device), spans, positions.to(device))
+    (source, lengths), (target, steps) = (each.pad(rows) for each in pairs)
+    positions, spans = lengths - torch.tensor(added), BatchLengthLimits(np.zeros(len(rows)), steps.numpy())
+    work = InferenceBatch(rows, source.to(device), lengths.to(device), spans, positions.to(device))
     return Replay(work, target.to(device), steps.tolist())
 
 
@@ -92,7 +83,7 @@ def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "tra
     """The sources of traces, with their features.
 
     Raises:
-        ArgumentError: The model does not read the source of a trace as the trace has it; `name` as for `replays`.
+        ArgumentError: The model does not read the source of a trace as the trace has it; `name` as for `build_replays`.
     """
     for at, trace in enumerate(traces):
         if fault := _source_fault(transducer, trace):
@@ -101,7 +92,7 @@ def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "tra
 
 
 def _source_fault(transducer: Predictor, trace: Trace) -> str:
-    """What a trace must be for a model to read its source as the trace has it; "" where it is."""
+    """Return the property that a trace lacks to be read by a model; "" if there is none."""
     config = transducer.config
     if trace.task != config.task:
         return f"of the task {quote(config.task)}, not {quote(trace.task)}"
@@ -113,7 +104,7 @@ def _source_fault(transducer: Predictor, trace: Trace) -> str:
         return "without features"
     if trace.features if summed else added:
         return "with features " + ("added to its symbols" if summed else "before its symbols")
-    read = transducer.segmenters.source.count(trace.text)
+    read = transducer.tokenizers.source.count(trace.text)
     if read != positions:
         return f"of {read} source symbols, not {positions}"
     if np.shape(trace.attention) != (len(trace.target), len(trace.source)):
@@ -129,12 +120,12 @@ def _check_unknown(trace: Trace, ids: Sequence[int], name: str) -> None:
 
 
 def example_of(transducer: Predictor, trace: Trace) -> Example:
-    """The source of a trace, with its features."""
-    return Example(trace.text, "", transducer.segmenters.features.join(trace.added or trace.source[: trace.features]))
+    """Return the source of a trace with its features."""
+    return Example(trace.text, "", transducer.tokenizers.features.join(trace.added or trace.source[: trace.features]))
 
 
 def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
-    """What was written, in ids; V + p for a copy of the symbol at source position p, which the vocabulary lacks."""
+    """Return the output of a trace in ids; V + p for a copy of source position p outside the vocabulary."""
     ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.pointer_generator
     found = []
     for symbol in trace.target[:-1] if trace.finished else trace.target:
@@ -146,37 +137,39 @@ def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
 
 
 @contextmanager
-def answering(transducer: Predictor, hypotheses: int) -> Iterator[None]:
-    """Within, the model is in use: no dropout, and kernels where they pay for so many hypotheses."""
+def inference_mode(transducer: Predictor, hypotheses: int) -> Iterator[None]:
+    """Disable dropout inside the context, and use kernels where they are faster for this number of hypotheses."""
     device = next(transducer.network.parameters()).device
     with transducer.evaluating(), inference_kernels(hypotheses, device.type):
         yield
 
 
-class Taken(NamedTuple):
-    """One step along traces."""
+class ReplayStep(NamedTuple):
+    """One decoder step along traces."""
 
     symbols: Int[Tensor, " B"]
-    """What was fed back."""
+    """Previous symbols, the decoder inputs."""
     before: State
     step: Step
 
 
-def begun(transducer: Predictor, replay: Replay) -> tuple[Alone, Guided | None]:
-    """One model before its first step, and the rows it is given; an `InputError` for an ensemble, which is several."""
+def start_replay(transducer: Predictor, replay: Replay) -> tuple[SingleModelInference, ForcedAttentionInference | None]:
+    """Return one model before its first step, and its forced attention; `InputError` for an ensemble."""
     running = require_transducer(transducer, "steps").begin(replay.work)
-    alone = running.running if isinstance(running, Guided) else running
-    if not isinstance(alone, Alone):
+    alone = running.running if isinstance(running, ForcedAttentionInference) else running
+    if not isinstance(alone, SingleModelInference):
         raise InputError("an ensemble has no states of its own: ask one of its models")
-    return alone, running if isinstance(running, Guided) else None
+    return alone, running if isinstance(running, ForcedAttentionInference) else None
 
 
-def taken(alone: Alone, guide: Guided | None, target: Int[Tensor, "B T"]) -> Iterator[Taken]:
-    """The steps that write targets."""
+def replay_steps(
+    alone: SingleModelInference, guide: ForcedAttentionInference | None, target: Int[Tensor, "B T"]
+) -> Iterator[ReplayStep]:
+    """Yield the decoder steps that write the targets."""
     symbols, state = torch.full_like(target[:, 0], BOS), alone.state
     for at, wanted in enumerate(target.unbind(dim=1)):
         row = None if guide is None else guide.rows.get(at)
         override = None if row is None else row.repeat(len(symbols), 1)
         step = alone.decoder.step(symbols, state, alone.attendable, override)
-        yield Taken(symbols, state, step)
+        yield ReplayStep(symbols, state, step)
         symbols, state = wanted, step.state

@@ -15,21 +15,21 @@ from pellucid.arguments import argument_error, check_arguments
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError
-from pellucid.inspection.states import nothing, states
+from pellucid.inspection.states import nothing, trace_states
 
 
-class Plane(NamedTuple):
-    """The plane of the two greatest principal components."""
+class PrincipalPlane(NamedTuple):
+    """Plane of the first two principal components."""
 
     mean: Float[np.ndarray, " D"]
     axes: Float[np.ndarray, "2 D"]
-    """Of length one and at right angles; of each, the entry that is greatest in size is positive."""
+    """Orthonormal axes; the largest entry of each in absolute value is positive."""
     explained: tuple[float, float]
-    """The share of the variance along each."""
+    """Fraction of the variance along each axis."""
 
     @check_arguments
     def project(self, vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n 2"]:
-        """Where vectors lie: (v − mean) · axes. `ArgumentError` for vectors of another size."""
+        """Return the coordinates of vectors: (v − mean) · axes."""
         if vectors.shape[1] != len(self.mean):
             raise argument_error("vectors", f"vectors of {len(self.mean)} numbers", vectors)
         points: Float[np.ndarray, "n 2"] = (vectors.astype(np.float64) - self.mean) @ self.axes.T
@@ -48,14 +48,17 @@ def _magnitude(values: Float[np.ndarray, "..."]) -> float:
 
 
 @check_arguments
-def plane(vectors: Float[np.ndarray, "n D"]) -> Plane:
-    """Eigenvectors of the covariance Σ (v − mean)(v − mean)ᵀ / n, greatest first. Pearson 1901; Hotelling 1933.
+def pca(vectors: Float[np.ndarray, "n D"]) -> PrincipalPlane:
+    """Return the first two principal components: eigenvectors of the covariance Σ (v − mean)(v − mean)ᵀ / n.
 
-    The same vectors give the same plane, whatever their order but for rounding. Along an axis that does not exist
-    (D = 1) everything lies at zero; where nothing varies both shares are zero.
+    The result does not depend on the order of the vectors, except for rounding. A missing second axis (D = 1) has
+    coordinate zero; without variance both fractions are zero.
 
     Raises:
-        ArgumentError: These are no vectors, or there is none.
+        ValueError: There are no vectors.
+
+    References:
+        Pearson 1901; Hotelling 1933.
     """
     _check_vectors(vectors)
     values = vectors.astype(np.float64)
@@ -68,20 +71,23 @@ def plane(vectors: Float[np.ndarray, "n D"]) -> Plane:
         axis = columns[:, -1 - at]
         axes[at] = axis * np.sign(axis[np.abs(axis).argmax()])
         shares[at] = float(max(variances[-1 - at], 0) / total) if total else 0.0
-    return Plane(mean, axes, (shares[0], shares[1]))
+    return PrincipalPlane(mean, axes, (shares[0], shares[1]))
 
 
 @check_arguments
-def turned(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
-    """Points moved, turned and, where that fits better, mirrored, so that they lie nearest to others; never scaled.
+def procrustes(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+    """Return points translated, rotated and possibly reflected to be closest to other points, without scaling.
 
-        Q = argmin ‖(P − p̄) Q − (O − ō)‖, Q orthogonal:  Q = U Vᵀ of the singular value decomposition of (P − p̄)ᵀ(O − ō)
+        Q = argmin ‖(P − p̄) Q − (O − ō)‖, Q orthogonal:  Q = U Vᵀ of the singular value decomposition of (P − p̄)ᵀ(O −
+        ō)
 
-    Mirroring is allowed because the sign of a principal axis means nothing. Source: Schönemann 1966, "A generalized
-    solution of the orthogonal Procrustes problem".
+    Reflection is allowed since the sign of a principal axis has no meaning.
 
     Raises:
-        ArgumentError: There are not as many points as others, or these are no points of a plane.
+        ValueError: The numbers of points differ.
+
+    References:
+        Schönemann 1966, "A generalized solution of the orthogonal Procrustes problem".
     """
     if not len(points):
         return points.astype(np.float64)
@@ -93,60 +99,57 @@ def turned(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "n 2"]) -> 
 
 
 AT_ONCE = 256
-"""Traces whose states are taken together."""
+"""Number of traces whose states are computed together."""
 
 
-class Side(NamedTuple):
-    """The states of one side of many traces."""
+class StateVectors(NamedTuple):
+    """Encoder or decoder states of many traces."""
 
     vectors: Float[Tensor, "n D"]
-    """Each of length one (zero stays zero): their products are cosines."""
+    """States scaled to length one (zero stays zero), so that products are cosines."""
     traces: Int[np.ndarray, " n"]
-    """The number of each one's trace."""
+    """Index of the trace of each state."""
     positions: Int[np.ndarray, " n"]
-    """Its source position, or its step."""
+    """Source position or step of each state."""
 
 
-class Gathered(NamedTuple):
-    """The states of a corpus."""
+class CorpusStates(NamedTuple):
+    """Encoder and decoder states of a corpus."""
 
-    encoder: Side
-    decoder: Side
+    encoder: StateVectors
+    decoder: StateVectors
 
 
 @check_arguments
-def gather(transducer: Predictor, traces: Sequence[Trace], most: Annotated[int, Meta(ge=1)] = 200_000) -> Gathered:
-    """The states of traces, in their order, until a side has `most`; the trace in which it does is not cut.
-
-    Raises:
-        ArgumentError: An argument is of another type, or the model cannot read a trace again.
-        InputError: The model is an ensemble, or writes nothing.
-    """
+def collect_states(
+    transducer: Predictor, traces: Sequence[Trace], most: Annotated[int, Meta(ge=1)] = 200_000
+) -> CorpusStates:
+    """Return the states of traces in order, until one side has `most`; the last trace is complete."""
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for start in range(0, len(traces), AT_ONCE):
-        for each in states(transducer, traces[start : start + AT_ONCE]):
+        for each in trace_states(transducer, traces[start : start + AT_ONCE]):
             sides[0].append(each.encoder)
             sides[1].append(each.decoder)
         if max(sum(map(len, side)) for side in sides) >= most:
             break
     empty = nothing(transducer)
-    return Gathered(
+    return CorpusStates(
         _side(_limited(sides[0], most) or [empty.encoder]), _side(_limited(sides[1], most) or [empty.decoder])
     )
 
 
 def _limited(vectors: list[np.ndarray], most: int) -> list[np.ndarray]:
-    """Those of the first traces, until there are so many."""
+    """Return the states of the first traces up to a number."""
     counts = np.cumsum([0, *map(len, vectors)])
     return [each for each, before in zip(vectors, counts.tolist(), strict=False) if before < most]
 
 
-def _side(vectors: list[np.ndarray]) -> Side:
-    """States of one side, told apart by trace and position."""
+def _side(vectors: list[np.ndarray]) -> StateVectors:
+    """Return the states of one side with their traces and positions."""
     joined = torch.from_numpy(np.concatenate(vectors)).float()
     positions = [np.arange(len(each)) for each in vectors]
     numbers = np.repeat(np.arange(len(vectors)), [len(each) for each in vectors])
-    return Side(_unit(joined), numbers, np.concatenate(positions))
+    return StateVectors(_unit(joined), numbers, np.concatenate(positions))
 
 
 def _directions(vectors: Float[np.ndarray, "*shape D"]) -> Float[np.ndarray, "*shape D"]:
@@ -165,19 +168,16 @@ def _over(
 
 
 def _unit(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
-    """The same directions, of length one."""
+    """Return the vectors scaled to length one."""
     unit: Tensor = vectors / vectors.norm(dim=-1, keepdim=True).clamp_min(1e-30)
     return unit
 
 
 @check_arguments
-def nearest(side: Side, vector: Float[np.ndarray, " D"], count: Count) -> list[tuple[int, int, float]]:
-    """Trace, position and cosine u · v / (‖u‖ ‖v‖) of the states nearest to a vector, nearest first.
+def nearest_states(side: StateVectors, vector: Float[np.ndarray, " D"], count: Count) -> list[tuple[int, int, float]]:
+    """Return trace, position and cosine u · v / (‖u‖ ‖v‖) of the states nearest to a vector, nearest first.
 
-    Every state is compared; of equal ones the first comes first. The vector itself is found too, if it is one.
-
-    Raises:
-        ArgumentError: The vector is not of the states' size, or an argument is of another type.
+    The search is exact, and ties keep the order of the states. The vector itself is found too if it is one of them.
     """
     if not len(side.vectors) or not count:
         return []
@@ -195,13 +195,16 @@ def _check_vectors(vectors: Float[np.ndarray, "n D"]) -> None:
 
 @check_arguments
 def conicity(vectors: Float[np.ndarray, "S D"]) -> float:
-    """Mean over s of cos(h_s, h̄), where h̄ is the mean of all h_s: 1 where all point one way, near 0 where they do not.
+    """Return the conicity: the mean over s of cos(h_s, h̄), where h̄ is the mean of all h_s.
 
-    Of states that are nearly one, attention may read any: then permuting its weights changes little. Of one state it is
-    1; a zero vector has cosine 0. Source: Mohankumar et al. 2020, section 3.1, after Chandrahas et al. 2018.
+    It is 1 if all vectors have one direction, and near 0 if they do not. If states are nearly equal, attention may
+    choose any of them, and permuting its weights changes little. One vector has conicity 1; a zero vector has cosine 0.
 
     Raises:
-        ArgumentError: These are no vectors, or there is none.
+        ValueError: There are no vectors.
+
+    References:
+        Mohankumar et al. 2020, section 3.1, after Chandrahas et al. 2018.
     """
     _check_vectors(vectors)
     mean = vectors.mean(axis=0, dtype=np.float64)
@@ -209,38 +212,38 @@ def conicity(vectors: Float[np.ndarray, "S D"]) -> float:
 
 
 MOST = 1_000_000
-"""Groups that are compared at most."""
+"""Maximum number of groups compared."""
 CHUNK = 10_000
 
 
 class Separation(NamedTuple):
-    """A group among vectors."""
+    """Separation of a group of vectors from the others."""
 
     between: float
-    """The mean distance from a member to one that is none."""
+    """Mean distance between members and others."""
     within: float
-    """The mean distance between two members."""
+    """Mean distance between members."""
     p: float
-    """The share of all groups of this size whose ratio of the two is as great or greater: 1 of them is the group."""
+    """p-value: fraction of all groups of this size with an equal or larger ratio; one of them is the group itself."""
     nearest: float
-    """The share of the members whose nearest neighbour is a member too."""
+    """Fraction of members whose nearest neighbor is a member."""
 
     @property
     def ratio(self) -> float:
-        """Between over within: 1 where the group is spread like everything else; infinite where its members are one."""
+        """Ratio of between to within distances: 1 for a group that is spread like the others."""
         return float(_ratios(np.array([[self.between, self.within]]))[0])
 
 
 @check_arguments
 def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"]) -> Separation:
-    """How far a group lies apart, with an exact permutation test over every group of its size.
-
-    Source of the test: Fisher 1935, "The Design of Experiments", section 21; of the ratio as a statistic for
-    distances: Mielke and Berry 2007, "Permutation Methods", chapter 2.
+    """Return the separation of a group, with an exact permutation test over every group of its size.
 
     Raises:
-        ArgumentError: The group has less than two members or all vectors, there are more than a million groups of its
-            size, or these are no vectors.
+        ValueError: The group has fewer than two members or all vectors, or there are more than a million groups.
+
+    References:
+        Test: Fisher 1935, "The Design of Experiments", section 21. Ratio of distances: Mielke & Berry 2007,
+            "Permutation Methods", chapter 2.
     """
     _check_vectors(vectors)
     n, k = len(vectors), int(members.sum())
@@ -270,11 +273,7 @@ def _ratios(means: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, " m"]:
 
 @check_arguments
 def isolation(vectors: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """Of each vector the distance to its nearest neighbour, and its rank by that: 1 is the most alone.
-
-    Raises:
-        ArgumentError: There are fewer than two vectors, or these are none.
-    """
+    """Return the distance of each vector to its nearest neighbor, and its rank: 1 is the most isolated."""
     if len(vectors) < 2:
         raise argument_error("vectors", "at least two vectors", vectors)
     apart = distances(vectors)
@@ -285,7 +284,7 @@ def isolation(vectors: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, " n"
 
 @check_arguments
 def distances(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n n"]:
-    """‖v_i − v_j‖."""
+    """Return the distances ‖v_i − v_j‖."""
     scale = _magnitude(vectors)
     values = vectors.astype(np.float64) / scale
     apart: Float[np.ndarray, "n n"] = scale * np.linalg.norm(values[:, None] - values[None], axis=2)
@@ -293,14 +292,14 @@ def distances(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n n"]:
 
 
 def _membership(groups: Int[np.ndarray, "m k"], n: int) -> Bool[np.ndarray, "m n"]:
-    """Which vectors are in each group."""
+    """Return which vectors are in each group."""
     inside = np.zeros((len(groups), n), np.bool_)
     np.put_along_axis(inside, groups, True, axis=1)
     return inside
 
 
 def _means(apart: Float[np.ndarray, "n n"], inside: Bool[np.ndarray, "m n"]) -> Float[np.ndarray, "m 2"]:
-    """The mean distance between members and others, and among members, of each group."""
+    """Return the mean distances between members and others, and among members, of each group."""
     k, n = int(inside[0].sum()), len(apart)
     among = ((inside @ apart) * inside).sum(axis=1)
     total = inside @ apart.sum(axis=1)

@@ -1,4 +1,4 @@
-"""The vectors behind a decoding.
+"""Encoder states, decoder states and gates of traces.
 
 S source positions, T steps, D memory, H hidden.
 """
@@ -13,61 +13,55 @@ from torch import Tensor
 
 from pellucid.arguments import check_arguments
 from pellucid.config.settings import memory_size
-from pellucid.decoding.outputs import array
+from pellucid.decoding.outputs import to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.inspection.replay import Replay, Taken, answering, begun, replays, taken
+from pellucid.inspection.replay import Replay, ReplayStep, build_replays, inference_mode, replay_steps, start_replay
+from pellucid.model.cells import RecurrentCell
 from pellucid.model.decoder import AttendThenStep, Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.recurrence import Inputs, RecurrentCell, reverse_within, run_forward
+from pellucid.model.recurrence import Inputs, reverse_sequence, run_forward
 
 Gates = dict[str, Float[Tensor, "B *steps H"]]
-"""By name: "encoder forwards update", "decoder forget"; "encoder layer 2 forwards update" where there are several."""
+"""Gate activations by name: "encoder forwards update", "decoder forget"; "encoder layer 2 forwards update"."""
 
 
 def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float[Tensor, "N H"]) -> Gates:
-    """The gates of a step, from W x + b and the state before; without the cell's place in a name."""
-    entered, recurrent = cell.sums(projected, hidden)
-    if cell.cell == "gru":
-        (r, z, n), (reset_seen, update_seen, kept) = entered.chunk(3, dim=-1), recurrent.chunk(3, dim=-1)
-        reset = torch.sigmoid(r + reset_seen)
-        return {"reset": reset, "update": torch.sigmoid(z + update_seen), "candidate": torch.tanh(n + reset * kept)}
-    enter, forget, candidate, leave = (entered + recurrent).chunk(4, dim=-1)
-    opened = {"input": enter, "forget": forget, "output": leave}
-    return {**{name: torch.sigmoid(sum_) for name, sum_ in opened.items()}, "candidate": torch.tanh(candidate)}
+    """Return the gates of one cell step, from W x + b and the previous state."""
+    return dict(zip(cell.spec.gates, cell.spec.gate_values(*cell.preactivations(projected, hidden)), strict=True))
 
 
 def encoder_gates(encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Gates:
-    """Those of every layer and direction at every position; beyond a row's length they mean nothing."""
-    inputs, _, lengths = encoder.entering(encoder.table.read(encoder.known(source), None), source, lengths)
+    """Return the gates of every encoder layer and direction at every position; padding is undefined."""
+    inputs, _, lengths = encoder.prepare_inputs(encoder.table.embed(encoder.known(source), None), source, lengths)
     states, found = inputs.vectors, Gates()
     for layer in range(encoder.config.num_layers):
         own = "" if encoder.config.num_layers == 1 else f"layer {layer + 1} "
         for cell, way in zip(encoder.cells(layer), ("forwards", "backwards"), strict=False):
-            for name, values in _along(cell, inputs.spread(), lengths, way == "backwards").items():
+            for name, values in _along(cell, inputs.to_dense(), lengths, way == "backwards").items():
                 found[f"encoder {own}{way} {name}"] = values
-        states, _ = encoder.rise(layer, inputs, states, lengths)
+        states, _ = encoder.forward_layer(layer, inputs, states, lengths)
         inputs = Inputs(states)
     return found
 
 
 def _along(cell: RecurrentCell, spread: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"], backwards: bool) -> Gates:
-    """Those of one cell that runs over every row."""
-    read = reverse_within(spread, lengths) if backwards else spread
+    """Return the gates of one cell along every row."""
+    read = reverse_sequence(spread, lengths) if backwards else spread
     states = run_forward(cell, read)
     before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], dim=1)
     flat = gates_of(cell, cell.project(read).flatten(0, 1), before.flatten(0, 1))
     whole = {name: values.view(*states.shape[:2], -1) for name, values in flat.items()}
-    return {name: reverse_within(values, lengths) for name, values in whole.items()} if backwards else whole
+    return {name: reverse_sequence(values, lengths) for name, values in whole.items()} if backwards else whole
 
 
-def decoder_gates(decoder: Decoder, taken: Taken) -> Gates:
-    """Those of every layer at one step."""
-    projected = decoder.project(decoder.fed(taken.symbols), None)
+def decoder_gates(decoder: Decoder, taken: ReplayStep) -> Gates:
+    """Return the gates of every decoder layer at one step."""
+    projected = decoder.project(decoder.oov_to_unk(taken.symbols), None)
     if isinstance(decoder, AttendThenStep):
         projected = projected + decoder.context_projection(taken.step.attended.context)
     elif decoder.context_projection is not None:
-        projected = projected + decoder.context_projection(taken.before.context)
+        projected = projected + decoder.context_projection(taken.before.input_feed)
     found, outputs = Gates(), outputs_of(decoder, taken.step.state.hidden)
     for layer, cell in enumerate(decoder.cells):
         own = "" if len(decoder.cells) == 1 else f"layer {layer + 1} "
@@ -77,7 +71,7 @@ def decoder_gates(decoder: Decoder, taken: Taken) -> Gates:
 
 
 def outputs_of(decoder: Decoder, hidden: Float[Tensor, "B L H"]) -> list[Float[Tensor, "B H"]]:
-    """What each layer gives to the next: its state, normalized and added to the one below where that is so."""
+    """Return the output of each layer: its state, after layer normalization and residual connections."""
     outputs: list[Tensor] = []
     for layer, state in enumerate(hidden.unbind(dim=1)):
         risen: Tensor = decoder.normalizations[layer](state)
@@ -85,54 +79,48 @@ def outputs_of(decoder: Decoder, hidden: Float[Tensor, "B L H"]) -> list[Float[T
     return outputs
 
 
-class States(NamedTuple):
-    """Those of one trace."""
+class DecodingStates(NamedTuple):
+    """States of one trace."""
 
     encoder: Float[np.ndarray, "S D"]
-    """What attention reads at each source position."""
+    """Encoder state at each source position."""
     decoder: Float[np.ndarray, "T H"]
-    """The top state that wrote each symbol."""
+    """Top decoder state at each step."""
     gates: dict[str, Float[np.ndarray, "positions units"]]
-    """By name (inspection/states.py), at source positions or steps; empty unless asked for."""
+    """Gate activations by name, at source positions or steps; empty unless requested."""
 
 
 @check_arguments
-def states(transducer: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[States]:
-    """The states along each trace, with the attention that the transducer's options give.
+def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[DecodingStates]:
+    """Return the states of each trace, with the forced attention of the options.
 
-    A trace without source or output has none.
-
-    Args:
-        transducer: One model: those of an ensemble each have states of their own.
-        traces: Traces that the model can read again.
-        gates: Whether the gates are asked for.
+    A trace without source or output has no states.
 
     Raises:
-        ArgumentError: An argument is of another type, or the model cannot read a trace again.
-        InputError: The model is an ensemble, or writes nothing.
+        InputError: The predictor is an ensemble.
     """
     found = [nothing(transducer)] * len(traces)
-    with torch.inference_mode(), answering(transducer, len(traces)):
-        for replay in replays(transducer, traces):
+    with torch.inference_mode(), inference_mode(transducer, len(traces)):
+        for replay in build_replays(transducer, traces):
             for (number, *_), each in zip(replay.sizes, _states(transducer, replay, gates), strict=True):
                 found[number] = each
     return found
 
 
-def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[States]:
-    """Those of one batch."""
-    alone, guide = begun(transducer, replay)
-    read, written, opened = array(alone.attendable.memory.states), list[Tensor](), list[Gates]()
-    for step in taken(alone, guide, replay.target):
+def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[DecodingStates]:
+    """Return the states of one batch."""
+    alone, guide = start_replay(transducer, replay)
+    read, written, opened = to_array(alone.attendable.memory.states), list[Tensor](), list[Gates]()
+    for step in replay_steps(alone, guide, replay.target):
         written.append(step.step.state.hidden[:, -1])
         if gates:
             opened.append(decoder_gates(alone.decoder, step))
-    work, wrote = replay.work, array(torch.stack(written, dim=1))
+    work, wrote = replay.work, to_array(torch.stack(written, dim=1))
     inside = encoder_gates(transducer.network.encoder, work.source, work.lengths) if gates else Gates()
-    entering = {name: array(values) for name, values in inside.items()}
-    leaving = {name: array(torch.stack([each[name] for each in opened], dim=1)) for name in (opened or [Gates()])[0]}
+    entering = {name: to_array(values) for name, values in inside.items()}
+    leaving = {name: to_array(torch.stack([each[name] for each in opened], dim=1)) for name in (opened or [Gates()])[0]}
     return [
-        States(
+        DecodingStates(
             read[row, :positions],
             wrote[row, :steps],
             {
@@ -144,7 +132,7 @@ def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[States]:
     ]
 
 
-def nothing(transducer: Predictor) -> States:
+def nothing(transducer: Predictor) -> DecodingStates:
     """The states of no step."""
     config = transducer.config
-    return States(np.zeros((0, memory_size(config.encoder))), np.zeros((0, config.decoder.hidden_size)), {})
+    return DecodingStates(np.zeros((0, memory_size(config.encoder))), np.zeros((0, config.decoder.hidden_size)), {})

@@ -1,4 +1,4 @@
-"""Where arrays stand in memory, and what becomes of memory that was freed."""
+"""Aligned arrays, and the reuse of freed memory."""
 
 import ctypes
 import math
@@ -15,7 +15,7 @@ MOST = 2**30
 
 
 @cache
-def keep_freed_memory() -> None:
+def tune_malloc() -> None:
     """Keep memory that one update or batch has freed for the next, instead of giving it back to the system.
 
     The GNU C library maps each large array anew, and the system clears it page by page: up to a tenth of an update.
@@ -37,7 +37,7 @@ def empty(shape: Sequence[int]) -> np.ndarray:
     """Return an array of float32 that begins where a line of the cache does."""
     size = 4 * math.prod(shape)
     room = np.empty(size + ALIGNMENT, np.uint8)
-    first = -room.ctypes.data % ALIGNMENT
+    first = -room.__array_interface__["data"][0] % ALIGNMENT
     return room[first : first + size].view(np.float32).reshape(shape)
 
 

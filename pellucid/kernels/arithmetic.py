@@ -1,4 +1,4 @@
-"""What every kernel is made of: exp, tanh and σ that fill the vectors of a processor.
+"""exp, tanh and σ of float32, written so that compilers vectorize loops of them.
 
 Constants are float32 one by one: a Python float or integer among them would make a whole loop float64.
 """
@@ -6,7 +6,7 @@ Constants are float32 one by one: a Python float or integer among them would mak
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.kernels.compiling import in_place
+from pellucid.kernels.jit import njit_no_refcount
 
 Flat = Float[np.ndarray, " N"]
 
@@ -19,17 +19,17 @@ E2, E3, E4 = np.float32(1 / 2), np.float32(1 / 6), np.float32(1 / 24)
 E5, E6, E7 = np.float32(1 / 120), np.float32(1 / 720), np.float32(1 / 5040)
 
 
-@in_place
-def clamped(x: np.float32, limit: np.float32) -> np.float32:
-    """X within ±limit; NaN stays NaN, because the comparisons leave it as it is."""
+@njit_no_refcount
+def clamp(x: np.float32, limit: np.float32) -> np.float32:
+    """Return x within ±limit; NaN stays NaN, because no comparison with it holds."""
     below = limit if x > limit else x
     return -limit if below < -limit else below
 
 
-@in_place
-def exponential(x: np.float32) -> np.float32:
-    """e^x = 2^n e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2 and Taylor's series to r⁷; x counts as within ±87."""
-    within = clamped(x, EXPONENT_LIMIT)
+@njit_no_refcount
+def exp(x: np.float32) -> np.float32:
+    """Return e^x = 2^n e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2 and Taylor's series to r⁷; x is clamped to ±87."""
+    within = clamp(x, EXPONENT_LIMIT)
     n = np.int32(within * PER_LN2 + FLOOR_SHIFT) - np.int32(FLOOR_INTEGER)
     r = within - np.float32(n) * LN2
     series = E4 + r * (E5 + r * (E6 + r * E7))
@@ -45,39 +45,39 @@ Q0, Q2 = np.float32(4.89352518554385e-03), np.float32(2.26843463243900e-03)
 Q4, Q6 = np.float32(1.18534705686654e-04), np.float32(1.19825839466702e-06)
 
 
-@in_place
-def tangent(x: np.float32) -> np.float32:
-    """Tanh x as a quotient of polynomials, right to about 1e-7. Coefficients: Eigen, MathFunctionsImpl.h."""
-    within = clamped(x, TANH_LIMIT)
+@njit_no_refcount
+def tanh(x: np.float32) -> np.float32:
+    """Return tanh x, a quotient of polynomials, to about 1e-7. Coefficients: Eigen, MathFunctionsImpl.h."""
+    within = clamp(x, TANH_LIMIT)
     square = within * within
     above = P5 + square * (P7 + square * (P9 + square * (P11 + square * P13)))
     above = within * (P1 + square * (P3 + square * above))
     return above / (Q0 + square * (Q2 + square * (Q4 + square * Q6)))
 
 
-@in_place
-def sigmoids(values: Flat) -> None:
-    """Every value v becomes σ(v) = ½ + ½ tanh(v / 2)."""
+@njit_no_refcount
+def sigmoid_(values: Flat) -> None:
+    """Replace every value v by σ(v) = ½ + ½ tanh(v / 2)."""
     for i in range(values.shape[0]):
-        values[i] = HALF + HALF * tangent(HALF * values[i])
+        values[i] = HALF + HALF * tanh(HALF * values[i])
 
 
-@in_place
-def tangents(values: Flat) -> None:
-    """Every value v becomes tanh v."""
+@njit_no_refcount
+def tanh_(values: Flat) -> None:
+    """Replace every value by its tanh."""
     for i in range(values.shape[0]):
-        values[i] = tangent(values[i])
+        values[i] = tanh(values[i])
 
 
-@in_place
-def add(values: Flat, more: Flat) -> None:
-    """Values += more."""
+@njit_no_refcount
+def add_(values: Flat, more: Flat) -> None:
+    """Compute values += more."""
     for i in range(values.shape[0]):
         values[i] += more[i]
 
 
-@in_place
-def put(values: Flat, more: Flat) -> None:
-    """Values = more."""
+@njit_no_refcount
+def copy_(values: Flat, more: Flat) -> None:
+    """Compute values = more."""
     for i in range(values.shape[0]):
         values[i] = more[i]

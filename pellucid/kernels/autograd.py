@@ -1,6 +1,6 @@
-"""The kernels as PyTorch sees them: tensors in and out, and gradients. Other kernels for processors take arrays.
+"""The kernels as PyTorch functions: tensors in and out, and gradients. The other kernels for CPUs take arrays.
 
-B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G all gates (3H or 4H), V
+B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
 rows of a table or symbols, R hypotheses of a search.
 """
 
@@ -13,18 +13,34 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels import adam, decoding, stepping
-from pellucid.kernels import beam as beams
-from pellucid.kernels import greedy as searching
-from pellucid.kernels.decoding import Done, Given, Whole, unroll_part_back, unroll_parts, weights_of
-from pellucid.kernels.keys import Projected, project_back
+from pellucid.kernels import beam, decoder_step, greedy, training, unroll
+from pellucid.kernels.attention import Scorer, scorer_of
+from pellucid.kernels.keys import KeyProjection, project_backward
 from pellucid.kernels.keys import project as project_arrays
-from pellucid.kernels.loss import loss_and_gradient
 from pellucid.kernels.parallel import for_each
-from pellucid.kernels.recurrence import Part, parts_for, recurrence_of, run_parts
-from pellucid.kernels.sequences import Recurrence, Run, recurrent_plane, run_back
-from pellucid.kernels.types import Direction, First, Head, Looked, Parameters, Rules, Searched, Taken
-from pellucid.kernels.unrolling import Arrived, UnrollingGradients, Weights
+from pellucid.kernels.recurrence import (
+    RecurrentTape,
+    RecurrentWeights,
+    RowGroup,
+    backward,
+    recurrent_buffer,
+    recurrent_weights,
+    row_groups,
+    run_groups,
+)
+from pellucid.kernels.types import (
+    DOT_PRODUCT,
+    LOCATION_SENSITIVE,
+    AttentionInputs,
+    CellLayout,
+    DecoderWeights,
+    Direction,
+    Head,
+    InitialState,
+    RawStepOutput,
+    SearchLimits,
+    SearchResult,
+)
 
 
 def _array(tensor: Tensor | np.ndarray) -> np.ndarray:
@@ -37,26 +53,29 @@ def _arrays(*tensors: Tensor | np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(_array(tensor) for tensor in tensors)
 
 
-class Ran(NamedTuple):
+class RecurrentTensors(NamedTuple):
     """The hidden states of each direction, zero beyond a row's length, and each row's last."""
 
     states: Float[Tensor, "B S N H"]
     hidden: Float[Tensor, "B N H"]
 
 
-def run_recurrence(directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Ran:
+def run_recurrence(
+    directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+) -> RecurrentTensors:
     """Return the states of each direction run from zero over every row, on W x + b = table[symbol].
 
     The first runs from a row's first position to its last, the second from its last to its first. Lengths are at
     least 1.
     """
-    parts = parts_for(_array(symbols), _array(lengths), len(directions))
-    tensors = [tensor for direction in directions for tensor in direction]
+    groups = row_groups(_array(symbols), _array(lengths), len(directions))
+    cells = [direction.cell for direction in directions]
+    tensors = [tensor for direction in directions for tensor in direction[1:]]
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
-        ran, _ = run_parts(_recurrences(tensors), parts, shape, False)
-        return Ran(torch.from_numpy(ran.states), torch.from_numpy(ran.hidden))
-    return Ran(*_Recurrence.apply(parts, shape, *tensors))  # type: ignore[no-untyped-call]
+        ran, _ = run_groups(_recurrent_weights(cells, tensors), groups, shape, False)
+        return RecurrentTensors(torch.from_numpy(ran.states), torch.from_numpy(ran.hidden))
+    return RecurrentTensors(*_Recurrence.apply(cells, groups, shape, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Recurrence(torch.autograd.Function):
@@ -65,63 +84,68 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
-        parts: list[Part],
+        cells: list[CellLayout],
+        groups: list[RowGroup],
         shape: tuple[int, int, int],
         *tensors: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The states and the last ones."""
-        ran, ctx.runs = run_parts(_recurrences(tensors), parts, shape, True)
-        ctx.parts = parts
+        """Return the states and the last ones."""
+        ran, ctx.tapes = run_groups(_recurrent_weights(cells, tensors), groups, shape, True)
+        ctx.cells, ctx.groups = cells, groups
         ctx.save_for_backward(*tensors)
         return torch.from_numpy(ran.states), torch.from_numpy(ran.hidden)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, states: Tensor, hidden: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """From the gradients of what `forward` gave to those of what it took."""
-        recurrences = _recurrences(ctx.saved_tensors)
-        if ctx.runs is None:
+        """Return the gradients of the arguments from those of the results."""
+        weights = _recurrent_weights(ctx.cells, ctx.saved_tensors)
+        if ctx.tapes is None:
             raise RuntimeError("these gradients were taken already, and are taken only once")
-        runs, ctx.runs = ctx.runs, None
+        tapes, ctx.tapes = ctx.tapes, None
         arrived = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
-        pairs = list(zip(ctx.parts, runs, strict=True))
-        parts = for_each(partial(_run_part_back, recurrences, arrived), pairs)
+        pairs = list(zip(ctx.groups, tapes, strict=True))
+        parts = for_each(partial(_run_group_backward, weights, arrived), pairs)
         sums: list[Tensor] = []
-        for at in range(len(recurrences)):
-            own = [gradients for part, gradients in zip(ctx.parts, parts, strict=True) if part.direction == at]
+        for at in range(len(weights)):
+            own = [gradients for group, gradients in zip(ctx.groups, parts, strict=True) if group.direction == at]
             sums += [reduce(torch.add, tensors) for tensors in zip(*own, strict=True)]
-        return None, None, *sums
+        return None, None, None, *sums
 
 
-def _recurrences(tensors: Any) -> list[Recurrence]:  # noqa: ANN401 (a sequence of tensors)
-    """The directions from the flat list that PyTorch passes, as the kernels read them."""
+def _recurrent_weights(cells: list[CellLayout], tensors: Any) -> list[RecurrentWeights]:  # noqa: ANN401 (a sequence)
+    """Return the directions from the flat list that PyTorch passes, as the kernels read them."""
     arrays = _arrays(*tensors)
-    return [recurrence_of(Direction(*arrays[first : first + 3])) for first in range(0, len(arrays), 3)]
+    return [recurrent_weights(Direction(cell, *arrays[3 * at : 3 * at + 3])) for at, cell in enumerate(cells)]
 
 
-def _run_part_back(
-    recurrences: list[Recurrence],
+def _run_group_backward(
+    weights: list[RecurrentWeights],
     arrived: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B N H"]],
-    done: tuple[Part, Run],
-) -> Direction:
-    """One part's gradients of its direction's parameters."""
-    (part, kept), (states, hidden) = done, arrived
-    recurrence = recurrences[part.direction]
-    last = hidden[part.rows, part.direction]
-    table = run_back(recurrence, part.packing, kept, states, last)
-    gates, size = recurrence.recurrent.shape[:2]
-    factors = torch.from_numpy(kept.kept).view(len(kept.kept), -1, size)
-    weight, before = torch.empty(gates * size, size), torch.from_numpy(kept.before)
-    for gate in range(gates):
-        torch.mm(factors[recurrent_plane(gates, gate)].T, before, out=weight[gate * size : (gate + 1) * size])
-    bias = factors[-1].sum(dim=0) if len(recurrence.candidate_bias) else torch.empty(0)
-    return Direction(torch.from_numpy(table), weight, bias)
+    done: tuple[RowGroup, RecurrentTape],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return one group's gradients of table, weight and `bias_n` of its direction."""
+    (group, tape), (states, hidden) = done, arrived
+    own = weights[group.direction]
+    table = backward(own, group.packed, tape, states, hidden[group.rows, group.direction])
+    layout, size = own.layout, own.recurrent.shape[1]
+    factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
+    weight, before = torch.empty(layout.gates * size, size), torch.from_numpy(tape.before)
+    for gate in range(layout.gates):
+        buffer = factors[recurrent_buffer(layout, gate)]
+        torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
+    return torch.from_numpy(table), weight, _bias_n_gradient(layout, factors)
+
+
+def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Float[Tensor, " C"]:
+    """Return the gradient of the bias of the gate whose U h another multiplies; empty without one."""
+    return buffers[layout.gates].sum(dim=0) if layout.gated >= 0 else torch.empty(0)
 
 
 def project(
     memory: Float[Tensor, "B S D"], weight: Float[Tensor, "A D"], bias: Tensor | None
 ) -> Float[Tensor, "B S A"]:
-    """`nn.functional.linear(memory, weight, bias)`, the positions innermost; gradients flow to all three."""
+    """Return `nn.functional.linear(memory, weight, bias)`, the positions innermost; gradients flow to all three."""
     given = memory, weight, weight.new_zeros(0) if bias is None else bias
     keys: Tensor = _Projected.apply(*given)  # type: ignore[no-untyped-call]
     return keys
@@ -132,27 +156,27 @@ class _Projected(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> Tensor:  # noqa: ANN401
-        """The keys, which stand turned."""
+        """Return the keys, transposed."""
         ctx.save_for_backward(*tensors)
-        return torch.from_numpy(project_arrays(_projected(tensors))).transpose(1, 2)
+        return torch.from_numpy(project_arrays(_projection(tensors))).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, arrived: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
-        """From the gradient of the keys to those of memory, weight and bias."""
-        given = _projected(ctx.saved_tensors)
+        """Return the gradients of memory, weight and bias from that of the keys."""
+        given = _projection(ctx.saved_tensors)
         memory = torch.empty(given.memory.shape)
-        weight, bias = project_back(given, arrived.transpose(1, 2).contiguous().numpy(), memory.numpy())
+        weight, bias = project_backward(given, arrived.transpose(1, 2).contiguous().numpy(), memory.numpy())
         return memory, torch.from_numpy(weight), torch.from_numpy(bias)
 
 
-def _projected(tensors: tuple[Tensor, ...]) -> Projected:
-    """Tensors as the arrays that kernels take."""
-    return Projected(*(tensor.detach().contiguous().numpy() for tensor in tensors))
+def _projection(tensors: tuple[Tensor, ...]) -> KeyProjection:
+    """Return tensors as the arrays that kernels take."""
+    return KeyProjection(*(tensor.detach().contiguous().numpy() for tensor in tensors))
 
 
-class Decoded(NamedTuple):
-    """What all steps give, and the last state; the cell is empty for a GRU."""
+class DecoderTensors(NamedTuple):
+    """Results of all steps, and the last state; the cell is empty where the cell has none."""
 
     hidden: Float[Tensor, "B T H"]
     contexts: Float[Tensor, "B T D"]
@@ -162,30 +186,33 @@ class Decoded(NamedTuple):
 
 
 def unroll_decoder(
-    parameters: Parameters,
+    parameters: DecoderWeights,
     symbols: Int[Tensor, "B T"],
-    looked: Looked,
+    inputs: AttentionInputs,
     hidden: Float[Tensor, "B H"],
     cell: Float[Tensor, "B H"] | None,
-    before: Float[Tensor, "B S"] | None = None,
-) -> Decoded:
+    initial_weights: Float[Tensor, "B S"] | None = None,
+) -> DecoderTensors:
     """Attend from the state before, then step, over known symbols; gradients flow to and from everything.
 
-    The score by location is given the weights before the first step.
+    The location-sensitive score reads the weights before the first step.
     """
-    assert before is not None or not len(parameters.filters), "by location needs the weights before"
-    start, weights_before = hidden[:0] if cell is None else cell, hidden.new_empty(0, 0) if before is None else before
-    tensors = (torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in parameters)
-    given = [*tensors, looked.keys, looked.memory, hidden, start, weights_before]
-    hiddens, contexts, weights, cells = _Unrolled.apply(symbols, looked.lengths, *given)  # type: ignore[no-untyped-call]
-    return Decoded(hiddens, contexts, weights, hiddens[:, -1], cells)
+    given = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
+    assert given, "a location-sensitive score needs the weights before"
+    start = hidden[:0] if cell is None else cell
+    weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
+    own = (torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in parameters[2:])
+    tensors = [*own, inputs.keys, inputs.memory, hidden, start, weights_before]
+    done = _Unrolled.apply(parameters.cell, parameters.score, symbols, inputs.lengths, *tensors)  # type: ignore[no-untyped-call]
+    hiddens, contexts, weights, cells = done
+    return DecoderTensors(hiddens, contexts, weights, hiddens[:, -1], cells)
 
 
 class _Gradients(NamedTuple):
-    """All that the steps are a function of, ids and lengths apart: its gradients."""
+    """Gradients of all that the steps are a function of, ids and lengths apart."""
 
     table: Tensor
-    candidate_bias: Tensor
+    bias_n: Tensor
     recurrent: Tensor
     context: Tensor
     query: Tensor
@@ -196,11 +223,15 @@ class _Gradients(NamedTuple):
     memory: Tensor
     hidden: Tensor
     cell: Tensor
-    before: Tensor
+    initial_weights: Tensor
 
 
-class _WholeGradients(NamedTuple):
-    """Those of `Whole`, as tensors."""
+PARAMETERS = _Gradients._fields.index("keys")
+"""Tensors of the decoder's parameters; those after them belong to rows."""
+
+
+class _MemoryGradients(NamedTuple):
+    """`unroll.MemoryGradients`, as tensors."""
 
     keys: Float[Tensor, "B S A"]
     memory: Float[Tensor, "B S D"]
@@ -212,135 +243,137 @@ class _Unrolled(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
+        cell: CellLayout,
+        score: int,
         symbols: Tensor,
         lengths: Tensor,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Hidden states, contexts and weights of all steps, and the last cell."""
+        """Return hidden states, contexts and weights of all steps, and the last cell state."""
         arrays = _arrays(*tensors)
-        ctx.weights = weights_of(Parameters(*arrays[: len(Parameters._fields)]))
-        ctx.done = unroll_parts(ctx.weights, Given(*arrays[-len(Given._fields) :]), symbols.numpy(), lengths.numpy())
+        parameters = DecoderWeights(cell, score, *arrays[:PARAMETERS])
+        ctx.weights, ctx.scorer = unroll.step_weights(parameters), scorer_of(parameters)
+        start = unroll.DecoderStart(*arrays[PARAMETERS:])
+        ctx.parts = unroll.unroll_parts(ctx.weights, ctx.scorer, start, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
-        return tuple(torch.from_numpy(array) for array in decoding.decoded_of(ctx.done))
+        return tuple(torch.from_numpy(array) for array in unroll.join_parts(ctx.parts))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *arrived: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """From the gradients of what `forward` gave to those of what it took."""
+        """Return the gradients of the arguments from those of the results."""
         given = _Gradients(*ctx.saved_tensors)  # refuses parameters that were changed since: the parts hold arrays
-        if ctx.done is None:
+        if ctx.parts is None:
             raise RuntimeError("these gradients were taken already, and are taken only once")
-        done, ctx.done = ctx.done, None
-        whole = _whole(given)
+        parts, ctx.parts = ctx.parts, None
+        whole = _memory_gradients(given, ctx.scorer)
         gradients = tuple(None if gradient is None else gradient.numpy() for gradient in arrived)
-        parts = for_each(partial(_unroll_part_back, ctx.weights, gradients, whole), done)
-        return None, None, *map(_joined, _Gradients._fields, zip(*parts, strict=True))
+        own = for_each(partial(_unroll_part_backward, ctx.weights, gradients, whole), parts)
+        return None, None, None, None, *map(_joined, _Gradients._fields, zip(*own, strict=True))
 
 
-def _whole(given: _Gradients) -> _WholeGradients:
-    """Room for the gradients of all rows."""
+def _memory_gradients(given: _Gradients, scorer: Scorer) -> _MemoryGradients:
+    """Return room for the gradients of all rows."""
     keys = torch.empty(given.keys.shape)
-    if len(given.energy):
+    if scorer.score != DOT_PRODUCT:
         keys = torch.empty(given.keys.transpose(1, 2).shape).transpose(1, 2)
-    return _WholeGradients(keys, torch.empty(given.memory.shape))
+    return _MemoryGradients(keys, torch.empty(given.memory.shape))
 
 
-def _unroll_part_back(
-    weights: Weights, arrived: tuple[np.ndarray | None, ...], whole: _WholeGradients, done: Done
+def _unroll_part_backward(
+    weights: unroll.StepWeights,
+    arrived: tuple[np.ndarray | None, ...],
+    whole: _MemoryGradients,
+    part: unroll.UnrolledPart,
 ) -> _Gradients:
-    """One part's gradients, of parameters the part's share."""
-    given, factors = unroll_part_back(weights, arrived, Whole(*_arrays(*whole)), done)
-    return _gradients(weights, done, given, factors, whole)
-
-
-def _gradients(
-    weights: Weights, done: Done, arrived: Arrived, factors: UnrollingGradients, whole: _WholeGradients
-) -> _Gradients:
-    """Products over all steps of what the kernel left."""
-    gates, size = weights.recurrent.shape[:2]
-    planes = torch.from_numpy(done.unrolling.kept).view(len(done.unrolling.kept), -1, size)
-    contexts = torch.from_numpy(done.unrolling.contexts).flatten(0, 1)
-    states = torch.from_numpy(done.unrolling.hidden[:-1]).flatten(0, 1)
-    recurrent, context = torch.empty(gates, size, size), torch.empty(gates, size, contexts.shape[1])
-    for gate in range(gates):
-        torch.mm(planes[recurrent_plane(gates, gate)].T, states, out=recurrent[gate])
-        torch.mm(planes[gate].T, contexts, out=context[gate])
-    query = torch.from_numpy(factors.queries).flatten(0, 1).T @ states if len(factors.energy) else torch.zeros(0, size)
+    """Return one part's gradients, of parameters the part's share: products over all steps of the kernel's factors."""
+    given, factors = unroll.unroll_part_backward(weights, arrived, unroll.MemoryGradients(*_arrays(*whole)), part)
+    layout, size, scorer = weights.layout, weights.recurrent.shape[1], factors.scorer
+    buffers = torch.from_numpy(part.tape.buffers).view(layout.buffers, -1, size)
+    contexts = torch.from_numpy(part.tape.contexts).flatten(0, 1)
+    states = torch.from_numpy(part.tape.hidden[:-1]).flatten(0, 1)
+    recurrent, context = torch.empty(layout.gates, size, size), torch.empty(layout.gates, size, contexts.shape[1])
+    for gate in range(layout.gates):
+        torch.mm(buffers[recurrent_buffer(layout, gate)].T, states, out=recurrent[gate])
+        torch.mm(buffers[gate].T, contexts, out=context[gate])
+    projected = part.source.scorer.score != DOT_PRODUCT
     return _Gradients(
         table=torch.from_numpy(factors.table),
-        candidate_bias=planes[-1].sum(dim=0) if len(weights.candidate_bias) else torch.zeros(0),
+        bias_n=_bias_n_gradient(layout, buffers),
         recurrent=recurrent.flatten(0, 1),
         context=context.flatten(0, 1),
-        query=query,
-        energy=torch.from_numpy(factors.energy),
-        location=torch.from_numpy(factors.location.projection),
-        filters=torch.from_numpy(factors.location.filters),
+        query=torch.from_numpy(factors.queries).flatten(0, 1).T @ states if projected else torch.zeros(0, 0),
+        energy=torch.from_numpy(scorer.energy),
+        location=torch.from_numpy(scorer.location),
+        filters=torch.from_numpy(scorer.filters),
         keys=whole.keys,
         memory=whole.memory,
-        hidden=torch.from_numpy(arrived.hidden[0]),
-        cell=torch.from_numpy(arrived.cell),
-        before=torch.from_numpy(factors.location.looked),
+        hidden=torch.from_numpy(given.hidden[0]),
+        cell=torch.from_numpy(given.cell),
+        initial_weights=torch.from_numpy(scorer.initial_weights),
     )
 
 
 def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:
-    """The gradient from those of all parts: rows end to end, parameters summed; some have all rows already."""
-    if len(parts) == 1 or name in _WholeGradients._fields:
+    """Return the gradient from those of all parts: rows end to end, parameters summed; some have all rows already."""
+    if len(parts) == 1 or name in _MemoryGradients._fields:
         return parts[0]
-    return torch.cat(parts) if name in ("hidden", "cell", "before") else torch.stack(parts).sum(dim=0)
+    return torch.cat(parts) if name in ("hidden", "cell", "initial_weights") else torch.stack(parts).sum(dim=0)
 
 
 class NumbaDecoder(NamedTuple):
     """A decoder with the sources that it reads, laid out once for all steps of a search; see `model.memory`."""
 
-    ready: stepping.Ready
+    decoder: decoder_step.PreparedDecoder
 
-    def take(self, rows: Int[Tensor, " r"]) -> "NumbaDecoder":
-        """The chosen of the running sources, in their order; nothing but their numbers is copied."""
-        return NumbaDecoder(self.ready.take(_array(rows)))
+    def index_select(self, rows: Int[Tensor, " r"]) -> "NumbaDecoder":
+        """Return the decoder with the chosen of the running sources; only their numbers are copied."""
+        return NumbaDecoder(self.decoder.index_select(_array(rows)))
 
     def running(self) -> Int[Tensor, " b"]:
-        """The numbers of the running sources."""
-        return torch.from_numpy(self.ready.sources.rows)
+        """Return the numbers of the running sources."""
+        return torch.from_numpy(self.decoder.sources.rows)
 
     def step(
         self,
         symbols: Int[Tensor, " R"],
         hidden: Float[Tensor, "R H"],
         cell: Float[Tensor, "R H"] | None,
-        looked: Float[Tensor, "R S"] | None = None,
-    ) -> Taken:
-        """One step of all hypotheses, those of a source one after the other; by location, given the weights before."""
-        before = tuple(None if each is None else _array(each) for each in (cell, looked))
-        return Taken(*map(torch.from_numpy, self.ready.step(_array(symbols), _array(hidden), *before)))
+        attention_state: Float[Tensor, "R S"] | None = None,
+    ) -> RawStepOutput:
+        """Take one step of all hypotheses, those of a source one after the other."""
+        before = tuple(None if each is None else _array(each) for each in (cell, attention_state))
+        return RawStepOutput(*map(torch.from_numpy, self.decoder.step(_array(symbols), _array(hidden), *before)))
 
 
-def prepare(parameters: Parameters, head: Head, looked: Looked) -> NumbaDecoder:
-    """Lay out what every step reads."""
-    given = Parameters(*_arrays(*parameters)), Head(*_arrays(*head)), Looked(*_arrays(*looked))
-    return NumbaDecoder(stepping.prepare(*given))
+def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> NumbaDecoder:
+    """Lay out the arrays that every step reads."""
+    weights = DecoderWeights(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
+    return NumbaDecoder(decoder_step.prepare(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs))))
 
 
-def search_greedily(prepared: object, first: First, rules: Rules) -> list[Searched]:
-    """The likeliest symbol at every step for all sources, in parts of the rows that follow each other."""
+def search_greedily(prepared: object, first: InitialState, limits: SearchLimits) -> list[SearchResult]:
+    """Return the most probable symbol at every step for all sources, in consecutive parts of the rows."""
     assert isinstance(prepared, NumbaDecoder), "made by `prepare`"
-    return searching.search_greedily(prepared.ready, _first(first), rules)
+    return greedy.search_greedily(prepared.decoder, _initial_arrays(first), limits)
 
 
-def search_beams(prepared: object, first: First, rules: Rules, sizes: beams.Sizes) -> list[beams.Found]:
-    """The likeliest outputs of all sources, in parts of the rows that follow each other."""
+def search_beams(
+    prepared: object, first: InitialState, limits: SearchLimits, sizes: beam.BeamSizes
+) -> list[beam.BeamResult]:
+    """Return the most probable outputs of all sources, in consecutive parts of the rows."""
     assert isinstance(prepared, NumbaDecoder), "made by `prepare`"
-    return beams.search_beams(prepared.ready, _first(first), rules, sizes)
+    return beam.search_beams(prepared.decoder, _initial_arrays(first), limits, sizes)
 
 
-def _first(first: First) -> First:
-    """The states that a search begins with, as arrays."""
-    return First(*(None if part is None else _array(part) for part in first))
+def _initial_arrays(first: InitialState) -> InitialState:
+    """Return the state that a search begins with, as arrays."""
+    return InitialState(*(None if part is None else _array(part) for part in first))
 
 
 class CrossEntropy(torch.autograd.Function):
-    """`loss_and_gradient`, as PyTorch sees it."""
+    """`training.loss_and_gradient` as a PyTorch function."""
 
     @staticmethod
     def forward(
@@ -350,25 +383,25 @@ class CrossEntropy(torch.autograd.Function):
         ignored: int,
         smoothing: float,
     ) -> Float[Tensor, ""]:
-        """The loss; the gradient waits for its turn."""
+        """Return the loss, and keep the gradient."""
         given = logits.detach().contiguous().numpy()
-        loss, gradient = loss_and_gradient(given, targets.numpy(), ignored, np.float32(smoothing))
+        loss, gradient = training.loss_and_gradient(given, targets.numpy(), ignored, np.float32(smoothing))
         ctx.save_for_backward(torch.from_numpy(gradient))
         return logits.new_tensor(loss)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, arrived: Float[Tensor, ""]) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
-        """The gradient, times the one that arrives."""
+        """Return the gradient, times the one that arrives."""
         (gradient,) = ctx.saved_tensors
         return gradient * arrived, None, None, None
 
 
-def turn_to_changes(
+def adam_update(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
     numbers: tuple[float, float, float, float],
 ) -> None:
-    """`training.optimizer.turn_to_changes`, compiled: float32, on a processor."""
-    adam.turn_to_changes(gradient.numpy(), mean.numpy(), square.numpy(), numbers)
+    """Compute `training.optimizer.adam_update` for float32 on a CPU."""
+    training.adam_update(gradient.numpy(), mean.numpy(), square.numpy(), numbers)

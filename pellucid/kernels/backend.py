@@ -43,10 +43,10 @@ class Request:
     gradients: bool
     """Whether gradients are to flow through the computation."""
     facts: Facts = ()
-    """Everything else, by name: settings, kinds of layers, and which optional parts are there."""
+    """AllFacts else, by name: settings, kinds of layers, and which optional parts are there."""
 
 
-class Anything:
+class AnyValue:
     """All values: a computation that does not depend on the fact, or that computes it whatever it is."""
 
     def __contains__(self, value: object) -> bool:
@@ -54,15 +54,15 @@ class Anything:
         return True
 
 
-class Everything(dict[str, Container[Any]]):
+class AllFacts(dict[str, Container[Any]]):
     """A table of all facts, whatever they are."""
 
-    def get(self, name: str, default: object = None) -> Anything:
+    def get(self, name: str, default: object = None) -> AnyValue:
         """Return all values."""
         return ANYTHING
 
 
-ANYTHING = Anything()
+ANYTHING = AnyValue()
 Table = Mapping[str, Container[Any]]
 
 
@@ -77,18 +77,12 @@ class Backend:
 
     def supports(self, request: Request) -> bool:
         """Return whether the backend computes what is asked, exactly, with no fact left out."""
-        return _supports(self, request)
+        return not self.unsupported(request)
 
     def unsupported(self, request: Request) -> Facts:
         """Return the facts for which the backend declines; all of them where it does not have the computation."""
         table: Table = self.tables.get(request.computation, {})
         return tuple((name, value) for name, value in _all_facts(request) if value not in table.get(name, ()))
-
-
-@lru_cache(maxsize=4096)
-def _supports(backend: Backend, request: Request) -> bool:
-    """Return whether no fact is unsupported: decided once for each request, for most are made at every update."""
-    return not backend.unsupported(request)
 
 
 def _all_facts(request: Request) -> Facts:

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept for the next process. Numba is not needed to know."""
+"""The folder that keeps compiled kernels for the next process. This module does not need Numba."""
 
 import fcntl
 import hashlib
@@ -18,7 +18,7 @@ and a damaged kernel computes something else without a word."""
 
 @cache
 def cache_folder() -> Path | None:
-    """A folder of their own for each state of the kernels' sources; None where nothing can be written."""
+    """Return the folder for this state of the kernels' sources; None where nothing can be written."""
     name = f"kernels-{hashlib.sha256(repr(list(_decisive())).encode()).hexdigest()[:16]}"
     for folder in _places():
         try:
@@ -31,7 +31,7 @@ def cache_folder() -> Path | None:
 
 
 def _decisive() -> Iterator[object]:
-    """All that decides what is compiled, or whether Numba takes it for the same.
+    """Yield everything on which compiled code, or Numba's reuse of it, depends.
 
     Numba notices a change of a function's own file only, not one of a function that is compiled into it; and it goes by
     the place and the time of the file, by its own version, and by the processor.
@@ -53,7 +53,7 @@ def _places() -> list[Path]:
 
 
 def is_filled() -> bool:
-    """Whether all kernels of these sources were compiled here before."""
+    """Return whether all kernels of these sources were compiled here before."""
     folder = cache_folder()
     return folder is not None and (folder / COMPLETE).exists()
 
@@ -68,7 +68,7 @@ def mark_filled() -> None:
 
 @contextmanager
 def by_one() -> Iterator[None]:
-    """Within, no other process compiles these kernels: who comes second waits here, and finds them done."""
+    """Let one process at a time compile these kernels; another one waits here."""
     folder = cache_folder()
     if folder is None:
         yield
@@ -79,7 +79,7 @@ def by_one() -> Iterator[None]:
 
 
 def is_damaged() -> bool:
-    """Whether a kernel is no longer what was compiled. What Numba adds later is not judged."""
+    """Return whether a kernel differs from what was compiled. Files that Numba adds later are not checked."""
     folder = cache_folder()
     if folder is None or not is_filled():
         return False
@@ -98,7 +98,7 @@ def _digests(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def empty() -> None:
-    """Remove what was compiled: something of it is damaged."""
+    """Remove all compiled kernels."""
     folder = cache_folder()
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)

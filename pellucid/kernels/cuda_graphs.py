@@ -22,13 +22,13 @@ Computation = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 
 class Graph(Protocol):
-    """What can be replayed."""
+    """A graph that can be replayed."""
 
     def replay(self) -> None:
-        """Compute the outputs again, from what now stands in the inputs."""
+        """Compute the outputs again from the present values of the inputs."""
 
 
-class Recording(NamedTuple):
+class RecordedGraph(NamedTuple):
     """A graph, the tensors it reads, and those it writes."""
 
     graph: Graph
@@ -36,7 +36,7 @@ class Recording(NamedTuple):
     outputs: Sequence[Tensor]
 
 
-class Replayed:
+class CUDAGraphRunner:
     """A computation by replay. What it returns is overwritten by the next call.
 
     The computation must be a function of its inputs, of tensors that stay where they are, and of the GPU's random
@@ -44,14 +44,14 @@ class Replayed:
     """
 
     def __init__(self, computation: Computation, device: torch.device) -> None:
-        """Nothing is recorded yet."""
+        """Keep the computation; nothing is recorded yet."""
         self.computation = computation
         self.device = device
-        self.recordings: dict[tuple[torch.Size, ...], Recording] = {}
+        self.recordings: dict[tuple[torch.Size, ...], RecordedGraph] = {}
         self.pool: Any = None
 
     def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What the computation gives for these inputs, which may be on the host."""
+        """Return the computation's results for these inputs, which may be on the host."""
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self.recordings:
             given = [tensor.to(self.device) for tensor in inputs]
@@ -64,7 +64,7 @@ class Replayed:
         recording.graph.replay()
         return recording.outputs
 
-    def record(self, inputs: Sequence[Tensor]) -> Recording:
+    def record(self, inputs: Sequence[Tensor]) -> RecordedGraph:
         """Record the computation for inputs such as these, into memory that all recordings share.
 
         They may: nothing of one is wanted any more when another is replayed. Random numbers are drawn afterwards as
@@ -83,10 +83,10 @@ class Replayed:
         with torch.cuda.graph(graph, pool=self.pool):
             outputs = self.computation(held)
         torch.cuda.set_rng_state(state, self.device)
-        return Recording(graph, held, outputs)
+        return RecordedGraph(graph, held, outputs)
 
 
-def bucketed(batch: Batch) -> Batch:
+def pad_to_bucket(batch: Batch) -> Batch:
     """The batch padded to sizes that many batches share. Padding changes nothing but which random numbers are drawn."""
     source, target = (_padded(ids) for ids in (batch.source, batch.target))
     return batch._replace(source=source, target=target)

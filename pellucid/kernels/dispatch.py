@@ -1,24 +1,25 @@
 """The one place that decides which backend computes.
 
 Each computation is described by a `Request`. A compiled backend takes it where it supports every fact of it, is
-available, and was not left out by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1. Everything else
+available, and was not left out by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1. AllFacts else
 is computed in plain PyTorch, by the reference implementation in model/ and search/.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import get_args
 
-from pellucid.kernels.backend import SEARCH, Backend, Computation, Everything, Request
+from pellucid.kernels.backend import SEARCH, AllFacts, Backend, Computation, Request
 from pellucid.kernels.cache import is_filled
-from pellucid.kernels.environment import plain_is_asked
 from pellucid.kernels.numba_backend import NUMBA, is_numba_available
 from pellucid.kernels.triton_backend import TRITON
 
 WORTH_LOADING = 500
 """Hypotheses whose search is quicker by as much time as loading the kernels takes, about."""
-TORCH = Backend("Torch", {**dict.fromkeys(get_args(Computation), Everything()), "search": SEARCH}, lambda: True)
+TORCH = Backend("Torch", {**dict.fromkeys(get_args(Computation), AllFacts()), "search": SEARCH}, lambda: True)
 """The reference, which computes everything; of searches, `greedy` and `beam`, beside which there are single steps."""
 COMPILED: tuple[Backend, ...] = (TRITON, NUMBA)
 
@@ -37,12 +38,19 @@ def disable_kernels() -> Iterator[None]:
 
 def choose_backend(request: Request) -> Backend:
     """Return the backend that computes what is asked: a compiled one where it may, else the reference."""
-    supporting = next((backend for backend in COMPILED if backend.supports(request)), None)
+    supporting = _first_supporting(request)
     if supporting is None or are_kernels_disabled() or not supporting.is_available():
         return TORCH
     return supporting
 
 
+@lru_cache(maxsize=4096)
+def _first_supporting(request: Request) -> Backend | None:
+    """Return the first compiled backend that supports a request: decided once, for most are made at every update."""
+    return next((backend for backend in COMPILED if backend.supports(request)), None)
+
+
+@lru_cache(maxsize=1024)
 def searches_whole_batches(request: Request) -> bool:
     """Return whether `greedy` and `beam` of search/ do all that is asked of a search, whoever takes their steps.
 
@@ -57,16 +65,16 @@ def use_kernel(request: Request) -> bool:
 
 
 def are_kernels_disabled() -> bool:
-    """Return whether plain PyTorch was asked for, in the code or in the environment."""
-    return _DISABLED.get() or plain_is_asked()
+    """Return whether kernels are disabled, in the code or by the environment variable PELLUCID_PLAIN."""
+    return _DISABLED.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
 
 
 @contextmanager
 def inference_kernels(hypotheses: int, device: str) -> Iterator[None]:
-    """Let kernels for the processor compute a search of so many hypotheses within only where that pays.
+    """Let CPU kernels compute a search within only where that is faster.
 
-    They do where this process has them already, and where the machine has compiled them and there is enough to search
-    to be worth the second that loading takes. No answer waits for a compiler.
+    It is where this process has loaded them, or where the machine has compiled them and there are enough hypotheses to
+    be worth the second that loading takes. No search waits for a compiler.
     """
     loaded = device != "cpu" or bool(is_numba_available.cache_info().currsize)
     with nullcontext() if loaded or (hypotheses >= WORTH_LOADING and is_filled()) else disable_kernels():

@@ -1,8 +1,8 @@
-"""Products of matrices inside compiled kernels: C = A B, C += A B, C = A Bᵀ and C = Aᵀ B, in single precision.
+"""Matrix products inside compiled kernels: C = A B, C += A B, C = A Bᵀ and C = Aᵀ B, in single precision.
 
-n rows, K columns of the left, N columns of the right. NumPy's own `dot` in a kernel goes to SciPy's OpenBLAS. PyTorch
-carries a library of its own (Intel's MKL on most processors), which is half as fast again at 64 rows and twice at 32,
-so that one is called where it can be found, through the Fortran interface that both have.
+n rows, K columns of the left, N columns of the right. NumPy's `dot` in a kernel calls SciPy's OpenBLAS. PyTorch
+has a library of its own (Intel's MKL on most processors), which is 1.5 times as fast at 64 rows and twice at 32. It is
+called where it is found, through the Fortran interface that both have.
 """
 
 import ctypes
@@ -22,12 +22,12 @@ from numba.extending import get_cython_function_address, intrinsic
 from threadpoolctl import ThreadpoolController
 
 from pellucid.kernels.arithmetic import ONE, ZERO
-from pellucid.kernels.compiling import in_place
+from pellucid.kernels.jit import njit_no_refcount
 
 SYMBOL = "pellucid_sgemm"
-"""The name under which compiled code, kept on the disk, finds the product in whatever process it is loaded into."""
+"""Name under which compiled code, kept on the disk, finds the function in the process that loads it."""
 
-PLAIN, TURNED = ord("N"), ord("T")
+PLAIN, TRANSPOSED = ord("N"), ord("T")
 
 Rows = Float[np.ndarray, "n K"]
 Across = Float[np.ndarray, "K N"]
@@ -36,7 +36,7 @@ Result = Float[np.ndarray, "n N"]
 
 @cache
 def _torch_library() -> ctypes.CDLL | None:
-    """PyTorch's library, if PyTorch is loaded and lends its product."""
+    """Return PyTorch's library, if PyTorch is loaded and the library exports SGEMM."""
     torch = sys.modules.get("torch")
     if torch is None or torch.__file__ is None:
         return None
@@ -52,7 +52,7 @@ def _torch_library() -> ctypes.CDLL | None:
 
 
 def _address() -> int:
-    """Where the product stands in memory."""
+    """Return the address of SGEMM."""
     library = _torch_library()
     if library is not None:
         return ctypes.cast(library.sgemm_, ctypes.c_void_p).value or 0
@@ -65,7 +65,7 @@ binding.add_symbol(SYMBOL, _address())
 
 @contextmanager
 def in_one_thread() -> Iterator[None]:
-    """Within, a product runs in the thread that asks for it; afterwards the setting of this thread is as it was."""
+    """Run products within in the calling thread alone, and restore the setting of this thread afterwards."""
     library = _torch_library()
     if library is None:
         with _blas().limit(limits=1):
@@ -80,7 +80,7 @@ def in_one_thread() -> Iterator[None]:
 
 @cache
 def _blas() -> ThreadpoolController:
-    """The libraries of products in this process."""
+    """Return the BLAS libraries of this process."""
     return ThreadpoolController().select(user_api="blas")
 
 
@@ -93,10 +93,10 @@ def _sgemm(
     beta: Any,  # noqa: ANN401
     result: Any,  # noqa: ANN401
 ) -> tuple[Any, Callable[..., Any]]:
-    """Call SGEMM on rows that stand one after the other, each operand a pointer and the distance between its rows.
+    """Call SGEMM. Each operand is a pointer and the distance between its rows.
 
-    Fortran counts columns where C counts rows: C = A B is asked for as Cᵀ = Bᵀ Aᵀ. After the three sizes
-    stands a letter for the left and one for the right: TURNED where the operand is to be transposed, else PLAIN.
+    Fortran stores columns where C stores rows, so C = A B is computed as Cᵀ = Bᵀ Aᵀ. `sizes` are n, K and columns, then
+    a letter for the left and one for the right operand: TRANSPOSED or PLAIN.
     """
     operand = types.Tuple((types.voidptr, types.int64))
     signature = types.void(types.UniTuple(types.int64, 5), operand, operand, types.float32, operand)
@@ -115,9 +115,9 @@ def _sgemm(
         n, k, columns = (counted(builder.extract_value(arguments[0], at)) for at in range(3))
         places = [builder.extract_value(arguments[at], 0) for at in (1, 2, 4)]
         strides = [counted(builder.extract_value(arguments[at], 1)) for at in (1, 2, 4)]
-        turned = [stored(builder.trunc(builder.extract_value(arguments[0], at), letter)) for at in (4, 3)]
+        transposed = [stored(builder.trunc(builder.extract_value(arguments[0], at), letter)) for at in (4, 3)]
         one = stored(ir.Constant(number, 1.0))
-        given = [*turned, columns, n, k, one, places[1], strides[1], places[0], strides[0]]
+        given = [*transposed, columns, n, k, one, places[1], strides[1], places[0], strides[0]]
         kind = ir.FunctionType(ir.VoidType(), [pointer] * 13)
         function = cgutils.get_or_insert_function(builder.module, kind, SYMBOL)
         builder.call(function, [*given, stored(arguments[3]), places[2], strides[2]])
@@ -126,41 +126,41 @@ def _sgemm(
     return signature, generate
 
 
-@in_place
-def product(left: Rows, right: Across, result: Result) -> None:
-    """Result = left right. Within a row, numbers stand side by side; rows may stand apart."""
+@njit_no_refcount
+def gemm(left: Rows, right: Across, result: Result) -> None:
+    """Compute result = left right. The numbers of a row are contiguous; rows may be apart."""
     _multiply(left, right, (PLAIN, PLAIN), ZERO, result)
 
 
-@in_place
-def add_product(left: Rows, right: Across, result: Result) -> None:
-    """Result += left right."""
+@njit_no_refcount
+def gemm_add(left: Rows, right: Across, result: Result) -> None:
+    """Compute result += left right."""
     _multiply(left, right, (PLAIN, PLAIN), ONE, result)
 
 
-@in_place
-def product_of_rows(left: Rows, right: Float[np.ndarray, "N K"], result: Result) -> None:
-    """Result = left rightᵀ."""
-    _multiply(left, right, (PLAIN, TURNED), ZERO, result)
+@njit_no_refcount
+def gemm_nt(left: Rows, right: Float[np.ndarray, "N K"], result: Result) -> None:
+    """Compute result = left rightᵀ."""
+    _multiply(left, right, (PLAIN, TRANSPOSED), ZERO, result)
 
 
-@in_place
-def product_over(left: Float[np.ndarray, "K n"], right: Across, result: Result) -> None:
-    """Result = leftᵀ right."""
-    _multiply(left, right, (TURNED, PLAIN), ZERO, result)
+@njit_no_refcount
+def gemm_tn(left: Float[np.ndarray, "K n"], right: Across, result: Result) -> None:
+    """Compute result = leftᵀ right."""
+    _multiply(left, right, (TRANSPOSED, PLAIN), ZERO, result)
 
 
-@in_place
+@njit_no_refcount
 def _multiply(
     left: Float[np.ndarray, "l L"],
     right: Float[np.ndarray, "r R"],
-    turned: tuple[int, int],
+    transposed: tuple[int, int],
     beta: np.float32,
     result: Result,
 ) -> None:
-    """Result = beta result + the product, either operand turned or not; an empty inner size leaves beta result."""
+    """Compute result = beta result + the product of the operands, or of their transposes."""
     n, columns = result.shape
-    k = left.shape[0] if turned[0] == TURNED else left.shape[1]
+    k = left.shape[0] if transposed[0] == TRANSPOSED else left.shape[1]
     if n == 0 or columns == 0:
         return
     if k == 0:
@@ -168,7 +168,7 @@ def _multiply(
         return
     size = np.int64(left.itemsize)
     _sgemm(
-        (n, k, columns, turned[0], turned[1]),
+        (n, k, columns, transposed[0], transposed[1]),
         (left.ctypes, max(left.strides[0] // size, left.shape[1])),
         (right.ctypes, max(right.strides[0] // size, right.shape[1])),
         beta,

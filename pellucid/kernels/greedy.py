@@ -1,7 +1,7 @@
-"""A whole greedy search of a batch in one call: every step, its choice, and the rows that it ends.
+"""Greedy search of a whole batch in one call: every step, its choice, and the rows that it ends.
 
 N sources, R rows that still run, S source positions, T steps, V vocabulary, C candidates kept for inspection, H hidden,
-n as many as N for an LSTM and 0 for a GRU, L as many where attention is by location, else 0.
+n as many as N where the cell has a cell state, else 0; L as many where the score is location-sensitive, else 0.
 """
 
 from functools import partial
@@ -11,31 +11,32 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.kernels.aligned_memory import contiguous
-from pellucid.kernels.attention import Location
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.decoder_step import (
+    OutputWeights,
+    PreparedDecoder,
+    SearchState,
+    Sources,
+    prepare,
+    search_state,
+    step,
+)
+from pellucid.kernels.jit import njit
 from pellucid.kernels.parallel import for_each, parts_of, slices
-from pellucid.kernels.stepping import Output, Ready, Sources, prepare, step
 from pellucid.kernels.topk import rank
-from pellucid.kernels.types import NOTHING, First, Head, Looked, Parameters, Rules, Searched
-from pellucid.kernels.unrolling import Weights
+from pellucid.kernels.types import (
+    GRU,
+    AttentionInputs,
+    DecoderWeights,
+    Head,
+    InitialState,
+    SearchLimits,
+    SearchResult,
+)
+from pellucid.kernels.unroll import StepWeights
 
 
-class Start(NamedTuple):
-    """The states that a search begins with."""
-
-    hidden: Float[np.ndarray, "N H"]
-    cell: Float[np.ndarray, "n H"]
-    looked: Float[np.ndarray, "L S"]
-    """The weights that the first look is given as those before it; without rows where none reads them."""
-
-    def part(self, rows: slice) -> "Start":
-        """Those of some rows."""
-        return Start(self.hidden[rows], self.cell[rows], self.looked[rows])
-
-
-class Seen(NamedTuple):
-    """One step: the rows that ran, and what they saw and found."""
+class GreedyStep(NamedTuple):
+    """One step: the rows that ran, their attention weights and their candidates."""
 
     rows: Int[np.ndarray, " R"]
     weights: Float[np.ndarray, "R S"]
@@ -43,41 +44,38 @@ class Seen(NamedTuple):
     top_log_probabilities: Float[np.ndarray, "R C"]
 
 
-def search_greedily(ready: Ready, first: First, rules: Rules) -> list[Searched]:
-    """The likeliest symbol at every step for all sources, in parts of the rows that follow each other."""
-    task = partial(_part, ready, started(first), rules)
+def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> list[SearchResult]:
+    """Return the most probable symbol at every step for all sources, in consecutive parts of the rows."""
+    task = partial(_search_part, decoder, search_state(first), limits)
     return for_each(task, slices(len(first.hidden), parts_of(len(first.hidden))))
 
 
-def started(first: First) -> Start:
-    """The first states as arrays."""
-    hidden = contiguous(first.hidden)
-    cell = hidden[:0] if first.cell is None else contiguous(first.cell)
-    return Start(hidden, cell, NOTHING if first.looked is None else contiguous(first.looked))
+def _search_part(decoder: PreparedDecoder, start: SearchState, limits: SearchLimits, part: slice) -> SearchResult:
+    """Search one part of the rows."""
+    sources = decoder.sources._replace(rows=decoder.sources.rows[part])
+    return greedy_steps(decoder.weights, decoder.output, sources, start.part(part), limits)
 
 
-def _part(ready: Ready, start: Start, rules: Rules, part: slice) -> Searched:
-    """One part's search."""
-    sources = ready.sources._replace(rows=ready.sources.rows[part])
-    return greedy_steps(ready.weights, ready.output, sources, start.part(part), rules)
-
-
-@compiled
-def greedy_steps(weights: Weights, output: Output, sources: Sources, start: Start, rules: Rules) -> Searched:
-    """All steps: those of a row end with EOS, which may come one step after the longest output."""
-    rows, (hidden, cell, looked) = np.arange(start.hidden.shape[0]), start
+@njit
+def greedy_steps(
+    weights: StepWeights, output: OutputWeights, sources: Sources, start: SearchState, limits: SearchLimits
+) -> SearchResult:
+    """Take all steps: those of a row end with EOS, which may come one step after the longest output."""
+    rows, (hidden, cell, attention_state) = np.arange(start.hidden.shape[0]), start
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
-    seen = []
-    for written in range(rules.maximum + 1):
-        closed = rules.closed_early if written < rules.minimum else rules.closed
-        taken = taken_from(sources, rows, looked)
-        hidden, cell, _, looks, logits = step(weights, output, taken, symbols, hidden, cell)
-        ids, values = rank(logits, closed, rules.candidates)
-        seen.append(Seen(rows, looks, ids, values))
+    taken = []
+    for written in range(limits.maximum + 1):
+        closed = limits.closed_early if written < limits.minimum else limits.closed
+        running = running_sources(sources, rows)
+        hidden, cell, _, looks, logits = step(
+            weights, output, running, symbols, SearchState(hidden, cell, attention_state)
+        )
+        ids, values = rank(logits, closed, limits.candidates)
+        taken.append(GreedyStep(rows, looks, ids, values))
         symbols = ids[:, 0].copy()
         ended = symbols == EOS
         for place in range(rows.shape[0]):
-            if ended[place] or written < rules.maximum:
+            if ended[place] or written < limits.maximum:
                 steps[rows[place]] = written + 1
         if ended.any():
             kept = np.flatnonzero(~ended)
@@ -85,23 +83,21 @@ def greedy_steps(weights: Weights, output: Output, sources: Sources, start: Star
                 break
             rows, symbols, hidden = rows[kept], symbols[kept], hidden[kept]
             cell = cell[kept] if cell.shape[0] else cell
-            looks = looks[kept] if looked.shape[0] else looks
-        looked = looks if looked.shape[0] else looked
-    return _side_by_side(seen, steps)
+            looks = looks[kept] if attention_state.shape[0] else looks
+        attention_state = looks if attention_state.shape[0] else attention_state
+    return _stack_steps(taken, steps)
 
 
-@compiled
-def taken_from(sources: Sources, places: Int[np.ndarray, " R"], looked: Float[np.ndarray, "L S"]) -> Sources:
-    """The sources in these places of those that run, and where their hypotheses looked before."""
-    own = sources.location
-    location = Location(own.filters, own.projection, own.filters_across, own.projection_across, looked)
-    return Sources(sources.keys, sources.memory, sources.lengths, sources.energy, sources.rows[places], location)
+@njit
+def running_sources(sources: Sources, places: Int[np.ndarray, " R"]) -> Sources:
+    """Return the sources with only these of the running ones."""
+    return Sources(sources.scorer, sources.keys, sources.memory, sources.lengths, sources.rows[places])
 
 
-@compiled
-def blank(shape: tuple[int, int], positions: int, candidates: int) -> Searched:
-    """Room for so many outputs of so many steps."""
-    return Searched(
+@njit
+def empty_result(shape: tuple[int, int], positions: int, candidates: int) -> SearchResult:
+    """Return room for shape[0] outputs of shape[1] steps."""
+    return SearchResult(
         np.zeros(shape, np.int64),
         np.zeros(shape, np.float32),
         np.zeros((*shape, positions), np.float32),
@@ -111,13 +107,13 @@ def blank(shape: tuple[int, int], positions: int, candidates: int) -> Searched:
     )
 
 
-@compiled
-def _side_by_side(seen: list[Seen], steps: Int[np.ndarray, " N"]) -> Searched:
-    """The steps of each row."""
-    outputs = blank((steps.shape[0], len(seen)), seen[0].weights.shape[1], seen[0].top_ids.shape[1])
+@njit
+def _stack_steps(taken: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> SearchResult:
+    """Return the steps of each row."""
+    outputs = empty_result((steps.shape[0], len(taken)), taken[0].weights.shape[1], taken[0].top_ids.shape[1])
     outputs.steps[:] = steps
-    for at in range(len(seen)):
-        rows, weights, ids, values = seen[at]
+    for at in range(len(taken)):
+        rows, weights, ids, values = taken[at]
         for place in range(rows.shape[0]):
             row = rows[place]
             outputs.weights[row, at] = weights[place]
@@ -126,17 +122,17 @@ def _side_by_side(seen: list[Seen], steps: Int[np.ndarray, " N"]) -> Searched:
     return outputs
 
 
-def smallest() -> tuple[Ready, Float[np.ndarray, "1 1"], Rules]:
-    """The smallest example of a search: what is prepared, the first state, the rules."""
+def smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
+    """Return the smallest example of a search."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
-    parameters = Parameters(table, square[0], empty, empty, square, square[0])
-    head, looked = Head(column, column, column[:, 0]), Looked(square[None], square[None], one)
+    parameters = DecoderWeights(GRU, 0, table, square[0], empty, empty)
+    head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
     closed = np.zeros(4, np.bool_)
-    return prepare(parameters, head, looked), square, Rules(closed, closed, 0, 1, 1)
+    limits = SearchLimits(closed, closed, 0, 1, 1)
+    return prepare(parameters, head, inputs), InitialState(square, None, None), limits
 
 
 def warm_up() -> None:
-    """Compile everything here by running it."""
-    ready, state, rules = smallest()
-    search_greedily(ready, First(state, None, None), rules)
+    """Compile everything here by running the smallest example."""
+    search_greedily(*smallest_search())

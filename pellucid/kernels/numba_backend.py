@@ -1,7 +1,7 @@
-"""What the Numba kernels compute on a processor, and how they come to be compiled.
+"""The computations of the Numba kernels on CPUs, and the compilation of these kernels.
 
-They take float32. The tables name every setting on which a computation may depend; `ANYTHING` stands for what the
-kernels compute whatever its value, or what is done before or after them in any case.
+They take float32. The tables name every setting on which a computation may depend; `ANYTHING` marks those whose
+values the kernels compute all, or that matter only before or after them.
 """
 
 import subprocess
@@ -12,6 +12,7 @@ from functools import cache
 
 from pellucid.kernels.backend import ANYTHING, SEARCH, Backend, Table, compiles
 from pellucid.kernels.cache import by_one, cache_folder, empty, is_damaged, is_filled, mark_filled
+from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from pellucid.kernels.numba_backend import _warm_up; _warm_up()"
 
@@ -25,7 +26,7 @@ DECODER: Table = {
     "decoder.kind": {"attend-then-step"},
     "decoder.order": {"attend-then-step"},
     "decoder.input_feeding": {False},
-    "decoder.cell": {"gru", "lstm"},
+    "decoder.cell": CELL_LAYOUTS,
     "decoder.cell_kind": {"recurrent"},
     "decoder.head_kind": {"linear", "tied"},
     "decoder.hidden_size": ANYTHING,
@@ -45,8 +46,8 @@ DECODER: Table = {
     "decoder.residual": ANYTHING,  # of the layers above the first
     "decoder.pretrained": ANYTHING,
     "decoder.pointer_generator": ANYTHING,  # from the logits and the weights of a step
-    "attention.kind": {"additive", "location", "dot", "general", "scaled-dot"},
-    "attention.type": {"additive", "location", "dot", "general", "scaled-dot"},
+    "attention.kind": SCORES,
+    "attention.type": SCORES,
     "attention.size": ANYTHING,
     "attention.filters": ANYTHING,
     "attention.filter_radius": ANYTHING,
@@ -54,7 +55,7 @@ DECODER: Table = {
     "memory.source": ANYTHING,
     "memory.masked": {False},
     "masks.outputs": ANYTHING,  # read of outputs after all steps
-    "masks.missed": ANYTHING,  # and of symbols before
+    "masks.dropped_tokens": ANYTHING,  # and of symbols before
     **RECURRENT_MASK,
 }
 STEP: Table = {**ANSWERED, **DECODER, "training": {False}}
@@ -118,31 +119,25 @@ def _compile_in_child() -> None:
 
 def _warm_up() -> None:
     """Load or compile the kernels for the processor."""
-    from pellucid.kernels.adam import warm_up as warm_up_adam  # Numba takes a second to import
-    from pellucid.kernels.beam import warm_up as warm_up_beams
-    from pellucid.kernels.decoding import warm_up as warm_up_decoding
-    from pellucid.kernels.greedy import warm_up as warm_up_searching
-    from pellucid.kernels.keys import warm_up as warm_up_keys
-    from pellucid.kernels.loss import warm_up as warm_up_loss
-    from pellucid.kernels.recurrence import warm_up as warm_up_recurrence
-    from pellucid.kernels.stepping import warm_up as warm_up_stepping
-    from pellucid.kernels.topk import warm_up as warm_up_ranking
+    from pellucid.kernels import (  # Numba takes long
+        beam,
+        decoder_step,
+        greedy,
+        keys,
+        recurrence,
+        topk,
+        training,
+        unroll,
+    )
 
-    warm_up_recurrence()
-    warm_up_keys()
-    warm_up_decoding()
-    warm_up_stepping()
-    warm_up_ranking()
-    warm_up_searching()
-    warm_up_beams()
-    warm_up_adam()
-    warm_up_loss()
+    for module in (recurrence, keys, unroll, decoder_step, topk, greedy, beam, training):
+        module.warm_up()
 
 
 NUMBA = Backend(
     "Numba",
     {
-        "recurrence": {**PROCESSOR, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.cell": {"gru", "lstm"}},
+        "recurrence": {**PROCESSOR, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.cell": CELL_LAYOUTS},
         "keys": TRAINED,
         "unroll": UNROLL,
         "step": STEP,

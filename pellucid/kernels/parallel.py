@@ -1,21 +1,27 @@
-"""Rows of a batch spread over threads, each thread running its own rows through the whole sequence.
+"""Rows of a batch spread over threads, each thread running its own rows through the whole sequence; and Ctrl-C.
 
-There is one meeting a sequence, where threads inside every small product would meet at every step. The products
-within stay in the thread that asks for them: threads of a second kind would only fight for the same cores.
+Threads wait for each other once a sequence; threads inside every small product would wait at every step. The products
+within stay in the calling thread: threads of a second pool would compete for the same cores.
+
+The result of a kernel is assembled by Python classes. An interruption that is pending there would be raised inside
+compiled code, which looks for no error, and crash the process; so it is deferred until the kernel has returned.
 """
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache, partial
 from itertools import pairwise
+from types import FrameType
 from typing import TypeVar
 
 import numpy as np
 
 from pellucid.kernels.gemm import in_one_thread
-from pellucid.kernels.interrupts import held_back
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -23,6 +29,23 @@ Result = TypeVar("Result")
 
 ROWS = 16
 """Rows that a part has at least: a product of fewer is bound by its weights, which every part must read."""
+
+
+@contextmanager
+def defer_sigint() -> Iterator[None]:
+    """Defer Ctrl-C until the end of the block. Threads other than the main one never receive it."""
+    former = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(former):
+        yield
+        return
+    noted: list[FrameType | None] = []
+    signal.signal(signal.SIGINT, lambda _, frame: noted.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+    if noted:
+        former(signal.SIGINT, noted[-1])
 
 
 def num_threads() -> int:
@@ -33,37 +56,37 @@ def num_threads() -> int:
 
 
 def parts_of(rows: int, sharers: int = 1) -> int:
-    """In how many parts a batch is worth cutting, where so many `sharers` each cut it: one for each thread in all."""
+    """Return the number of parts of a batch that `sharers` each divide: one for each thread in all."""
     return max(1, min(num_threads() // sharers, rows // ROWS))
 
 
 def slices(rows: int, parts: int) -> list[slice]:
-    """So many rows in parts of nearly equal length, in their order."""
+    """Return rows in parts of nearly equal length, in their order."""
     return [slice(start, end) for start, end in pairwise(rows * part // parts for part in range(parts + 1))]
 
 
 def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """The task done for every part: at the same time where there are threads, else one after the other, here."""
+    """Return the task's result for every part: concurrently where there are threads, else one after the other."""
     workers = min(len(parts), num_threads())
     if workers == 1:
-        return [_alone(task, part) for part in parts]
-    return list(_pool(workers).map(partial(_alone, task), parts))
+        return [_run_task(task, part) for part in parts]
+    return list(_pool(workers).map(partial(_run_task, task), parts))
 
 
-def _alone(task: Callable[[Part], Result], part: Part) -> Result:
-    """The task, with its products in this thread, and uninterrupted."""
-    with held_back(), in_one_thread():
+def _run_task(task: Callable[[Part], Result], part: Part) -> Result:
+    """Run the task with its products in this thread, and uninterrupted."""
+    with defer_sigint(), in_one_thread():
         return task(part)
 
 
-def end_to_end(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all parts as one array; a single part is not copied."""
+def concat_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the rows of all parts as one array; a single part is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that wait for work, asleep."""
+    """Return threads that wait for work."""
     return ThreadPoolExecutor(threads, thread_name_prefix="pellucid")
 
 

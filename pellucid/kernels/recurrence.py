@@ -1,6 +1,9 @@
-"""Whole-sequence GRU and LSTM, spread over threads.
+"""Recurrent cells over whole sequences of unequal lengths, forward and backward, spread over threads.
 
-B rows, S positions, N directions (1 or 2), H units, G all gates (3H or 4H), V rows of the table of projected inputs.
+B rows, S positions, N directions (1 or 2), H units, P buffers of a step, Q gates, G = Q·H, V rows of the table of
+projected inputs, M all real positions. Rows are sorted by length, longest first, and their states laid end to end, step
+by step: step k holds the counts[k] rows longer than k, so that every product is over real positions only, and one over
+all steps is one product. The gradients of a step replace what it kept.
 """
 
 from functools import partial
@@ -10,92 +13,312 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pellucid.kernels.aligned_memory import contiguous, empty, zeros
-from pellucid.kernels.interrupts import held_back
-from pellucid.kernels.parallel import for_each, parts_of
-from pellucid.kernels.sequences import Packing, Recurrence, Run, pack, run, run_back
-from pellucid.kernels.types import Direction
+from pellucid.kernels.arithmetic import Flat, add_, copy_
+from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
+from pellucid.kernels.gemm import gemm_add
+from pellucid.kernels.jit import njit, njit_no_refcount
+from pellucid.kernels.parallel import defer_sigint, for_each, parts_of
+from pellucid.kernels.types import GRU, CellLayout, Direction
 
 
-class Ran(NamedTuple):
+class PackedSequence(NamedTuple):
+    """Rows laid end to end: for each packed position its row in the table and in the states; rows at each step."""
+
+    symbols: Int[np.ndarray, " M"]
+    places: Int[np.ndarray, " M"]
+    counts: Int[np.ndarray, " S"]
+
+
+class RecurrentWeights(NamedTuple):
+    """Inputs projected beforehand, one row of the table each, and the recurrent parameters."""
+
+    layout: CellLayout
+    table: Float[np.ndarray, "V G"]
+    recurrent: Float[np.ndarray, "Q H H"]
+    """U of each gate, for the backward pass."""
+    recurrent_t: Float[np.ndarray, "Q H H"]
+    """Uᵀ of each gate, for the forward pass."""
+    bias_n: Flat
+
+
+class RecurrentTape(NamedTuple):
+    """Values of a forward pass that the backward pass reads, and the last states of the rows, longest first."""
+
+    before: Float[np.ndarray, "M H"]
+    cell_before: Float[np.ndarray, "C H"]
+    buffers: GateBuffers
+    hidden: Float[np.ndarray, "B H"]
+
+
+class RecurrentOutput(NamedTuple):
     """The hidden states of each direction, zero beyond a row's length, and each row's last."""
 
     states: Float[np.ndarray, "B S N H"]
     hidden: Float[np.ndarray, "B N H"]
 
 
-class Part(NamedTuple):
-    """Rows of the batch that run together in one direction, longest first, and what the kernel must know of them."""
+class RowGroup(NamedTuple):
+    """Rows of the batch that run together in one direction, longest first, and their packing."""
 
     direction: int
     rows: Int[np.ndarray, " R"]
-    packing: Packing
+    packed: PackedSequence
 
 
-def run_recurrence(directions: list[Direction], symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]) -> Ran:
+def run_recurrence(
+    directions: list[Direction], symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
+) -> RecurrentOutput:
     """Return the states of each direction run from zero over every row, on W x + b = table[symbol].
 
     The first runs from a row's first position to its last, the second from its last to its first. Lengths are at
     least 1.
     """
-    parts = parts_for(symbols, lengths, len(directions))
-    return run_parts([recurrence_of(each) for each in directions], parts, (*symbols.shape, len(directions)), False)[0]
+    groups, shape = row_groups(symbols, lengths, len(directions)), (*symbols.shape, len(directions))
+    return run_groups([recurrent_weights(each) for each in directions], groups, shape, False)[0]
 
 
-def parts_for(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[Part]:
-    """Work for every thread: each direction is a part, or as many as its share of the threads.
+def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[RowGroup]:
+    """Return the work of every thread: each direction is a group, or as many as its share of the threads.
 
-    The rows are dealt out like cards, longest first, so that each part has its share of long ones.
+    Rows are dealt out in turn, longest first, so that each group has its share of long ones.
     """
     order, count = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
     dealt = [order[first::count] for first in range(count)]
-    return [_part(symbols, lengths, rows, (at, directions)) for at in range(directions) for rows in dealt]
+    return [_row_group(symbols, lengths, rows, (at, directions)) for at in range(directions) for rows in dealt]
 
 
-def _part(
+def _row_group(
     symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
-) -> Part:
-    """Where everything stands when rows run step by step, the finished ones last and left out."""
-    with held_back():
-        return Part(at[0], rows, pack(symbols, lengths, rows, at))
+) -> RowGroup:
+    """Return rows packed, the finished ones last and left out."""
+    with defer_sigint():
+        return RowGroup(at[0], rows, pack(symbols, lengths, rows, at))
 
 
-def run_parts(
-    recurrences: list[Recurrence], parts: list[Part], shape: tuple[int, int, int], keep: bool
-) -> tuple[Ran, list[Run]]:
-    """Return what all parts give together, and the run of each, with what the way back reads if `keep` says so."""
-    size = recurrences[0].recurrent.shape[1]
+def run_groups(
+    weights: list[RecurrentWeights], groups: list[RowGroup], shape: tuple[int, int, int], keep: bool
+) -> tuple[RecurrentOutput, list[RecurrentTape]]:
+    """Return the output of all groups together, and the tape of each, complete if `keep` says so."""
+    size = weights[0].recurrent.shape[1]
     states, hidden = zeros((shape[0] * shape[1] * shape[2], size)), empty((shape[0], shape[2], size))
-    runs = for_each(partial(_run, recurrences, states, keep), parts)
-    for part, done in zip(parts, runs, strict=True):
-        hidden[part.rows, part.direction] = done.hidden
-    return Ran(states.reshape(*shape, size), hidden), runs
+    tapes = for_each(partial(_run_group, weights, states, keep), groups)
+    for group, tape in zip(groups, tapes, strict=True):
+        hidden[group.rows, group.direction] = tape.hidden
+    return RecurrentOutput(states.reshape(*shape, size), hidden), tapes
 
 
-def _run(recurrences: list[Recurrence], states: Float[np.ndarray, "M H"], keep: bool, part: Part) -> Run:
-    """One part's run, its states written among those of the others."""
-    return run(recurrences[part.direction], part.packing, states, keep)
+def _run_group(
+    weights: list[RecurrentWeights], states: Float[np.ndarray, "M H"], keep: bool, group: RowGroup
+) -> RecurrentTape:
+    """Run one group; its states are written among those of the others."""
+    return forward(weights[group.direction], group.packed, states, keep)
 
 
-def recurrence_of(direction: Direction) -> Recurrence:
+def recurrent_weights(direction: Direction) -> RecurrentWeights:
     """Return the parameters of a direction as the kernels read them."""
-    table, weight, bias = (contiguous(array) for array in direction)
-    return Recurrence(table, by_gate(weight), across(weight), bias)
+    table, weight, bias = (contiguous(array) for array in direction[1:])
+    return RecurrentWeights(direction.cell, table, by_gate(weight), by_gate_t(weight), bias)
 
 
 def by_gate(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q H N"]:
-    """The weight of each gate; G is Q·H, H the second size where it is not given."""
+    """Return the weight of each gate; G is Q·H, H the second size where it is not given."""
     return weight.reshape(-1, size or weight.shape[1], weight.shape[1])
 
 
-def across(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q N H"]:
-    """The transposed weight of each gate."""
+def by_gate_t(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q N H"]:
+    """Return the transposed weight of each gate."""
     return contiguous(by_gate(weight, size).transpose(0, 2, 1))
 
 
+@njit
+def pack(
+    symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
+) -> PackedSequence:
+    """Return rows, longest first, laid end to end step by step.
+
+    `at` is (direction, number of directions); the second direction reads from the end.
+    """
+    (direction, directions), longest = at, lengths[rows[0]]
+    counts = np.zeros(longest, np.int64)
+    for row in rows:
+        counts[: lengths[row]] += 1
+    kept, places = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64)
+    start = 0
+    for step in range(longest):
+        for place in range(counts[step]):
+            row = rows[place]
+            position = lengths[row] - 1 - step if direction else step
+            kept[start + place] = symbols[row, position]
+            places[start + place] = (row * symbols.shape[1] + position) * directions + direction
+        start += counts[step]
+    return PackedSequence(kept, places, counts)
+
+
+@njit
+def forward(
+    weights: RecurrentWeights, packed: PackedSequence, states: Float[np.ndarray, "M H"], keep: bool
+) -> RecurrentTape:
+    """Run every row from the zero state over its positions; the state at each is written to its place in `states`.
+
+    The values that only the backward pass reads are kept where `keep` says so.
+    """
+    size, rows, layout = weights.recurrent_t.shape[1], packed.counts[0], weights.layout
+    room, cells = packed.places.shape[0] if keep else rows, layout.states - 1
+    buffers, before = np.empty((layout.buffers, room * size), np.float32), np.zeros((room, size), np.float32)
+    cell_before = np.zeros((room * cells, size), np.float32)
+    hidden, cell = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
+    tape = RecurrentTape(before, cell_before, buffers, hidden)
+    _forward_steps(weights, packed, tape, cell, states)
+    return tape
+
+
+@njit_no_refcount
+def _forward_steps(
+    weights: RecurrentWeights,
+    packed: PackedSequence,
+    tape: RecurrentTape,
+    cell: Float[np.ndarray, "C H"],
+    states: Float[np.ndarray, "M H"],
+) -> None:
+    """Take the steps of `forward`; the tape has room for all of them, or for one, which they then share."""
+    keep, start, layout = tape.before.shape[0] == packed.places.shape[0], 0, weights.layout
+    for step in range(packed.counts.shape[0]):
+        n = packed.counts[step]
+        first, cells = start if keep else 0, n * (layout.states - 1)
+        at, before, hidden = first * tape.hidden.shape[1], tape.before[first : first + n], tape.hidden[:n].reshape(-1)
+        copy_(before.reshape(-1), hidden)
+        gather_inputs(layout, weights.table, packed.symbols[start : start + n], weights.bias_n, tape.buffers, at)
+        add_recurrent(layout, before, weights.recurrent_t, tape.buffers, at)
+        cell_before, own = tape.cell_before[first : first + cells].reshape(-1), cell[:cells].reshape(-1)
+        copy_(cell_before, own)
+        cell_forward(layout, tape.buffers, at, (before.reshape(-1), cell_before), (hidden, own))
+        for row in range(n):
+            copy_(states[packed.places[start + row]], tape.hidden[row])
+        start += n
+
+
+@njit
+def backward(
+    weights: RecurrentWeights,
+    packed: PackedSequence,
+    tape: RecurrentTape,
+    states: Float[np.ndarray, "M H"],
+    hidden: Float[np.ndarray, "B H"],
+) -> Float[np.ndarray, "V G"]:
+    """Return the gradient of the table from those of the states and of the last hidden ones, which are overwritten.
+
+    The gradients of the sums replace the values on the tape.
+    """
+    rows, size = packed.counts[0] * (weights.layout.states - 1), weights.recurrent.shape[1]
+    table, cell = np.zeros(weights.table.shape, np.float32), np.zeros((rows, size), np.float32)
+    _backward_steps(weights, packed, tape, (states, hidden, cell), table)
+    return table
+
+
+@njit_no_refcount
+def _backward_steps(
+    weights: RecurrentWeights,
+    packed: PackedSequence,
+    tape: RecurrentTape,
+    gradients: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B H"], Float[np.ndarray, "C H"]],
+    table: Float[np.ndarray, "V G"],
+) -> None:
+    """Take the steps of `backward`, from the gradients of states, hidden and cell."""
+    (states, hidden, cell), end, size = gradients, packed.places.shape[0], weights.recurrent.shape[1]
+    layout = weights.layout
+    for step in range(packed.counts.shape[0] - 1, -1, -1):
+        n = packed.counts[step]
+        start, cells = end - n, n * (layout.states - 1)
+        for row in range(n):
+            add_(hidden[row], states[packed.places[start + row]])
+        at, own = start * size, hidden[:n]
+        before = tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1)
+        cell_backward(layout, tape.buffers, at, (own.reshape(-1), cell[:cells].reshape(-1)), before)
+        scatter_add(layout, tape.buffers, at, packed.symbols[start:end], table)
+        add_recurrent_backward(layout, tape.buffers, at, weights.recurrent, own)
+        end = start
+
+
+@njit_no_refcount
+def gather_inputs(
+    layout: CellLayout,
+    table: Float[np.ndarray, "V G"],
+    symbols: Int[np.ndarray, " n"],
+    bias_n: Flat,
+    buffers: GateBuffers,
+    first: int,
+) -> None:
+    """Copy W x + b of every gate from the rows of the table to its buffer, and `bias_n` to its own."""
+    size = table.shape[1] // layout.gates
+    for gate in range(layout.gates):
+        buffer = buffers[gate, first : first + symbols.shape[0] * size]
+        for row in range(symbols.shape[0]):
+            inputs = table[symbols[row]]
+            for j in range(size):
+                buffer[row * size + j] = inputs[gate * size + j]
+    if layout.gated >= 0:
+        buffer = buffers[layout.gates, first : first + symbols.shape[0] * size]
+        for row in range(symbols.shape[0]):
+            for j in range(size):
+                buffer[row * size + j] = bias_n[j]
+
+
+@njit_no_refcount
+def scatter_add(
+    layout: CellLayout,
+    buffers: GateBuffers,
+    first: int,
+    symbols: Int[np.ndarray, " n"],
+    table: Float[np.ndarray, "V G"],
+) -> None:
+    """Add the gradients of W x + b to the rows of the table."""
+    size = table.shape[1] // layout.gates
+    for gate in range(layout.gates):
+        buffer = buffers[gate, first : first + symbols.shape[0] * size]
+        for row in range(symbols.shape[0]):
+            inputs = table[symbols[row]]
+            for j in range(size):
+                inputs[gate * size + j] += buffer[row * size + j]
+
+
+@njit_no_refcount
+def recurrent_buffer(layout: CellLayout, gate: int) -> int:
+    """Return the buffer of U h of a gate: its own, except for a gate whose U h another multiplies."""
+    return layout.gates if gate == layout.gated else gate
+
+
+@njit_no_refcount
+def add_recurrent(
+    layout: CellLayout,
+    before: Float[np.ndarray, "n H"],
+    recurrent_t: Float[np.ndarray, "Q H H"],
+    buffers: GateBuffers,
+    first: int,
+) -> None:
+    """Add U h of every gate to its buffer."""
+    for gate in range(layout.gates):
+        buffer = buffers[recurrent_buffer(layout, gate), first : first + before.size]
+        gemm_add(before, recurrent_t[gate], buffer.reshape(before.shape))
+
+
+@njit_no_refcount
+def add_recurrent_backward(
+    layout: CellLayout,
+    buffers: GateBuffers,
+    first: int,
+    recurrent: Float[np.ndarray, "Q H H"],
+    hidden: Float[np.ndarray, "n H"],
+) -> None:
+    """Add Uᵀ times the gradients of every gate's U h to those of h."""
+    for gate in range(layout.gates):
+        buffer = buffers[recurrent_buffer(layout, gate), first : first + hidden.size]
+        gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden)
+
+
 def warm_up() -> None:
-    """Compile everything here by running the smallest example there and back."""
+    """Compile everything here by running the smallest example forward and backward."""
     one, single = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32)
-    recurrence = recurrence_of(Direction(np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0]))
-    parts = parts_for(one, one[0], 1)
-    _, runs = run_parts([recurrence], parts, (1, 1, 1), True)
-    run_back(recurrence, parts[0].packing, runs[0], single, single.copy())
+    weights = recurrent_weights(Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0]))
+    groups = row_groups(one, one[0], 1)
+    _, tapes = run_groups([weights], groups, (1, 1, 1), True)
+    backward(weights, groups[0].packed, tapes[0], single, single.copy())

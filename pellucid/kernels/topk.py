@@ -1,4 +1,4 @@
-"""From scores of symbols to the likeliest, and to the best extensions of hypotheses.
+"""The most probable symbols from logits, and the best extensions of hypotheses.
 
 R hypotheses, b sources, k hypotheses of each (R = b·k), V vocabulary, C candidates kept for inspection, K extensions
 kept.
@@ -7,18 +7,21 @@ kept.
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from pellucid.kernels.arithmetic import ZERO, Flat, exponential
+from pellucid.kernels.arithmetic import ZERO, Flat, exp
 from pellucid.kernels.attention import highest
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.jit import njit
 
-NOTHING = np.float32(-np.inf)
+IMPOSSIBLE = np.float32(-np.inf)
 
 
-@compiled
+@njit
 def rank(
     logits: Float[np.ndarray, "R V"], closed: Bool[np.ndarray, " V"], count: int
 ) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
-    """The likeliest symbols of each hypothesis, likeliest first, and ln p of them over all that are not closed."""
+    """Return the most probable symbols of each hypothesis in falling order, and their log-probabilities.
+
+    Closed symbols have probability zero.
+    """
     ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
     likely = _log_probabilities(logits, closed)
     for row in range(logits.shape[0]):
@@ -26,7 +29,7 @@ def rank(
     return ids, values
 
 
-@compiled
+@njit
 def extend(
     logits: Float[np.ndarray, "R V"],
     closed: Bool[np.ndarray, " V"],
@@ -39,7 +42,9 @@ def extend(
     Float[np.ndarray, "b K"],
     Float[np.ndarray, "b K"],
 ]:
-    """`rank`, and the best K of the k·V extensions of each source: their numbers, ln p of their symbols, their scores.
+    """Return the results of `rank`, and the best K of the k·V extensions of each source.
+
+    Of the extensions: their numbers, the log-probabilities of their symbols, and their scores.
 
     An extension's number is that of its hypothesis within the source, times V, plus its symbol. None of the best K
     extends a hypothesis by a symbol that is not among its own best K.
@@ -63,21 +68,21 @@ def extend(
     return ids[:, :count].copy(), values[:, :count].copy(), numbers, own, totals
 
 
-@compiled
+@njit
 def _log_probabilities(logits: Float[np.ndarray, "R V"], closed: Bool[np.ndarray, " V"]) -> Float[np.ndarray, "R V"]:
-    """Ln of the softmax over what is not closed; −∞ for the rest.
+    """Return the log-softmax over the symbols that are not closed; −∞ for the rest.
 
-    All exponentials follow each other in one loop, which fills the vectors however few the symbols are.
+    All exponentials are in one loop, which fills the vectors however few the symbols are.
     """
     likely = logits.copy()
     for symbol in range(closed.shape[0]):
         if closed[symbol]:
-            likely[:, symbol] = NOTHING
+            likely[:, symbol] = IMPOSSIBLE
     for row in range(logits.shape[0]):
         likely[row] -= highest(likely[row])
     powers, flat = np.empty(likely.size, np.float32), likely.ravel()
     for at in range(flat.shape[0]):
-        powers[at] = exponential(flat[at])
+        powers[at] = exp(flat[at])
     shares = powers.reshape(likely.shape)
     for row in range(logits.shape[0]):
         total = ZERO
@@ -89,9 +94,9 @@ def _log_probabilities(logits: Float[np.ndarray, "R V"], closed: Bool[np.ndarray
     return likely
 
 
-@compiled
+@njit
 def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
-    """The greatest values in falling order, and where they stand; of equal ones the first comes first."""
+    """Keep the greatest values in falling order, and their positions; of equal ones the first comes first."""
     count, kept = best.shape[0], 0
     for at in range(values.shape[0]):
         value = values[at]

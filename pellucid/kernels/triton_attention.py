@@ -1,8 +1,8 @@
-"""One look of additive attention on a GPU: a Triton kernel forward, and one backward.
+"""Additive attention on a GPU: a Triton kernel forward, and one backward.
 
-One program takes one query and holds its scores in registers; energies are never stored, the way back computes them
-again. No sum is made by atomic additions, so the same inputs give the same bits. What stands beyond a source's length
-is never read. Sums are in float32, whatever the inputs are in.
+One program takes one query and holds its scores in registers; energies are not stored, the backward kernel computes
+them again. No sum uses atomic additions, so the same inputs give the same bits. Positions beyond a source's length are
+never read. Sums are in float32, whatever the inputs are in.
 
 The kernels are tested in Triton's interpreter and compile for GPUs of compute capability 8.0 and 9.0. They have not yet
 run on a GPU. Triton is an extra (`pip install 'pellucid[gpu]'`), so this module is imported only where it is used.
@@ -25,8 +25,8 @@ TILE = 4096
 """Entries of a tile: all source positions by as many units as fit."""
 
 
-class Given(NamedTuple):
-    """What a look is a function of."""
+class AttentionArguments(NamedTuple):
+    """Arguments of the attention of all queries."""
 
     asked: Tensor
     energy: Tensor
@@ -35,15 +35,15 @@ class Given(NamedTuple):
     lengths: Tensor
 
 
-class Looked(NamedTuple):
-    """What a look gives, in float32."""
+class AttentionResults(NamedTuple):
+    """Contexts and weights, in float32."""
 
     context: Tensor
     weights: Tensor
 
 
-class Back(NamedTuple):
-    """What the way back reads beside what was given, and below it the gradients that it writes."""
+class BackwardArguments(NamedTuple):
+    """Arguments of the backward kernel: three that it reads, then the gradients that it writes."""
 
     context_gradient: Tensor
     weights: Tensor
@@ -55,7 +55,7 @@ class Back(NamedTuple):
     states: Tensor
 
 
-class Sizes(NamedTuple):
+class AttentionSizes(NamedTuple):
     """R / B, S, A and D."""
 
     queries: int
@@ -71,7 +71,7 @@ def attend(
     states: Float[Tensor, "B S D"],
     lengths: Int[Tensor, " B"],
 ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R S"]]:
-    """The context Σ_s α_s h_s and α = softmax(energyᵀ tanh(asked + key_s)) over the real positions, in float32.
+    """Return the context Σ_s α_s h_s and α = softmax(energyᵀ tanh(asked + key_s)) over the real positions, in float32.
 
     `asked` is W q, projected already. Lengths are at least 1. There are gradients for one query a source only.
     """
@@ -87,12 +87,12 @@ class _Attend(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401
         *tensors: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The context and the weights."""
-        given = Given(*(tensor.contiguous() for tensor in tensors))
+        """Return the context and the weights."""
+        given = AttentionArguments(*(tensor.contiguous() for tensor in tensors))
         queries, (_, positions, size) = len(given.asked), given.states.shape
         context = given.states.new_empty(queries, size, dtype=torch.float32)
         weights = given.states.new_empty(queries, positions, dtype=torch.float32)
-        _launch(_look, given, Looked(context, weights))
+        _launch(_attention_forward, given, AttentionResults(context, weights))
         ctx.save_for_backward(*given, weights)
         ctx.set_materialize_grads(False)
         return context, weights
@@ -104,9 +104,9 @@ class _Attend(torch.autograd.Function):
         context: Tensor | None,
         weights_gradient: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
-        """From the gradients of what `forward` gave to those of what it took."""
+        """Return the gradients of the arguments from those of the results."""
         *saved, weights = ctx.saved_tensors
-        given = Given(*saved)
+        given = AttentionArguments(*saved)
         if len(given.asked) != len(given.keys):
             raise NotImplementedError("gradients of several queries a source")
         if context is None:
@@ -114,14 +114,18 @@ class _Attend(torch.autograd.Function):
         arrived = None if weights_gradient is None else weights_gradient.contiguous()
         rows = torch.empty_like(given.asked, dtype=torch.float32)
         asked, keys, states = (torch.empty_like(tensor) for tensor in (given.asked, given.keys, given.states))
-        _launch(_look_back, given, Back(context.contiguous(), weights, arrived, asked, rows, keys, states))
+        _launch(
+            _attention_backward,
+            given,
+            BackwardArguments(context.contiguous(), weights, arrived, asked, rows, keys, states),
+        )
         return asked, rows.sum(dim=0).to(given.energy.dtype), keys, states, None
 
 
-def _launch(kernel: Any, given: Given, done: Looked | Back) -> None:  # noqa: ANN401 (Triton's functions have no type)
+def _launch(kernel: Any, given: AttentionArguments, done: AttentionResults | BackwardArguments) -> None:  # noqa: ANN401 (Triton's functions have no type)
     """Run one program for each query. A tile holds all positions, and as many units as fit beside them."""
     sources, positions, units = given.keys.shape
-    sizes = Sizes(len(given.asked) // sources, positions, units, given.states.shape[2])
+    sizes = AttentionSizes(len(given.asked) // sources, positions, units, given.states.shape[2])
     positions_tile = triton.next_power_of_2(positions)
     units_tile, memory_tile = (
         min(max(1, TILE // positions_tile), triton.next_power_of_2(size)) for size in (units, sizes.memory)
@@ -130,13 +134,13 @@ def _launch(kernel: Any, given: Given, done: Looked | Back) -> None:  # noqa: AN
 
 
 def _compiled(function: Callable[..., object]) -> Any:  # noqa: ANN401
-    """The function as Triton's; `unwrap` passes by the checks of shapes that tests wrap every function in."""
+    """Return the function compiled by Triton; `unwrap` removes the checks of shapes that tests wrap around it."""
     return triton.jit(inspect.unwrap(function))
 
 
 @_compiled
 def _tanh(x: tl.tensor) -> tl.tensor:
-    """In float32, to an absolute error of 1e-7."""
+    """Return tanh in float32, to an absolute error of 1e-7."""
     shrunk = tl.exp(-2 * tl.abs(x))  # never overflows
     size = (1 - shrunk) / (1 + shrunk)
     return tl.where(x < 0, -size, size)
@@ -144,20 +148,20 @@ def _tanh(x: tl.tensor) -> tl.tensor:
 
 @_compiled
 def _tile(matrix: tl.tensor, rows: tl.tensor, columns: tl.tensor, width: int, inside: tl.tensor) -> tl.tensor:
-    """Rows × columns of a matrix so wide, in float32; zero outside."""
+    """Return rows × columns of a matrix of this width, in float32; zero outside."""
     return tl.load(matrix + rows[:, None] * width + columns, mask=inside, other=0).to(tl.float32)
 
 
 @_compiled
-def _look(
-    given: Given,
-    looked: Looked,
-    sizes: Sizes,
+def _attention_forward(
+    given: AttentionArguments,
+    looked: AttentionResults,
+    sizes: AttentionSizes,
     positions_tile: tl.constexpr,
     units_tile: tl.constexpr,
     memory_tile: tl.constexpr,
 ) -> None:
-    """Scores, their softmax, and the mean of the states by it, for one query."""
+    """Compute scores, their softmax, and the mean of the states by it, for one query."""
     row = tl.program_id(0).to(tl.int64)
     source = row // sizes.queries
     at = tl.arange(0, positions_tile)
@@ -184,17 +188,18 @@ def _look(
 
 
 @_compiled
-def _look_back(
-    given: Given,
-    back: Back,
-    sizes: Sizes,
+def _attention_backward(
+    given: AttentionArguments,
+    back: BackwardArguments,
+    sizes: AttentionSizes,
     positions_tile: tl.constexpr,
     units_tile: tl.constexpr,
     memory_tile: tl.constexpr,
 ) -> None:
-    """The gradients of one source's look: ∂α_s = ∂c · h_s + ∂α_s from outside, ∂e = α (∂α − Σ α ∂α), ∂h_s = α_s ∂c.
+    """Compute the gradients of one source's attention.
 
-    With t = tanh(asked + key_s): ∂key_s = ∂e_s energy (1 − t²), ∂asked = Σ_s ∂key_s, ∂energy = Σ_s ∂e_s t.
+    ∂α_s = ∂c · h_s + ∂α_s from outside, ∂e = α (∂α − Σ α ∂α), ∂h_s = α_s ∂c. With t = tanh(asked + key_s):
+    ∂key_s = ∂e_s energy (1 − t²), ∂asked = Σ_s ∂key_s, ∂energy = Σ_s ∂e_s t.
     """
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, positions_tile)
@@ -220,17 +225,17 @@ def _look_back(
         fits = unit < sizes.units
         asked = tl.load(given.asked + row * sizes.units + unit, mask=fits, other=0).to(tl.float32)
         energy = tl.load(given.energy + unit, mask=fits, other=0).to(tl.float32)
-        bent = _tanh(_tile(given.keys + offset, at, unit, sizes.units, real[:, None] & fits) + asked)
-        key = scores[:, None] * energy * (1 - bent * bent)
+        squashed = _tanh(_tile(given.keys + offset, at, unit, sizes.units, real[:, None] & fits) + asked)
+        key = scores[:, None] * energy * (1 - squashed * squashed)
         place = back.keys + offset + at[:, None] * sizes.units + unit
         tl.store(place, key, mask=stored[:, None] & fits)
         tl.store(back.asked + row * sizes.units + unit, tl.sum(key, axis=0), mask=fits)
         place = back.energy + row * sizes.units + unit
-        tl.store(place, tl.sum(scores[:, None] * bent, axis=0), mask=fits)
+        tl.store(place, tl.sum(scores[:, None] * squashed, axis=0), mask=fits)
 
 
 def warm_up() -> None:
-    """Compile everything here by running the smallest example there and back."""
+    """Compile everything here by running the smallest example forward and backward."""
     one = torch.ones(1, 1, 1, device="cuda", requires_grad=True)
     context, _ = attend(one[0], one[0, 0], one, one, torch.ones(1, dtype=torch.int64, device="cuda"))
     torch.autograd.grad(context.sum(), one)

@@ -1,4 +1,4 @@
-"""What the Triton kernels compute: additive attention on a GPU, in float32 or bfloat16."""
+"""The computations of the Triton kernels: additive attention on a GPU, in float32 or bfloat16."""
 
 from functools import cache
 

@@ -1,12 +1,14 @@
-"""What kernels are given and give; to know it, neither Numba nor PyTorch is needed.
+"""Arguments and results of kernels, and the tables of cells and scores that kernels know.
 
-Kernels take and give arrays. PyTorch's tensors stand in the same places where autograd.py takes and gives them.
+Neither Numba nor PyTorch is needed to import this module. Kernels take and return arrays; autograd.py passes PyTorch's
+tensors in the same fields.
 
-B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G all gates (3H or
-4H), V symbols, T steps, N and M as many or 0 (in `Searched`, N outputs), Q units of the query, F filters, C as many as
-there are cells or biases, 0 where the kind of cell has none (in `Searched`, candidates of a step).
+B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
+(Q gates times H), V symbols, T steps, N and M as many or 0 (in `SearchResult`, N outputs), F filters, C as many as
+there are cells or biases, 0 where the cell has none (in `SearchResult`, candidates of a step).
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,76 +16,110 @@ from jaxtyping import Bool, Float, Int
 
 Array = Any
 """An array, or a tensor."""
-NOTHING = np.empty((0, 0), np.float32)
-"""Stands for the parameters that a score does not have."""
+NO_ROWS = np.empty((0, 0), np.float32)
+NO_UNITS = np.empty(0, np.float32)
+"""Stand for the parameters that a score does not have."""
+
+
+class CellLayout(NamedTuple):
+    """Layout of a recurrent cell in kernels. All fields are integers, which compiled code reads."""
+
+    cell: int
+    """Number by which `cells.cell_forward` and `cells.cell_backward` choose the equations."""
+    gates: int
+    states: int
+    """Vectors that a step carries on: 1, h; 2, h and c."""
+    buffers: int
+    """Vectors that a step keeps for the backward pass: those of the gates come first."""
+    gated: int
+    """Gate whose U h another gate multiplies, which must be the last; −1 for none. Its U h has the buffer after the
+    gates, and its hidden bias, `bias_n`, is added there."""
+
+
+GRU = CellLayout(cell=0, gates=3, states=1, buffers=4, gated=2)
+LSTM = CellLayout(cell=1, gates=4, states=2, buffers=5, gated=-1)
+CELL_LAYOUTS: Mapping[str, CellLayout] = {"gru": GRU, "lstm": LSTM}
+"""The cells that Numba kernels compute, by their name in the settings."""
+
+DOT_PRODUCT, ADDITIVE, LOCATION_SENSITIVE = 0, 1, 2
+"""Numbers by which attention.py chooses the equations of a score."""
+SCORES: Mapping[str, int] = {
+    "additive": ADDITIVE,
+    "location": LOCATION_SENSITIVE,
+    "dot": DOT_PRODUCT,
+    "general": DOT_PRODUCT,
+    "scaled-dot": DOT_PRODUCT,
+}
+"""The scores that Numba kernels compute, by the kind of attention; those of products differ in their keys alone."""
 
 
 class Direction(NamedTuple):
     """One direction of an encoder: its inputs, projected, and its recurrent parameters."""
 
+    cell: CellLayout
     table: Float[Array, "V G"]
     """W x + b of every input, with every bias that nothing multiplies."""
     weight: Float[Array, "G H"]
-    candidate_bias: Float[Array, " C"]
-    """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
+    bias_n: Float[Array, " C"]
 
 
-class Parameters(NamedTuple):
-    """The parameters of a decoder's step. Additive score: e = energyᵀ tanh(query h + key); both empty: e = h · key.
+class DecoderWeights(NamedTuple):
+    """Parameters of a decoder's step. Scores: e = energyᵀ tanh(query h + key + location f), or e = h · key.
 
-    By location: e = energyᵀ tanh(query h + key + location f), f the filters over the weights of the step before.
+    f are the filters over the weights of the step before, where the score is location-sensitive.
     """
 
+    cell: CellLayout
+    score: int
     table: Float[Array, "V G"]
     """The projected symbols, with every bias that nothing multiplies."""
-    candidate_bias: Float[Array, " C"]
-    """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
+    bias_n: Float[Array, " C"]
     recurrent: Float[Array, "G H"]
     context: Float[Array, "G D"]
-    query: Float[Array, "Q H"]
-    energy: Float[Array, " Q"]
-    location: Float[Array, "Q F"] = NOTHING
-    filters: Float[Array, "F N"] = NOTHING
+    query: Float[Array, "N H"] = NO_ROWS
+    energy: Float[Array, " N"] = NO_UNITS
+    location: Float[Array, "N F"] = NO_ROWS
+    filters: Float[Array, "F N"] = NO_ROWS
 
 
 class Head(NamedTuple):
-    """What turns a state and a context into logits: W_h h + W_c c + b. A part that is not read has no rows."""
+    """Parameters of the logits W_h h + W_c c + b. A part that is not read has no rows."""
 
     state: Float[Array, "N H"]
     context: Float[Array, "M D"]
     bias: Float[Array, " V"]
 
 
-class Looked(NamedTuple):
-    """What is looked at. `lengths` count the real positions, at least 1; nothing beyond them is read."""
+class AttentionInputs(NamedTuple):
+    """Keys and memory of all sources. `lengths` are at least 1; nothing beyond them is read."""
 
     keys: Float[Array, "B S A"]
     memory: Float[Array, "B S D"]
     lengths: Int[Array, " B"]
 
 
-class First(NamedTuple):
-    """The states that a search begins with: the cell of an LSTM, and the weights before the first look, if read."""
+class InitialState(NamedTuple):
+    """State at the first step: h, c where the cell has one, and the weights before where the score reads them."""
 
     hidden: Float[Array, "N H"]
     cell: Float[Array, "N H"] | None
-    looked: Float[Array, "N S"] | None
+    attention_state: Float[Array, "N S"] | None
 
 
-class Rules(NamedTuple):
-    """What a whole search may write, and what of it is kept."""
+class SearchLimits(NamedTuple):
+    """Symbols and lengths that a search allows, and how many candidates it records."""
 
     closed_early: Bool[np.ndarray, " V"]
-    """Symbols that cannot be written before the shortest output."""
+    """Symbols that cannot be written before the minimum length."""
     closed: Bool[np.ndarray, " V"]
     minimum: int
     maximum: int
     candidates: int
-    """Likeliest symbols that each step keeps."""
+    """Most probable symbols recorded at each step."""
 
 
-class Searched(NamedTuple):
-    """What a whole search gives: outputs side by side; what lies beyond an output's `steps` means nothing."""
+class SearchResult(NamedTuple):
+    """Outputs of a search, one a row. Values beyond an output's `steps` are undefined."""
 
     ids: Int[np.ndarray, "N T"]
     log_probabilities: Float[np.ndarray, "N T"]
@@ -93,11 +129,11 @@ class Searched(NamedTuple):
     steps: Int[np.ndarray, " N"]
 
 
-class Taken(NamedTuple):
-    """What one step of a search gives; the cell is empty for a GRU."""
+class RawStepOutput(NamedTuple):
+    """Results of one step of a search; the cell is empty where the cell has none."""
 
     hidden: Float[Array, "R H"]
     cell: Float[Array, "C H"]
     contexts: Float[Array, "R D"]
-    looks: Float[Array, "R S"]
+    weights: Float[Array, "R S"]
     logits: Float[Array, "R V"]

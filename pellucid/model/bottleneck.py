@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pellucid.model.recurrence import Inputs, LayerState, RecurrentCell, run
+from pellucid.model.cells import RecurrentCell
+from pellucid.model.recurrence import Inputs, run_rnn
 
 
 class RepeatedCode(nn.Module):
@@ -23,12 +24,12 @@ class RepeatedCode(nn.Module):
         self.cell = RecurrentCell("gru", code_size, hidden_size)
 
     def forward(self, code: Float[Tensor, "B D"], steps: int) -> Float[Tensor, "B T H"]:
-        """The states of all steps."""
+        """Return the states of all steps."""
         everywhere = torch.arange(len(code))[:, None].expand(-1, steps)
-        return run([self.cell], Inputs(code, everywhere), torch.full((len(code),), steps)).states[:, :, 0]
+        return run_rnn([self.cell], Inputs(code, everywhere), torch.full((len(code),), steps)).states[:, :, 0]
 
 
-class InitialisedByCode(nn.Module):
+class InitialCode(nn.Module):
     """h_t = GRU(nothing, h_{t−1}) from h_0 = code, or W code where their sizes differ: the code is seen once.
 
     Source: Sutskever et al. 2014, section 2, without the symbol written last.
@@ -43,11 +44,11 @@ class InitialisedByCode(nn.Module):
         self.cell.input_weight.requires_grad_(False)  # it has no numbers
 
     def forward(self, code: Float[Tensor, "B D"], steps: int) -> Float[Tensor, "B T H"]:
-        """The states of all steps."""
-        state = LayerState(self.projection(code), None)
+        """Return the states of all steps."""
+        state = self.cell.initial_state(self.projection(code))
         unmoved = self.cell.input_bias.expand(len(code), -1)
         states: list[Tensor] = []
         for _ in range(steps):
-            state = self.cell.advance(unmoved, state)
+            state = self.cell.step(unmoved, state)
             states.append(state.hidden)
         return torch.stack(states, dim=1)

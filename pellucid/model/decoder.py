@@ -15,70 +15,57 @@ from pellucid.config.settings import AttentionConfig, DecoderConfig
 from pellucid.data.vocabulary import UNK
 from pellucid.kernels.backend import Computation, Request, parts_given, settings_of
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import Head, Looked, Parameters
-from pellucid.model.attention import (
-    AdditiveAttention,
-    Attention,
-    DotAttention,
-    GeneralAttention,
-    LocationAttention,
-    MonotonicAttention,
-    MultiHeadAttention,
-    NoAttention,
-    ScaledDotAttention,
-)
-from pellucid.model.embedding import SymbolTable
-from pellucid.model.heads import NextSymbol, Reads, TiedSymbol, joined, size_read
-from pellucid.model.memory import Attendable, Attended, DecoderKernel, Memory, State, Step, Unrolled
-from pellucid.model.pointer_generator import Copying
+from pellucid.kernels.types import SCORES, AttentionInputs, DecoderWeights, Head
+from pellucid.model.attention import build_attention
+from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
+from pellucid.model.embedding import Embedding
+from pellucid.model.heads import OutputLayer, Reads, TiedOutputLayer, joined, size_read
+from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderKernel, Memory, Seq2SeqOutput, State, Step
+from pellucid.model.pointer_generator import PointerGenerator
 from pellucid.model.recurrence import (
-    GATES,
-    NO_NOISE,
+    NO_MASKS,
+    DropoutMasks,
     Inputs,
-    LayerState,
-    Noise,
-    Stack,
-    cell_kind,
-    draw_cells,
     draw_mask,
-    output_normalizations,
+    draw_recurrent_masks,
+    output_norms,
 )
 from pellucid.model.requests import kind_of, request_of
 
 
-class Sizes(NamedTuple):
-    """What the rest of the network decides of a decoder."""
+class DecoderDims(NamedTuple):
+    """Dimensions of a decoder that the rest of the network decides."""
 
     memory: int
     vocabulary: int
     copied: Int[Tensor, " N"] | None = None
-    """What each source symbol is called as a target (`copied_ids`), for decoders that copy."""
+    """Target id of each source symbol (`copied_ids`), for decoders that copy."""
 
 
-class Running(NamedTuple):
-    """A state taken apart, so that no step copies its layers."""
+class UnstackedState(NamedTuple):
+    """Decoder state with one tensor per layer, so that no step restacks the layers."""
 
     layers: list[LayerState]
-    looked: Float[Tensor, "R S"] | None = None
-    fed: Float[Tensor, "R F"] | None = None
+    attention_state: Float[Tensor, "R S"] | None = None
+    input_feed: Float[Tensor, "R F"] | None = None
 
-    def whole(self) -> State:
-        """The state."""
+    def stack(self) -> State:
+        """Return the state with the layers stacked."""
         cells = [layer.cell for layer in self.layers if layer.cell is not None]
         hidden = torch.stack([layer.hidden for layer in self.layers], dim=1)
-        return State(hidden, torch.stack(cells, dim=1) if cells else None, self.fed, self.looked)
+        return State(hidden, torch.stack(cells, dim=1) if cells else None, self.input_feed, self.attention_state)
 
 
-class Moved(NamedTuple):
-    """Where a step came to: what is carried on, what was seen, and the state that the next symbol is read from."""
+class DecoderStep(NamedTuple):
+    """Results of one step: the state after it, the attention, and the vector that the output layer reads."""
 
-    running: Running
-    attended: Attended
+    state: UnstackedState
+    attended: AttentionOutput
     output: Float[Tensor, "R H"]
 
 
-class Made(NamedTuple):
-    """What the next symbols are read from, of some steps."""
+class ReadoutInputs(NamedTuple):
+    """Inputs of the output layer, for one or more steps."""
 
     outputs: Float[Tensor, "R *steps H"]
     contexts: Float[Tensor, "R *steps D"]
@@ -86,60 +73,63 @@ class Made(NamedTuple):
 
 
 class Decoder(nn.Module, ABC):
-    """From the symbols written so far, and a memory, to the next: an order of looking and stepping makes it whole.
+    """Decoder without the order of attention and step, which its subclasses define.
 
     Stacked cells each read the one below: y_l = LN(h_l), residual ones y_l = y_{l−1} + LN(h_l) (Wu et al. 2016, section
     3.1). LN is there where outputs are normalized. Dropout falls on what is read of y, not on the sum.
     """
 
-    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: Sizes, fed: int, reads: Reads) -> None:
-        """`fed` numbers are fed to the first cell beside the symbol; `reads` is what the next symbol is read from."""
+    def __init__(
+        self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims, fed: int, reads: Reads
+    ) -> None:
+        """Build all parts. `fed` numbers enter the first cell beside the symbol; the output layer takes `reads`."""
         super().__init__()
         self.config = config
         self.attention_config = attention
-        self.table = SymbolTable(
+        self.table = Embedding(
             config.embedding, sizes.vocabulary, config.embedding_size, config.dropout, config.embedding_dropout
         )
         self.attention = build_attention(attention, config.hidden_size, sizes.memory)
         inputs = [self.table.size] + [config.hidden_size] * (config.num_layers - 1)
-        self.cells = Stack(config.cell, inputs, config.hidden_size, cell_kind(config.layer_normalization))
-        rows = GATES[config.cell] * config.hidden_size
+        self.cells = StackedCells(config.cell, inputs, config.hidden_size, cell_class(config.layer_normalization))
+        spec = CELLS[config.cell]
+        rows = len(spec.gates) * config.hidden_size
         self.context_projection = nn.Linear(fed, rows, bias=False) if fed else None
-        parts = config.num_layers * (2 if config.cell == "lstm" else 1)
+        parts = config.num_layers * (2 if spec.has_cell_state else 1)
         self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.init_hidden != "zero" else None
         if config.tie_embeddings:
-            self.head: TiedSymbol | NextSymbol = TiedSymbol(
+            self.head: TiedOutputLayer | OutputLayer = TiedOutputLayer(
                 reads, (config.hidden_size, sizes.memory), self.table.weight
             )
         else:
-            self.head = NextSymbol(reads, config.hidden_size, sizes.memory, sizes.vocabulary)
-        self.normalizations = output_normalizations(config.layer_normalization, config.num_layers, config.hidden_size)
-        self.copying: Copying | None = None
+            self.head = OutputLayer(reads, config.hidden_size, sizes.memory, sizes.vocabulary)
+        self.normalizations = output_norms(config.layer_normalization, config.num_layers, config.hidden_size)
+        self.copying: PointerGenerator | None = None
         if config.pointer_generator:
-            assert sizes.copied is not None, "a decoder that copies is told what"
+            assert sizes.copied is not None, "a decoder that copies needs the target ids of source symbols"
             read = config.hidden_size + sizes.memory + self.table.size
-            self.copying = Copying(sizes.copied, sizes.vocabulary, read)
+            self.copying = PointerGenerator(sizes.copied, sizes.vocabulary, read)
 
     @abstractmethod
-    def move(
+    def forward_step(
         self,
         projected: Float[Tensor, "R G"],
-        running: Running,
-        attendable: Attendable,
+        state: UnstackedState,
+        attendable: AttentionCache,
         override: Float[Tensor, "R S"] | None,
-    ) -> Moved:
-        """One step, from the symbol's share of the first cell's gates."""
+    ) -> DecoderStep:
+        """Take one step from the symbol's part of the first cell's preactivations."""
 
-    def prepare(self, memory: Memory) -> Attendable:
-        """The memory with the keys of attention, computed once a source; in training with what dropout takes away."""
+    def prepare(self, memory: Memory) -> AttentionCache:
+        """Return the memory with the keys of attention; in training with dropout masks."""
         attendable = self.attention.prepare(memory)
         if self.copying is not None:
             attendable = attendable._replace(places=self.copying.places(memory))
-        return attendable._replace(noise=self._draw(memory)) if self.training else attendable
+        return attendable._replace(dropout_masks=self._draw(memory)) if self.training else attendable
 
-    def request(self, computation: Computation, attendable: Attendable) -> Request:
+    def request(self, computation: Computation, attendable: AttentionCache) -> Request:
         """Return what is asked of a backend that takes steps over a memory: every setting, layer and optional part."""
-        noise = attendable.noise or NO_NOISE
+        masks = attendable.dropout_masks or NO_MASKS
         facts = (
             ("training", self.training),
             ("decoder.kind", kind_of(self)),
@@ -149,174 +139,162 @@ class Decoder(nn.Module, ABC):
             *settings_of("decoder", self.config),
             *settings_of("attention", self.attention_config),
             *parts_given("memory", attendable.memory),
-            *parts_given("masks", noise),
-            *(fact for cell in noise.cells for fact in parts_given("recurrent_mask", cell)),
+            *parts_given("masks", masks),
+            *(fact for cell in masks.cells for fact in parts_given("recurrent_mask", cell)),
         )
         return request_of(computation, attendable.keys, facts)
 
-    def start(self, memory: Memory) -> State:
-        """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""
-        shape, looked = (
-            (len(memory.states), self.config.num_layers, self.config.hidden_size),
-            self.attention.start(memory),
-        )
+    def init_hidden(self, memory: Memory) -> State:
+        """Return s_0: zero, or h = tanh(W m + b) and c = W' m + b' from the final or the mean encoder state m."""
+        shape = len(memory.states), self.config.num_layers, self.config.hidden_size
+        before, has_cell_state = self.attention.initial_state(memory), CELLS[self.config.cell].has_cell_state
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
-            return State(zero, zero if self.config.cell == "lstm" else None, looked=looked)
+            return State(zero, zero if has_cell_state else None, attention_state=before)
         if self.config.init_hidden == "mean":
             summary = memory.states.sum(dim=1) / memory.lengths[:, None]
         else:
             summary = memory.final.hidden[:, -1]
         parts = self.bridge(summary).to(summary.dtype).unflatten(-1, (-1, *shape[1:]))
-        return State(torch.tanh(parts[:, 0]), parts[:, 1] if self.config.cell == "lstm" else None, looked=looked)
+        return State(torch.tanh(parts[:, 0]), parts[:, 1] if has_cell_state else None, attention_state=before)
 
     def step(
         self,
         symbols: Int[Tensor, " R"],
         state: State,
-        attendable: Attendable,
+        attendable: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
-        """One step of any decoding: the symbols written last, the state they left, and the memory.
+        """Take one step of any decoding.
 
         There are as many rows as sources, or a multiple: then the hypotheses of each source stand one after the other.
         `override` forces this step's attention weights.
         """
-        attendable, symbols = attendable.whole(), self.fed(symbols)
-        moved = self.move(self.project(symbols, attendable.noise), taken_apart(state), attendable, override)
-        made = Made(moved.output, moved.attended.context, moved.attended.weights)
-        return Step(self.logits(symbols, made, attendable), moved.running.whole(), moved.attended)
+        attendable, symbols = attendable.materialize(), self.oov_to_unk(symbols)
+        done = self.forward_step(self.project(symbols, attendable.dropout_masks), unstack(state), attendable, override)
+        readout = ReadoutInputs(done.output, done.attended.context, done.attended.weights)
+        return Step(self.logits(symbols, readout, attendable), done.state.stack(), done.attended)
 
-    def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
-        """The same steps over symbols known beforehand (the target shifted by one, BOS first).
+    def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: AttentionCache) -> Seq2SeqOutput:
+        """Take the same steps over known symbols (the target shifted by one, BOS first).
 
-        What no step waits for is done for all steps together: the projection of the symbols and the logits.
+        The projection of the symbols and the logits are computed for all steps together.
         """
-        symbols = self.fed(symbols)
-        running, looks, outputs = taken_apart(state), list[Attended](), list[Tensor]()
-        for projected in self.project(symbols, attendable.noise).unbind(dim=1):
-            moved = self.move(projected, running, attendable, None)
-            running = moved.running
-            looks.append(moved.attended)
-            outputs.append(moved.output)
+        symbols = self.oov_to_unk(symbols)
+        carried, looks, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
+        for projected in self.project(symbols, attendable.dropout_masks).unbind(dim=1):
+            done = self.forward_step(projected, carried, attendable, None)
+            carried = done.state
+            looks.append(done.attended)
+            outputs.append(done.output)
         contexts = torch.stack([look.context for look in looks], dim=1)
         weights = torch.stack([look.weights for look in looks], dim=1)
-        unrolled = self.unrolled(symbols, Made(torch.stack(outputs, dim=1), contexts, weights), attendable, running)
+        readout = ReadoutInputs(torch.stack(outputs, dim=1), contexts, weights)
+        unrolled = self.output_of_steps(symbols, readout, attendable, carried)
         heads = [look.heads for look in looks if look.heads is not None]
         return unrolled._replace(heads=torch.stack(heads, dim=1)) if heads else unrolled
 
-    def unrolled(self, symbols: Int[Tensor, "B T"], made: Made, attendable: Attendable, after: Running) -> Unrolled:
-        """The logits of all steps, from the symbols fed back and what the steps made of them."""
-        made = self._dropped(made, attendable.noise)
-        own = self._own_logits(made)
-        logits = self.mixed(own, symbols, made, attendable)
-        return Unrolled(logits, made.weights, after.whole(), generated=None if self.copying is None else own)
+    def output_of_steps(
+        self, symbols: Int[Tensor, "B T"], readout: ReadoutInputs, attendable: AttentionCache, after: UnstackedState
+    ) -> Seq2SeqOutput:
+        """Return the logits of all steps, from the symbols fed back and the inputs of the output layer."""
+        readout = self._dropped(readout, attendable.dropout_masks)
+        own = self._own_logits(readout)
+        logits = self.mix_copy(own, symbols, readout, attendable)
+        return Seq2SeqOutput(logits, readout.weights, after.stack(), generated=None if self.copying is None else own)
 
-    def fed(self, symbols: Int[Tensor, "R *steps"]) -> Int[Tensor, "R *steps"]:
-        """What is fed back of symbols written: UNK for one that was copied and that the vocabulary lacks."""
+    def oov_to_unk(self, symbols: Int[Tensor, "R *steps"]) -> Int[Tensor, "R *steps"]:
+        """Return the symbols with UNK for those that were copied and that the vocabulary lacks."""
         return symbols if self.copying is None else torch.where(symbols < len(self.table.weight), symbols, UNK)
 
     def logits(
-        self, symbols: Int[Tensor, "R *steps"], made: Made, attendable: Attendable
+        self, symbols: Int[Tensor, "R *steps"], readout: ReadoutInputs, attendable: AttentionCache
     ) -> Float[Tensor, "R *steps W"]:
-        """The next symbols' scores, from those fed back and what steps made of them; in training with dropout.
+        """Return the next symbols' logits, in training with dropout.
 
-        With copying they are log-probabilities, of V + S symbols.
+        With copying they are log-probabilities of V + S symbols.
         """
-        made = self._dropped(made, attendable.noise)
-        return self.mixed(self._own_logits(made), symbols, made, attendable)
+        readout = self._dropped(readout, attendable.dropout_masks)
+        return self.mix_copy(self._own_logits(readout), symbols, readout, attendable)
 
-    def mixed(
-        self, logits: Float[Tensor, "R *steps V"], symbols: Int[Tensor, "R *steps"], made: Made, attendable: Attendable
+    def mix_copy(
+        self,
+        logits: Float[Tensor, "R *steps V"],
+        symbols: Int[Tensor, "R *steps"],
+        readout: ReadoutInputs,
+        attendable: AttentionCache,
     ) -> Float[Tensor, "R *steps W"]:
-        """The same where nothing is copied; else ln p of what is written and what is copied, W = V + S."""
+        """Return the logits, or log-probabilities over the vocabulary and the copies, W = V + S."""
         if self.copying is None:
             return logits
         assert attendable.places is not None, "copying was prepared"
-        read = torch.cat([made.outputs, made.contexts, self.read(symbols, attendable.noise).spread()], dim=-1)
-        log_probabilities: Tensor = self.copying(logits, made.weights, read, attendable.places)
+        read = torch.cat(
+            [readout.outputs, readout.contexts, self.embed(symbols, attendable.dropout_masks).to_dense()], dim=-1
+        )
+        log_probabilities: Tensor = self.copying(logits, readout.weights, read, attendable.places)
         return log_probabilities
 
-    def read(self, symbols: Int[Tensor, "R *steps"], noise: Noise | None) -> Inputs:
-        """The vectors of fed-back symbols."""
-        return self.table.read(symbols, None if noise is None else noise.missed)
+    def embed(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> Inputs:
+        """Return the vectors of fed-back symbols."""
+        return self.table.embed(symbols, None if masks is None else masks.dropped_tokens)
 
-    def climb(
-        self, gates: Float[Tensor, "R G"], layers: list[LayerState], noise: Noise | None
+    def step_layers(
+        self, preactivations: Float[Tensor, "R G"], layers: list[LayerState], masks: DropoutMasks | None
     ) -> tuple[list[LayerState], Float[Tensor, "R H"]]:
-        """Take every cell one step, the first from what its gates are given; the new states, and the top's output."""
-        advanced: list[LayerState] = []
+        """Take every cell one step, the first from its preactivations; return the new states and the top's output."""
+        after: list[LayerState] = []
         output = layers[0].hidden
         for layer, (cell, old) in enumerate(zip(self.cells, layers, strict=True)):
             if layer:
-                gates = cell.project(self.dropped(output, layer - 1, noise))
-            advanced.append(cell.advance(gates, old) if noise is None else cell.advance(gates, old, noise.cells[layer]))
-            risen = self.normalizations[layer](advanced[-1].hidden)
-            output = output + risen if self.config.residual and layer else risen
-        return advanced, output
+                preactivations = cell.project(self.dropped(output, layer - 1, masks))
+            after.append(
+                cell.step(preactivations, old) if masks is None else cell.step(preactivations, old, masks.cells[layer])
+            )
+            own = self.normalizations[layer](after[-1].hidden)
+            output = output + own if self.config.residual and layer else own
+        return after, output
 
     def dropped(
-        self, outputs: Float[Tensor, "R *steps H"], layer: int, noise: Noise | None
+        self, outputs: Float[Tensor, "R *steps H"], layer: int, masks: DropoutMasks | None
     ) -> Float[Tensor, "R *steps H"]:
-        """Dropout of a layer's outputs, in training: anew at each step, or the same units at all steps."""
-        if noise is None or not noise.outputs:
+        """Return a layer's outputs with dropout, in training: drawn anew at each step, or the same at all steps."""
+        if masks is None or not masks.outputs:
             return nn.functional.dropout(outputs, self.config.dropout, self.training)
-        mask = noise.outputs[layer]
+        mask = masks.outputs[layer]
         return outputs * (mask if outputs.dim() == mask.dim() else mask[:, None])
 
-    def _dropped(self, made: Made, noise: Noise | None) -> Made:
-        """The same with dropout of the top layer's outputs, in training."""
-        return made._replace(outputs=self.dropped(made.outputs, self.config.num_layers - 1, noise))
+    def _dropped(self, readout: ReadoutInputs, masks: DropoutMasks | None) -> ReadoutInputs:
+        """Return the inputs with dropout of the top layer's outputs, in training."""
+        return readout._replace(outputs=self.dropped(readout.outputs, self.config.num_layers - 1, masks))
 
-    def _own_logits(self, made: Made) -> Float[Tensor, "R *steps V"]:
-        """The head's scores, before anything is copied."""
-        if isinstance(self.head, TiedSymbol):
-            logits: Tensor = self.head(made.outputs, made.contexts, self.table.weight)
+    def _own_logits(self, readout: ReadoutInputs) -> Float[Tensor, "R *steps V"]:
+        """Return the logits of the output layer, before anything is copied."""
+        if isinstance(self.head, TiedOutputLayer):
+            logits: Tensor = self.head(readout.outputs, readout.contexts, self.table.weight)
             return logits
-        own: Tensor = self.head(made.outputs, made.contexts)
+        own: Tensor = self.head(readout.outputs, readout.contexts)
         return own
 
-    def project(self, symbols: Int[Tensor, "R *steps"], noise: Noise | None) -> Float[Tensor, "R *steps G"]:
-        """The fed-back symbols' share of the first cell's gates."""
-        return self.cells[0].project(self.read(symbols, noise).spread())
+    def project(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> Float[Tensor, "R *steps G"]:
+        """Return the part of the first cell's preactivations that fed-back symbols give."""
+        return self.cells[0].project(self.embed(symbols, masks).to_dense())
 
-    def _draw(self, memory: Memory) -> Noise:
-        """What dropout takes away for the sequences of a batch."""
+    def _draw(self, memory: Memory) -> DropoutMasks:
+        """Return dropout masks for the sequences of a batch."""
         config, rows = self.config, len(memory.lengths)
-        cells = draw_cells([cell.hidden_weight for cell in self.cells], rows, config)
+        cells = draw_recurrent_masks([cell.hidden_weight for cell in self.cells], rows, config)
         layers = config.num_layers if config.dropout_mask == "sequence" else 0
         shape = (rows, config.hidden_size)
         outputs = tuple(draw_mask(memory.states, shape, config.dropout) for _ in range(layers))
-        return Noise(cells, outputs, self.table.draw_missed(rows))
+        return DropoutMasks(cells, outputs, self.table.draw_dropped_tokens(rows))
 
 
-def taken_apart(state: State) -> Running:
-    """A state, layer by layer."""
+def unstack(state: State) -> UnstackedState:
+    """Return a state layer by layer."""
     hidden = state.hidden.unbind(dim=1)
     cells = state.cell.unbind(dim=1) if state.cell is not None else [None] * len(hidden)
     layers = [LayerState(*parts) for parts in zip(hidden, cells, strict=True)]
-    return Running(layers, state.looked, state.context)
-
-
-def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
-    """The attention a configuration names."""
-    match config.type:
-        case "additive" if config.num_heads > 1:
-            return MultiHeadAttention(query_size, memory_size, config.size, config.num_heads)
-        case "additive":
-            return AdditiveAttention(query_size, memory_size, config.size)
-        case "dot":
-            return DotAttention()
-        case "scaled-dot":
-            return ScaledDotAttention()
-        case "general":
-            return GeneralAttention(query_size, memory_size)
-        case "location":
-            return LocationAttention(query_size, memory_size, config.size, config.filters, config.filter_radius)
-        case "monotonic":
-            return MonotonicAttention(query_size, memory_size, config.size)
-        case "none":
-            return NoAttention()
+    return UnstackedState(layers, state.attention_state, state.input_feed)
 
 
 class AttendThenStep(Decoder):
@@ -329,94 +307,96 @@ class AttendThenStep(Decoder):
 
     context_projection: nn.Linear
 
-    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> None:
-        """Sizes follow from the configurations, the memory and the number of target symbols."""
+    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> None:
+        """Dimensions follow from the configurations, the memory and the number of target symbols."""
         super().__init__(config, attention, sizes, sizes.memory, config.output)
 
-    def prepare(self, memory: Memory) -> Attendable:
-        """As any decoder; for answers, laid out as a kernel reads it."""
+    def prepare(self, memory: Memory) -> AttentionCache:
+        """Return the memory with the keys of attention; for a search also laid out for a kernel."""
         attendable = super().prepare(memory)
-        if not use_kernel(self.request("step", attendable)):
+        if self.training or not use_kernel(self.request("step", attendable)):
             return attendable
         from pellucid.kernels.autograd import prepare  # Numba takes a second to import
 
-        parameters = self._step_parameters(self.table.vectors(), attendable.noise)
-        return attendable._replace(stepping=prepare(parameters, self._head_parts(), _looked(attendable)))
+        weights = self._kernel_weights(self.table.vectors(), attendable.dropout_masks)
+        return attendable._replace(kernel=prepare(weights, self._head_parts(), _attention_inputs(attendable)))
 
     def step(
         self,
         symbols: Int[Tensor, " R"],
         state: State,
-        attendable: Attendable,
+        attendable: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
-        """As any decoder; by a kernel where the memory is prepared for one."""
-        if attendable.stepping is not None and override is None and not self.training:
-            fed = self.fed(symbols)
-            step = _step_compiled(fed, state, attendable.stepping)
-            made = Made(step.state.hidden[:, -1], step.attended.context, step.attended.weights)
-            return step._replace(logits=self.mixed(step.logits, fed, made, attendable))
+        """Take one step of any decoding; by a kernel where the memory is prepared for one."""
+        if attendable.kernel is not None and override is None and not self.training:
+            known = self.oov_to_unk(symbols)
+            step = _step_compiled(known, state, attendable.kernel)
+            readout = ReadoutInputs(step.state.hidden[:, -1], step.attended.context, step.attended.weights)
+            return step._replace(logits=self.mix_copy(step.logits, known, readout, attendable))
         return super().step(symbols, state, attendable, override)
 
-    def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
-        """As any decoder; a kernel takes all steps at once where there is one."""
+    def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: AttentionCache) -> Seq2SeqOutput:
+        """Take the same steps over known symbols; by a kernel for all steps at once where one supports them."""
         if use_kernel(self.request("unroll", attendable)):
             return self._unroll_compiled(symbols, state, attendable)
         return super().unroll(symbols, state, attendable)
 
-    def move(
+    def forward_step(
         self,
         projected: Float[Tensor, "R G"],
-        running: Running,
-        attendable: Attendable,
+        state: UnstackedState,
+        attendable: AttentionCache,
         override: Float[Tensor, "R S"] | None,
-    ) -> Moved:
-        """Attend from the top state before, which the look before belongs to; then take every cell one step."""
-        attended: Attended = self.attention(running.layers[-1].hidden, attendable, running.looked, override)
-        gates = projected + self.context_projection(attended.context)
-        layers, output = self.climb(gates, running.layers, attendable.noise)
-        return Moved(Running(layers, attended.looked), attended, output)
+    ) -> DecoderStep:
+        """Attend from the top state before, then take every cell one step."""
+        attended: AttentionOutput = self.attention(state.layers[-1].hidden, attendable, state.attention_state, override)
+        preactivations = projected + self.context_projection(attended.context)
+        layers, output = self.step_layers(preactivations, state.layers, attendable.dropout_masks)
+        return DecoderStep(UnstackedState(layers, attended.attention_state), attended, output)
 
-    def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
-        """All steps by a kernel."""
+    def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: AttentionCache) -> Seq2SeqOutput:
+        """Take all steps by a kernel."""
         from pellucid.kernels.autograd import unroll_decoder  # Numba takes a second to import
 
-        symbols = self.fed(symbols)
-        inputs, start = self.read(symbols, attendable.noise), taken_apart(state).layers[0]
-        parameters, looked = self._step_parameters(inputs.vectors, attendable.noise), _looked(attendable)
+        symbols = self.oov_to_unk(symbols)
+        inputs, start = self.embed(symbols, attendable.dropout_masks), unstack(state).layers[0]
+        weights = self._kernel_weights(inputs.vectors, attendable.dropout_masks)
         ids = cast(Tensor, inputs.symbols)
-        done = unroll_decoder(parameters, ids, looked, start.hidden, start.cell, state.looked)
+        given = _attention_inputs(attendable), start.hidden, start.cell, state.attention_state
+        done = unroll_decoder(weights, ids, *given)
         last = LayerState(done.last, None if start.cell is None else done.cell)
-        after = Running([last], None if state.looked is None else done.weights[:, -1])
-        made = Made(self.normalizations[0](done.hidden), done.contexts, done.weights)
-        return self.unrolled(symbols, made, attendable, after)
+        after = UnstackedState([last], None if state.attention_state is None else done.weights[:, -1])
+        readout = ReadoutInputs(self.normalizations[0](done.hidden), done.contexts, done.weights)
+        return self.output_of_steps(symbols, readout, attendable, after)
 
-    def _step_parameters(self, vectors: Float[Tensor, "N E"], noise: Noise | None) -> Parameters:
-        """What a kernel reads: the symbols' table projected, and the weights of cell and attention."""
-        cell, score = self.cells[0], self.attention.query_weights()
-        assert score is not None, "an attention without scores has no kernel"
+    def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderWeights:
+        """Return the parameters that a kernel reads: the projected table, and the weights of cell and attention."""
+        cell, score = self.cells[0], SCORES[kind_of(self.attention)]
         table = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
-        dropped = None if noise is None else noise.cells[0].weight
+        dropped = None if masks is None else masks.cells[0].weight
         recurrent = cell.hidden_weight if dropped is None else dropped
-        return Parameters(table, cell.reset_bias(), recurrent, self.context_projection.weight, *score)
+        own = table, cell.bias_n(), recurrent, self.context_projection.weight
+        return DecoderWeights(cell.layout, score, *own, *self.attention.score_params())
 
     def _head_parts(self) -> Head:
-        """The head as a kernel reads it."""
-        return self.head.parts(self.table.weight) if isinstance(self.head, TiedSymbol) else self.head.parts()
+        """Return the parameters of the output layer as a kernel reads them."""
+        return self.head.parts(self.table.weight) if isinstance(self.head, TiedOutputLayer) else self.head.parts()
 
 
-def _looked(attendable: Attendable) -> Looked:
-    """What a kernel looks at."""
-    return Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
+def _attention_inputs(attendable: AttentionCache) -> AttentionInputs:
+    """Return keys and memory for a kernel."""
+    return AttentionInputs(attendable.keys, attendable.memory.states, attendable.memory.lengths)
 
 
 def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: DecoderKernel) -> Step:
-    """One step by a kernel."""
-    layer = taken_apart(state).layers[0]
-    taken = prepared.step(symbols, layer.hidden, layer.cell, state.looked)
-    after = LayerState(taken.hidden, None if layer.cell is None else taken.cell)
-    looked = None if state.looked is None else taken.looks
-    return Step(taken.logits, Running([after], looked).whole(), Attended(taken.contexts, taken.looks, looked))
+    """Take one step by a kernel."""
+    layer = unstack(state).layers[0]
+    done = prepared.step(symbols, layer.hidden, layer.cell, state.attention_state)
+    after = LayerState(done.hidden, None if layer.cell is None else done.cell)
+    weights = None if state.attention_state is None else done.weights
+    attended = AttentionOutput(done.contexts, done.weights, weights)
+    return Step(done.logits, UnstackedState([after], weights).stack(), attended)
 
 
 class StepThenAttend(Decoder):
@@ -428,32 +408,34 @@ class StepThenAttend(Decoder):
 
     kind: ClassVar[str] = "step-then-attend"
 
-    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> None:
+    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> None:
         """W_c reads what `config.output` names, and gives as many numbers as a state has."""
         super().__init__(config, attention, sizes, config.hidden_size if config.input_feeding else 0, "state")
         read = size_read(config.output, config.hidden_size, sizes.memory)
         self.combination = nn.Linear(read, config.hidden_size, bias=False)
 
-    def start(self, memory: Memory) -> State:
-        """As any decoder; before the first step, nothing was come to."""
-        state = super().start(memory)
+    def init_hidden(self, memory: Memory) -> State:
+        """Return s_0; the attentional state before the first step is zero."""
+        state = super().init_hidden(memory)
         return (
-            state if self.context_projection is None else state._replace(context=torch.zeros_like(state.hidden[:, 0]))
+            state
+            if self.context_projection is None
+            else state._replace(input_feed=torch.zeros_like(state.hidden[:, 0]))
         )
 
-    def move(
+    def forward_step(
         self,
         projected: Float[Tensor, "R G"],
-        running: Running,
-        attendable: Attendable,
+        state: UnstackedState,
+        attendable: AttentionCache,
         override: Float[Tensor, "R S"] | None,
-    ) -> Moved:
-        """Take every cell one step, attend from the output of the top, and join the two."""
-        gates = projected
+    ) -> DecoderStep:
+        """Take every cell one step, attend from the output of the top, and combine the two."""
+        preactivations = projected
         if self.context_projection is not None:
-            gates = projected + self.context_projection(running.fed)
-        layers, top = self.climb(gates, running.layers, attendable.noise)
-        attended: Attended = self.attention(top, attendable, running.looked, override)
+            preactivations = projected + self.context_projection(state.input_feed)
+        layers, top = self.step_layers(preactivations, state.layers, attendable.dropout_masks)
+        attended: AttentionOutput = self.attention(top, attendable, state.attention_state, override)
         combined = torch.tanh(self.combination(joined(self.config.output, top, attended.context)))
         fed = None if self.context_projection is None else combined
-        return Moved(Running(layers, attended.looked, fed), attended, combined)
+        return DecoderStep(UnstackedState(layers, attended.attention_state, fed), attended, combined)

@@ -1,6 +1,7 @@
-"""Where the network computes, and in which arithmetic."""
+"""Device, threads and precision of the network."""
 
 import os
+import resource
 from contextlib import AbstractContextManager
 from functools import cache, partial
 
@@ -8,26 +9,39 @@ import torch
 
 from pellucid.config.settings import Config, Device, Precision
 from pellucid.errors import ConfigError, RunError
-from pellucid.kernels.aligned_memory import keep_freed_memory
-from pellucid.model.network import Network
+from pellucid.kernels.aligned_memory import tune_malloc
+from pellucid.model.network import Network, address_space, gibibytes
 from pellucid.worker_pool import available_cores
+
+POOLS = 2
+"""Groups of so many threads, which PyTorch and the libraries of its products start each for itself."""
+DEFAULT_STACK = 2**21
+"""Bytes of a thread's stack where the system sets no limit."""
 
 
 def use_threads(threads: int) -> None:
-    """Compute with so many threads in this process; 0 takes one for each core it may use, and one if it is forked.
+    """Compute with these threads in this process; 0 takes one for each core it may use, and one if it is forked.
 
     Threads that share a core wait for each other by spinning, which makes small models many times slower on a busy
     machine: one thread is the safe default.
 
     Raises:
         RunError: A forked process is to compute with several threads.
+        ConfigError: The stacks of the threads need more memory than the process may take; starting them would end it.
     """
-    keep_freed_memory()
+    tune_malloc()
     forked = prepare_for_forks() != os.getpid()
     if forked and threads > 1:
         raise RunError(
             f"threads = {threads}: a forked process computes with one thread, for those of its parent are not copied; "
             f"take threads = 1, or start the process with the method 'spawn'"
+        )
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    need = POOLS * (threads - 1) * (DEFAULT_STACK if stack == resource.RLIM_INFINITY else stack)
+    if threads > torch.get_num_threads() and need > address_space():
+        raise ConfigError(
+            f"threads = {threads}: their stacks need {gibibytes(need)} of memory, but this process may take "
+            f"{gibibytes(address_space())} more (ulimit -v): lower threads"
         )
     torch.set_num_threads(threads or (1 if forked else available_cores()))
 
@@ -76,7 +90,7 @@ def place(network: Network, device: torch.device) -> None:
     torch.backends.cudnn.allow_tf32 = False
     for stack in (network.encoder.forward_cells, network.encoder.backward_cells):
         for cell in stack:
-            cell.compact()
+            cell.flatten_parameters()
 
 
 def use_determinism(config: Config) -> None:
@@ -91,7 +105,7 @@ def use_determinism(config: Config) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def arithmetic(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Within, products take this precision; parameters, recurrences of the encoder, softmax and loss stay float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 

@@ -13,7 +13,7 @@ from pellucid.config.settings import Feedback
 from pellucid.model.recurrence import Inputs
 
 
-class SymbolTable(nn.Module):
+class Embedding(nn.Module):
     """One vector a symbol. Frozen tables are random vectors that stay; one-hot tables are the identity."""
 
     weight: Tensor
@@ -45,38 +45,38 @@ class SymbolTable(nn.Module):
         return self.weight.shape[1]
 
     def vectors(self) -> Float[Tensor, "V E"]:
-        """Every symbol's vector, with dropout in training.
+        """Return every symbol's vector, with dropout in training.
 
-        Dropout falls on the table, not on positions: within one batch a symbol misses the same units everywhere it
-        stands (Gal & Ghahramani 2016, section 4.2, for units instead of whole words). That regularises as well here,
+        Dropout falls on the table, not on positions: within one batch a symbol lacks the same units at all its
+        positions (Gal & Ghahramani 2016, section 4.2, for units instead of whole words). That regularises as well here,
         costs V × E instead of B × S × E, and lets a kernel project the table once instead of every position.
         """
         return nn.functional.dropout(self.weight, self.dropout, self.training)
 
-    def draw_missed(self, rows: int) -> Bool[Tensor, "B V"] | None:
-        """In training, the symbols that each of so many sequences will miss; None where none is dropped."""
+    def draw_dropped_tokens(self, rows: int) -> Bool[Tensor, "B V"] | None:
+        """Return, in training, the symbols that each of `rows` sequences drops; None where none is dropped."""
         if not (self.training and self.symbol_dropout):
             return None
         return torch.rand(rows, len(self.weight), device=self.weight.device) < self.symbol_dropout
 
-    def read(self, ids: Int[Tensor, "B *steps"], missed: Bool[Tensor, "B V"] | None) -> Inputs:
-        """The table and the rows of it that ids name, those of missed symbols being zero.
+    def embed(self, ids: Int[Tensor, "B *steps"], dropped: Bool[Tensor, "B V"] | None) -> Inputs:
+        """Return the table and the rows of it that ids name, those of dropped symbols being zero.
 
-        A missed symbol reads one more row, of zeros, so that a kernel projects the table once all the same. Source:
+        A dropped symbol reads one more row, of zeros, so that a kernel projects the table once all the same. Source:
         Gal & Ghahramani 2016, section 4.2, with a draw for each sequence.
         """
         vectors = self.vectors()
-        if missed is None:
+        if dropped is None:
             return Inputs(vectors, ids)
-        gone = missed.gather(1, ids.view(len(ids), -1)).view_as(ids)
+        gone = dropped.gather(1, ids.view(len(ids), -1)).view_as(ids)
         widened = torch.cat([vectors / (1 - self.symbol_dropout), vectors.new_zeros(1, self.size)])
         return Inputs(widened, ids.masked_fill(gone, len(vectors)))
 
-    def adopt(self, ids: Sequence[int], vectors: Float[Tensor, "N E"]) -> None:
-        """Take these vectors for these symbols."""
+    def load_pretrained(self, ids: Sequence[int], vectors: Float[Tensor, "N E"]) -> None:
+        """Replace the vectors of these symbols."""
         with torch.no_grad():
             self.weight[list(ids)] = vectors.to(self.weight)
 
     def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape E"]:
-        """The vectors of ids."""
+        """Return the vectors of ids."""
         return nn.functional.embedding(ids, self.vectors())

@@ -1,4 +1,4 @@
-"""Ids to Memory: a recurrent encoder, one-way or both ways, stacked.
+"""Recurrent encoder: unidirectional or bidirectional, stacked.
 
 B batch, S source positions, N directions, E embedding, H hidden units a direction, D memory (2H where directions are
 concatenated).
@@ -12,18 +12,16 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import EncoderConfig, memory_size
 from pellucid.data.vocabulary import UNK
-from pellucid.model.embedding import SymbolTable
+from pellucid.model.cells import RecurrentCell, StackedCells, cell_class
+from pellucid.model.embedding import Embedding
 from pellucid.model.memory import Memory, State
 from pellucid.model.recurrence import (
     Inputs,
-    RecurrentCell,
     Sequences,
-    Stack,
-    cell_kind,
-    draw_cells,
     draw_mask,
-    output_normalizations,
-    run,
+    draw_recurrent_masks,
+    output_norms,
+    run_rnn,
 )
 
 
@@ -74,65 +72,70 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.symbols = vocabulary_size if symbols is None else symbols
-        self.table = SymbolTable(
+        self.table = Embedding(
             config.embedding, vocabulary_size, config.embedding_size, config.dropout, config.embedding_dropout
         )
         widths = config.convolutions
         self.convolutions = Convolutions(widths, config.filters, self.table.size) if widths else None
         first = self.table.size if self.convolutions is None else self.convolutions.size
-        inputs, kind = [first] + [memory_size(config)] * (config.num_layers - 1), cell_kind(config.layer_normalization)
+        inputs, kind = [first] + [memory_size(config)] * (config.num_layers - 1), cell_class(config.layer_normalization)
         backward = inputs if config.bidirectional else []
-        self.forward_cells = Stack(config.cell, inputs, config.hidden_size, kind)
-        self.backward_cells = Stack(config.cell, backward, config.hidden_size, kind)
-        self.normalizations = output_normalizations(config.layer_normalization, config.num_layers, memory_size(config))
+        self.forward_cells = StackedCells(config.cell, inputs, config.hidden_size, kind)
+        self.backward_cells = StackedCells(config.cell, backward, config.hidden_size, kind)
+        self.normalizations = output_norms(config.layer_normalization, config.num_layers, memory_size(config))
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
-        return self.over(self.table.read(self.known(source), self.table.draw_missed(len(source))), source, lengths)
+        return self.forward_embedded(
+            self.table.embed(self.known(source), self.table.draw_dropped_tokens(len(source))), source, lengths
+        )
 
     def known(self, source: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-        """The ids whose vectors are read: ids beyond the table tell a decoder what to copy, and read as unknown."""
+        """Return the ids with those beyond the table, which only a decoder that copies reads, as unknown."""
         return torch.where(source < len(self.table.weight), source, UNK)
 
-    def over(self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
-        """The same from the vectors of the ids on."""
-        inputs, source, lengths = self.entering(inputs, source, lengths)
+    def forward_embedded(self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
+        """Encode pre-embedded inputs."""
+        inputs, source, lengths = self.prepare_inputs(inputs, source, lengths)
         states = inputs.vectors
         finals: list[Float[Tensor, "B D"]] = []
         for layer in range(self.config.num_layers):
-            states, final = self.rise(layer, inputs, states, lengths)
+            states, final = self.forward_layer(layer, inputs, states, lengths)
             inputs = Inputs(self._dropped(states))
             finals.append(final)
         return Memory(inputs.vectors, lengths, State(torch.stack(finals, dim=1)), source)
 
-    def entering(
+    def prepare_inputs(
         self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
     ) -> tuple[Inputs, Int[Tensor, "B S"], Int[Tensor, " B"]]:
-        """What the first layer reads, its ids and its lengths: features that are added are no positions."""
+        """Return the inputs of the first layer, their ids and lengths: features that are added are no positions."""
         if self.config.features == "sum":
             inputs, source, lengths = _added(inputs, source, lengths, self.known(source) >= self.symbols)
         if self.convolutions is not None:
-            inputs = Inputs(self._dropped(self.convolutions(inputs.spread(), lengths)))
+            inputs = Inputs(self._dropped(self.convolutions(inputs.to_dense(), lengths)))
         return inputs, source, lengths
 
-    def rise(
+    def forward_layer(
         self, layer: int, inputs: Inputs, below: Float[Tensor, "*rows E"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
-        """One layer over what it reads (`below` is that without dropout): its states, and the one at the end."""
+        """Return the states of one layer and its final state; `below` is its input without dropout."""
         ran = self._run(self.cells(layer), inputs, lengths)
-        risen = _within(self.normalizations[layer], self._merge(ran.states), lengths)
-        return below + risen if self.config.residual and layer else risen, self._merge(ran.last)
+        own = _normalized(self.normalizations[layer], self._merge(ran.states), lengths)
+        return below + own if self.config.residual and layer else own, self._merge(ran.last)
 
     def cells(self, layer: int) -> list[RecurrentCell]:
-        """The cell of each direction, forwards first."""
+        """Return the cell of each direction, forward first."""
         return [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
 
     def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
-        """The cells of a layer over all rows, with recurrent dropout in training."""
+        """Run the cells of a layer over all rows, with recurrent dropout in training."""
         if not self.training:
-            return run(cells, inputs, lengths)
-        return run(
-            cells, inputs, lengths, draw_cells([cell.hidden_weight for cell in cells], len(lengths), self.config)
+            return run_rnn(cells, inputs, lengths)
+        return run_rnn(
+            cells,
+            inputs,
+            lengths,
+            draw_recurrent_masks([cell.hidden_weight for cell in cells], len(lengths), self.config),
         )
 
     def _dropped(self, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
@@ -142,7 +145,7 @@ class Encoder(nn.Module):
         return nn.functional.dropout(states, self.config.dropout, self.training)
 
     def _merge(self, directions: Float[Tensor, "*shape N H"]) -> Float[Tensor, "*shape D"]:
-        """The states of all directions as one."""
+        """Return the states of all directions as one."""
         match self.config.merge:
             case "concatenate":
                 return directions.flatten(-2)
@@ -156,7 +159,7 @@ def _added(
     inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], features: Bool[Tensor, "B S"]
 ) -> tuple[Inputs, Int[Tensor, "B S"], Int[Tensor, " B"]]:
     """The symbols alone, from position 0 on, each with the sum of its row's features; with their ids and lengths."""
-    vectors, counts = inputs.spread(), features.sum(dim=1)
+    vectors, counts = inputs.to_dense(), features.sum(dim=1)
     positions = torch.arange(source.shape[1], device=source.device)
     places = (positions + counts[:, None]).clamp(max=source.shape[1] - 1)
     summed = (vectors * features[:, :, None]).sum(dim=1, keepdim=True)
@@ -164,8 +167,8 @@ def _added(
     return Inputs(moved), source.gather(1, places), lengths - counts
 
 
-def _within(normalization: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:
-    """Normalized states, still zero beyond each row's length."""
+def _normalized(normalization: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:
+    """Return normalized states, still zero beyond each row's length."""
     if isinstance(normalization, nn.Identity):
         return states
     inside = torch.arange(states.shape[1], device=states.device) < lengths[:, None]

@@ -1,4 +1,4 @@
-"""What all networks have, and the one that writes: the encoder-decoder."""
+"""The base of all networks, and the encoder-decoder."""
 
 from abc import ABC, abstractmethod
 
@@ -11,14 +11,14 @@ from pellucid.data.vocabulary import BOS
 from pellucid.errors import InputError
 from pellucid.model.decoder import Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.memory import Unrolled
+from pellucid.model.memory import Seq2SeqOutput
 
 
 class Network(nn.Module, ABC):
-    """What reads, and answers of some kind: logits over the target vocabulary."""
+    """An encoder, and a part that computes logits over the target vocabulary."""
 
     def __init__(self, encoder: Encoder) -> None:
-        """Hold what reads."""
+        """Hold the encoder."""
         super().__init__()
         self.encoder = encoder
 
@@ -28,7 +28,7 @@ class Network(nn.Module, ABC):
         """V, how many target symbols there are, the special ones included."""
 
     @abstractmethod
-    def forward(self, batch: Batch) -> Unrolled:
+    def forward(self, batch: Batch) -> Seq2SeqOutput:
         """The logits of every answer to a batch."""
 
 
@@ -45,19 +45,21 @@ class EncoderDecoder(Network):
         """V, how many target symbols there are, the special ones included."""
         return self.decoder.table.weight.shape[0]
 
-    def forward(self, batch: Batch) -> Unrolled:
+    def forward(self, batch: Batch) -> Seq2SeqOutput:
         """Every target symbol's logits given the source and the true symbols before it (teacher forcing)."""
         memory = self.encoder(batch.source, batch.source_lengths)
-        return self.decoder.unroll(shifted(batch.target), self.decoder.start(memory), self.decoder.prepare(memory))
+        return self.decoder.unroll(
+            shift_right(batch.target), self.decoder.init_hidden(memory), self.decoder.prepare(memory)
+        )
 
 
-def writing(network: Network) -> EncoderDecoder:
-    """The network, if it writes symbol by symbol; else `InputError`."""
+def require_seq2seq(network: Network) -> EncoderDecoder:
+    """Return the network if it is an encoder-decoder; else raise `InputError`."""
     if not isinstance(network, EncoderDecoder):
         raise InputError(f"this is for outputs written symbol by symbol, which a {type(network).__name__} has not")
     return network
 
 
-def shifted(target: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """What is fed back when a target was written so far: BOS, then all symbols but the last."""
+def shift_right(target: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Return the decoder's inputs: BOS, then all target symbols but the last."""
     return torch.cat([torch.full_like(target[:, :1], BOS), target[:, :-1]], dim=1)

@@ -1,4 +1,4 @@
-"""States to answers.
+"""Output layers.
 
 H hidden, D memory, E embedding, V vocabulary.
 """
@@ -14,7 +14,7 @@ from pellucid.kernels.types import Head
 Reads = Literal["state", "context", "state-and-context"]
 
 
-class NextSymbol(nn.Module):
+class OutputLayer(nn.Module):
     """logits = W [h; c] + b, from the decoder's state h, the context c, or both. Bahdanau et al. 2015 use both."""
 
     kind: ClassVar[str] = "linear"
@@ -38,7 +38,7 @@ class NextSymbol(nn.Module):
         return logits
 
 
-class TiedSymbol(nn.Module):
+class TiedOutputLayer(nn.Module):
     """logits = Y A [h; c] + b: the vectors Y of the target symbols score them too.
 
     A brings what is read to the size of a vector, and is not there where the sizes agree. The vectors belong to the
@@ -70,7 +70,7 @@ class TiedSymbol(nn.Module):
         return nn.functional.linear(read if self.adapter is None else self.adapter(read), vectors, self.bias)
 
 
-class PositionTag(nn.Module):
+class TokenClassificationHead(nn.Module):
     """logits_s = W h_s + b, from the encoder's state at each position."""
 
     def __init__(self, memory_size: int, vocabulary_size: int) -> None:
@@ -85,12 +85,12 @@ class PositionTag(nn.Module):
 
 
 def size_read(reads: Reads, hidden_size: int, memory_size: int) -> int:
-    """How many numbers are read of a state and a context."""
+    """Return the size of what is read of a state and a context."""
     return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[reads]
 
 
 def joined(reads: Reads, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]) -> Tensor:
-    """What is read of a state and a context, end to end."""
+    """Return the state, the context, or both concatenated."""
     match reads:
         case "state":
             return hidden

@@ -1,4 +1,4 @@
-"""What training makes small.
+"""Losses.
 
 B batch, S source positions, T target positions, V vocabulary, W = V, or V + S where symbols are copied.
 """
@@ -36,7 +36,7 @@ def cross_entropy(
 def copying_cross_entropy(
     log_probabilities: Float[Tensor, "B T W"], target: Int[Tensor, "B T"], label_smoothing: float, vocabulary_size: int
 ) -> Float[Tensor, ""]:
-    """The same of ln p over V symbols and S source positions: ε is spread over the V symbols, which all can be written.
+    """Return the cross-entropy of log-probabilities over V symbols and S positions; ε is spread over the symbols.
 
     A target that the vocabulary lacks is V + p where it stands at source position p.
     """
@@ -59,7 +59,7 @@ def generated_cross_entropy(
 def pointing_cross_entropy(
     log_probabilities: Float[Tensor, "B 1 W"], target: Int[Tensor, "B 1"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """The same of ln p over positions, −∞ where there is none: ε is spread over those of the source."""
+    """Return the cross-entropy of log-probabilities over positions, −∞ at padding; ε is spread over the source."""
     own = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
     there = log_probabilities > -torch.inf
     spread = log_probabilities.masked_fill(~there, 0).sum(dim=2) / there.sum(dim=2)
@@ -75,7 +75,7 @@ def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -
     return _mean(torch.minimum(weights, covered).sum(dim=2), target)
 
 
-def disagreement(
+def symmetric_kl(
     one: Float[Tensor, "B T W"], other: Float[Tensor, "B T W"], target: Int[Tensor, "B T"]
 ) -> Float[Tensor, ""]:
     """The mean over real target positions of KL(p ‖ q) + KL(q ‖ p) = Σ_v (p_v − q_v)(ln p_v − ln q_v).

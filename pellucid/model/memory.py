@@ -10,29 +10,29 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from pellucid.kernels.types import Taken
-from pellucid.model.recurrence import Noise
+from pellucid.kernels.types import RawStepOutput
+from pellucid.model.recurrence import DropoutMasks
 
 
 class State(NamedTuple):
-    """What a recurrent network carries from one step to the next; every part has the batch first."""
+    """Recurrent state carried from one step to the next; every part has the batch first."""
 
     hidden: Float[Tensor, "B L H"]
     cell: Float[Tensor, "B L H"] | None = None
-    """The cell of an LSTM; a GRU has none."""
-    context: Float[Tensor, "B F"] | None = None
-    """What a step came to, in decoders that feed it to the next one."""
-    looked: Float[Tensor, "B S"] | None = None
-    """What attention carries from a look to the next, zero beyond a row's length; None where it carries nothing."""
+    """c of cells that have a cell state, as the LSTM."""
+    input_feed: Float[Tensor, "B F"] | None = None
+    """The attentional state of the step before, in decoders with input feeding."""
+    attention_state: Float[Tensor, "B S"] | None = None
+    """The attention weights of the step before, zero beyond a row's length, where attention reads them."""
 
-    def take(self, rows: Int[Tensor, " R"]) -> "State":
-        """The state of the chosen rows, in their order: all that search needs to know of recurrence."""
-        cell, context, looked = (None if part is None else part.index_select(0, rows) for part in self[1:])
-        return State(self.hidden.index_select(0, rows), cell, context, looked)
+    def index_select(self, rows: Int[Tensor, " R"]) -> "State":
+        """Return the state of the chosen rows, in their order."""
+        cell, input_feed, attention_state = (None if part is None else part.index_select(0, rows) for part in self[1:])
+        return State(self.hidden.index_select(0, rows), cell, input_feed, attention_state)
 
 
 class Memory(NamedTuple):
-    """What the encoder leaves behind."""
+    """The encoder's output, which attention reads."""
 
     states: Float[Tensor, "B S D"]
     """One state a source position; zeros beyond a row's length."""
@@ -40,95 +40,95 @@ class Memory(NamedTuple):
     final: State
     """The state after reading everything, both directions merged, one a layer."""
     source: Int[Tensor, "B S"] | None = None
-    """The ids that were read, for decoders that copy them."""
+    """The source ids, for decoders that copy them."""
     masked: Bool[Tensor, "B S"] | None = None
-    """Positions that a person hides from attention; None where nobody does."""
+    """Positions that a user hides from attention; None for none."""
 
     def mask(self) -> Bool[Tensor, "B S"]:
-        """True at real positions, False at padding."""
+        """Return True at real positions, False at padding."""
         return torch.arange(self.states.shape[1], device=self.states.device) < self.lengths[:, None]
 
-    def seen(self) -> Bool[Tensor, "B S"]:
-        """True where attention may look: at real positions that nobody hides."""
+    def attention_mask(self) -> Bool[Tensor, "B S"]:
+        """Return True where attention may be: at real positions that are not hidden."""
         return self.mask() if self.masked is None else self.mask() & ~self.masked
 
 
 @runtime_checkable
 class DecoderKernel(Protocol):
-    """What all steps of a search read, laid out once, and the step itself."""
+    """A decoder laid out once for all steps of a search, and the step itself."""
 
-    def take(self, rows: Int[Tensor, " r"]) -> "DecoderKernel":
-        """The chosen of the running sources, in their order; nothing but their numbers is copied."""
+    def index_select(self, rows: Int[Tensor, " r"]) -> "DecoderKernel":
+        """Return the decoder with the chosen of the running sources; only their numbers are copied."""
 
     def running(self) -> Int[Tensor, " b"]:
-        """The numbers of the running sources."""
+        """Return the numbers of the running sources."""
 
     def step(
         self,
         symbols: Int[Tensor, " R"],
         hidden: Float[Tensor, "R H"],
         cell: Float[Tensor, "R H"] | None,
-        looked: Float[Tensor, "R S"] | None = None,
-    ) -> Taken:
-        """One step of all hypotheses, those of a source one after the other; by location, given the weights before."""
+        attention_state: Float[Tensor, "R S"] | None = None,
+    ) -> RawStepOutput:
+        """Take one step of all hypotheses, those of a source one after the other."""
 
 
-class Attendable(NamedTuple):
-    """A memory with what attention computes from it once a source, not once a step."""
+class AttentionCache(NamedTuple):
+    """A memory with the keys of attention, which are computed once a source."""
 
     memory: Memory
     keys: Float[Tensor, "B S A"]
-    stepping: DecoderKernel | None = None
-    """The same as a kernel reads it, with the decoder's weights; memory and keys then stay whole, whatever is taken."""
-    noise: Noise | None = None
-    """What dropout takes away at all steps; None outside training."""
+    kernel: DecoderKernel | None = None
+    """The same as a kernel reads it, with the decoder's weights; `index_select` then leaves memory and keys whole."""
+    dropout_masks: DropoutMasks | None = None
+    """Dropout masks of all steps; None outside training."""
     places: Int[Tensor, "B S"] | None = None
     """The target id that each position's symbol has when it is copied; None where nothing is."""
 
-    def take(self, rows: Int[Tensor, " R"]) -> "Attendable":
-        """The chosen rows, in their order."""
+    def index_select(self, rows: Int[Tensor, " R"]) -> "AttentionCache":
+        """Return the chosen rows, in their order."""
         places = None if self.places is None else self.places.index_select(0, rows)
-        if self.stepping is not None:
-            return self._replace(stepping=self.stepping.take(rows), places=places)
+        if self.kernel is not None:
+            return self._replace(kernel=self.kernel.index_select(rows), places=places)
         memory = Memory(
             states=self.memory.states.index_select(0, rows),
             lengths=self.memory.lengths.index_select(0, rows),
-            final=self.memory.final.take(rows),
+            final=self.memory.final.index_select(rows),
             source=None if self.memory.source is None else self.memory.source.index_select(0, rows),
             masked=None if self.memory.masked is None else self.memory.masked.index_select(0, rows),
         )
-        noise = None if self.noise is None else self.noise.take(rows)
-        return Attendable(memory, self.keys.index_select(0, rows), noise=noise, places=places)
+        masks = None if self.dropout_masks is None else self.dropout_masks.index_select(rows)
+        return AttentionCache(memory, self.keys.index_select(0, rows), dropout_masks=masks, places=places)
 
-    def whole(self) -> "Attendable":
-        """The rows themselves where a kernel has taken them by their numbers alone."""
-        if self.stepping is None:
+    def materialize(self) -> "AttentionCache":
+        """Return the rows themselves where a kernel holds only their numbers."""
+        if self.kernel is None:
             return self
-        taken = self._replace(stepping=None, places=None).take(self.stepping.running())
+        taken = self._replace(kernel=None, places=None).index_select(self.kernel.running())
         return taken._replace(places=self.places)
 
 
-class Attended(NamedTuple):
-    """One look at the memory."""
+class AttentionOutput(NamedTuple):
+    """Context and weights of one attention of all queries."""
 
     context: Float[Tensor, "R D"]
     weights: Float[Tensor, "R S"]
-    looked: Float[Tensor, "R S"] | None = None
-    """What the next look is given of this one; None where it needs nothing."""
+    attention_state: Float[Tensor, "R S"] | None = None
+    """The weights that the next step reads; None where it reads none."""
     heads: Float[Tensor, "R N S"] | None = None
     """The weights of each head, of which `weights` are the mean; None where there is but one."""
 
 
 class Step(NamedTuple):
-    """What one decoder step gives."""
+    """Results of one decoder step."""
 
     logits: Float[Tensor, "R V"]
     state: State
-    attended: Attended
+    attended: AttentionOutput
 
 
-class Unrolled(NamedTuple):
-    """What all steps over known symbols give together."""
+class Seq2SeqOutput(NamedTuple):
+    """Results of all steps over known symbols."""
 
     logits: Float[Tensor, "B T V"]
     weights: Float[Tensor, "B T S"]
@@ -137,6 +137,6 @@ class Unrolled(NamedTuple):
     heads: Float[Tensor, "B T N S"] | None = None
     """The weights of each head, where there are several."""
     generated: Float[Tensor, "B T V"] | None = None
-    """What the logits would be without copying; None where nothing is copied."""
+    """The logits without copying; None where nothing is copied."""
     looks: Float[Tensor, "B R S"] | None = None
-    """The weights of every look that an answer took, where `weights` are those of the last."""
+    """The weights of every attention step of an answer, where `weights` are those of the last."""

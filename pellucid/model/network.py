@@ -1,6 +1,8 @@
 """The parts that the networks of all tasks are built from."""
 
 import os
+import resource
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, memory_size
-from pellucid.config.toml import flattened, preset
+from pellucid.config.toml import flatten_config, preset
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import ConfigError
-from pellucid.model.decoder import AttendThenStep, Decoder, Sizes, StepThenAttend
+from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
 from pellucid.model.encoder import Encoder
-from pellucid.model.encoder_decoder import EncoderDecoder, Network, shifted, writing
+from pellucid.model.encoder_decoder import EncoderDecoder, Network, require_seq2seq, shift_right
 from pellucid.model.pointer_generator import copied_ids
 
 __all__ = [
@@ -25,19 +27,19 @@ __all__ = [
     "build_decoder",
     "build_parts",
     "parameter_count",
+    "require_seq2seq",
     "seeded",
-    "shifted",
+    "shift_right",
     "tagged",
-    "writing",
 ]
 
 
 class NetworkParts(NamedTuple):
-    """What the network of every task begins with."""
+    """The parts that the networks of all tasks have."""
 
     config: Config
     encoder: Encoder
-    sizes: Sizes
+    sizes: DecoderDims
     """Of the encoder's states and of the target vocabulary."""
 
 
@@ -47,7 +49,7 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
     symbols = len(vocabularies.source)
     encoder = Encoder(config.encoder, symbols + features, symbols)
     targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
-    return NetworkParts(config, encoder, Sizes(memory_size(config.encoder), len(vocabularies.target), targets))
+    return NetworkParts(config, encoder, DecoderDims(memory_size(config.encoder), len(vocabularies.target), targets))
 
 
 @contextmanager
@@ -59,11 +61,11 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def tagged(config: Config) -> bool:
-    """Whether sources have tags beside them: the file's, or the one of copied words."""
+    """Return whether sources have tags: those of the file, or the one of copied words."""
     return bool(config.data.features_column) or config.training.augmentation == "copy"
 
 
-def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> Decoder:
+def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> Decoder:
     """The decoder whose order a configuration names."""
     match config.order:
         case "attend-then-step":
@@ -73,7 +75,7 @@ def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: Size
 
 
 def parameter_count(network: nn.Module) -> int:
-    """How many numbers training may change."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
@@ -83,6 +85,8 @@ SIZES = (
     *("decoder.hidden_size", "decoder.num_layers", "decoder.embedding_size", "training.averaged_checkpoints"),
 )
 """The settings that decide the size of a network and of what is kept of it."""
+STATM = Path("/proc/self/statm")
+"""Pages of memory of this process on Linux, those of its address space first."""
 MEMINFO = Path("/proc/meminfo")
 """What Linux tells of its memory."""
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -119,7 +123,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def available_memory(device: torch.device) -> int:
-    """Return the bytes that a device can give: on a processor those of the machine or, if fewer, of the container."""
+    """Return the bytes that a device can give: on a processor the fewest that machine, container and limits allow."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
@@ -129,7 +133,20 @@ def available_memory(device: torch.device) -> int:
         limits += [int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"]
     if CGROUP_LIMIT.exists() and (limit := CGROUP_LIMIT.read_text("ascii").strip()) != "max":
         limits.append(int(limit))
-    return min(limits)
+    return min(*limits, address_space())
+
+
+def address_space() -> int:
+    """Return the bytes of address space that this process may still plan with, `sys.maxsize` where nothing limits it.
+
+    That is three quarters of what the limit (`ulimit -v`) leaves: the rest is for all that is not planned. A process
+    that meets this limit within a library often ends without a message.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    taken = int(STATM.read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE") if STATM.exists() else 0
+    return max(0, limit - taken) * 3 // 4
 
 
 def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "load"], device: torch.device) -> None:
@@ -149,15 +166,17 @@ def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "
     available = available_memory(device)
     if need <= available:
         return
-    usual = flattened(preset(config.size))
-    large = [f"{key} (now {value})" for key, value in flattened(config).items() if key in SIZES and value > usual[key]]
+    usual = flatten_config(preset(config.size))
+    large = [
+        f"{key} (now {value})" for key, value in flatten_config(config).items() if key in SIZES and value > usual[key]
+    ]
     parameters = sum(parameter.numel() for parameter in network.parameters())
     raise ConfigError(
-        f"a network of {parameters:,} parameters needs at least {_gibibytes(need)} of memory to {purpose}, but "
-        f"{_gibibytes(available)} are available: lower {' or '.join(large) or 'size or the number of symbols'}"
+        f"a network of {parameters:,} parameters needs at least {gibibytes(need)} of memory to {purpose}, but "
+        f"{gibibytes(available)} are available: lower {' or '.join(large) or 'size or the number of symbols'}"
     )
 
 
-def _gibibytes(count: int) -> str:
+def gibibytes(count: int) -> str:
     """Return a number of bytes as people read it."""
     return f"{count / 2**30:,.1f} GiB"

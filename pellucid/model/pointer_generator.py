@@ -1,4 +1,4 @@
-"""Copying from the source: a decoder's own distribution over symbols, mixed with where it looks.
+"""PointerGenerator from the source: a decoder's own distribution over symbols, mixed with where it looks.
 
 B batch, K steps or hypotheses of each source, S source positions, V target vocabulary, W = V + S, N source symbols and
 features, C what the gate reads. Source: See et al. 2017, section 2.2, equations 8 and 9.
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.model.memory import Memory
 
 BY_PLACE, NEVER = -1, -2
@@ -18,11 +18,11 @@ BY_PLACE, NEVER = -1, -2
 def copied_ids(vocabularies: Vocabularies) -> Int[Tensor, " N"]:
     """The target id of each source symbol; features, and the special ids that no text has, are never copied."""
     source, target = vocabularies.source.symbols, vocabularies.target.ids
-    ids = [*[NEVER] * SPECIAL, *(target.get(symbol, BY_PLACE) for symbol in source)]
+    ids = [*[NEVER] * NUM_SPECIAL, *(target.get(symbol, BY_PLACE) for symbol in source)]
     return torch.tensor([*ids, *[NEVER] * len(vocabularies.features)])
 
 
-class Copying(nn.Module):
+class PointerGenerator(nn.Module):
     """p(w) = (1 − (1 − p_gen) m) softmax(logits)_w + (1 − p_gen) Σ_{i: x_i = w} α_i, over V symbols and S places.
 
     p_gen = σ(w · [s; c; y] + b) of the decoder's state, the context and the symbol fed back. m is the weight on all
@@ -60,7 +60,7 @@ class Copying(nn.Module):
         read: Float[Tensor, "*shape C"],
         places: Int[Tensor, "B S"],
     ) -> Float[Tensor, "*shape W"]:
-        """ln p of each symbol and place, −∞ where there is none; rows of one source follow each other."""
+        """Return the log-probability of each symbol and place, −∞ for none; rows of one source follow each other."""
         gate: Tensor = self.gate(read)
         sources = len(places)
         rows = (logits.reshape(sources, -1, logits.shape[-1]), weights.reshape(sources, -1, weights.shape[-1]))
@@ -74,7 +74,7 @@ def mix(
     gate: Float[Tensor, "B K 1"],
     places: Int[Tensor, "B S"],
 ) -> Float[Tensor, "B K W"]:
-    """The equation of `Copying`; the least number above zero stands for a probability that rounds to zero."""
+    """Compute the equation of `PointerGenerator`; a probability that rounds to zero becomes the least positive one."""
     size, positions = logits.shape[-1], weights.shape[-1]
     copyable = places >= 0
     masses = weights * copyable[:, None]

@@ -1,4 +1,4 @@
-"""What the parts of a network ask of a backend."""
+"""Requests of the parts of a network to a backend."""
 
 from collections.abc import Hashable
 from functools import cache

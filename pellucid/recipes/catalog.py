@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import NamedTuple
 
-from pellucid.errors import InputError, nearest, quote
+from pellucid.errors import InputError, quote, suggest
 from pellucid.recipes.recipe import RecipeRequest
 
 
@@ -136,7 +136,7 @@ def find_recipe(name: str) -> Callable[[RecipeRequest], Iterator[str]]:
         InputError: The name is unknown; the message suggests the most similar one.
     """
     if name not in RECIPES:
-        raise InputError(f"there is no recipe {quote(name)}{nearest(name, RECIPES)} (pellucid recipe list)")
+        raise InputError(f"there is no recipe {quote(name)}{suggest(name, RECIPES)} (pellucid recipe list)")
     _, module, function = RECIPES[name]
     run: Callable[[RecipeRequest], Iterator[str]] = getattr(import_module(f"pellucid.recipes.{module}"), function)
     return run

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.evaluation.metrics import Evaluation, Interval
-from pellucid.evaluation.outcomes import Mean, mean_of_groups
-from pellucid.evaluation.significance import Comparison, compare
+from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation
+from pellucid.evaluation.outcomes import MeanRates, macro_average
+from pellucid.evaluation.significance import RunComparison, compare_outcomes
 from pellucid.files import write_json
 from pellucid.model.network import parameter_count
 from pellucid.recipes.experiments import (
@@ -32,10 +32,10 @@ from pellucid.recipes.experiments import (
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files
-from pellucid.viewer.report_parts import drawn_examples
+from pellucid.training.session import TrainingFiles
+from pellucid.viewer.report_parts import example_parts
 from pellucid.viewer.report_schema import ReportExamples, ReportTable
-from pellucid.viewer.reports import Report, report_on, write_report
+from pellucid.viewer.reports import Report, run_report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 
@@ -47,8 +47,8 @@ class SettingComparison(NamedTuple):
     """Name of the baseline setting."""
     label: str
     num_sets: int
-    dev: Comparison
-    test: Comparison | None
+    dev: RunComparison
+    test: RunComparison | None
     """None where an experiment has no test set."""
 
     def to_json(self) -> dict[str, Any]:
@@ -116,19 +116,19 @@ def _compare_runs(
     )
 
 
-def _compare_scores(scores: Sequence[tuple[TransductionScores, TransductionScores]]) -> Comparison:
+def _compare_scores(scores: Sequence[tuple[TransductionScores, TransductionScores]]) -> RunComparison:
     """Return the comparison over sets of equal weight."""
-    return compare([own.table for own, _ in scores], [other.table for _, other in scores])
+    return compare_outcomes([own.table for own, _ in scores], [other.table for _, other in scores])
 
 
-def _comparison_cell(suite: ExperimentSuite, comparison: Comparison | None) -> str:
+def _comparison_cell(suite: ExperimentSuite, comparison: RunComparison | None) -> str:
     """Return a table cell; a dash without comparison."""
     return _format_difference(suite.measure, comparison) if comparison is not None else "–"
 
 
-def _format_difference(measure: MetricName, comparison: Comparison) -> str:
+def _format_difference(measure: MetricName, comparison: RunComparison) -> str:
     """Return the difference of the main metric with its interval and p-value."""
-    found = comparison.exact_match.rest if measure == "wer" else comparison.exact_match
+    found = comparison.exact_match.complement if measure == "wer" else comparison.exact_match
     low, high = found.ci95
     return f"{found.difference:+z.2f} ({low:+z.2f} to {high:+z.2f}), p {found.p:.3f}"
 
@@ -139,10 +139,10 @@ class MacroAverage(NamedTuple):
     setting: str
     label: str
     """Setting, if any, then the seed or the size of the ensemble."""
-    dev: Mean
+    dev: MeanRates
     num_dev_sets: int
     """Number of validation sets."""
-    test: Mean | None
+    test: MeanRates | None
     num_test_sets: int
     """Number of test sets: those with a published number, if there are any."""
     published: float | None
@@ -249,15 +249,15 @@ def write_reports(
     return f"report: {request.out / 'report.html'}"
 
 
-def metric_value(measure: MetricName, scores: Evaluation | Mean) -> float:
+def metric_value(measure: MetricName, scores: Evaluation | MeanRates) -> float:
     """Return the main score in percent."""
     value: float = getattr(scores, measure)
     return value
 
 
-def _format_interval(measure: MetricName, scores: Evaluation | Mean) -> str:
+def _format_interval(measure: MetricName, scores: Evaluation | MeanRates) -> str:
     """Return the 95 % interval of the main score."""
-    interval: Interval = getattr(scores, f"{measure}_ci95")
+    interval: ConfidenceInterval = getattr(scores, f"{measure}_ci95")
     return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
@@ -290,7 +290,7 @@ def _macro_average(
 ) -> MacroAverage:
     """Return the means over a group of runs or ensembles."""
     setting, who = named
-    dev = mean_of_groups([each.scores.dev.table for each in group])
+    dev = macro_average([each.scores.dev.table for each in group])
     tested = [(suite.experiment(each.experiment), each.scores.test) for each in group if each.scores.test]
     compared = [(experiment, set_scores) for experiment, set_scores in tested if experiment.published]
     numbers = [next(iter(experiment.published.values())) for experiment, _ in compared]
@@ -300,7 +300,7 @@ def _macro_average(
         label=f"{setting}, {who}" if setting else who,
         dev=dev,
         num_dev_sets=len(group),
-        test=mean_of_groups([set_scores.table for _, set_scores in used]) if used else None,
+        test=macro_average([set_scores.table for _, set_scores in used]) if used else None,
         num_test_sets=len(used),
         published=statistics.mean(numbers) if numbers else None,
     )
@@ -377,7 +377,7 @@ def _attention_examples(suite: ExperimentSuite, runs: Sequence[TransductionRun])
         firsts.setdefault(run.experiment, run)
     for name, run in firsts.items():
         if suite.show_all_attention and name != runs[0].experiment:
-            yield from drawn_examples(f"Attention: {name}, {run.label}", run.report.examples)
+            yield from example_parts(f"Attention: {name}, {run.label}", run.report.examples)
 
 
 def _summary_entry(suite: ExperimentSuite, macro: MacroAverage) -> tuple[str, str]:
@@ -443,14 +443,14 @@ def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
 def train_and_score(job: TransductionJob, tell: ProgressCallback) -> TransductionRun:
     """Train on one thread, score, and write the page of the run; resume or reuse an existing run."""
     experiment, config, paths, folder = job.training
-    train_with_progress(Files(paths.train, paths.dev), folder, config, tell)
+    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, config, tell)
     tell("decoding for evaluation")
     predictor = load(folder)
     judgement, dev = score_predictor(predictor, read_pairs(paths.dev, config), job.candidates)
     test = None
     if paths.test is not None:
         judgement, test = score_predictor(predictor, read_pairs(paths.test, config), job.candidates)
-    report = report_on(folder, judgement, job.title, job.introduction)
+    report = run_report(folder, judgement, job.title, job.introduction)
     write_report(folder / "report.html", report)
     log = read_log(folder)
     stopped = [record for record in log if record["event"] == "stopped"][-1]

@@ -11,15 +11,15 @@ from jaxtyping import Int
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import DataError, InputError, nearest, quote
-from pellucid.evaluation.assessment import Oracle, oracle, score
-from pellucid.evaluation.metrics import Evaluation, evaluate
-from pellucid.evaluation.outcomes import outcomes
+from pellucid.errors import DataError, InputError, quote, suggest
+from pellucid.evaluation.assessment import OracleAccuracy, oracle_accuracy, score_traces
+from pellucid.evaluation.metrics import Evaluation, evaluate_examples
+from pellucid.evaluation.outcomes import outcome_table
 from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.model.device import use_threads
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.training.loop import derived_epochs
-from pellucid.viewer.reports import Judgement, Report
+from pellucid.viewer.reports import Report, ScoredRun
 
 MetricName = Literal["wer", "exact_match"]
 """Name of a score, as an attribute of `Evaluation` and `Mean`."""
@@ -120,7 +120,7 @@ def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[
     for first in found[0]:
         if request.progress is not None and first.paths.reduction:
             passes = first.config.training.epochs
-            request.progress.say(f"{first.experiment}: {first.paths.reduction}, at most {passes:g} epochs")
+            request.progress.print_line(f"{first.experiment}: {first.paths.reduction}, at most {passes:g} epochs")
     return found
 
 
@@ -148,7 +148,7 @@ def select_experiments(suite: ExperimentSuite, only: Sequence[str]) -> list[Expe
         if name not in names:
             listed = ", ".join(names)
             raise InputError(
-                f"{suite.name} has no experiment {quote(name)}{nearest(name, names)} (there are: {listed})"
+                f"{suite.name} has no experiment {quote(name)}{suggest(name, names)} (there are: {listed})"
             )
     return [experiment for experiment in suite.experiments if not only or experiment.name in only]
 
@@ -237,7 +237,7 @@ class TransductionScores(NamedTuple):
     evaluation: Evaluation
     table: Int[np.ndarray, "n 3"]
     """Outcome of each example, for means over sets."""
-    k_best: list[Oracle]
+    k_best: list[OracleAccuracy]
     """Share of examples with a correct output among the first 1, 2, … candidates."""
 
     def to_json(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class SplitScores(NamedTuple):
 
 def score_predictor(
     predictor: Predictor, examples: Sequence[Example], candidates: int
-) -> tuple[Judgement, TransductionScores]:
+) -> tuple[ScoredRun, TransductionScores]:
     """Decode examples with beam search and score the outputs.
 
     Args:
@@ -271,15 +271,15 @@ def score_predictor(
     found = predictor.with_beam(BEAM_SIZE).hypotheses(examples, candidates)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
     firsts = [outputs[0] for outputs in found]
-    scored = score(firsts, references, predictor.segmenters)
-    evaluation = evaluate(scored)
+    scored = score_traces(firsts, references, predictor.tokenizers)
+    evaluation = evaluate_examples(scored)
     lists = [
-        score(outputs, [wanted] * len(outputs), predictor.segmenters)
+        score_traces(outputs, [wanted] * len(outputs), predictor.tokenizers)
         for outputs, wanted in zip(found, references, strict=True)
     ]
-    among = oracle(lists, candidates)
-    return Judgement(predictor, firsts, references, scored, evaluation), TransductionScores(
-        evaluation, outcomes(scored), among
+    among = oracle_accuracy(lists, candidates)
+    return ScoredRun(predictor, firsts, references, scored, evaluation), TransductionScores(
+        evaluation, outcome_table(scored), among
     )
 
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pellucid.config.settings import Config
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.reporting.progress import Rows
+from pellucid.reporting.progress import MultiProgress
 from pellucid.training.ensemble_training import throttle
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import TrainingFiles, train_run
 from pellucid.worker_pool import ProgressCallback, parallel_map
 
 Job = TypeVar("Job")
@@ -38,7 +38,7 @@ def run_jobs(
     return parallel_map(task, [job for _, job in jobs], partial(_show_progress, request.progress, names))
 
 
-def train_with_progress(files: Files, folder: Path, config: Config, tell: ProgressCallback) -> None:
+def train_with_progress(files: TrainingFiles, folder: Path, config: Config, tell: ProgressCallback) -> None:
     """Train on one thread and report progress; resume an unfinished run and skip a finished one.
 
     Args:
@@ -57,14 +57,14 @@ def progress_callback(request: RecipeRequest, name: str) -> ProgressCallback:
     return partial(_show_progress, request.progress, [name], 0)
 
 
-def _show_progress(progress: Rows | None, names: Sequence[str], job: int, event: Any) -> None:  # noqa: ANN401 (any event)
+def _show_progress(progress: MultiProgress | None, names: Sequence[str], job: int, event: Any) -> None:  # noqa: ANN401 (any event)
     """Show an event, a message or a sample count of a job."""
     if progress is None:
         return
     match event:
         case SampleProgress():
-            progress.reach(names[job], event.samples, event.total, event.state)
+            progress.update_samples(names[job], event.samples, event.total, event.state)
         case str():
-            progress.say(f"{names[job]}: {event}")
+            progress.print_line(f"{names[job]}: {event}")
         case _:
-            progress.tell(names[job], event)
+            progress.report(names[job], event)

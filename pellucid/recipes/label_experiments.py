@@ -13,21 +13,21 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.label_metrics import Labelled, score_labels
-from pellucid.evaluation.metrics import Followed, Interval, Scored, worst
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.label_metrics import LabelMetrics, score_labels
+from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, ValidationMetric, worst_examples
 from pellucid.files import write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.experiments import ExperimentSuite, TrainingJob, ensemble_name, plan_trainings, read_pairs
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
-from pellucid.viewer.reports import MISTAKES, Report, write_report
+from pellucid.viewer.reports import NUM_LISTED_ERRORS, Report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 
@@ -35,7 +35,7 @@ class LabelScore(NamedTuple):
     """A score: a percentage or a correlation."""
 
     value: float
-    interval: Interval | None = None
+    interval: ConfidenceInterval | None = None
     """95 % interval; None where none is reported."""
 
     @property
@@ -51,8 +51,8 @@ class LabelPredictions(NamedTuple):
 
     examples: Sequence[Example]
     traces: Sequence[Trace]
-    scored: Sequence[Scored]
-    labelled: Labelled
+    scored: Sequence[ScoredExample]
+    labelled: LabelMetrics
 
 
 ScoringFunction = Callable[[LabelPredictions], Mapping[str, LabelScore]]
@@ -65,7 +65,7 @@ class LabelScores(NamedTuple):
     """Scores of the predictions for one set."""
 
     scores: Mapping[str, LabelScore]
-    labelled: Labelled
+    labelled: LabelMetrics
     extra_results: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def predict_labels(predictor: Predictor, examples: Sequence[Example]) -> LabelPr
     """Predict examples and score the predictions by example."""
     use_threads(predictor.config.threads)
     traces = predictor.trace(examples)
-    scored = score(traces, [(example.target,) for example in examples], predictor.segmenters)
+    scored = score_traces(traces, [(example.target,) for example in examples], predictor.tokenizers)
     return LabelPredictions(examples, traces, scored, score_labels(scored, traces))
 
 
@@ -133,7 +133,7 @@ class LabelSuite(NamedTuple):
     """Function that returns the recipe's own figures, tables and texts."""
     readable: bool = True
     """Sources are readable text, so that the page lists errors."""
-    followed: Sequence[Followed] = ()
+    validation_metrics: Sequence[ValidationMetric] = ()
     """Metrics whose curves are drawn; empty takes those of the task."""
 
 
@@ -163,7 +163,7 @@ def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[Label
 def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
     """Train on one thread and score; resume or reuse an existing run."""
     paths, folder = job.training.paths, job.training.folder
-    train_with_progress(Files(paths.train, paths.dev), folder, job.training.config, tell)
+    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, job.training.config, tell)
     tell("predicting for evaluation")
     run = _score_run(job, load(folder), f"seed {job.training.config.seed}")
     return run._replace(log=read_log(folder))
@@ -196,7 +196,7 @@ def _worst_examples(answers: LabelPredictions) -> list[ExampleOutput]:
     """Return the worst predictions."""
     return [
         ExampleOutput(answers.traces[at], (answers.examples[at].target,), answers.scored[at])
-        for at in worst(answers.scored, MISTAKES)
+        for at in worst_examples(answers.scored, NUM_LISTED_ERRORS)
     ]
 
 
@@ -314,7 +314,7 @@ def _report_page(suite: LabelSuite, runs: Sequence[LabelRun], own: Sequence[Repo
         introduction=f"{definition.introduction}\n\nCurves, errors, settings: {first.experiment}, {first.label}.",
         summary=[(f"test {name}", score.text) for name, score in first.scores.test.scores.items()],
         log=first.log,
-        followed=suite.followed or task_of(first.config).metrics.followed,
+        validation_metrics=suite.validation_metrics or configured_task(first.config).metrics.validation_metrics,
         mistakes=first.mistakes,
         config_toml=to_toml(first.config),
         parts=[*parts, *own, *tables],

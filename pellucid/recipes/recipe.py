@@ -11,7 +11,7 @@ from pellucid.config.toml import load_config
 from pellucid.data.synthetic import WORD_LIST
 
 if TYPE_CHECKING:
-    from pellucid.reporting.progress import Rows
+    from pellucid.reporting.progress import MultiProgress
 
 
 class ReproductionError(Exception):
@@ -32,7 +32,7 @@ class RecipeRequest(NamedTuple):
     """Names of the experiments to run; empty runs all."""
     words: Path = WORD_LIST
     """Word list from which typos are made."""
-    progress: "Rows | None" = None
+    progress: "MultiProgress | None" = None
     """Progress display; None shows nothing."""
 
 

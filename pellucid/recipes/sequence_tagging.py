@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, abbreviate_reason
-from pellucid.evaluation.metrics import Followed, Scored, bootstrap_ratio, wilson
+from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, bootstrap_ratio, wilson_interval
 from pellucid.files import read_bytes
 from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
 from pellucid.recipes.label_experiments import LabelPredictions, LabelScore, LabelSuite, run_label_suite
@@ -23,7 +23,7 @@ SNIPS_PUBLISHED = {
     "intent accuracy": {"Attention BiRNN": 96.7, "slot-gated": 97.0},
     "sentence accuracy": {"Attention BiRNN": 74.1, "slot-gated": 75.5},
 }
-SNIPS_CURVES = (Followed("span_f1", "slot F1"), Followed("exact_match", "sentence accuracy"))
+SNIPS_CURVES = (ValidationMetric("span_f1", "slot F1"), ValidationMetric("exact_match", "sentence accuracy"))
 SNIPS_INTRODUCTION = """\
 Requests to a voice assistant in the split of Goo et al. (2018): 13,084 for training, 700 for validation, 700 for
 testing. Every word has a slot tag (BIO), every request one of seven intents. One tagging network predicts both: a
@@ -55,7 +55,7 @@ def snips_suite() -> LabelSuite:
         experiments=[Experiment("snips", read_snips)],
         folder="slu-snips",
     )
-    return LabelSuite(reference, snips_scores, SNIPS_PUBLISHED, followed=SNIPS_CURVES)
+    return LabelSuite(reference, snips_scores, SNIPS_PUBLISHED, validation_metrics=SNIPS_CURVES)
 
 
 def read_snips(folder: Path) -> DataSplits:
@@ -120,7 +120,7 @@ def snips_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
 
 def _proportion(right: int, among: Sequence[object]) -> LabelScore:
     """Return a share of examples with its Wilson interval."""
-    return LabelScore(100 * right / len(among), wilson(right, len(among)).percent)
+    return LabelScore(100 * right / len(among), wilson_interval(right, len(among)).percent)
 
 
 UNRESOLVED = "-"
@@ -157,7 +157,9 @@ def structure_suite() -> LabelSuite:
         experiments=[Experiment("structure", read_structure)],
         folder="protein-ss3-flip",
     )
-    return LabelSuite(reference, structure_scores, {}, readable=False, followed=(Followed("symbol_accuracy", "Q3"),))
+    return LabelSuite(
+        reference, structure_scores, {}, readable=False, validation_metrics=(ValidationMetric("symbol_accuracy", "Q3"),)
+    )
 
 
 def read_structure(folder: Path) -> DataSplits:
@@ -194,7 +196,7 @@ def structure_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
     return {"Q3": LabelScore(labelled.accuracy, labelled.accuracy_ci95), **recalls}
 
 
-def _structure_recall(scored: Sequence[Scored], kind: str) -> LabelScore:
+def _structure_recall(scored: Sequence[ScoredExample], kind: str) -> LabelScore:
     """Return the recall of a structure, with a bootstrap interval over proteins."""
     right = [sum(a == b == kind for a, b in zip(each.output, each.reference, strict=True)) for each in scored]
     wanted = [each.reference.count(kind) for each in scored]

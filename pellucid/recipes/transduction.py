@@ -13,7 +13,7 @@ from typing import Any
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, read_examples
-from pellucid.data.lines import decoded_value, file_lines, without_end
+from pellucid.data.lines import decode_utf8, read_lines, strip_newline
 from pellucid.errors import DataError
 from pellucid.recipes.experiment_report import run_suite
 from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
@@ -247,7 +247,7 @@ def _read_histnorm(corpus: str, size: str, folder: Path) -> DataSplits:
 
 def _read_histnorm_file(path: Path) -> list[Example]:
     """Read the tokens of a file; skip lines without two columns (sentence boundaries, stray tabs)."""
-    rows = [without_end(decoded_value(line)).rstrip().split("\t") for line in file_lines(path)]
+    rows = [strip_newline(decode_utf8(line)).rstrip().split("\t") for line in read_lines(path)]
     pairs = [normalize_pair(*row) for row in rows if len(row) == 2]
     return [pair for pair in pairs if pair is not None]
 
@@ -395,8 +395,8 @@ def _read_scan_file(path: Path) -> list[Example]:
     packed = path.with_name(f"{path.name}.gz")
     found = packed if packed.exists() else path
     pairs = []
-    for number, line in enumerate(file_lines(found), start=1):
-        source, out, target = without_end(decoded_value(line)).removeprefix("IN: ").partition(" OUT: ")
+    for number, line in enumerate(read_lines(found), start=1):
+        source, out, target = strip_newline(decode_utf8(line)).removeprefix("IN: ").partition(" OUT: ")
         if not out:
             raise DataError(f"{found}, line {number}: expected 'IN: command OUT: actions'")
         pairs.append(Example(source, target))

@@ -1,4 +1,7 @@
-"""Attention, training curves and tags as matplotlib figures, with fonts for the scripts of the data."""
+"""Attention, learning curves, accuracies and tags as matplotlib figures, with fonts for the scripts of the data.
+
+T target symbols, S source positions.
+"""
 
 import io
 import math
@@ -23,25 +26,31 @@ from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from rich.cells import cell_len
 
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.metrics import Accuracy, Followed
-from pellucid.evaluation.scoring import ERROR_RATES
-from pellucid.reporting.visible import probability, shortened, visible
+from pellucid.evaluation.metrics import GroupAccuracy, ValidationMetric
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
+from pellucid.reporting.display_text import format_probability, truncate_columns, visible_symbol
 
 
-def percent_range(accuracies: Sequence[Accuracy]) -> tuple[float, float]:
-    """Return the range of an axis of accuracies: up to 100, down to the multiple of ten below the lowest interval."""
+def accuracy_range(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
+    """Return the range of an accuracy axis: up to 100, down to the multiple of ten below the lowest interval."""
     lowest = min((group.low for group in accuracies if group.total), default=0.0)
     return min(math.floor(lowest / 10) * 10.0, 80.0), 100.0
 
 
-def values(log: Sequence[Mapping[str, Any]], event: str, key: str) -> list[tuple[float, float]]:
-    """Return (samples, value) of the log's records of one event, where the value is present and finite."""
+def logged_values(log: Sequence[Mapping[str, Any]], event: str, key: str) -> list[tuple[float, float]]:
+    """Return the (samples, value) pairs of a training log.
+
+    Args:
+        log: Records of the log.
+        event: Name of the event to select.
+        key: Key of the value; records without it, or with a value that is not finite, are left out.
+    """
     found = [(record["samples"], record.get(key)) for record in log if record.get("event") == event]
     return [(float(x), float(y)) for x, y in found if y is not None and math.isfinite(y)]
 
 
 def round_up(value: float) -> float:
-    """Return the next round number at or above a positive value, for the top of an axis."""
+    """Return the next round number at or above a positive value, for the end of an axis."""
     if not value > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -50,7 +59,7 @@ def round_up(value: float) -> float:
     )
 
 
-def short_number(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number for an axis: 1.5M, 20k, 300, 0.05."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
@@ -59,21 +68,29 @@ def short_number(value: float) -> str:
 
 
 _FONT = "DejaVu Sans"
-"""It comes with matplotlib, so figures look the same everywhere."""
+"""Font that comes with matplotlib, so figures are equal on every machine."""
 _REGULAR = (400, "normal", "regular", "book")
 
 
-def name_ticks(axis: Axis, labels: Sequence[str], size: float, color: str) -> None:
-    """A tick at each whole number, named; never read as mathematics, in fonts that have the letters."""
-    found = _fonts("".join(sorted(set("".join(labels)))))
+def set_tick_labels(axis: Axis, labels: Sequence[str], size: float, color: str) -> None:
+    """Set the ticks 0, 1, … of an axis with labels. No label is parsed as mathematics; missing characters use other
+    fonts.
+
+    Args:
+        axis: The axis.
+        labels: One label for each tick.
+        size: Font size in points.
+        color: Color of the labels.
+    """
+    found = _find_fonts("".join(sorted(set("".join(labels)))))
     family = [_FONT, *sorted(set(found.values()) - {_FONT}), "sans-serif"]
     axis.set_ticks(range(len(labels)), labels, parse_math=False, fontfamily=family, fontsize=size, color=color)
     axis.set_major_formatter(FixedFormatter(labels))
 
 
 @contextmanager
-def drawable_names(figure: Figure) -> Iterator[None]:
-    """Within the block, named ticks hold code points in place of what no font can draw."""
+def drawable_tick_labels(figure: Figure) -> Iterator[None]:
+    """Replace characters of tick labels that no font contains by their code points, within the block."""
     named: list[tuple[Axis, FixedFormatter]] = []
     every: list[Axis] = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
     for axis in every:
@@ -89,16 +106,18 @@ def drawable_names(figure: Figure) -> Iterator[None]:
 
 
 @contextmanager
-def missing_glyphs_allowed() -> Iterator[None]:
-    """Within the block, no warnings about letters that no font here can draw: the reader's browser may."""
+def ignore_missing_glyphs() -> Iterator[None]:
+    """Ignore warnings about missing glyphs within the block: the fonts of the reader's browser may contain them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from")
         yield
 
 
 @lru_cache(maxsize=64)
-def _fonts(characters: str) -> dict[str, str]:
-    """For each character an installed family that can draw it, matplotlib's own where it can; others are missing."""
+def _find_fonts(characters: str) -> dict[str, str]:
+    """Return an installed font family for each character, preferably matplotlib's own; characters without one are
+    missing.
+    """
     missing = set(characters)
     own = get_font(findfont(_FONT))
     found = {character: _FONT for character in missing if own.get_char_index(ord(character))}
@@ -113,30 +132,41 @@ def _fonts(characters: str) -> dict[str, str]:
 
 
 def _with_glyphs(label: str) -> str:
-    """A label whose letters can all be drawn here: a single missing letter is its code point in two lines."""
-    found = _fonts("".join(sorted(set(label))))
+    """Return a label in which characters without a font are replaced by their code points.
+
+    A label of a single such character becomes its code point on two lines.
+    """
+    found = _find_fonts("".join(sorted(set(label))))
     missing = [character for character in label if character not in found]
     if missing and label.lstrip("◌") == missing[0]:
-        code = _code(missing[0])
+        code = _code_point(missing[0])
         return f"{code[:-2]}\n{code[-2:]}"
-    return "".join(character if character in found else f"U+{_code(character)}" for character in label)
+    return "".join(character if character in found else f"U+{_code_point(character)}" for character in label)
 
 
-def _code(character: str) -> str:
-    """A character's code point; that of the control itself for the sign of a control."""
+def _code_point(character: str) -> str:
+    """Return the hexadecimal code point of a character; for the picture of a control character, of the control."""
     point = ord(character)
     return f"{point - 0x2400 if 0x2400 <= point < 0x2420 else point:04X}"
 
 
 INK, MUTED, RULE, ACCENT, WARN = "#17191d", "#5c6370", "#dfe3e8", "#1f5fc0", "#8a5a00"
 SHADES = LinearSegmentedColormap.from_list("pellucid", ["#ffffff", "#a9c4ee", "#3f78d0", "#0b3c8c"])
-"""From no weight to all of it: one hue, ever darker, so that it reads in grey and for every eye."""
+"""Color map for weights from 0 to 1: one hue that darkens steadily, also readable in grayscale."""
 
 
 def attention_figure(trace: Trace) -> Figure:
-    """The attention of a trace: source across, target down, weights from 0 to 1, probabilities beside the target."""
+    """Return the attention matrix of a trace: source horizontally, target vertically, weights from 0 to 1.
+
+    The probability of each target symbol is at the right.
+
+    Args:
+        trace: The trace.
+    """
     T, S = max(len(trace.target), 1), max(len(trace.source), 1)
-    source, target = ([shortened(visible(symbol), 24) for symbol in side] for side in (trace.source, trace.target))
+    source, target = (
+        [truncate_columns(visible_symbol(symbol), 24) for symbol in side] for side in (trace.source, trace.target)
+    )
     tilted = max(map(len, source), default=0) > 3
     cell = min(0.3, 15 / S)
     above = 0.09 * max(map(len, source), default=0) if tilted else 0.2
@@ -145,8 +175,8 @@ def attention_figure(trace: Trace) -> Figure:
     axes = figure.add_subplot()
     weights = trace.attention if trace.attention.size else np.zeros((T, S))
     image = axes.imshow(weights, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto", interpolation="none")
-    name_ticks(axes.xaxis, source, min(11.0, 64 * cell), INK)
-    name_ticks(axes.yaxis, target, 11.0, INK)
+    set_tick_labels(axes.xaxis, source, min(11.0, 64 * cell), INK)
+    set_tick_labels(axes.yaxis, target, 11.0, INK)
     axes.tick_params(labeltop=True, labelbottom=False, length=0, pad=4)
     for label in axes.get_xticklabels() if tilted else ():
         label.set(rotation=55, rotation_mode="anchor", horizontalalignment="left")
@@ -156,32 +186,47 @@ def attention_figure(trace: Trace) -> Figure:
     for t, value in enumerate(trace.log_probabilities):
         beside = axes.get_yaxis_transform()
         axes.text(
-            1 + 0.1 / (cell * S), t, probability(float(value)), transform=beside, va="center", size=9, color=MUTED
+            1 + 0.1 / (cell * S),
+            t,
+            format_probability(float(value)),
+            transform=beside,
+            va="center",
+            size=9,
+            color=MUTED,
         )
     if trace.unknown:
-        mark_unseen(axes, trace.unknown)
-        tell_unseen(axes, 6)
+        mark_unknown(axes, trace.unknown)
+        add_unknown_note(axes, 6)
     if trace.attention.size and not trace.attention.any():
         axes.text(0.5, 0.5, "no attention", transform=axes.transAxes, ha="center", va="center", color=MUTED)
     _add_scale(figure, axes, image, 1.0)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
-def curves_figure(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed] = ERROR_RATES.followed) -> Figure:
-    """Losses, and below them the scores that are followed, over the examples seen; the best checkpoint marked."""
+def curves_figure(
+    log: Sequence[Mapping[str, Any]],
+    validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics,
+) -> Figure:
+    """Return the learning curves: losses, and below them the validation metrics, over samples; the best checkpoint is
+    marked.
+
+    Args:
+        log: Records of the training log.
+        validation_metrics: Validation metrics of the task, most important first.
+    """
     figure = empty_figure(6.4, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True)
-    _draw_curve(upper, values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
-    _draw_curve(upper, values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
-    known = [each for each in followed if values(log, "validated", each.key)]
+    _draw_curve(upper, logged_values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
+    _draw_curve(upper, logged_values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
+    known = [each for each in validation_metrics if logged_values(log, "validated", each.key)]
     for place, (key, name) in enumerate(known):
-        _draw_curve(lower, values(log, "validated", key), name, MUTED if place else ACCENT, 1.8)
+        _draw_curve(lower, logged_values(log, "validated", key), name, MUTED if place else ACCENT, 1.8)
     first = known[0].key if known else ""
-    best = values([record for record in log if record.get("best")], "validated", first)
+    best = logged_values([record for record in log if record.get("best")], "validated", first)
     for x, y in best[-1:]:
         lower.plot([x], [y], "o", color=ACCENT, markersize=6, label=f"best checkpoint: {y:.1f} %")
     for axes, unit in ((upper, "loss"), (lower, "%")):
-        tidy(axes)
+        style_axes(axes)
         axes.set_ylim(bottom=0.0)
         axes.set_ylabel(unit, color=MUTED)
         if axes.lines:
@@ -189,25 +234,28 @@ def curves_figure(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed]
         else:
             axes.text(0.5, 0.5, "nothing logged yet", transform=axes.transAxes, ha="center", color=MUTED)
     lower.set_xlabel("examples seen", color=MUTED)
-    lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    return settled(figure)
+    lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    return freeze_layout(figure)
 
 
-def position_figure(accuracies: Sequence[Accuracy]) -> Figure:
-    """Accuracy at each target position, with the 95 % interval as a band."""
+def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
+    """Return accuracy by target position, with the 95 % interval as a band."""
     return _accuracy_figure(accuracies, "position in the target")
 
 
-def length_figure(accuracies: Sequence[Accuracy]) -> Figure:
-    """Accuracy for each source length, or range of lengths, with the 95 % interval as a band."""
+def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
+    """Return accuracy by source length, with the 95 % interval as a band."""
     return _accuracy_figure(accuracies, "symbols in the source")
 
 
 def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
-    """The mean weights over many traces, T and S as large as the largest.
+    """Return the mean attention weights of traces, shape (T, S) of the longest target and the longest source.
 
-    Row t is the mean over the traces that wrote a symbol t. Positions behind the end of a shorter source count as
-    weight zero, which is what they got; so every row sums to one.
+    Row t is the mean over traces with at least t symbols. Positions beyond a shorter source count as weight 0, so every
+    row sums to one.
+
+    Args:
+        traces: The traces.
     """
     T = max((len(trace.target) for trace in traces), default=0)
     S = max((len(trace.source) for trace in traces), default=0)
@@ -220,12 +268,16 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
 
 
 def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
-    """Mean attention over many traces: above, one line for each target position; below, the same as an image."""
+    """Return a figure of mean attention weights: a line for each target position, and below an image."""
     return mean_weights_figure(mean_attention(traces))
 
 
 def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
-    """Mean weights: above, one line for each target position; below, the same as an image."""
+    """Return a figure of mean attention weights: above, a line for each target position; below, an image.
+
+    Args:
+        mean: Mean weights, shape (T, S).
+    """
     T, S = mean.shape
     figure = empty_figure(7.2, 5.6)
     lines, matrix = figure.subplots(2, 1, sharex=True)
@@ -238,56 +290,66 @@ def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
             lines.annotate(
                 str(t + 1), (peak + 1, mean[t, peak]), (0, 3), textcoords="offset points", ha="center", size=8
             )
-    tidy(lines)
+    style_axes(lines)
     lines.set_ylim(bottom=0.0)
     lines.set_ylabel("mean weight", color=MUTED)
     extent = (0.5, max(S, 1) + 0.5, max(T, 1) + 0.5, 0.5)
     shown = mean if mean.size else np.zeros((1, 1))
     top = round_up(float(mean.max(initial=0.0)))
     image = matrix.imshow(shown, cmap=SHADES, vmin=0.0, vmax=top, aspect="auto", extent=extent, interpolation="none")
-    tidy(matrix)
+    style_axes(matrix)
     matrix.grid(False)
     matrix.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     matrix.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
     matrix.set_xlabel("reads (source position) →", color=MUTED)
     matrix.set_ylabel("← writes (target position)", color=MUTED)
     _add_scale(figure, matrix, image, top)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
-def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
-    """A figure as PNG, the same bytes for the same figure. A symbol no installed font can draw is its code point."""
+def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
+    """Return a figure as PNG. Equal figures give equal bytes. Characters without a font are shown as code points.
+
+    Args:
+        figure: The figure.
+        dots_per_inch: Resolution, 160 by default.
+    """
     buffer = io.BytesIO()
-    with drawable_names(figure):
+    with drawable_tick_labels(figure):
         figure.savefig(buffer, format="png", dpi=dots_per_inch, metadata={"Software": None})
     return buffer.getvalue()
 
 
-def svg(figure: Figure) -> str:
-    """A figure as an SVG document, the same text for the same figure, letters kept as text for the reader's fonts."""
+def to_svg(figure: Figure) -> str:
+    """Return a figure as an SVG document. Equal figures give equal text. Labels stay text in the reader's fonts."""
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pellucid"}), missing_glyphs_allowed():
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pellucid"}), ignore_missing_glyphs():
         figure.savefig(buffer, format="svg", metadata=nothing)
     return buffer.getvalue()
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """An empty white figure, in inches, that makes room for its labels by itself."""
+    """Return an empty white figure whose layout makes room for labels.
+
+    Args:
+        width: Width in inches.
+        height: Height in inches.
+    """
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
     return Figure(figsize=(width, height), layout=layout, facecolor="white")
 
 
-def settled(figure: Figure) -> Figure:
-    """The figure with its layout fixed: else each drawing would move it by a hair and no two files would be equal."""
-    with drawable_names(figure):
+def freeze_layout(figure: Figure) -> Figure:
+    """Fix the layout of a figure and return it; otherwise each drawing would change it slightly, and so the files."""
+    with drawable_tick_labels(figure):
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
 
 
-def _accuracy_figure(accuracies: Sequence[Accuracy], axis: str) -> Figure:
-    """Accuracies in their order, with their intervals."""
+def _accuracy_figure(accuracies: Sequence[GroupAccuracy], axis: str) -> Figure:
+    """Return a figure of accuracies with their intervals."""
     figure = empty_figure(6.4, 3.4)
     axes = figure.add_subplot()
     places = np.arange(len(accuracies))
@@ -295,25 +357,25 @@ def _accuracy_figure(accuracies: Sequence[Accuracy], axis: str) -> Figure:
     high = [group.high if group.total else math.nan for group in accuracies]
     axes.fill_between(places, low, high, color=ACCENT, alpha=0.15, linewidth=0, label="95 % interval")
     axes.plot(places, [group.percent for group in accuracies], "o-", color=ACCENT, markersize=4, linewidth=1.8)
-    tidy(axes)
+    style_axes(axes)
     every = max(1, math.ceil(sum(len(group.label) + 2 for group in accuracies) / 70))
-    name_ticks(axes.xaxis, [group.label if n % every == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK)
-    axes.set_ylim(*percent_range(accuracies))
+    set_tick_labels(axes.xaxis, [group.label if n % every == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK)
+    axes.set_ylim(*accuracy_range(accuracies))
     axes.set_xlabel(axis, color=MUTED)
     axes.set_ylabel("% right", color=MUTED)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _draw_curve(axes: Axes, points: Sequence[tuple[float, float]], name: str, color: str, width: float) -> None:
-    """One named line, if it has any points."""
+    """Draw a labeled line, if it has points."""
     if points:
         axes.plot([x for x, _ in points], [y for _, y in points], color=color, linewidth=width, label=name)
 
 
 def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None:
-    """The scale of weights from 0 to `top` beside the matrix, and a hairline around both."""
+    """Add a color bar for weights from 0 to `top`, and a frame around the matrix."""
     bar = figure.colorbar(image, ax=axes, fraction=0.04, aspect=12, shrink=0.6, anchor=(0.0, 1.0))
-    bar.set_ticks([0.0, top / 2, top], labels=[short_number(value) for value in (0.0, top / 2, top)])
+    bar.set_ticks([0.0, top / 2, top], labels=[format_number(value) for value in (0.0, top / 2, top)])
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=MUTED)
     bar.ax.set_title("weight", fontsize=8, color=MUTED)
     bar.outline.set(edgecolor=RULE)
@@ -321,8 +383,13 @@ def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None
         spine.set(visible=True, color=RULE)
 
 
-def mark_unseen(axes: Axes, places: Iterable[int]) -> None:
-    """A bar below the label of each of these places, which stands above the axes: training never held its symbol."""
+def mark_unknown(axes: Axes, places: Iterable[int]) -> None:
+    """Underline the labels of unknown symbols, which training never saw.
+
+    Args:
+        axes: The axes, with labels above them.
+        places: Indices of the labels.
+    """
     for place in places:
         across, up = [place - 0.4, place + 0.4], [1.0, 1.0]
         bar = Line2D(across, up, transform=axes.get_xaxis_transform(), color=WARN, linewidth=2.5, clip_on=False)
@@ -330,14 +397,19 @@ def mark_unseen(axes: Axes, places: Iterable[int]) -> None:
         axes.add_artist(bar)
 
 
-def tell_unseen(axes: Axes, points: int) -> None:
-    """What the bars of `mark_unseen` say, so many points below the axes."""
-    told = "underlined: never\nseen in training"
-    axes.annotate(told, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
+def add_unknown_note(axes: Axes, points: int) -> None:
+    """Add the explanation of `mark_unknown`, `points` points below the axes.
+
+    Args:
+        axes: The axes.
+        points: Distance in points.
+    """
+    note = "underlined: never\nseen in training"
+    axes.annotate(note, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
 
 
-def tidy(axes: Axes) -> None:
-    """Hairlines behind the values, and no box."""
+def style_axes(axes: Axes) -> None:
+    """Remove the frame of axes and add horizontal grid lines behind the data."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(RULE)
@@ -346,29 +418,34 @@ def tidy(axes: Axes) -> None:
     axes.tick_params(length=0, labelsize=9, labelcolor=MUTED)
 
 
-LONGEST = 16
-WIDTH = 9.0
-"""Inches of a line."""
-LINE = 0.95
-"""Inches from line to line."""
+MAX_LABEL_WIDTH = 16
+LINE_WIDTH = 9.0
+"""Width of a line in inches."""
+LINE_HEIGHT = 0.95
+"""Distance of lines in inches."""
 
 
-def labels_of(trace: Trace) -> tuple[list[str], list[str]]:
-    """The symbols that have a tag, and their tags, as they are drawn."""
+def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
+    """Return the displayed source symbols and tags of a trace of a tagger."""
     symbols = trace.source[trace.features :]
-    source, tags = ([shortened(visible(symbol), LONGEST) for symbol in side] for side in (symbols, trace.target))
+    source, tags = (
+        [truncate_columns(visible_symbol(symbol), MAX_LABEL_WIDTH) for symbol in side]
+        for side in (symbols, trace.target)
+    )
     return source, tags
 
 
 def tags_figure(trace: Trace) -> Figure:
-    """The source's symbols in lines, each tag below its symbol; between them a bar as long as its probability."""
-    source, tags = labels_of(trace)
+    """Return the source symbols of a trace in lines, with the tag below each and a bar for its probability between
+    them.
+    """
+    source, tags = tag_labels(trace)
     cell = 0.2 + 0.095 * max([2, *(cell_len(label) for label in (*source, *tags))])
-    n = min(max(1, int(WIDTH / cell)), max(1, len(tags)))
+    n = min(max(1, int(LINE_WIDTH / cell)), max(1, len(tags)))
     lines = max(1, math.ceil(len(tags) / n))
-    # What the marks say needs room of its own.
+    # The note on unknown symbols needs additional room.
     wide, high = (1.8, 0.4) if trace.unknown else (0.0, 0.0)
-    figure = empty_figure(max(n * cell + 0.3, wide), lines * LINE + 0.3 + high)
+    figure = empty_figure(max(n * cell + 0.3, wide), lines * LINE_HEIGHT + 0.3 + high)
     rows = figure.subplots(lines, 1, squeeze=False)[:, 0]
     for number, axes in enumerate(rows):
         here = slice(number * n, (number + 1) * n)
@@ -378,22 +455,22 @@ def tags_figure(trace: Trace) -> Figure:
         below.set_xlim(-0.5, n - 0.5)
         below.xaxis.set_ticks_position("bottom")
         for each, labels, color in ((axes, source[here], INK), (below, tags[here], ACCENT)):
-            name_ticks(each.xaxis, labels, 11.0, color)
+            set_tick_labels(each.xaxis, labels, 11.0, color)
             each.tick_params(length=0, pad=2)
             each.set_yticks([])
             each.set_frame_on(False)
         axes.xaxis.set_ticks_position("top")
-        _bars(axes, trace.log_probabilities[here])
+        _draw_probabilities(axes, trace.log_probabilities[here])
         unseen = (position - trace.features - here.start for position in trace.unknown)
-        mark_unseen(axes, (place for place in unseen if 0 <= place < n))
+        mark_unknown(axes, (place for place in unseen if 0 <= place < n))
     if trace.unknown:
-        tell_unseen(rows[-1], 20)
-    return settled(figure)
+        add_unknown_note(rows[-1], 20)
+    return freeze_layout(figure)
 
 
-def _bars(axes: Axes, log_probabilities: np.ndarray) -> None:
-    """Of each tag a bar from its cell's left, as long as its probability, and the number."""
+def _draw_probabilities(axes: Axes, log_probabilities: np.ndarray) -> None:
+    """Draw the probability of each tag as a bar and a number."""
     for place, value in enumerate(log_probabilities.tolist()):
         axes.barh(0.25, 0.8, 0.22, place - 0.4, color=RULE)
         axes.barh(0.25, 0.8 * math.exp(min(value, 0.0)), 0.22, place - 0.4, color=ACCENT)
-        axes.text(place, 0.7, probability(value), ha="center", va="center", size=8, color=MUTED)
+        axes.text(place, 0.7, format_probability(value), ha="center", va="center", size=8, color=MUTED)

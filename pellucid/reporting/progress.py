@@ -1,4 +1,4 @@
-"""Progress of one training, or of several side by side, in the terminal."""
+"""Training progress in the terminal, for one training or several in parallel."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,27 +10,31 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from pellucid.config.settings import Task
 from pellucid.kernels.cache import cache_folder
-from pellucid.reporting.visible import visible_message
-from pellucid.tasks.registry import task_named
-from pellucid.training.loop import Started, Stepped, Stopped, Validated
-from pellucid.training.session import Built, Read, RunEvent
-from pellucid.training.training_data import Augmented
+from pellucid.reporting.display_text import visible_message
+from pellucid.tasks.registry import get_task
+from pellucid.training.loop import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import FileRead, ModelBuilt, RunEvent
+from pellucid.training.training_data import DataAugmented
 
-LISTED = 5
-"""Bad lines that are listed one by one."""
+MAX_LISTED_LINES = 5
+"""Maximum number of bad lines that are listed."""
 
 
 @contextmanager
-def shown(stream: TextIO | None = None) -> Iterator["Teller"]:
-    """A teller of training events to a stream (standard error), with a progress bar in the block on a terminal."""
-    console = Telling(file=stream or sys.stderr, highlight=False, soft_wrap=True)
-    bar = bars_on(console)
+def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporter"]:
+    """Yield a reporter of training events, with a progress bar if the stream is a terminal.
+
+    Args:
+        stream: Output stream; standard error by default.
+    """
+    console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    bar = build_progress_bars(console)
     with bar:
-        yield Teller(console, bar)
+        yield ProgressReporter(console, bar)
 
 
-def bars_on(console: "Telling") -> Progress:
-    """Bars for trainings, a row each, shown where the console is a terminal."""
+def build_progress_bars(console: "PipeSafeConsole") -> Progress:
+    """Return progress bars, one row for each training, which are shown if the console is a terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
@@ -40,194 +44,226 @@ def bars_on(console: "Telling") -> Progress:
         refresh_per_second=4,
         disable=not console.is_terminal,
         transient=True,
-        # What goes to a file is not to be caught by the bars' terminal.
+        # Output that is redirected to a file must not pass through the progress bars.
         redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
     )
 
 
-class Telling(Console):
-    """A console that falls silent when nobody reads it any more: the training goes on."""
+class PipeSafeConsole(Console):
+    """Console that stops printing when its reader is gone, so that the training continues."""
 
-    def tell(self, line: str) -> None:
-        """Write one line; nothing in it is taken for markup, or acts on the terminal."""
+    def report(self, line: str) -> None:
+        """Print one line, with control characters replaced and without markup."""
         self.print(visible_message(line), markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Say nothing from here on."""
+        """Print nothing from now on."""
         self.quiet = True
 
 
-class Teller:
-    """Tells each event to a console."""
+class ProgressReporter:
+    """Prints the events of a training."""
 
-    def __init__(self, console: Telling, bar: Progress) -> None:
-        """Begin with an empty bar."""
+    def __init__(self, console: PipeSafeConsole, bar: Progress) -> None:
+        """Initialize without a row in the progress bar."""
         self.console = console
         self.bar = bar
         self.task: TaskID | None = None
 
-    def tell(self, event: RunEvent) -> None:
-        """Say what a person wants to know of an event."""
+    def report(self, event: RunEvent) -> None:
+        """Print the information of an event."""
         match event:
-            case Read():
-                self._tell_read(event)
-            case Augmented():
-                made = "copied words" if event.kind == "copy" else "pairs with made-up stems"
-                self._print(f"augmentation: {event.made:,} {made} beside {event.examples:,} examples")
-            case Built():
-                self._tell_built(event)
-            case Started():
-                self._tell_started(event)
-            case Stepped():
-                self._tell_stepped(event)
-            case Validated():
-                self._tell_validated(event)
-            case Stopped():
+            case FileRead():
+                self._report_reading(event)
+            case DataAugmented():
+                made = "copied targets" if event.kind == "copy" else "pairs with random stems"
+                self._print_line(f"augmentation: {event.made:,} {made} in addition to {event.examples:,} examples")
+            case ModelBuilt():
+                self._report_model(event)
+            case TrainingStarted():
+                self._report_start(event)
+            case UpdateCompleted():
+                self._report_step(event)
+            case ValidationCompleted():
+                self._report_validation(event)
+            case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
-                self._print(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
+                self._print_line(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
-    def _print(self, text: str) -> None:
-        """One line."""
-        self.console.tell(text)
+    def _print_line(self, text: str) -> None:
+        """Print one line."""
+        self.console.report(text)
 
-    def _tell_read(self, event: Read) -> None:
-        """How many examples, and every line that is none."""
-        blank = f", {event.blank:,} blank lines passed over" if event.blank else ""
+    def _report_reading(self, event: FileRead) -> None:
+        """Print the number of examples and the bad lines."""
+        blank = f", {event.blank:,} blank lines skipped" if event.blank else ""
         bad = f", {len(event.bad):,} bad lines skipped" if event.bad else ""
-        self._print(f"{event.path}: {event.examples:,} examples{blank}{bad}")
-        for line in event.bad[:LISTED]:
-            self._print(f"  {line}")
-        if len(event.bad) > LISTED:
-            self._print(f"  … and {len(event.bad) - LISTED:,} more")
+        self._print_line(f"{event.path}: {event.examples:,} examples{blank}{bad}")
+        for line in event.bad[:MAX_LISTED_LINES]:
+            self._print_line(f"  {line}")
+        if len(event.bad) > MAX_LISTED_LINES:
+            self._print_line(f"  … and {len(event.bad) - MAX_LISTED_LINES:,} more")
         if event.note:
-            self._print(f"  note: {event.note}")
+            self._print_line(f"  note: {event.note}")
 
-    def _tell_built(self, event: Built) -> None:
-        """What will be trained, and where."""
+    def _report_model(self, event: ModelBuilt) -> None:
+        """Print the run folder, the number of parameters and the vocabulary sizes."""
         source, target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
         beside = len(event.vocabularies.features.symbols)
         tags = f" and {beside} features" if beside else ""
         verb = "resumed" if event.resumed else "new run"
-        self._print(
+        self._print_line(
             f"{event.folder}: {verb}, {event.parameters:,} parameters, "
             f"{source} source symbols{tags}, {target} target symbols"
         )
         for each in event.covered:
-            self._print(f"{each.path}: vectors of {each.found:,} of {each.symbols:,} {each.side} symbols")
+            self._print_line(
+                f"{each.path}: pretrained vectors for {each.found:,} of {each.symbols:,} {each.side} symbols"
+            )
         for sentence in event.foreseen:
-            self._print(f"note: {sentence}")
+            self._print_line(f"note: {sentence}")
         if event.compiles:
-            self._print(compiling())
+            self._print_line(compilation_note())
 
-    def _tell_started(self, event: Started) -> None:
-        """How long it will take at most."""
-        self._print(f"training for {event.epochs:g} epochs at most, {event.updates:,} updates")
+    def _report_start(self, event: TrainingStarted) -> None:
+        """Print the maximum number of updates and show the progress bar."""
+        self._print_line(f"training for {event.epochs:g} epochs at most, {event.updates:,} updates")
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
 
-    def _tell_stepped(self, event: Stepped) -> None:
-        """Move the bar."""
+    def _report_step(self, event: UpdateCompleted) -> None:
+        """Update the progress bar."""
         if self.task is not None:
             state = f"loss {event.loss:.3f}"
             self.bar.update(self.task, completed=event.progress.update, state=state)
 
-    def _tell_validated(self, event: Validated) -> None:
-        """The scores, and whether they are the best so far."""
+    def _report_validation(self, event: ValidationCompleted) -> None:
+        """Print the validation metrics, and mark the best checkpoint so far."""
         progress = event.progress
-        self._print(
+        self._print_line(
             f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
-            f"{scores(event.task, event.metrics)} · {progress.seconds:,.0f} s{' · best' if event.best else ''}"
+            f"{format_scores(event.task, event.metrics)} · {progress.seconds:,.0f} s{' · best' if event.best else ''}"
         )
 
 
-def compiling() -> str:
-    """Why the first update is late."""
-    kept = "for this machine, once" if cache_folder() else "each time, for want of a folder to keep them in"
-    return f"compiling kernels {kept}: up to a minute before the first update"
+def compilation_note() -> str:
+    """Return a note that kernels are compiled before the first update."""
+    kept = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
+    return f"compiling kernels {kept}: the first update takes up to a minute"
 
 
-def scores(task: Task, metrics: Mapping[str, float], few: bool = False) -> str:
-    """What a validation found, in words of the task; or the first of it and the loss."""
-    followed = task_named(task).metrics.followed
+def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False) -> str:
+    """Return the validation metrics as text.
+
+    Args:
+        task: Name of the task.
+        metrics: Validation metrics, by their keys in the log.
+        short: Whether to return only the most important metric and the loss.
+    """
+    followed = get_task(task).metrics.validation_metrics
     found = [f"{each.name} {metrics[each.key]:6.2f} %" for each in followed if each.key in metrics]
-    return " · ".join([*found[: 1 if few else None], f"loss {metrics['loss']:.3f}"])
+    return " · ".join([*found[: 1 if short else None], f"loss {metrics['loss']:.3f}"])
 
 
 @contextmanager
-def rows(stream: TextIO | None = None) -> Iterator["Rows"]:
-    """Rows on a stream (standard error), alive within the block where it is a terminal."""
-    console = Telling(file=stream or sys.stderr, highlight=False, soft_wrap=True)
-    bars = bars_on(console)
+def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
+    """Yield progress rows for several trainings, which are shown if the stream is a terminal.
+
+    Args:
+        stream: Output stream; standard error by default.
+    """
+    console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    bars = build_progress_bars(console)
     with bars:
-        yield Rows(console, bars)
+        yield MultiProgress(console, bars)
 
 
-class Rows:
-    """A row for each training under way, by its name."""
+class MultiProgress:
+    """Progress of several trainings, one row for each by its name."""
 
-    def __init__(self, console: Telling, bars: Progress) -> None:
-        """Begin without a row."""
+    def __init__(self, console: PipeSafeConsole, bars: Progress) -> None:
+        """Initialize without rows."""
         self.console = console
         self.bars = bars
         self.tasks: dict[str, TaskID] = {}
 
     @property
-    def alive(self) -> bool:
-        """Whether rows are seen: without a terminal, lines have to tell what they would."""
+    def is_live(self) -> bool:
+        """True if rows are shown; without a terminal, lines are printed instead."""
         return self.console.is_terminal
 
-    def say(self, text: str) -> None:
-        """One line above the rows."""
-        self.console.tell(text)
+    def print_line(self, text: str) -> None:
+        """Print one line above the rows."""
+        self.console.report(text)
 
-    def move(self, name: str, event: RunEvent) -> None:
-        """Bring the row of a training up to an event."""
+    def update_row(self, name: str, event: RunEvent) -> None:
+        """Update the row of a training.
+
+        Args:
+            name: Name of the training.
+            event: An event of it.
+        """
         match event:
-            case Started():
-                self.end(name)
+            case TrainingStarted():
+                self.remove_row(name)
                 done = event.progress.update
                 self.tasks[name] = self.bars.add_task(
                     visible_message(name), total=event.updates, completed=done, state=""
                 )
-            case Stepped() if name in self.tasks:
+            case UpdateCompleted() if name in self.tasks:
                 self.bars.update(self.tasks[name], completed=event.progress.update)
-            case Validated() if name in self.tasks:
+            case ValidationCompleted() if name in self.tasks:
                 self.bars.update(
-                    self.tasks[name], completed=event.progress.update, state=scores(event.task, event.metrics, few=True)
+                    self.tasks[name],
+                    completed=event.progress.update,
+                    state=format_scores(event.task, event.metrics, short=True),
                 )
-            case Stopped():
-                self.end(name)
+            case TrainingStopped():
+                self.remove_row(name)
 
-    def tell(self, name: str, event: RunEvent) -> None:
-        """Bring a training's row up to an event, and say what a person wants to know of it."""
-        self.move(name, event)
+    def report(self, name: str, event: RunEvent) -> None:
+        """Update the row of a training, and print the information of an event.
+
+        Args:
+            name: Name of the training.
+            event: An event of it.
+        """
+        self.update_row(name, event)
         match event:
-            case Built():
-                self.say(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
+            case ModelBuilt():
+                self.print_line(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
                 for sentence in event.foreseen:
-                    self.say(f"{name}: note: {sentence}")
+                    self.print_line(f"{name}: note: {sentence}")
                 if event.compiles:
-                    self.say(f"{name}: {compiling()}")
-            case Validated() if not self.alive:
+                    self.print_line(f"{name}: {compilation_note()}")
+            case ValidationCompleted() if not self.is_live:
                 best = " · best" if event.best else ""
-                self.say(
-                    f"{name}: update {event.progress.update:,} · {scores(event.task, event.metrics, few=True)}{best}"
+                self.print_line(
+                    f"{name}: update {event.progress.update:,} · "
+                    f"{format_scores(event.task, event.metrics, short=True)}{best}"
                 )
-            case Stopped():
+            case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
-                self.say(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
+                self.print_line(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
-    def reach(self, name: str, done: int, total: int, state: str) -> None:
-        """Bring a row of another training than a run's up to where it is, or say so."""
-        if not self.alive:
-            self.say(f"{name}: {done:,} of {total:,} samples · {state}")
+    def update_samples(self, name: str, done: int, total: int, state: str) -> None:
+        """Update the row of a training that counts samples instead of updates; without a terminal, print a line.
+
+        Args:
+            name: Name of the training.
+            done: Number of samples so far.
+            total: Total number of samples.
+            state: Text at the end of the row.
+        """
+        if not self.is_live:
+            self.print_line(f"{name}: {done:,} of {total:,} samples · {state}")
             return
         if name not in self.tasks:
             self.tasks[name] = self.bars.add_task(visible_message(name), total=total, state="")
         self.bars.update(self.tasks[name], completed=done, state=visible_message(state))
         if done >= total:
-            self.end(name)
+            self.remove_row(name)
 
-    def end(self, name: str) -> None:
-        """Take a row away."""
+    def remove_row(self, name: str) -> None:
+        """Remove the row of a training."""
         if name in self.tasks:
             self.bars.remove_task(self.tasks.pop(name))

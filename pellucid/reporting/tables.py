@@ -1,4 +1,4 @@
-"""Scores and comparisons as terminal tables."""
+"""Metrics and comparisons as terminal tables."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,205 +9,247 @@ from rich.table import Table
 from rich.text import Text
 
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.label_metrics import FIRST, Labelled
-from pellucid.evaluation.metrics import Accuracy, Evaluation, Interval
-from pellucid.evaluation.scoring import Rate
-from pellucid.evaluation.significance import Comparison, Difference
-from pellucid.reporting.visible import visible, visible_text
+from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
+from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy
+from pellucid.evaluation.significance import RateDifference, RunComparison
+from pellucid.evaluation.task_metrics import NamedRate
+from pellucid.reporting.display_text import visible_symbol, visible_text
 
-WIDTH = 20
-"""Characters that a name may have in a table."""
-ENDS = re.compile(r"[-_./ ]")
+MAX_NAME_LENGTH = 20
+"""Maximum length of a name in a table, in characters."""
+WORD_ENDS = re.compile(r"[-_./ ]")
 
 
-def short_names(names: Sequence[str], width: int = WIDTH) -> list[str]:
-    """The names themselves where all are short; else without the beginning they share, and with their middles left out.
+def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]:
+    """Return short, distinct names: the common prefix and the middle of long names are replaced by "…".
 
-    What is left out is "…". The first and last characters stay, more of them where names would be the same.
+    Args:
+        names: The names; returned unchanged if all are short enough.
+        width: Maximum length of a name. It is exceeded where names would be equal.
     """
     if max(map(len, names), default=0) <= width:
         return list(names)
-    shared = _shared(names)
+    shared = _common_prefix_length(names)
     own = [f"…{name[shared:]}" if shared else name for name in names]
     for wide in range(width, max(width, *map(len, own)) + 1):
-        cut = [_cut(name, wide) for name in own]
+        cut = [_elide_middle(name, wide) for name in own]
         if len(set(cut)) == len(set(names)):
             return cut
     return list(names)
 
 
-def _shared(names: Sequence[str]) -> int:
-    """How many characters all names begin with alike, up to the end of a word."""
+def _common_prefix_length(names: Sequence[str]) -> int:
+    """Return the length of the common prefix of names, up to the end of a word."""
     alike = takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False))
     common = "".join(column[0] for column in alike) if len(set(names)) > 1 else ""
-    ends = [match.end() for match in ENDS.finditer(common)]
+    ends = [match.end() for match in WORD_ENDS.finditer(common)]
     return ends[-1] if ends else 0
 
 
-def _cut(name: str, width: int) -> str:
-    """A name with its middle left out; more is kept of its end, where names differ most."""
+def _elide_middle(name: str, width: int) -> str:
+    """Return a name with its middle replaced by "…". More of its end is kept, where names usually differ."""
     if len(name) <= width:
         return name
     end = (width - 1) * 2 // 3
     return f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
 
 
-MOST = 16
-"""Labels that a table has room for, as rows and columns."""
+MAX_LABELS = 16
+"""Maximum number of labels in a confusion table."""
 
 
-def label_rows(labelled: Labelled, evaluation: Evaluation) -> list[tuple[str, str, str]]:
-    """The scores: name, value, and its interval or what it is."""
-    accuracy, about = f"{labelled.accuracy:.2f} %", _ci(labelled.accuracy_ci95)
+def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    """Return the label metrics as rows of name, value, and interval or explanation.
+
+    Args:
+        metrics: The label metrics.
+        evaluation: The metrics of the same outputs as sequences.
+    """
+    accuracy, about = f"{metrics.accuracy:.2f} %", _format_ci(metrics.accuracy_ci95)
     rows = [("accuracy", accuracy, about)]
-    if labelled.per_position:
-        exact = f"{evaluation.exact_match:.2f} %", f"{_ci(evaluation.exact_match_ci95)} (whole sequences)"
-        rows = [("tags right", accuracy, about), ("all tags right", *exact)]
-        rows += [("Q3", accuracy, "the same, of H, E and C")] if labelled.q3 is not None else []
-    if labelled.first is not None and labelled.first_ci95 is not None:
-        rows.append((f"among the first {FIRST}", f"{labelled.first:.2f} %", _ci(labelled.first_ci95)))
-    if labelled.macro_f1 is not None:
-        rows.append(("macro F1", f"{labelled.macro_f1:.2f} %", "mean over labels"))
-    if labelled.mcc is not None:
-        rows.append(("correlation", f"{labelled.mcc:.4f}", "MCC of many classes (Gorodkin 2004)"))
-    if labelled.spans is not None:
-        spans = labelled.spans
-        rows.append(("span F1", f"{spans.f1:.2f} %", _ci(spans.f1_ci95)))
-        counts = f"{spans.right:,} right of {spans.found:,} found, {spans.wanted:,} wanted"
+    if metrics.per_position:
+        exact = f"{evaluation.exact_match:.2f} %", f"{_format_ci(evaluation.exact_match_ci95)} (whole sequences)"
+        rows = [("tag accuracy", accuracy, about), ("sequence accuracy", *exact)]
+        rows += [("Q3", accuracy, "accuracy of the tags H, E and C")] if metrics.q3 is not None else []
+    if metrics.top_k_accuracy is not None and metrics.top_k_ci95 is not None:
+        rows.append((f"top-{TOP_K} accuracy", f"{metrics.top_k_accuracy:.2f} %", _format_ci(metrics.top_k_ci95)))
+    if metrics.macro_f1 is not None:
+        rows.append(("macro F1", f"{metrics.macro_f1:.2f} %", "mean over labels"))
+    if metrics.mcc is not None:
+        rows.append(("Matthews correlation", f"{metrics.mcc:.4f}", "for any number of labels (Gorodkin 2004)"))
+    if metrics.spans is not None:
+        spans = metrics.spans
+        rows.append(("span F1", f"{spans.f1:.2f} %", _format_ci(spans.f1_ci95)))
+        counts = f"{spans.right:,} correct of {spans.found:,} predicted, {spans.wanted:,} in the references"
         rows.append(("span precision, recall", f"{spans.precision:.2f} %, {spans.recall:.2f} %", counts))
     return rows
 
 
-def label_table(labelled: Labelled) -> Table | None:
-    """Labels wanted down, answered across; None where there are none, or too many."""
-    if not 1 < len(labelled.labels) <= MOST:
+def label_table(metrics: LabelMetrics) -> Table | None:
+    """Return the confusion matrix of labels; None if there are none or more than `MAX_LABELS`."""
+    if not 1 < len(metrics.labels) <= MAX_LABELS:
         return None
-    table = Table(title="labels wanted (down) and answered (across)", title_justify="left")
-    for head in ("", *map(visible, labelled.labels)):
+    table = Table(title="labels: references (rows) and predictions (columns)", title_justify="left")
+    for head in ("", *map(visible_symbol, metrics.labels)):
         table.add_column(Text(head), justify="right")
-    for label, counts in zip(labelled.labels, labelled.confusion, strict=True):
-        table.add_row(Text(visible(label)), *(f"{count:,}" for count in counts))
+    for label, counts in zip(metrics.labels, metrics.confusion, strict=True):
+        table.add_row(Text(visible_symbol(label)), *(f"{count:,}" for count in counts))
     return table
 
 
-LISTED = 60
-"""Positions or lengths that a table has room for, of tags of long sequences."""
-CONFUSIONS = 10
-"""So many kinds of error are listed."""
-UNITS = {True: "CER: edits over characters", False: "PER: edits over symbols"}
-"""What the symbol error rate is called where targets are cut into characters, and where they are not."""
-SHORT = {"word error rate": "WER", "symbol error rate": "SER"}
-"""What fits above a column of numbers."""
-REVIEWED = (0.5, 0.8, 0.9, 0.95, 1.0)
-"""The shares of most certain outputs that are told of."""
+MAX_GROUPS = 60
+"""Maximum number of positions or lengths in a table, for tags of long sequences."""
+MAX_CONFUSIONS = 10
+"""Maximum number of symbol confusions in a table."""
+ERROR_RATE_UNITS = {True: "CER: edits over characters", False: "PER: edits over symbols"}
+"""Explanation of the symbol error rate, by whether symbols are characters."""
+SHORT_NAMES = {"word error rate": "WER", "symbol error rate": "SER"}
+"""Abbreviations for column headings."""
+REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
+"""Coverages shown in the table of selective accuracy."""
 
 
 def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds: float, worst: int) -> Iterator[Table]:
-    """All tables of one run."""
-    yield _summary(assessment, counts, seconds)
+    """Yield all tables of one run.
+
+    Args:
+        assessment: The assessment of the run.
+        counts: Number of lines of each kind, such as bad lines.
+        seconds: Time of decoding.
+        worst: Maximum number of wrong outputs to list.
+    """
+    yield _summary_table(assessment, counts, seconds)
     if assessment.mean:
         yield group_table([assessment])
-    confusion = label_table(assessment.labelled) if assessment.labelled else None
+    confusion = label_table(assessment.label_metrics) if assessment.label_metrics else None
     if confusion is not None:
         yield confusion
     for title, accuracies in (
         ("target position", assessment.evaluation.positions),
         ("source length", assessment.evaluation.lengths),
     ):
-        if assessment.labelled is None or 1 < len(accuracies) <= LISTED:
-            yield _accuracies(title, accuracies)
+        if assessment.label_metrics is None or 1 < len(accuracies) <= MAX_GROUPS:
+            yield _accuracy_table(title, accuracies)
     if assessment.confusions.errors:
-        yield _confusions(assessment)
-    yield _certain(assessment)
-    rows = assessment.worst(worst)
+        yield _confusion_table(assessment)
+    yield _coverage_table(assessment)
+    rows = assessment.worst_examples(worst)
     if rows:
-        yield _errors(assessment, rows)
+        yield _error_table(assessment, rows)
 
 
 def comparison_tables(
-    runs: Sequence[Assessment], comparisons: Sequence[Comparison], seconds: Sequence[float], listed: int
+    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], seconds: Sequence[float], max_listed: int
 ) -> Iterator[Table]:
-    """All tables of several runs on the same examples; the comparisons are of the first with each other one."""
-    yield _side_by_side(runs, seconds)
+    """Yield all tables of several runs on the same examples.
+
+    Args:
+        runs: Assessments of the runs.
+        comparisons: Comparisons of the first run with each other run.
+        seconds: Time of decoding of each run.
+        max_listed: Maximum number of examples in each list.
+    """
+    yield _run_table(runs, seconds)
     if runs[0].mean:
         yield group_table(runs)
-    yield _tests(runs, comparisons)
-    yield _counted(runs, comparisons)
+    yield _significance_table(runs, comparisons)
+    yield _agreement_table(runs, comparisons)
     for other in runs[1:]:
         for one, against in ((runs[0], other), (other, runs[0])):
-            rows = only_right(one, against)
-            if rows[:listed]:
-                yield _disagreements(one, against, rows, listed)
+            rows = exclusively_right(one, against)
+            if rows[:max_listed]:
+                yield _disagreement_table(one, against, rows, max_listed)
 
 
-def only_right(one: Assessment, other: Assessment) -> list[int]:
-    """Where the examples stand that one run has right and the other wrong, the other's worst errors first."""
+def exclusively_right(one: Assessment, other: Assessment) -> list[int]:
+    """Return the indices of examples that only the first run has right, worst errors of the other first.
+
+    Args:
+        one: Assessment of the first run.
+        other: Assessment of the other run, on the same examples.
+    """
     rows = [at for at, (a, b) in enumerate(zip(one.scored, other.scored, strict=True)) if a.exact and not b.exact]
     return sorted(rows, key=lambda at: -other.scored[at].errors)
 
 
 def group_table(runs: Sequence[Assessment]) -> Table:
-    """The rates of each group and run, and their means without weights; of one run with the first one's intervals."""
+    """Return the rates of each group and run, and their macro averages; with intervals if there is one run.
+
+    Args:
+        runs: Assessments of the runs, on the same examples.
+    """
     several, rates_of = len(runs) > 1, runs[0].metrics.rates
     names = [rate.name for rate in rates_of(runs[0].groups[0])]
-    table = _titled(f"{' and '.join(names)} by group", "group", "of")
-    first, *others = (f"{SHORT.get(name, name)} %" for name in names)
+    table = _empty_table(f"{' and '.join(names)} by group", "group", "of")
+    first, *others = (f"{SHORT_NAMES.get(name, name)} %" for name in names)
     for run in runs:
         for head in (first, *([] if several else ["95 % interval"]), *others):
-            table.add_column(f"{_name(run)}\n{head}" if several else head, justify="right")
+            table.add_column(f"{_run_name(run)}\n{head}" if several else head, justify="right")
     for rows in zip(*(run.groups for run in runs), strict=True):
-        cells = [cell for row in rows for cell in _rates(rates_of(row), several)]
+        cells = [cell for row in rows for cell in _rate_cells(rates_of(row), several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
     table.add_section()
-    cells = [cell for run in runs if run.mean for cell in _rates(rates_of(run.mean), several)]
+    cells = [cell for run in runs if run.mean for cell in _rate_cells(rates_of(run.mean), several)]
     table.add_row("mean", f"{len(runs[0].groups)} groups", *cells)
     return table
 
 
-def _rates(rates: Sequence[Rate], several: bool) -> list[str]:
-    """The rates of a group or of a mean."""
+def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
+    """Return the cells for the rates of a group or of the macro average."""
     first, *others = rates
-    interval = [] if several else [_interval(first.interval)]
+    interval = [] if several else [_format_interval(first.interval)]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
 
 def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
-    """The scores of a run: name, value, and its interval or what it is."""
+    """Return the metrics of a run as rows of name, value, and interval or explanation.
+
+    Args:
+        assessment: The assessment of the run.
+    """
     evaluation, calibration, texts = assessment.evaluation, assessment.calibration, assessment.text_scores
-    if assessment.labelled is not None:
-        rows = label_rows(assessment.labelled, evaluation)
+    if assessment.label_metrics is not None:
+        rows = label_rows(assessment.label_metrics, evaluation)
     else:
-        unit = UNITS[assessment.characters]
+        unit = ERROR_RATE_UNITS[assessment.characters]
         rows = [
-            ("exact match", f"{evaluation.exact_match:.2f} %", _ci(evaluation.exact_match_ci95)),
-            ("word error rate", f"{evaluation.wer:.2f} %", f"{_ci(evaluation.wer_ci95)} (WER: wrong outputs)"),
+            ("exact match", f"{evaluation.exact_match:.2f} %", _format_ci(evaluation.exact_match_ci95)),
+            ("word error rate", f"{evaluation.wer:.2f} %", f"{_format_ci(evaluation.wer_ci95)} (WER: wrong outputs)"),
             (
                 "symbol error rate",
                 f"{evaluation.symbol_error_rate:.2f} %",
-                f"{_ci(evaluation.symbol_error_rate_ci95)} ({unit})",
+                f"{_format_ci(evaluation.symbol_error_rate_ci95)} ({unit})",
             ),
-            ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, the end included"),
+            ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, including the end"),
         ]
     if texts:
         rows += [
-            ("word edit rate", f"{texts.word_edit_rate:.2f} %", f"{_ci(texts.word_edit_rate_ci95)} (edits over words)"),
-            ("character error rate", f"{texts.character_error_rate:.2f} %", _ci(texts.character_error_rate_ci95)),
+            (
+                "word edit rate",
+                f"{texts.word_edit_rate:.2f} %",
+                f"{_format_ci(texts.word_edit_rate_ci95)} (edits over words)",
+            ),
+            (
+                "character error rate",
+                f"{texts.character_error_rate:.2f} %",
+                _format_ci(texts.character_error_rate_ci95),
+            ),
             ("BLEU", f"{texts.bleu.score:.2f}", texts.bleu.signature),
             ("chrF", f"{texts.chrf.score:.2f}", texts.chrf.signature),
         ]
     for each in assessment.oracle:
-        rows.append((f"right in the first {each.k}", f"{each.accuracy:.2f} %", _ci(each.ci95)))
+        rows.append((f"oracle accuracy, k = {each.k}", f"{each.accuracy:.2f} %", _format_ci(each.ci95)))
     if assessment.oracle:
-        rows.append(("reciprocal rank", f"{assessment.reciprocal_rank:.4f}", "mean"))
+        rows.append(("mean reciprocal rank", f"{assessment.mean_reciprocal_rank:.4f}", "MRR"))
     of = " of a tag" if assessment.unit == "tags" else ""
-    told = f"mean probability{of} {100 * calibration.confidence:.1f} %, right {100 * calibration.accuracy:.1f} %"
+    told = f"mean probability{of} {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %"
     rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", told))
     rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
     return rows
 
 
-def _summary(assessment: Assessment, counts: Mapping[str, int], seconds: float) -> Table:
-    """The scores of one run."""
+def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: float) -> Table:
+    """Return the table of the metrics of one run."""
     table = Table(show_header=False, box=None)
     for row in score_rows(assessment):
         table.add_row(*row)
@@ -218,51 +260,59 @@ def _summary(assessment: Assessment, counts: Mapping[str, int], seconds: float) 
     return table
 
 
-def _accuracies(title: str, accuracies: Sequence[Accuracy]) -> Table:
-    """The accuracy of groups in their order."""
-    table = _titled(f"accuracy by {title}", title, "right", "of", "%", "95 % interval")
+def _accuracy_table(title: str, accuracies: Sequence[GroupAccuracy]) -> Table:
+    """Return a table of accuracies by position or length."""
+    table = _empty_table(f"accuracy by {title}", title, "right", "of", "%", "95 % interval")
     for each in accuracies:
-        interval = _interval(Interval(each.low, each.high), 1)
+        interval = _format_interval(ConfidenceInterval(each.low, each.high), 1)
         table.add_row(each.label, f"{each.right:,}", f"{each.total:,}", f"{each.percent:.1f}", interval)
     return table
 
 
-def _confusions(assessment: Assessment) -> Table:
-    """The most frequent errors of symbols."""
-    table = _titled("most frequent symbol errors", "wanted", "written", "times", "of")
-    for each in assessment.confusions.errors[:CONFUSIONS]:
-        symbols = (Text(shown_symbol(symbol)) for symbol in (each.wanted, each.written))
+def _confusion_table(assessment: Assessment) -> Table:
+    """Return the table of the most frequent symbol errors."""
+    table = _empty_table("most frequent symbol errors", "expected", "output", "count", "of")
+    for each in assessment.confusions.errors[:MAX_CONFUSIONS]:
+        symbols = (Text(format_symbol(symbol)) for symbol in (each.wanted, each.written))
         table.add_row(*symbols, f"{each.times:,}", f"{each.of:,}" if each.of else "")
     return table
 
 
-def shown_symbol(symbol: str | None) -> str:
-    """A symbol of an alignment; a dash where there is none."""
-    return "–" if symbol is None else visible(symbol)
+def format_symbol(symbol: str | None) -> str:
+    """Return a symbol for display; a dash for None."""
+    return "–" if symbol is None else visible_symbol(symbol)
 
 
-def _certain(assessment: Assessment) -> Table:
-    """What a review of the least certain would find."""
-    table = _titled(f"the most certain {assessment.unit}", "kept unseen", "% right", "errors in the rest", "least p")
-    for each in assessment.calibration.certain:
-        if each.share in REVIEWED:
+def _coverage_table(assessment: Assessment) -> Table:
+    """Return the table of selective accuracy by coverage."""
+    table = _empty_table(
+        f"selective accuracy: the most confident {assessment.unit}",
+        "auto-accepted",
+        "accuracy %",
+        "errors in the remainder",
+        "confidence threshold",
+    )
+    for each in assessment.calibration.coverage_points:
+        if each.share in REVIEW_COVERAGES:
             cells = (f"{100 * each.accuracy:.1f}", f"{100 * each.caught:.0f} %", f"{each.probability:.3f}")
             table.add_row(f"{100 * each.share:.0f} %", *cells)
     return table
 
 
-def _errors(assessment: Assessment, rows: Sequence[int]) -> Table:
-    """The worst outputs."""
-    table = Table("source", "output", "expected", "errors", "ln p", title="worst examples", title_justify="left")
-    for row in map(assessment.error, rows):
+def _error_table(assessment: Assessment, rows: Sequence[int]) -> Table:
+    """Return the table of the worst outputs."""
+    table = Table(
+        "source", "output", "expected", "errors", "log-probability", title="worst examples", title_justify="left"
+    )
+    for row in map(assessment.error_record, rows):
         cells = [row["source"], row["output"], " | ".join(row["references"])]
         table.add_row(*(Text(visible_text(cell)) for cell in cells), str(row["errors"]), f"{row['score']:.2f}")
     return table
 
 
-def _side_by_side(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
-    """A row for each score, a column for each run."""
-    table = _titled("", f"{runs[0].evaluation.examples:,} examples", *map(_name, runs))
+def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
+    """Return a table with a row for each metric and a column for each run."""
+    table = _empty_table("", f"{runs[0].evaluation.examples:,} examples", *map(_run_name, runs))
     scores = [score_rows(run) for run in runs]
     for at, (name, _, _) in enumerate(scores[0]):
         table.add_row(name, *(each[at][1] if at < len(each) else "" for each in scores))
@@ -270,66 +320,71 @@ def _side_by_side(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table
     return table
 
 
-def _tests(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Table:
-    """What the differences are worth."""
+def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
+    """Return the table of differences with their significance."""
     over = "means over groups" if runs[0].mean else "all examples"
     heads = ("against", "score", "difference", "95 % interval", "p", "better in")
-    table = _titled(f"{_name(runs[0])} less each other run, {over}", *heads)
+    table = _empty_table(f"{_run_name(runs[0])} minus each other run, {over}", *heads)
     for run, comparison in zip(runs[1:], comparisons, strict=True):
-        for name, each in differences(comparison):
-            cells = (f"{each.difference:+z.2f}", _interval(each.ci95), p_value(each.p), f"{100 * each.a_better:.1f} %")
-            table.add_row(_name(run), name, *cells)
+        for name, each in named_differences(comparison):
+            cells = (
+                f"{each.difference:+z.2f}",
+                _format_interval(each.ci95),
+                format_p_value(each.p),
+                f"{100 * each.a_better:.1f} %",
+            )
+            table.add_row(_run_name(run), name, *cells)
     return table
 
 
-def _counted(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Table:
-    """How many examples which of two runs has right."""
-    table = _titled("examples right", "against", "both", f"only {_name(runs[0])}", "only the other", "neither")
+def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
+    """Return the numbers of examples that both runs, one, or neither have right."""
+    table = _empty_table("examples right", "against", "both", f"only {_run_name(runs[0])}", "only the other", "neither")
     for run, each in zip(runs[1:], comparisons, strict=True):
         counts = (each.both, each.only_a, each.only_b, each.neither)
-        table.add_row(_name(run), *(f"{count:,}" for count in counts))
+        table.add_row(_run_name(run), *(f"{count:,}" for count in counts))
     return table
 
 
-def differences(comparison: Comparison) -> list[tuple[str, Difference]]:
-    """The differences by name; of classes and positions both would be one."""
+def named_differences(comparison: RunComparison) -> list[tuple[str, RateDifference]]:
+    """Return the differences of a comparison by display name."""
     named = comparison.differences
-    return [(name, named[key]) for key, name in comparison.metrics.compared]
+    return [(name, named[key]) for key, name in comparison.metrics.compared_rates]
 
 
-def p_value(p: float) -> str:
-    """A p-value: "0.0312", or "< 0.0002" where no more permutations would tell."""
+def format_p_value(p: float) -> str:
+    """Return a p-value as text: "0.0312", or "< 0.0002", the resolution of the permutation test."""
     return f"{p:.4f}" if p >= 0.0002 else "< 0.0002"
 
 
-def _disagreements(one: Assessment, other: Assessment, rows: Sequence[int], listed: int) -> Table:
-    """Examples that one run has right and the other wrong."""
-    title = f"{_name(one)} right, {_name(other)} wrong: {min(listed, len(rows)):,} of {len(rows):,}"
-    table = Table("source", _name(one), _name(other), title=title, title_justify="left")
-    for at in rows[:listed]:
+def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], max_listed: int) -> Table:
+    """Return a table of examples that one run has right and the other wrong."""
+    title = f"{_run_name(one)} right, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
+    table = Table("source", _run_name(one), _run_name(other), title=title, title_justify="left")
+    for at in rows[:max_listed]:
         cells = (one.traces[at].text, one.traces[at].output, other.traces[at].output)
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table
 
 
-def _name(run: Assessment) -> str:
-    """A run's name, in which nothing is taken for markup."""
+def _run_name(run: Assessment) -> str:
+    """Return the name of a run without markup."""
     return markup_escape(visible_text(run.name))
 
 
-def _titled(title: str, *heads: str) -> Table:
-    """An empty table with its columns to the right."""
+def _empty_table(title: str, *heads: str) -> Table:
+    """Return an empty table with right-aligned columns."""
     table = Table(title=title or None, title_justify="left")
     for head in heads:
         table.add_column(head, justify="right")
     return table
 
 
-def _ci(interval: Interval) -> str:
-    """An interval in words."""
-    return f"95 %: {_interval(interval)}"
+def _format_ci(interval: ConfidenceInterval) -> str:
+    """Return an interval as "95 %: low to high"."""
+    return f"95 %: {_format_interval(interval)}"
 
 
-def _interval(interval: Interval, digits: int = 2) -> str:
-    """The two ends."""
+def _format_interval(interval: ConfidenceInterval, digits: int = 2) -> str:
+    """Return an interval as "low to high"."""
     return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"

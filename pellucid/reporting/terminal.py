@@ -1,7 +1,7 @@
-"""A trace as text for the terminal: source symbols as columns, target symbols as rows, weights as shades of blocks.
+"""Traces as text: source symbols as columns, target symbols as rows, attention weights as shaded cells.
 
-T counts target symbols, S source positions. One orientation always: a source too wide for the terminal is folded into
-panels, as a text is wrapped, so that "reads" never turns from across to down.
+T counts target symbols, S source positions. A source that is too wide for the terminal is split into panels, so sources
+are always horizontal.
 """
 
 import bisect
@@ -13,8 +13,16 @@ from jaxtyping import Float
 from rich.cells import cell_len
 
 from pellucid.decoding.trace import Trace
-from pellucid.reporting.visible import ascii_visible, clusters, folded, probability, shortened, visible, visible_text
-from pellucid.tasks.registry import task_named
+from pellucid.reporting.display_text import (
+    ascii_symbol,
+    format_probability,
+    grapheme_clusters,
+    truncate_columns,
+    visible_symbol,
+    visible_text,
+    wrap_columns,
+)
+from pellucid.tasks.registry import get_task
 
 NO_ATTENTION = "This model has no attention: there are no weights to show."
 
@@ -22,12 +30,12 @@ _DARK, _BRIGHT = (24, 30, 42), (125, 190, 255)
 _LONGEST_LABEL = 14
 
 
-class _Signs(NamedTuple):
-    """What the picture is drawn with: Unicode or ASCII."""
+class _CharacterSet(NamedTuple):
+    """Characters of the picture, Unicode or ASCII."""
 
     shades: str
     least: tuple[float, ...]
-    """The least weight of each shade after the first, which is blank."""
+    """Lower bound of the weight for each shade except the first, which is blank."""
     arrow: str
     down: str
     bar: str
@@ -37,87 +45,100 @@ class _Signs(NamedTuple):
 
 
 def _ascii_text(text: str) -> str:
-    """A running text in ASCII, its spaces kept."""
-    return " ".join(ascii_visible(word) if word else "" for word in text.split(" "))
+    """Return a text in ASCII, with its spaces."""
+    return " ".join(ascii_symbol(word) if word else "" for word in text.split(" "))
 
 
-_UNICODE = _Signs(" ·░▒▓█", (0.02, 0.1, 0.25, 0.5, 0.75), "→", "↓", "│", "…", visible, visible_text)
-_ASCII = _Signs(
-    " .:-=+*#%@", (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9), "->", "v", "|", "~", ascii_visible, _ascii_text
+_UNICODE = _CharacterSet(" ·░▒▓█", (0.02, 0.1, 0.25, 0.5, 0.75), "→", "↓", "│", "…", visible_symbol, visible_text)
+_ASCII = _CharacterSet(
+    " .:-=+*#%@", (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9), "->", "v", "|", "~", ascii_symbol, _ascii_text
 )
 
 
-class _Column(NamedTuple):
-    """One source position as it is drawn."""
+class _SourceColumn(NamedTuple):
+    """Displayed source position."""
 
     label: str
     mark: str
-    """"?" under a symbol the model has never seen, else a space."""
+    """"?" below an unknown symbol, else a space."""
     width: int
     breaks: bool
-    """Whether a panel may well end behind it: it is a space, or the last feature."""
+    """Whether a panel preferably ends after it: it is a space or the last feature."""
     weights: Float[np.ndarray, " T"] | None
-    """None for the bar behind the features."""
+    """Weights of the position; None for the bar after the features."""
 
 
-class _Row(NamedTuple):
-    """One target symbol as it is drawn: padded label, and its probability."""
+class _TargetRow(NamedTuple):
+    """Displayed target symbol: padded label and probability."""
 
     label: str
     chance: str
 
 
-def caption_of(trace: Trace) -> str:
-    """What the weights of a trace are, in a sentence."""
+def attention_caption(trace: Trace) -> str:
+    """Return a sentence that describes the weights of a trace."""
     if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
-    return task_named(trace.task).labels.weights
+    return get_task(trace.task).labels.weights
 
 
-def render(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
-    """The picture of one trace, no line wider than `width` columns (40 at the least); no newline at its end.
+def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+    """Return the attention matrix of a trace as text, without a final newline.
 
-    `color` shades the cells in 24-bit colour instead of block characters. `ascii_only` uses and emits nothing but
-    ASCII. Nothing of the trace reaches the terminal raw: controls and escapes are shown as signs.
+    Control characters and escape sequences in the trace are replaced by visible signs.
+
+    Args:
+        trace: The trace.
+        width: Maximum width in columns; at least 40.
+        color: Whether to draw weights as 24-bit background colors instead of block characters.
+        ascii_only: Whether to use ASCII only.
     """
-    signs = _ASCII if ascii_only else _UNICODE
+    characters = _ASCII if ascii_only else _UNICODE
     width = max(width, 40)
-    lines = list(_headline(trace, signs, width))
-    for note in _notes(trace, signs):
-        lines += folded(note, width)
+    lines = list(_headline(trace, characters, width))
+    for note in _trace_notes(trace, characters):
+        lines += wrap_columns(note, width)
     if trace.target:
-        lines += ["", *(_tags(trace, signs) if trace.per_position else _matrix(trace, signs, width, color))]
+        lines += [
+            "",
+            *(_tag_lines(trace, characters) if trace.per_position else _matrix_lines(trace, characters, width, color)),
+        ]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def legend(color: bool = False, ascii_only: bool = False) -> str:
-    """What the shades of `render` mean, on one line: each with its least weight, or the colours from 0 to 1."""
-    signs = _ASCII if ascii_only else _UNICODE
+def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
+    """Return the legend of the shades of `render_trace`: the lower bound of each, or the colors from 0 to 1.
+
+    Args:
+        color: Whether weights are drawn as colors.
+        ascii_only: Whether to use ASCII only.
+    """
+    characters = _ASCII if ascii_only else _UNICODE
     if color:
-        return f"weight 0 {''.join(_cell(step / 20, 1, signs, color) for step in range(21))} 1"
-    steps = zip(signs.shades[1:], signs.least, strict=True)
+        return f"weight 0 {''.join(_weight_cell(step / 20, 1, characters, color) for step in range(21))} 1"
+    steps = zip(characters.shades[1:], characters.least, strict=True)
     return f"weight {'  '.join(f'{shade} {least:.2f}' for shade, least in steps)} and more"
 
 
-def _headline(trace: Trace, signs: _Signs, width: int) -> Iterator[str]:
-    """Source, output and probability: on one line, or where that is too long on one (or more) each."""
-    read, wrote = signs.text(trace.text), f"{signs.arrow} {signs.text(trace.output)}"
-    chance = f"p = {probability(trace.score)}"
+def _headline(trace: Trace, characters: _CharacterSet, width: int) -> Iterator[str]:
+    """Yield source, output and probability, on one line if they fit."""
+    read, wrote = characters.text(trace.text), f"{characters.arrow} {characters.text(trace.output)}"
+    chance = f"p = {format_probability(trace.score)}"
     whole = f"{read} {wrote}   {chance}"
     if cell_len(whole) <= width:
         yield whole
         return
-    yield from folded(read, width)
-    *lines, last = folded(wrote, width)
+    yield from wrap_columns(read, width)
+    *lines, last = wrap_columns(wrote, width)
     yield from lines
     together = f"{last}   {chance}"
     yield from [together] if cell_len(together) <= width else [last, chance]
 
 
-def _notes(trace: Trace, signs: _Signs) -> Iterator[str]:
-    """What the picture alone would not tell."""
+def _trace_notes(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
+    """Yield remarks on a trace: truncated or empty output, no attention, unknown symbols."""
     if not trace.finished:
-        yield "The output was cut at the greatest length: the model had not ended it."
+        yield "The output was truncated at the maximum length."
     if not trace.target:
         yield "Nothing was decoded."
     if not trace.source:
@@ -125,59 +146,59 @@ def _notes(trace: Trace, signs: _Signs) -> Iterator[str]:
     elif trace.target and not trace.attention.any():
         yield NO_ATTENTION
     if trace.unknown:
-        unknown = dict.fromkeys(signs.symbol(trace.source[position]) for position in trace.unknown)
+        unknown = dict.fromkeys(characters.symbol(trace.source[position]) for position in trace.unknown)
         yield f"? never seen in training: {' '.join(unknown)}"
 
 
-def _matrix(trace: Trace, signs: _Signs, width: int, color: bool) -> Iterator[str]:
-    """The lines of the matrix, panel after panel; without weights, the target symbols and their probabilities alone."""
-    labels = [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.target]
-    heading = f"writes {signs.down}"
+def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bool) -> Iterator[str]:
+    """Yield the lines of the matrix by panels; without attention weights, target symbols and probabilities only."""
+    labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.target]
+    heading = f"writes {characters.down}"
     margin = max(cell_len(label) for label in [heading, *labels])
-    chances = [probability(float(value)) for value in trace.log_probabilities]
+    chances = [format_probability(float(value)) for value in trace.log_probabilities]
     right = max(len(chance) for chance in chances)
     rows = [
-        _Row(_fitted(label, margin, right=True), f"{chance:>{right}}")
+        _TargetRow(_pad_label(label, margin, right=True), f"{chance:>{right}}")
         for label, chance in zip(labels, chances, strict=True)
     ]
-    heading = _fitted(heading, margin)
+    heading = _pad_label(heading, margin)
     if not trace.source or not trace.attention.any():
         yield f"{heading}  {'p':>{right}}"
         yield from (f"{row.label}  {row.chance}" for row in rows)
         return
     room = width - margin - right - 4
-    yield f"{' ' * margin}  reads {signs.arrow}"
-    for number, panel in enumerate(_panels(_columns(trace, signs, room), room)):
+    yield f"{' ' * margin}  reads {characters.arrow}"
+    for number, panel in enumerate(_split_panels(_source_columns(trace, characters, room), room)):
         if number:
             yield ""
-        yield from _panel(panel, rows, heading if not number else " " * margin, signs, color)
+        yield from _panel_lines(panel, rows, heading if not number else " " * margin, characters, color)
 
 
-def _tags(trace: Trace, signs: _Signs) -> Iterator[str]:
-    """A line for each tag: its symbol, the tag, its probability. There are no weights to draw."""
+def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
+    """Yield one line for each tag: symbol, tag, probability."""
     symbols, tags = (
-        [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in side]
+        [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in side]
         for side in (trace.source[trace.features :], trace.target)
     )
-    reads, writes = f"reads {signs.down}", f"tag {signs.down}"
+    reads, writes = f"reads {characters.down}", f"tag {characters.down}"
     wide, right = max(map(cell_len, [reads, *symbols])), max(map(cell_len, [writes, *tags]))
-    yield f"{_fitted(reads, wide)}    {_fitted(writes, right)}  p"
+    yield f"{_pad_label(reads, wide)}    {_pad_label(writes, right)}  p"
     for at, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):
         mark = "?" if at + trace.features in trace.unknown else " "
-        yield f"{_fitted(symbol, wide)} {mark}  {_fitted(tag, right)}  {probability(value)}"
+        yield f"{_pad_label(symbol, wide)} {mark}  {_pad_label(tag, right)}  {format_probability(value)}"
 
 
-def _columns(trace: Trace, signs: _Signs, room: int) -> list[_Column]:
-    """The source positions: two cells for a character where all then fit, one where not; words always keep a gap."""
-    labels = [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.source]
+def _source_columns(trace: Trace, characters: _CharacterSet, room: int) -> list[_SourceColumn]:
+    """Return the source positions as columns. Characters are drawn without gaps if they would not fit otherwise."""
+    labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.source]
     sizes = [max(1, cell_len(label)) for label in labels]
-    dense = all(len(clusters(label)) <= 1 for label in labels)
+    dense = all(len(grapheme_clusters(label)) <= 1 for label in labels)
     gap = 0 if dense and sum(sizes) + len(sizes) + 1 > room else 1
-    columns: list[_Column] = []
+    columns: list[_SourceColumn] = []
     for position, (label, size) in enumerate(zip(labels, sizes, strict=True)):
         last_feature = position == trace.features - 1
         columns.append(
-            _Column(
+            _SourceColumn(
                 label=label,
                 mark="?" if position in trace.unknown else " ",
                 width=min(size + gap, room),
@@ -186,12 +207,12 @@ def _columns(trace: Trace, signs: _Signs, room: int) -> list[_Column]:
             )
         )
         if last_feature and position + 1 < len(labels):
-            columns.append(_Column(signs.bar, signs.bar, 1 + gap, True, None))
+            columns.append(_SourceColumn(characters.bar, characters.bar, 1 + gap, True, None))
     return columns
 
 
-def _panels(columns: Sequence[_Column], room: int) -> Iterator[Sequence[_Column]]:
-    """The columns cut into panels no wider than `room`, behind a space where one is near."""
+def _split_panels(columns: Sequence[_SourceColumn], room: int) -> Iterator[Sequence[_SourceColumn]]:
+    """Yield panels of columns no wider than `room`, preferably split after a space."""
     start = 0
     while start < len(columns):
         stop, used = start, 0
@@ -205,35 +226,37 @@ def _panels(columns: Sequence[_Column], room: int) -> Iterator[Sequence[_Column]
         start = stop
 
 
-def _panel(panel: Sequence[_Column], rows: Sequence[_Row], heading: str, signs: _Signs, color: bool) -> Iterator[str]:
-    """One panel: the source symbols, marks under the unknown ones, and a line for each target symbol."""
+def _panel_lines(
+    panel: Sequence[_SourceColumn], rows: Sequence[_TargetRow], heading: str, characters: _CharacterSet, color: bool
+) -> Iterator[str]:
+    """Yield the lines of a panel: source symbols, marks below unknown ones, and a line for each target symbol."""
     gap = " " * (len(rows[0].chance) - 1)
-    yield f"{heading}  {''.join(_fitted(column.label, column.width) for column in panel)}  {gap}p"
+    yield f"{heading}  {''.join(_pad_label(column.label, column.width) for column in panel)}  {gap}p"
     if any(column.mark == "?" for column in panel):
-        yield f"{' ' * cell_len(heading)}  {''.join(_fitted(column.mark, column.width) for column in panel)}"
+        yield f"{' ' * cell_len(heading)}  {''.join(_pad_label(column.mark, column.width) for column in panel)}"
     for t, row in enumerate(rows):
-        cells = "".join(_drawn(column, t, signs, color) for column in panel)
+        cells = "".join(_column_cell(column, t, characters, color) for column in panel)
         yield f"{row.label}  {cells}  {row.chance}"
 
 
-def _drawn(column: _Column, t: int, signs: _Signs, color: bool) -> str:
-    """A column's part of row t."""
+def _column_cell(column: _SourceColumn, t: int, characters: _CharacterSet, color: bool) -> str:
+    """Return the cell of a column in row t."""
     if column.weights is None:
-        return _fitted(signs.bar, column.width)
-    return _cell(float(np.nan_to_num(column.weights[t])), column.width, signs, color)
+        return _pad_label(characters.bar, column.width)
+    return _weight_cell(float(np.nan_to_num(column.weights[t])), column.width, characters, color)
 
 
-def _cell(weight: float, width: int, signs: _Signs, color: bool) -> str:
-    """One weight, over the whole width of its column."""
+def _weight_cell(weight: float, width: int, characters: _CharacterSet, color: bool) -> str:
+    """Return a weight as a shaded cell of the width of its column."""
     if not color:
-        # A float32 of 0.02 is a hair below it.
-        return signs.shades[bisect.bisect_right(signs.least, round(weight, 6))] * width
+        # As float32, 0.02 is slightly smaller than 0.02.
+        return characters.shades[bisect.bisect_right(characters.least, round(weight, 6))] * width
     share = min(max(weight, 0.0), 1.0)
     red, green, blue = (round(low + (high - low) * share) for low, high in zip(_DARK, _BRIGHT, strict=True))
     return f"\x1b[48;2;{red};{green};{blue}m{' ' * width}\x1b[0m"
 
 
-def _fitted(label: str, width: int, right: bool = False) -> str:
-    """A label filled up with spaces to `width` columns as displayed."""
+def _pad_label(label: str, width: int, right: bool = False) -> str:
+    """Return a label padded with spaces to a display width."""
     space = " " * (width - cell_len(label))
     return space + label if right else label + space

@@ -1,19 +1,19 @@
-"""The task classify: the output is the class of the source."""
+"""Task "classify": one class for each source."""
 
 import msgspec
 
 from pellucid.config.settings import Config
 from pellucid.evaluation.label_metrics import score_labels
-from pellucid.evaluation.metrics import Followed
-from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
+from pellucid.evaluation.metrics import ValidationMetric
+from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
 from pellucid.model.network import Network, NetworkParts, build_decoder
 from pellucid.model.reader import Classifier
-from pellucid.tasks.task import ClassificationTask, TaskLabels, encoder_in_words
+from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
 from pellucid.tasks.task_settings import CLASSIFY
 
 
-class Classify(ClassificationTask):
-    """Decoders that attend a number of times and feed no symbol back."""
+class ClassificationTask(LabelingTask):
+    """Task whose decoder attends a fixed number of times and feeds back no symbol."""
 
     settings = CLASSIFY
     labels = TaskLabels(
@@ -26,25 +26,25 @@ class Classify(ClassificationTask):
         texts=True,
     )
     metrics = TaskMetrics(
-        followed=(Followed("exact_match", "classes right"),),
-        exact_name="accuracy",
-        compared=(("accuracy", "accuracy"),),
+        validation_metrics=(ValidationMetric("exact_match", "accuracy"),),
+        exact_match_name="accuracy",
+        compared_rates=(("accuracy", "accuracy"),),
         rates=accuracy_rates,
         labels=score_labels,
     )
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder and a decoder that feeds no symbol back."""
+        """Return an encoder with a decoder that feeds back no symbol."""
         decoder = parts.config.decoder
         silent = msgspec.structs.replace(decoder, embedding="none")
         return Classifier(parts.encoder, build_decoder(silent, parts.config.attention, parts.sizes), decoder.num_hops)
 
-    def architecture(self, config: Config) -> str:
-        """Return the architecture of encoder, attention and decoder."""
+    def describe_architecture(self, config: Config) -> str:
+        """Describe encoder, attention and decoder."""
         decoder, score = config.decoder, config.attention.type
-        looks = f"{score} attention" if score != "none" else "no attention"
+        attention = f"{score} attention" if score != "none" else "no attention"
         steps = f"{decoder.num_hops} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
-        return f"A classifier: {encoder_in_words(config)}, read with {looks} by {steps}"
+        return f"A classifier: {describe_encoder(config)}, {attention}, {steps}"
 
 
-TASK = Classify()
+TASK = ClassificationTask()

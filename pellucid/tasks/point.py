@@ -1,4 +1,4 @@
-"""The task point: the output is a position of the source."""
+"""Task "point": one source position for each source."""
 
 from collections.abc import Sequence
 
@@ -6,25 +6,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
-from pellucid.data.answering import learn_positions
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
-from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.data.target_encoding import learn_position_vocabularies
+from pellucid.data.tokenizers import Tokenizers
+from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.evaluation.label_metrics import score_positions
-from pellucid.evaluation.metrics import Followed
-from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
-from pellucid.model.decoder import build_attention
+from pellucid.evaluation.metrics import ValidationMetric
+from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
+from pellucid.model.attention import build_attention
 from pellucid.model.losses import pointing_cross_entropy
-from pellucid.model.memory import Unrolled
+from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Pointer, Query
-from pellucid.tasks.task import ClassificationTask, TaskLabels, encoder_in_words
+from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
 from pellucid.tasks.task_settings import POINT
 
 
-class Point(ClassificationTask):
-    """Encoders with one step of attention, whose weights are the probabilities of the positions."""
+class PointingTask(LabelingTask):
+    """Task whose network attends once; the attention weights are the probabilities of the positions."""
 
     settings = POINT
     labels = TaskLabels(
@@ -37,31 +37,33 @@ class Point(ClassificationTask):
         weights="The weights are the answer: the probability of each position.",
     )
     metrics = TaskMetrics(
-        followed=(Followed("exact_match", "positions right"),),
-        exact_name="accuracy",
-        compared=(("accuracy", "accuracy"),),
+        validation_metrics=(ValidationMetric("exact_match", "accuracy"),),
+        exact_match_name="accuracy",
+        compared_rates=(("accuracy", "accuracy"),),
         rates=accuracy_rates,
         labels=score_positions,
     )
 
-    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
-        """Return the symbols of training examples, and the positions that a source may have."""
-        return learn_positions(examples, segmenters, config)
+    def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
+        """Return the symbols of training examples, and all positions that a source may have."""
+        return learn_position_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder and one step of attention."""
+        """Return an encoder with one attention step."""
         config, sizes = parts.config, parts.sizes
         query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
         attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
-        return Pointer(parts.encoder, query, attention, sizes.vocabulary - SPECIAL)
+        return Pointer(parts.encoder, query, attention, sizes.vocabulary - NUM_SPECIAL)
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
-        """Return the cross-entropy over the positions of each source."""
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
+        """Return the cross-entropy over source positions."""
         return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
-    def architecture(self, config: Config) -> str:
-        """Return the architecture of encoder and attention."""
-        return f"A pointer: {encoder_in_words(config)}, one look of {config.attention.type} attention"
+    def describe_architecture(self, config: Config) -> str:
+        """Describe encoder and attention."""
+        return f"A pointer: {describe_encoder(config)}, one step of {config.attention.type} attention"
 
 
-TASK = Point()
+TASK = PointingTask()

@@ -1,4 +1,4 @@
-"""The task of a configuration, and what is built by it."""
+"""Task registry: the task of a configuration, and the network and predictor that it builds."""
 
 from collections.abc import Sequence
 
@@ -17,58 +17,86 @@ BUILT_IN: dict[str, Task] = {each.settings.name: each for each in (transduce.TAS
 
 
 def register_task(task: Task) -> None:
-    """Add a task, so that configurations of this process may name it.
+    """Register a task for the configurations of this process.
 
-    A task that other processes are to know (the worker processes of an ensemble, another command) must be an entry
-    point of the group `pellucid.tasks` of an installed package instead.
+    Other processes (workers of an ensemble, other commands) find a task only as an entry point of the group
+    `pellucid.tasks` of an installed package.
+
+    Args:
+        task: The task.
 
     Raises:
-        ArgumentError: This is not a task.
-        ConfigError: There is a built-in task of this name.
+        ArgumentError: The value is not a task with settings and a name.
+        ConfigError: A built-in task has this name.
     """
     settings = getattr(task, "settings", None) if isinstance(task, Task) else None
     if not isinstance(settings, task_settings.TaskSettings) or not isinstance(settings.name, str) or not settings.name:
-        raise ArgumentError(f"task: expected a pellucid.Task with settings and a name, got {quote(task)}")
-    task_settings.register(task)
+        raise ArgumentError(f"task: expected an instance of pellucid.Task with settings and a name, got {quote(task)}")
+    task_settings.add_task(task)
 
 
-def task_named(name: str) -> Task:
+def get_task(name: str) -> Task:
     """Return the task of a name.
 
     Raises:
-        ConfigError: There is no such task.
+        ConfigError: There is no such task, or the registered value is not a task.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
-    found = task_settings.registered_task(name)
+    found = task_settings.get_registered_task(name)
     if not isinstance(found, Task):
-        raise ConfigError(f"what is registered as the task {quote(name)} is no pellucid.Task")
+        raise ConfigError(f"the task {quote(name)} is not an instance of pellucid.Task")
     return found
 
 
-def task_of(config: Config) -> Task:
+def configured_task(config: Config) -> Task:
     """Return the task of a configuration."""
-    return task_named(config.task)
+    return get_task(config.task)
 
 
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
-    """Return a new network; its parameters are a function of the configuration's seed and nothing else."""
+    """Return a new network. Its initial parameters depend on the seed of the configuration only.
+
+    Args:
+        config: The configuration.
+        vocabularies: The vocabularies of the run.
+    """
     with seeded(config.seed):
-        return task_of(config).build_network(build_parts(config, vocabularies))
+        return configured_task(config).build_network(build_parts(config, vocabularies))
 
 
 def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
-    """Return a network of names and shapes alone, on the meta device: no memory is taken, no number is drawn."""
+    """Return a network on the meta device: names and shapes without memory or random numbers.
+
+    Args:
+        config: The configuration.
+        vocabularies: The vocabularies of the run.
+    """
     with torch.device("meta"):
         return build_network(config, vocabularies)
 
 
-def predictor_of(config: Config, vocabularies: Vocabularies, network: Network, name: str = "") -> Predictor:
-    """Return what predicts with a network; `name` is what errors call it."""
-    return task_of(config).predictor(config, vocabularies, network, name)
+def build_predictor(config: Config, vocabularies: Vocabularies, network: Network, name: str = "") -> Predictor:
+    """Return the predictor of a trained network.
+
+    Args:
+        config: The configuration of the run.
+        vocabularies: The vocabularies of the run.
+        network: The network.
+        name: Name of the model in error messages.
+    """
+    return configured_task(config).build_predictor(config, vocabularies, network, name)
 
 
-def ensemble_of(members: Sequence[Predictor], names: Sequence[str]) -> Predictor:
-    """Return trained models as one; `RunError` where they do not predict the same."""
+def build_ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Predictor:
+    """Return an ensemble of trained models.
+
+    Args:
+        members: Predictors of the models.
+        names: Names of the models in error messages.
+
+    Raises:
+        RunError: The models have different tasks or target symbols.
+    """
     joined = join_members(members, names)
-    return task_of(joined.config).ensemble(joined)
+    return configured_task(joined.config).build_ensemble(joined)

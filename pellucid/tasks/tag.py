@@ -1,18 +1,18 @@
-"""The task tag: the output is a tag for each source symbol."""
+"""Task "tag": one tag for each source symbol."""
 
 from pellucid.config.settings import Config
-from pellucid.evaluation.label_metrics import score_labels, spans_for_log
-from pellucid.evaluation.metrics import Followed
-from pellucid.evaluation.scoring import TaskMetrics, position_rates
-from pellucid.model.heads import PositionTag
+from pellucid.evaluation.label_metrics import chunk_metrics_for_log, score_labels
+from pellucid.evaluation.metrics import ValidationMetric
+from pellucid.evaluation.task_metrics import TaskMetrics, position_rates
+from pellucid.model.heads import TokenClassificationHead
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Tagger
-from pellucid.tasks.task import ClassificationTask, TaskLabels, encoder_in_words
+from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
 from pellucid.tasks.task_settings import TAG
 
 
-class Tag(ClassificationTask):
-    """Encoders whose state at each position is classified."""
+class TaggingTask(LabelingTask):
+    """Task whose network classifies the encoder state of each source position."""
 
     settings = TAG
     labels = TaskLabels(
@@ -21,35 +21,35 @@ class Tag(ClassificationTask):
         output="tagging",
         loss_unit="a tag",
         label="tag",
-        best_score=("accuracy of tags", "symbol_accuracy"),
+        best_score=("tag accuracy", "symbol_accuracy"),
         scores={
             "symbol_error_rate": None,
-            "exact_match": "whole sequences right",
-            "symbol_accuracy": "accuracy of tags",
+            "exact_match": "sequence accuracy",
+            "symbol_accuracy": "tag accuracy",
             "span_f1": "span F1",
         },
-        weights="Each tag is read from the state at its own position: nothing else is looked at.",
+        weights="Each tag is predicted from the encoder state at its position, without attention.",
     )
     metrics = TaskMetrics(
-        followed=(
-            Followed("span_f1", "span F1"),
-            Followed("symbol_accuracy", "tags right"),
-            Followed("exact_match", "all tags right"),
+        validation_metrics=(
+            ValidationMetric("span_f1", "span F1"),
+            ValidationMetric("symbol_accuracy", "tag accuracy"),
+            ValidationMetric("exact_match", "sequence accuracy"),
         ),
-        exact_name="all tags right",
-        compared=(("accuracy", "tags right"), ("exact_match", "all tags right")),
+        exact_match_name="sequence accuracy",
+        compared_rates=(("accuracy", "tag accuracy"), ("exact_match", "sequence accuracy")),
         rates=position_rates,
         labels=score_labels,
-        validation=spans_for_log,
+        validation_scores=chunk_metrics_for_log,
     )
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder with a classifier of its states."""
-        return Tagger(parts.encoder, PositionTag(parts.sizes.memory, parts.sizes.vocabulary))
+        """Return an encoder with a token classification head."""
+        return Tagger(parts.encoder, TokenClassificationHead(parts.sizes.memory, parts.sizes.vocabulary))
 
-    def architecture(self, config: Config) -> str:
-        """Return the architecture of the encoder."""
-        return f"A tagger: {encoder_in_words(config)}, each position tagged from its own state"
+    def describe_architecture(self, config: Config) -> str:
+        """Describe the encoder."""
+        return f"A tagger: {describe_encoder(config)}, each tag predicted from the encoder state at its position"
 
 
-TASK = Tag()
+TASK = TaggingTask()

@@ -1,7 +1,7 @@
-"""Task: what distinguishes one kind of model from another, as one object.
+"""Task: a base class for the kinds of models, with everything that distinguishes them.
 
-Everything else (training, evaluation, the command line, the page) asks the task of a configuration and never which task
-it is. A new task is a subclass and one call of `pellucid.register_task`, or an entry point (tasks/task_settings.py).
+Training, evaluation, command line and page call the methods of a task and never ask which task it is. A new task is a
+subclass that is registered with `pellucid.register_task` or declared as an entry point (tasks/task_settings.py).
 
 B batch, T target positions, V vocabulary.
 """
@@ -14,17 +14,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
-from pellucid.data.answering import Encoding, encode_answers, learn_labels
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.target_encoding import ExampleEncoder, encode_labels, learn_label_vocabularies
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.decoding.ensemble import Joined
+from pellucid.decoding.ensemble import JoinedPredictors
 from pellucid.decoding.predictor import Predictor
-from pellucid.evaluation.scoring import TaskMetrics
+from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.losses import cross_entropy
-from pellucid.model.memory import Unrolled
+from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.tasks.task_settings import TaskSettings
 from pellucid.tasks.task_view import TaskView
@@ -34,28 +34,29 @@ ATTENTION_CAPTION = "Attention shows where the model looked, not why it decided.
 
 @dataclass(frozen=True, kw_only=True)
 class TaskLabels:
-    """What the parts of an output are called."""
+    """Names for the parts of an output, in reports and on the page."""
 
     symbol: str
-    """One symbol of an output."""
+    """Name of an output symbol."""
     symbols: str
-    """Several of them."""
+    """Its plural."""
     output: str = "answer"
-    """A whole output, on the page."""
+    """Name of a whole output, on the page."""
     loss_unit: str
-    """What the loss is a mean over, with its article."""
+    """Unit over which the loss is averaged, with its article."""
     label: str = ""
-    """What an output symbol is called where training examples with one such symbol only teach nothing."""
+    """Name of an output symbol for the warning that all training examples have the same one; empty for no such warning.
+    """
     best_score: tuple[str, str] = ("exact match", "exact_match")
-    """The score of a model's best validation: what people call it, and its name in the log."""
+    """Metric of the best validation: its display name, and its key in the log."""
     scores: Mapping[str, str | None] = field(default_factory=dict)
-    """Names of validation scores on the page, by their keys in the log; None hides a score that repeats another one."""
+    """Display names of validation metrics on the page, by their keys in the log; None hides a redundant metric."""
     points: bool = False
     """Whether symbols are source positions, and attention weights their probabilities."""
     texts: bool = False
-    """Whether symbols are texts, such as the names of classes."""
+    """Whether symbols are texts, such as names of classes."""
     weights: str = ATTENTION_CAPTION
-    """A sentence that says what the attention weights are."""
+    """Sentence that explains the attention weights."""
 
 
 class Task(ABC):
@@ -64,13 +65,13 @@ class Task(ABC):
     settings: TaskSettings
     """Its name, the settings that it changes and refuses, and the properties of its outputs."""
     labels: TaskLabels
-    """What the parts of its outputs are called, in reports and on the page."""
+    """Names for the parts of outputs."""
     metrics: TaskMetrics
-    """How its outputs are scored."""
+    """Metrics of outputs."""
 
     @property
     def view(self) -> TaskView:
-        """How the page shows outputs."""
+        """Display of outputs on the page."""
         labels = self.labels
         return TaskView(
             autoregressive=self.settings.autoregressive,
@@ -84,57 +85,83 @@ class Task(ABC):
         )
 
     @abstractmethod
-    def encoding(self, config: Config) -> Encoding:
-        """Return the function that turns examples into ids."""
+    def example_encoder(self, config: Config) -> ExampleEncoder:
+        """Return the function that encodes examples as ids."""
 
     @abstractmethod
-    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
-        """Return the symbols of training examples."""
+    def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
+        """Return the vocabularies of training examples.
+
+        Args:
+            examples: The training examples.
+            tokenizers: The tokenizers of the run.
+            config: The configuration.
+        """
 
     @abstractmethod
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return a new network. Its parameters are drawn from torch's default generator, which has been seeded."""
+        """Return a new network, initialized from torch's default generator, which the caller has seeded.
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
-        """Return the loss of a batch: unless a task says otherwise, the cross-entropy of its targets."""
+        Args:
+            parts: Encoder, sizes and configuration.
+        """
+
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
+        """Return the loss of a batch, by default the cross-entropy of its targets.
+
+        Args:
+            network: The network.
+            unrolled: Outputs of the network for the batch.
+            batch: The batch.
+            label_smoothing: Target probability that is spread over all symbols.
+        """
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
     @abstractmethod
-    def predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
-        """Return what predicts with a trained network; `name` is what errors call it."""
+    def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
+        """Return the predictor of a trained network.
+
+        Args:
+            config: The configuration of the run.
+            vocabularies: The vocabularies of the run.
+            network: The network.
+            name: Name of the model in error messages.
+        """
 
     @abstractmethod
-    def ensemble(self, joined: Joined) -> Predictor:
-        """Return what predicts with several trained networks together."""
+    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
+        """Return the predictor of several trained networks."""
 
     @abstractmethod
-    def architecture(self, config: Config) -> str:
-        """Return the architecture of a network in a sentence without its full stop."""
+    def describe_architecture(self, config: Config) -> str:
+        """Describe the architecture of a network, as a sentence without its full stop."""
 
 
-class ClassificationTask(Task):
-    """Base of tasks whose networks give all their answers at once, each one of a set of labels."""
+class LabelingTask(Task):
+    """Base of tasks whose networks predict all labels at once, without EOS."""
 
-    def encoding(self, config: Config) -> Encoding:
-        """Return the encoding of answers, which have no end symbol."""
-        return encode_answers
+    def example_encoder(self, config: Config) -> ExampleEncoder:
+        """Return the encoder of labels, which have no EOS."""
+        return encode_labels
 
-    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
-        """Return the symbols of training examples, every label of which counts."""
-        return learn_labels(examples, segmenters, config)
+    def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
+        """Return the vocabularies of training examples, with every label."""
+        return learn_label_vocabularies(examples, tokenizers, config)
 
-    def predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
-        """Return the predictor of networks that give all their answers at once."""
+    def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
+        """Return the predictor of labels."""
         return ClassificationPredictor(config, vocabularies, network, name=name)
 
-    def ensemble(self, joined: Joined) -> Predictor:
-        """Return the same of several networks."""
+    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
+        """Return the predictor of labels for several networks."""
         config, vocabularies, network, name, members = joined
         return ClassificationPredictor(config, vocabularies, network, name=name, members=members)
 
 
-def encoder_in_words(config: Config) -> str:
-    """Return a description of the encoder: "bidirectional GRU of 1 layer(s) of 16 units per direction"."""
+def describe_encoder(config: Config) -> str:
+    """Describe the encoder: "bidirectional GRU with 1 layer(s) of 16 units per direction"."""
     encoder = config.encoder
     widths = " and ".join(map(str, encoder.convolutions))
     before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""

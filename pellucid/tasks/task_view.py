@@ -1,13 +1,13 @@
-"""What the page is told of a task: declarative fields, from which it takes its words and its layout."""
+"""Task view: the fields by which the page displays the outputs of a task."""
 
 import msgspec
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
-    """How outputs of a task are shown. The page branches on these fields, and never on the name of a task."""
+    """Display of the outputs of a task. The page depends on these fields and never on the name of a task."""
 
     autoregressive: bool
-    """Outputs are written symbol by symbol, and have beams, prefixes and states."""
+    """Outputs are generated symbol by symbol, and have beams, prefixes and decoder states."""
     per_position: bool
     """Each source position has one output symbol, and there are no attention weights."""
     points: bool
@@ -15,10 +15,11 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     texts: bool
     """Output symbols are texts, such as the names of classes."""
     symbol: str
-    """What one output symbol is called."""
+    """Name of an output symbol."""
     symbols: str
-    """The plural."""
+    """Its plural."""
     output: str
-    """What a whole output is called."""
+    """Name of a whole output."""
     scores: dict[str, str | None]
-    """Names of validation scores by their keys in the log; null hides one, and a missing one is called by its key."""
+    """Display names of validation metrics by their keys in the log; null hides a metric, and a missing one uses its
+    key."""

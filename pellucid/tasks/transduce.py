@@ -1,4 +1,4 @@
-"""The task transduce: the output is a sequence that is written symbol by symbol."""
+"""Task "transduce": a target sequence for each source."""
 
 from collections.abc import Sequence
 
@@ -6,59 +6,61 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
-from pellucid.data.answering import Encoding, encoding_of_pairs, learn_pairs
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.target_encoding import ExampleEncoder, learn_pair_vocabularies, pair_encoder
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.ensemble import Ensemble, Joined
+from pellucid.decoding.ensemble import Ensemble, JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
-from pellucid.evaluation.scoring import ERROR_RATES
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
-from pellucid.model.memory import Unrolled
-from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, writing
+from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_seq2seq
 from pellucid.tasks.task import Task, TaskLabels
 from pellucid.tasks.task_settings import TRANSDUCE
 
 
-class Transduce(Task):
-    """Encoder-decoders with attention, which write until an end symbol."""
+class TransductionTask(Task):
+    """Task of encoder-decoders with attention, which generate symbols until EOS."""
 
     settings = TRANSDUCE
-    metrics = ERROR_RATES
+    metrics = ERROR_RATE_METRICS
     labels = TaskLabels(symbol="symbol", symbols="symbols", output="output", loss_unit="a symbol")
 
-    def encoding(self, config: Config) -> Encoding:
-        """Return the encoding of pairs; with copying, unknown target symbols have ids of source positions."""
-        return encoding_of_pairs(config)
+    def example_encoder(self, config: Config) -> ExampleEncoder:
+        """Return the encoder of pairs; for decoders that copy, with the ids of the extended vocabulary."""
+        return pair_encoder(config)
 
-    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
-        """Return the symbols of training examples that are not too rare."""
-        return learn_pairs(examples, segmenters, config)
+    def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
+        """Return the vocabularies of training examples, without symbols that are too rare."""
+        return learn_pair_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
         """Return an encoder-decoder."""
         config = parts.config
         return EncoderDecoder(parts.encoder, build_decoder(config.decoder, config.attention, parts.sizes))
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
-        """Return the cross-entropy of the targets, of decoders that copy over vocabulary and copies."""
-        if writing(network).decoder.copying is not None:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
+        """Return the cross-entropy of the targets; for decoders that copy, over vocabulary and copies."""
+        if require_seq2seq(network).decoder.copying is not None:
             return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
-    def predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
-        """Return the predictor that searches."""
+    def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
+        """Return the predictor that searches for the best output."""
         return Transducer(config, vocabularies, network, name=name)
 
-    def ensemble(self, joined: Joined) -> Predictor:
-        """Return the same of several networks."""
+    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
+        """Return an ensemble of several networks."""
         config, vocabularies, network, name, members = joined
         return Ensemble(config, vocabularies, network, name=name, members=members)
 
-    def architecture(self, config: Config) -> str:
-        """Return the architecture of encoder, attention and decoder."""
+    def describe_architecture(self, config: Config) -> str:
+        """Describe encoder, attention and decoder."""
         encoder, decoder, score = config.encoder, config.decoder, config.attention.type
         direction = "bidirectional" if encoder.bidirectional else "unidirectional"
         attention = "without attention" if score == "none" else f"with {score} attention"
@@ -70,4 +72,4 @@ class Transduce(Task):
         )
 
 
-TASK = Transduce()
+TASK = TransductionTask()

@@ -1,6 +1,6 @@
-"""A session to one file and back: parameters, the optimiser's moments, and where training stands.
+"""Checkpoints: parameters, optimizer moments and training progress in one safetensors file.
 
-Everything is in one safetensors file, so a checkpoint is whole or absent, and reading one runs no code.
+One file is either complete or absent, and reading it runs no code.
 """
 
 import hashlib
@@ -18,54 +18,54 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
-from pellucid.files import open_regular, plain_json, write_atomic
-from pellucid.training.loop import Progress, Session
+from pellucid.files import open_regular, parse_json, write_atomic
+from pellucid.training.loop import Progress, TrainingState, diverged
 from pellucid.training.progress_check import check_progress
-from pellucid.wording import in_words
 
 MAX_HEADER = 2**24
-"""Greatest length of a header, in bytes: enough for some hundred thousand tensors."""
+"""Maximum size of a header, in bytes: enough for several hundred thousand tensors."""
 LENGTH = 8
-"""Bytes of the number before the header."""
+"""Size of the length field before the header, in bytes."""
 NOTES = "__metadata__"
 LONGEST_REASON = 300
-"""Characters of a message about a damaged header, which may quote the header."""
+"""Maximum length of a message about a damaged header, which may quote it."""
 ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
-"""Bytes of a number of each type that a tensor may have here."""
+"""Bytes per number of each supported tensor type."""
 Size = Annotated[int, Meta(ge=0, le=2**53)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=8)]
 
 
 class TensorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One tensor of a file, as the header describes it."""
+    """Name, type and shape of a tensor, from the header."""
 
     dtype: str
     shape: Shape
     data_offsets: tuple[Size, Size]
 
     def __str__(self) -> str:
-        """Type and shape, as messages tell them: F32 [14, 64]."""
+        """Return the type and shape, as in messages: F32 [14, 64]."""
         return f"{self.dtype} {list(self.shape)}"
 
 
 class TensorFile(NamedTuple):
-    """A file whose header has been read; its tensors have not."""
+    """An open safetensors file whose header has been read."""
 
     path: Path
     tensors: dict[str, TensorInfo]
     notes: dict[str, str]
     header: bytes
-    """Everything before the tensors."""
+    """All bytes before the tensors."""
     file: IO[bytes]
 
     @property
     def total(self) -> int:
-        """How many numbers all tensors have together."""
+        """Return the number of scalars in all tensors."""
         return sum(prod(each.shape) for each in self.tensors.values())
 
     def content(self) -> bytes:
-        """Return the whole file, for the library to read; `RunError` where it is longer or shorter than promised."""
+        """Return the whole file; `RunError` if its size differs from that in the header."""
         promised = len(self.header) + sum(ITEM_SIZES[each.dtype] * prod(each.shape) for each in self.tensors.values())
         size = os.fstat(self.file.fileno()).st_size
         if size != promised:
@@ -79,8 +79,8 @@ def open_tensors(path: Path) -> Iterator[TensorFile]:
     """Open a safetensors file and read its header.
 
     Raises:
-        RunError: Where it is no regular file or no safetensors file, and where a tensor has a type that Pellucid does
-            not use. The message names the file, and the field of the header.
+        RunError: It is not a regular safetensors file, or has an unsupported tensor type. The message names the file
+            and the field of the header.
     """
     with open_regular(path) as file:
         start = file.read(LENGTH)
@@ -94,9 +94,9 @@ def open_tensors(path: Path) -> Iterator[TensorFile]:
 
 
 def _decoded(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], dict[str, str]]:
-    """The tensors and the notes of a header."""
+    """Return the tensors and the metadata of a header."""
     try:
-        fields = msgspec.convert(plain_json(header), dict[str, object])
+        fields = msgspec.convert(parse_json(header), dict[str, object])
         notes = msgspec.convert(fields.pop(NOTES, {}), dict[str, str])
     except (ValueError, msgspec.ValidationError) as error:
         raise _damaged(path, f"its header: {abbreviate_reason(error)}") from error
@@ -104,7 +104,7 @@ def _decoded(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], dict[str
 
 
 def _info(path: Path, name: str, field: object) -> TensorInfo:
-    """One tensor of a header."""
+    """Return one tensor entry of a header."""
     try:
         info = msgspec.convert(field, TensorInfo)
     except (ValueError, msgspec.ValidationError) as error:
@@ -117,25 +117,25 @@ def _info(path: Path, name: str, field: object) -> TensorInfo:
 
 
 def _damaged(path: Path, reason: str) -> RunError:
-    """What a file that is not whole is told as."""
+    """Return the error for an incomplete file."""
     return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, LONGEST_REASON)}")
 
 
 FORMAT, SESSION_FORMAT = 2, 3
-"""Of a file of parameters, and of a checkpoint."""
+"""Format versions of model files and of checkpoints."""
 MEAN_BOUND = 8.0
-"""What the mean of gradients is at most, in roots of the mean of their squares.
+"""Upper bound of the first Adam moment, in square roots of the second moment.
 
-By the inequality of Cauchy and Schwarz, (1 − β₁) / √((1 − β₂) (1 − β₁² / β₂)) ≈ 7.3, with room for rounding.
+By the Cauchy-Schwarz inequality, (1 − β₁) / √((1 − β₂) (1 − β₁² / β₂)) ≈ 7.3, plus a margin for rounding.
 """
 MEAN_SLACK = 1e-18
-"""What it may be beside that: squares of smaller numbers are 0 in float32."""
+"""Absolute slack of that bound: squares of smaller numbers underflow in float32."""
 TYPE_NAMES: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
-"""How a file names the types of parameters and of the optimizer's counts."""
+"""Type names of parameters and of the optimizer's step counts in a file."""
 
 
 def network_file(network: nn.Module) -> bytes:
-    """Return the content of a file of the parameters alone; the same parameters are the same bytes."""
+    """Return the content of a model file. Equal parameters give equal bytes."""
     return parameter_file(_plain(network.state_dict()))
 
 
@@ -145,7 +145,7 @@ def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
     Args:
         tensors: The parameters by name, contiguous and on the processor.
     """
-    content = safetensors.torch.save(dict(tensors))
+    content = _content(dict(tensors), {})
     start = LENGTH + int.from_bytes(content[:LENGTH], "little")
     # safetensors writes several notes in any order: the header is written here, for the same bytes each time.
     notes = {"format": str(FORMAT), "sha256": _digest(tensors)}
@@ -154,45 +154,76 @@ def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
     return b"".join([len(header).to_bytes(LENGTH, "little"), header, memoryview(content)[start:]])
 
 
+def _content(tensors: dict[str, Tensor], notes: dict[str, str]) -> bytes:
+    """Return the content of a file of tensors; `RunError` where there is no memory for it."""
+    try:
+        return safetensors.torch.save(tensors, notes)
+    except BaseException as error:  # safetensors has no error of its own for this: it panics
+        if type(error).__name__ != "PanicException" and not isinstance(error, MemoryError):
+            raise
+        raise RunError("not enough memory to write the parameters: a smaller network or batch needs less") from error
+
+
 def load_network(path: Path, network: nn.Module) -> None:
-    """Read parameters into a network built for them; names, types, shapes and the checksum must agree."""
+    """Load parameters from a model file.
+
+    Args:
+        path: Model file.
+        network: Network of the same names, types and shapes.
+
+    Raises:
+        RunError: They differ, or a number is not finite.
+    """
     network.load_state_dict(_parameters(path, network))
 
 
 def check_network(path: Path, network: nn.Module) -> None:
-    """`RunError` where a file does not hold the parameters of a network like this one."""
+    """Raise `RunError` if a file does not hold the parameters of this network."""
     _parameters(path, network)
 
 
 def check_header(path: Path, network: nn.Module) -> None:
-    """Refuse a file of parameters whose header does not have the names, types and shapes of a network.
+    """Compare the header of a model file with a network.
 
     Args:
-        path: The file.
-        network: The network, or one on the meta device, so that no memory is taken for it before this is known.
+        path: Model file.
+        network: The network, possibly on the meta device, so that no memory is used before the check.
 
     Raises:
-        RunError: They differ, or the file is of another format.
+        RunError: Names, types or shapes differ, or the file has another format version.
     """
     with open_tensors(path) as stored:
         _check_format(stored, FORMAT)
         _check_described(stored, network.state_dict())
 
 
-def save_session(path: Path, session: Session, fingerprint: str) -> None:
-    """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to."""
+def save_session(path: Path, session: TrainingState, fingerprint: str) -> None:
+    """Write a checkpoint.
+
+    Args:
+        path: Checkpoint file; written atomically.
+        session: Training state.
+        fingerprint: Hash of the settings and the data.
+    """
     tensors, progress = _plain(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
+    for name, value in sorted(tensors.items()):
+        if not bool(value.isfinite().all()):
+            raise diverged(session, f"{name} is not finite")
     notes = {
         "format": str(SESSION_FORMAT),
         "progress": progress,
         "fingerprint": fingerprint,
         "sha256": _digest(tensors, progress),
     }
-    write_atomic(path, safetensors.torch.save(tensors, notes))
+    write_atomic(path, _content(tensors, notes))
 
 
-def restore_session(path: Path, session: Session, fingerprint: str) -> None:
-    """Bring a new session to where the saved one stood, bit for bit; `RunError` for other data or another model."""
+def restore_session(path: Path, session: TrainingState, fingerprint: str) -> None:
+    """Restore a training state from a checkpoint, bit for bit.
+
+    Raises:
+        RunError: The checkpoint belongs to other data or another model, or is damaged.
+    """
     with open_tensors(path) as stored:
         _check_format(stored, SESSION_FORMAT)
         progress = _progress(path, stored.notes)
@@ -231,7 +262,7 @@ def _check_digest(stored: TensorFile, digest: str) -> None:
 
 
 def _digest(tensors: Mapping[str, Tensor], progress: str = "") -> str:
-    """Return a hash of parameters, or of all that a training goes on from."""
+    """Return a hash of the tensors and the progress, which detects changed bits."""
     digest = hashlib.sha256(progress.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
@@ -239,8 +270,8 @@ def _digest(tensors: Mapping[str, Tensor], progress: str = "") -> str:
     return digest.hexdigest()
 
 
-def _tensors_of(session: Session) -> dict[str, Any]:
-    """All tensors of a session, by their names in a checkpoint."""
+def _tensors_of(session: TrainingState) -> dict[str, Any]:
+    """Return all tensors of a training state by their names in a checkpoint."""
     tensors = {f"network.{name}": value for name, value in session.transducer.network.state_dict().items()}
     tensors |= {f"optimizer.{name}": value for name, value in session.optimizer.state().items()}
     if session.average is not None:
@@ -249,26 +280,28 @@ def _tensors_of(session: Session) -> dict[str, Any]:
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, without that beginning."""
+    """Return the tensors whose names have a prefix, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _progress(path: Path, notes: dict[str, str]) -> Progress:
-    """Return where the training of a checkpoint stands; `RunError` for what is no progress."""
+    """Return the progress in a checkpoint; `RunError` if it is not valid."""
     told = notes.get("progress", "")
     try:
         return msgspec.json.decode(told, type=Progress)
     except msgspec.ValidationError as error:
         what, _, where = abbreviate_reason(error).partition(" - at `$.")
         field = f"progress.{where.rstrip('`')}" if where else "progress"
-        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: {field}: {in_words(what)}") from error
+        raise RunError(
+            f"{path} is not a checkpoint of this version of Pellucid: {field}: {translate_expectation(what)}"
+        ) from error
     except msgspec.DecodeError as error:
         told = abbreviate_reason(error)
         raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {told}") from error
 
 
 def _check_counts(path: Path, tensors: dict[str, Tensor], updates: int) -> None:
-    """Refuse numbers of updates, told of a parameter or of an average, that are not within those of the training."""
+    """Check that the step counts of parameters and averages do not exceed the number of updates."""
     for name, value in sorted(tensors.items()):
         counts = name.startswith(("optimizer.", "average.")) and name.endswith("count")
         if counts and (value.is_floating_point() or not 0 <= int(value) <= updates):
@@ -276,7 +309,7 @@ def _check_counts(path: Path, tensors: dict[str, Tensor], updates: int) -> None:
 
 
 def _check_moments(path: Path, state: dict[str, Tensor]) -> None:
-    """Refuse moments that Adam does not come to: with these an update would leave the finite, or nearly."""
+    """Check that the moments are possible for Adam; others would make an update overflow."""
     for name in sorted(name.removesuffix(".square") for name in state if name.endswith(".square")):
         mean, square = state[f"{name}.mean"], state[f"{name}.square"]
         if bool((square < 0).any()):
@@ -291,7 +324,7 @@ def _check_moments(path: Path, state: dict[str, Tensor]) -> None:
 
 
 def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
-    """The parameters in a file, which are those of a network like this one."""
+    """Return the parameters in a file of this network."""
     with open_tensors(path) as stored:
         _check_format(stored, FORMAT)
         tensors = _read(stored, network.state_dict())
@@ -300,7 +333,7 @@ def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
 
 
 def check_formats(model: Path, checkpoint: Path) -> None:
-    """Raise `RunError` if one of two files, where it exists, was written in another format."""
+    """Raise `RunError` if one of two files, where it exists, has another format version."""
     for path, format in ((model, FORMAT), (checkpoint, SESSION_FORMAT)):
         if path.exists():
             with open_tensors(path) as stored:
@@ -308,7 +341,7 @@ def check_formats(model: Path, checkpoint: Path) -> None:
 
 
 def _check_format(stored: TensorFile, format: int) -> None:
-    """`RunError` for a file of another format."""
+    """Raise `RunError` for another format version."""
     told = stored.notes.get("format", str(format))
     if told != str(format):
         raise RunError(
@@ -318,9 +351,9 @@ def _check_format(stored: TensorFile, format: int) -> None:
 
 
 def _read(stored: TensorFile, own: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a file: those that one has oneself, by name, type and shape, and every number finite.
+    """Return the tensors of a file after checking names, types, shapes and finiteness.
 
-    Nothing is read before the header agrees, so that no more is read than what one has oneself takes.
+    The tensors are read only if the header agrees, so a file cannot take more memory than the network.
     """
     _check_described(stored, own)
     try:
@@ -334,7 +367,7 @@ def _read(stored: TensorFile, own: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _check_described(stored: TensorFile, own: Mapping[str, Any]) -> None:
-    """`RunError` where the names, types and shapes of a header are not those that one has oneself."""
+    """Raise `RunError` if names, types or shapes differ."""
     described = {name: f"{TYPE_NAMES[value.dtype]} {list(value.shape)}" for name, value in own.items()}
     _check_names(stored, described)
     for name in sorted(described):
@@ -343,7 +376,7 @@ def _check_described(stored: TensorFile, own: Mapping[str, Any]) -> None:
 
 
 def _check_names(stored: TensorFile, wanted: Iterable[str]) -> None:
-    """`RunError` where a file holds other names than those that are wanted."""
+    """Raise `RunError` if a file has other names than expected."""
     foreign, absent = sorted(stored.tensors.keys() - set(wanted)), sorted(set(wanted) - stored.tensors.keys())
     if foreign and absent:
         raise _unfit(
@@ -356,11 +389,11 @@ def _check_names(stored: TensorFile, wanted: Iterable[str]) -> None:
 
 
 def _unfit(stored: TensorFile, reason: str) -> RunError:
-    """What a file of another network is told as."""
+    """Return the error for a file of another network."""
     return RunError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")
 
 
 def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:
-    """Detached, contiguous tensors on the processor, each with its own memory, as safetensors asks."""
+    """Return detached, contiguous CPU tensors with separate memory, as safetensors requires."""
     held = {name: torch.as_tensor(value).detach() for name, value in tensors.items()}
     return {name: value.to("cpu", copy=True).contiguous() for name, value in held.items()}

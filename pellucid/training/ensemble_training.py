@@ -1,7 +1,7 @@
-"""Trainings side by side, each in a process of its own; and the ensemble of runs that differ in their seed alone.
+"""Training of several runs in parallel processes, and of ensembles whose members differ only in the seed.
 
-ensemble.json   the names of the members' folders
-seed-1 …        the run folder of each member
+ensemble.json   names of the members' folders
+seed-1 …        run folder of each member
 """
 
 import time
@@ -14,99 +14,115 @@ import msgspec
 
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError, RunError, quote
-from pellucid.files import absent_folders, remove_empty_folders, strangers, write_json
+from pellucid.files import missing_folders, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.training import run_folder as run
-from pellucid.training.loop import Stepped, Stopped, Validated
-from pellucid.training.session import Built, Files, RunEvent, train_run
+from pellucid.training.loop import TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import ModelBuilt, RunEvent, TrainingFiles, train_run
 from pellucid.worker_pool import JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
 
 INTERVAL = 0.25
-"""Seconds between two updates that a training in a process of its own tells of."""
+"""Minimum seconds between two updates reported by a worker process."""
 
 
-class Training(NamedTuple):
-    """A training for a process of its own."""
+class TrainingJob(NamedTuple):
+    """One training, run in its own process."""
 
-    files: Files
+    files: TrainingFiles
     folder: Path
     config: Config
 
 
 class WorkerEvent(NamedTuple):
-    """An event of one of several trainings."""
+    """Event of one of several trainings."""
 
     folder: Path
     event: RunEvent
 
 
-def run_job(training: Training, channel: WorkerChannel) -> bool:
-    """Train, and tell the events, some updates only and no traces; whether it came to its end.
+def run_job(training: TrainingJob, channel: WorkerChannel) -> bool:
+    """Run a training in a worker process and send its events.
 
-    A training that is to end early ends after the update in hand, and has saved what it had reached.
+    Args:
+        training: The training.
+        channel: Channel to the parent process. After a stop request the training saves its state and ends.
+
+    Returns:
+        True if the training finished.
     """
     events = train_run(training.files, training.folder, training.config)
     for event, told in throttle(events):
         if told is not None:
             channel.send_progress(told)
-        if channel.stopping and not isinstance(event, Stopped):
+        if channel.stop_requested and not isinstance(event, TrainingStopped):
             events.close()
             return False
     return True
 
 
 def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | None]]:
-    """Each event with what of it goes to another process: nothing of most updates, no traces."""
+    """Yield each event in the form for the parent process: few updates, and no traces."""
     last = 0.0
     for event in events:
         now = time.monotonic()
-        if isinstance(event, Stepped) and now - last <= INTERVAL:
+        if isinstance(event, UpdateCompleted) and now - last <= INTERVAL:
             yield event, None
             continue
         last = now
-        yield event, event._replace(traces=[]) if isinstance(event, Validated) else event
+        yield event, event._replace(traces=[]) if isinstance(event, ValidationCompleted) else event
 
 
-def plan_ensemble(files: Files, folder: Path, config: Config, size: int) -> list[Training]:
-    """The trainings of an ensemble: seeds `seed` to `seed + size - 1`, each in a folder of its own, named after it.
+def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> list[TrainingJob]:
+    """Return the trainings of an ensemble: one folder for each of the seeds `seed` to `seed + size - 1`.
 
-    `ConfigError` for no run, and for more than an ensemble has or there are seeds.
+    Raises:
+        ConfigError: The size is 0 or too large, or the seeds exceed their range.
     """
     if not 1 <= size <= run.MAX_MEMBERS:
         raise ConfigError(f"ensemble: expected 1 to {run.MAX_MEMBERS:,} runs, got {quote(size)}")
     if config.seed + size > 2**32:
         raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {size} runs")
     seeds = range(config.seed, config.seed + size)
-    return [Training(files, folder / f"seed-{seed}", msgspec.structs.replace(config, seed=seed)) for seed in seeds]
+    return [TrainingJob(files, folder / f"seed-{seed}", msgspec.structs.replace(config, seed=seed)) for seed in seeds]
 
 
-def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:
-    """Train every member, or go on where its training stopped, `at_once` side by side; events as they are heard.
+def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:
+    """Train every member, or resume it, and yield their events.
 
-    Now and then nothing is yielded (`None`). Whoever closes the generator stops all trainings: what they have reached
-    is saved first. The first error of a training is raised, after the others have been stopped in the same way.
+    Closing the generator stops all trainings after they have saved their states. The first error of a training is
+    raised after the others have stopped in the same way.
+
+    Args:
+        trainings: Members of the ensemble.
+        folder: Folder of the ensemble.
+        at_once: Number of parallel trainings.
+
+    Yields:
+        Events, and None at intervals without one.
     """
     names = [training.folder.name for training in trainings]
     _check_own(folder, names)
-    absent = absent_folders(folder)
+    absent = missing_folders(folder)
     waiting = list(enumerate(trainings))[::-1]
-    with ExitStack() as held, WorkerPool[Training](run_job, 1 if will_compile() else at_once) as pool:
+    with ExitStack() as held, WorkerPool[TrainingJob](run_job, 1 if will_compile() else at_once) as pool:
         begun = False
         try:
             while waiting or pool.busy:
-                while waiting and pool.free:
+                while waiting and pool.free_workers:
                     pool.submit(*waiting.pop())
                 for event in pool.events():
                     if isinstance(event, JobFailure):
                         raise event.error
                     if isinstance(event, ProgressMessage):
-                        if isinstance(event.content, Built) and not begun:
+                        if isinstance(event.content, ModelBuilt) and not begun:
                             # The files are read, and the folder is no stranger's.
-                            held.enter_context(run.locked(folder, (run.ENSEMBLE,)))
+                            held.enter_context(run.lock_run_folder(folder, (run.ENSEMBLE,)))
                             write_json(folder / run.ENSEMBLE, {"members": names})
                             begun = True
-                        if isinstance(event.content, Stepped):  # kernels are there, compiled by one and not by each
+                        if isinstance(
+                            event.content, UpdateCompleted
+                        ):  # kernels are there, compiled by one and not by each
                             pool.max_workers = at_once
                         yield WorkerEvent(trainings[event.job].folder, event.content)
                 yield None
@@ -117,7 +133,7 @@ def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) ->
 
 
 def jobs_at_once(asked: int, config: Config) -> int:
-    """How many trainings run side by side: as asked, or (0) as the cores allow; a GPU is not shared unasked."""
+    """Return the number of parallel trainings: as requested, or for 0 as the cores allow (one on a GPU)."""
     if asked:
         return asked
     if find_device(config.device).type != "cpu":
@@ -125,8 +141,8 @@ def jobs_at_once(asked: int, config: Config) -> int:
     return max(1, available_cores() // config.threads) if config.threads else 1
 
 
-def shutdown(pool: WorkerPool[Training]) -> None:
-    """Stop all trainings and wait until each has saved what it had reached."""
+def shutdown(pool: WorkerPool[TrainingJob]) -> None:
+    """Stop all trainings and wait until each has saved its state."""
     pool.request_stop()
     while pool.busy:
         for _ in pool.events():
@@ -134,11 +150,11 @@ def shutdown(pool: WorkerPool[Training]) -> None:
 
 
 def _check_own(folder: Path, members: Sequence[str]) -> None:
-    """Refuse a folder that holds a single run, or other things than an ensemble."""
+    """Raise `RunError` for a folder with a single run or with foreign files."""
     if not folder.is_dir() or (folder / run.ENSEMBLE).exists():
         return
     if run.has_run(folder):
         raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")
-    foreign = strangers(folder, members)
+    foreign = unexpected_files(folder, members)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no ensemble ({', '.join(foreign[:3])}); name a new folder")

@@ -1,4 +1,4 @@
-"""What a training tells: where it stands, and what has just happened."""
+"""Events of a training, and its progress."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -10,7 +10,7 @@ from pellucid.config.settings import DEFAULT_TASK, Task
 from pellucid.decoding.trace import Trace
 
 LOSS_WINDOW = 50
-"""Updates over which the training loss is averaged for the log."""
+"""Number of updates over which the logged training loss is averaged."""
 
 
 Number = Annotated[int, Meta(ge=0, le=2**53)]
@@ -20,55 +20,55 @@ Factor = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Where a training stands. With the parameters and the optimiser's moments it decides everything that follows."""
+    """Progress of a training. With the parameters and the optimizer state it determines everything that follows."""
 
     epoch: Number = 0
     batch: Number = 0
-    """Batches passed in this epoch."""
+    """Number of batches done in this epoch."""
     update: Number = 0
     samples: Number = 0
     seconds: Seconds = 0.0
     loss_sum: LossSum = 0.0
-    """Training losses of the updates since the last multiple of `LOSS_WINDOW`, summed."""
+    """Sum of the training losses since the last multiple of `LOSS_WINDOW` updates."""
     validations: Number = 0
-    """Validations that were due by now and made."""
+    """Number of validations done."""
     best_update: Number = 0
     best: tuple[float, float, float] | None = None
-    """The best validation so far, as `rank` tells it."""
+    """Rank of the best validation so far; see `rank`."""
     stale: Number = 0
-    """Validations since the best."""
+    """Number of validations since the best."""
     plateau_factor: Factor = 1.0
     finished: str = ""
-    """Why training ended; empty while it has not."""
+    """Reason for the end of the training; empty while it runs."""
 
     @property
     def training_loss(self) -> float:
-        """The mean training loss of the updates in the present window."""
+        """Mean training loss of the updates in the current window."""
         return self.loss_sum / ((self.update - 1) % LOSS_WINDOW + 1) if self.update else math.nan
 
 
-class Started(NamedTuple):
-    """Training begins, or goes on."""
+class TrainingStarted(NamedTuple):
+    """A training started or resumed."""
 
     progress: Progress
     epochs: float
     updates: int
-    """How many updates the longest training has, about."""
+    """Approximate maximum number of updates."""
 
 
-class Stepped(NamedTuple):
-    """One update was made."""
+class UpdateCompleted(NamedTuple):
+    """One parameter update was done."""
 
     progress: Progress
     passed: float
-    """Share of the longest training."""
+    """Fraction of the maximum training length."""
     loss: float
     learning_rate: float
     gradient_norm: float
 
 
-class Validated(NamedTuple):
-    """The development examples were decoded and scored."""
+class ValidationCompleted(NamedTuple):
+    """The validation set was decoded and evaluated."""
 
     progress: Progress
     metrics: dict[str, float]
@@ -77,10 +77,10 @@ class Validated(NamedTuple):
     task: Task = DEFAULT_TASK
 
 
-class Stopped(NamedTuple):
-    """Training is over."""
+class TrainingStopped(NamedTuple):
+    """The training finished."""
 
     progress: Progress
 
 
-Event = Started | Stepped | Validated | Stopped
+Event = TrainingStarted | UpdateCompleted | ValidationCompleted | TrainingStopped

@@ -1,4 +1,4 @@
-"""The records of a training's log, one a line: what each event tells, and how a line that is damaged is known."""
+"""Records of the training log, one JSON object per line."""
 
 import math
 from typing import Annotated, Any
@@ -6,17 +6,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from pellucid.files import plain_json
+from pellucid.files import parse_json
 
 Counter = Annotated[int, Meta(ge=0, le=2**53)]
 Number = Annotated[int, Meta(ge=-(2**53), le=2**53)] | float
 Optional = float | UnsetType
 Value = Number | str | bool | None | list[str]
-"""What stands under a key of a record; no record is nested."""
+"""Value of a key; records are not nested."""
 
 
 class UncountedRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """The base of records of events that do not tell where training stands."""
+    """Base of records without progress."""
 
     update: None = None
     samples: None = None
@@ -28,7 +28,7 @@ class CompilingRecord(UncountedRecord, frozen=True, kw_only=True, tag="compiling
 
 
 class ReadRecord(UncountedRecord, frozen=True, kw_only=True, tag="read"):
-    """A file was read."""
+    """A data file was read."""
 
     path: str
     examples: Counter
@@ -38,7 +38,7 @@ class ReadRecord(UncountedRecord, frozen=True, kw_only=True, tag="read"):
 
 
 class AugmentedRecord(UncountedRecord, frozen=True, kw_only=True, tag="augmented"):
-    """Pairs were made up."""
+    """Synthetic pairs were added."""
 
     examples: Counter
     made: Counter
@@ -46,7 +46,7 @@ class AugmentedRecord(UncountedRecord, frozen=True, kw_only=True, tag="augmented
 
 
 class CountedRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """The base of records that tell where training stands."""
+    """Base of records with progress."""
 
     update: Counter
     samples: Counter
@@ -55,7 +55,7 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"
 
 
 class StartedRecord(CountedRecord, frozen=True, kw_only=True, tag="started"):
-    """Training begins, or goes on."""
+    """A training started or resumed."""
 
     epochs: Optional = UNSET
     updates: Counter | UnsetType = UNSET
@@ -63,7 +63,7 @@ class StartedRecord(CountedRecord, frozen=True, kw_only=True, tag="started"):
 
 
 class SteppedRecord(CountedRecord, frozen=True, kw_only=True, tag="stepped"):
-    """Some updates were made; the loss is their mean."""
+    """Some updates were done; the loss is their mean."""
 
     loss: float
     learning_rate: Optional = UNSET
@@ -71,7 +71,7 @@ class SteppedRecord(CountedRecord, frozen=True, kw_only=True, tag="stepped"):
 
 
 class ValidatedRecord(CountedRecord, frozen=True, kw_only=True, tag="validated"):
-    """The development examples were decoded and scored."""
+    """The validation set was decoded and evaluated."""
 
     exact_match: float
     symbol_error_rate: float
@@ -83,7 +83,7 @@ class ValidatedRecord(CountedRecord, frozen=True, kw_only=True, tag="validated")
 
 
 class StoppedRecord(CountedRecord, frozen=True, kw_only=True, tag="stopped"):
-    """Training is over."""
+    """The training finished."""
 
     reason: str = ""
 
@@ -94,12 +94,12 @@ LogRecord = (
 
 
 def parse_record(line: str) -> dict[str, Any] | None:
-    """Return the record of a line; None where the line is damaged: no record that training writes.
+    """Return the record of a line, or None for a damaged line.
 
-    Further keys are kept where their values are plain; what is null is left out. Every number is finite.
+    Unknown keys with plain values are kept, and nulls are dropped. Every number is finite.
     """
     try:
-        record = msgspec.convert(plain_json(line), dict[str, Value])
+        record = msgspec.convert(parse_json(line), dict[str, Value])
         msgspec.convert(record, LogRecord)
     except ValueError:
         return None

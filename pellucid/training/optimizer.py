@@ -1,6 +1,6 @@
-"""Adam over all parameters at once: gradients and moments lie end to end, so that each sum is one pass over one array.
+"""Adam and weight averaging over flat arrays: gradients and moments of all parameters are contiguous.
 
-P counts the numbers of all parameters together. The parameters stay what they are, each in its own memory.
+P is the number of scalars in all parameters. The parameters keep their own memory.
 """
 
 import math
@@ -19,14 +19,14 @@ from pellucid.model.requests import request_of
 
 
 def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) -> float:
-    """The rate at share `passed` (0 to 1) of the longest training.
+    """Return the learning rate at fraction `passed` (0 to 1) of the maximum training length.
 
-    During the warm-up (w = its share) the rate is r · passed / w. After it, with x = (passed − w) / (1 − w):
+    During the warmup (fraction w) the rate is r · passed / w. After it, with x = (passed − w) / (1 − w):
 
         constant              r
         cosine                r · (1 + cos πx) / 2           Loshchilov & Hutter 2017, section 3, one cycle
-        inverse-square-root   r · √(w / passed)              Vaswani et al. 2017, section 5.3; shares of 0.001 at least
-        plateau               r · plateau_factor             the factor falls when the metric stays (see the loop)
+        inverse-square-root   r · √(w / passed)              Vaswani et al. 2017, section 5.3; w at least 0.001
+        plateau               r · plateau_factor             the factor falls without improvement (see the loop)
     """
     warmup = config.warmup_ratio
     if passed < warmup:
@@ -45,7 +45,9 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 BLOCK = 1 << 16
-"""Squares of float32 that are summed at a time: a sum of millions loses digits."""
+"""Number of float32 squares summed at a time; a sum of millions loses digits."""
+GREATEST_NORM = 1.8e19
+"""Norm of gradients whose squares are within float32."""
 MOMENTS = ("mean", "square")
 Turn = Callable[[Tensor, Tensor, Tensor, tuple[float, float, float, float]], None]
 
@@ -53,16 +55,16 @@ Turn = Callable[[Tensor, Tensor, Tensor, tuple[float, float, float, float]], Non
 class Adam:
     """Adam (Kingma & Ba 2015), with the decoupled weight decay of AdamW (Loshchilov & Hutter 2019).
 
-    For a parameter θ at its t-th gradient g, with rate r and decay λ:
+    For a parameter θ with its t-th gradient g, rate r and decay λ:
 
         m ← β₁ m + (1 − β₁) g            v ← β₂ v + (1 − β₂) g²
         θ ← θ − r λ θ − r · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
 
-    A parameter that has no gradient is left alone, and its t does not count the update.
+    A parameter without a gradient is not changed, and its t does not count the update.
     """
 
     def __init__(self, network: nn.Module, weight_decay: float = 0.0) -> None:
-        """Take on every parameter that is to be trained, from t = 0 and moments of zero."""
+        """Create the optimizer of all trainable parameters, with t = 0 and zero moments."""
         named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
         self.names = [name for name, _ in named]
         self.parameters: list[Tensor] = [parameter for _, parameter in named]
@@ -76,11 +78,16 @@ class Adam:
     def update(
         self, gradients: Sequence[Tensor | None], rate: float, clip_value: float = 0.0, clip_norm: float = 0.0
     ) -> float:
-        """Change the parameters by their gradients, given in the order of `parameters`; the gradients' norm.
+        """Clip the gradients and update the parameters.
 
-        A gradient is first clipped by value, to ±`clip_value`, then all together by norm, to `clip_norm` (Pascanu et
-        al. 2013); zero leaves them as they are. The norm is that between the two. Where it is not finite, nothing is
-        changed.
+        Args:
+            gradients: Gradients in the order of `parameters`; None for a parameter without one.
+            rate: Learning rate.
+            clip_value: Clip each entry to ±`clip_value` first; 0 is off.
+            clip_norm: Then clip the norm of all gradients (Pascanu et al. 2013); 0 is off.
+
+        Returns:
+            The gradient norm between the two. If it is not finite, nothing is changed.
         """
         with torch.no_grad():
             flat = [
@@ -98,39 +105,40 @@ class Adam:
             return norm
 
     def state(self) -> dict[str, Tensor]:
-        """All that must be kept to go on, by parameter: both moments, and t."""
+        """Return the state by parameter: both moments and t."""
         kept = {f"{name}.count": torch.tensor(count) for name, count in zip(self.names, self.counts, strict=True)}
         for moment in MOMENTS:
             kept |= {f"{name}.{moment}": part for name, part in zip(self.names, self._moment(moment), strict=True)}
         return kept
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over the `state` of another optimiser of the same parameters."""
+        """Restore the `state` of another optimizer of the same parameters."""
         self.counts = [int(state[f"{name}.count"]) for name in self.names]
         for moment in MOMENTS:
             for name, part in zip(self.names, self._moment(moment), strict=True):
                 part.copy_(state[f"{name}.{moment}"])
 
     def _moment(self, moment: str) -> list[Tensor]:
-        """One moment of each parameter."""
+        """Return one moment of each parameter."""
         return self._parts(self.mean if moment == "mean" else self.square)
 
     def _parts(self, flat: Float[Tensor, " P"]) -> list[Tensor]:
-        """The part of each parameter, in its shape: views."""
+        """Return views of a flat array, one per parameter."""
         spans = zip(self.parameters, pairwise(self.ends), strict=True)
         return [flat[start:stop].view_as(parameter) for parameter, (start, stop) in spans]
 
     def _norm(self) -> float:
-        """The Euclidean norm of all gradients."""
+        """Return the Euclidean norm of all gradients."""
         starts = range(0, len(self.gradients), BLOCK)
         norms = [torch.linalg.vector_norm(self.gradients[start : start + BLOCK]) for start in starts]
-        return float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
+        norm = float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
+        return norm if norm < GREATEST_NORM else math.inf  # of one number alone no square was taken
 
     def _step(self, present: Sequence[int], rate: float) -> None:
-        """The equations above, for the parameters that have a gradient."""
+        """Apply the equations above to the parameters with a gradient."""
         for i in present:
             self.counts[i] += 1
-        turn = _compiled() if use_kernel(request_of("adam", self.gradients)) else turn_to_changes
+        turn = _compiled() if use_kernel(request_of("adam", self.gradients)) else adam_update
         for start, stop, count in self._runs(present):
             # Both sides of the quotient times √(1 − β₂ᵗ), which spares the loop a product.
             scale = math.sqrt(1 - BETA_2**count)
@@ -143,20 +151,20 @@ class Adam:
             torch._foreach_add_(parameters, [self.changes[i] for i in present])
 
     def _runs(self, present: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """Where parameters with gradients lie end to end and have the same t: start, stop, t. Mostly it is all."""
+        """Return contiguous ranges of parameters with gradients and equal t, as (start, stop, t); usually one."""
         # Neighbours differ in number by as much as in place, so that the difference stays the same within a run.
         for (_, count), group in groupby(enumerate(present), lambda pair: (pair[1] - pair[0], self.counts[pair[1]])):
             members = [parameter for _, parameter in group]
             yield self.ends[members[0]], self.ends[members[-1] + 1], count
 
 
-def turn_to_changes(
+def adam_update(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
     numbers: tuple[float, float, float, float],
 ) -> None:
-    """Take gradients g into both moments, and put in their place what is to be added to the parameters.
+    """Update both moments, and replace the gradients by the changes of the parameters.
 
     With `numbers` a, b, s and ε: m ← m + a (g − m), v ← v + b (g² − v), g ← s m / (√v + ε).
     """
@@ -169,99 +177,103 @@ def turn_to_changes(
 
 @cache
 def _compiled() -> Turn:
-    """`turn_to_changes`, compiled; imported where it is wanted, for Numba takes a while."""
+    """Return `adam_update`, compiled. Numba is imported only when it is needed, since the import is slow."""
     from pellucid.kernels import autograd
 
-    return autograd.turn_to_changes
+    return autograd.adam_update
 
 
 class MovingAverage:
-    """w̄ ← d w̄ + (1 − d) w after every update, d = min(decay, (1 + t) / (10 + t)) at the t-th: w̄ forgets its start.
+    """Exponential moving average of the weights.
 
-    Polyak & Juditsky 1992, as TensorFlow's ExponentialMovingAverage weighs it.
+    After every update t: w̄ ← d w̄ + (1 − d) w, d = min(decay, (1 + t) / (10 + t)). The smaller early decay removes the
+    influence of the initial weights.
+
+    References:
+        Polyak & Juditsky 1992; the warmup of the decay follows TensorFlow's ExponentialMovingAverage.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
-        """Begin with the weights as they are."""
+        """Start from the current weights."""
         self.named = _trained(network)
         self.decay = decay
         self.count = 0
         self.mean = [weight.detach().clone() for weight in self.named.values()]
 
     def updated(self) -> None:
-        """An update was made."""
+        """Update the average after a parameter update."""
         self.count += 1
         decay = min(self.decay, (1 + self.count) / (10 + self.count))
         torch._foreach_lerp_(self.mean, [weight.detach() for weight in self.named.values()], 1 - decay)
 
     def validating(self) -> None:
-        """Nothing changes."""
+        """Do nothing."""
 
     def weights(self) -> Sequence[Tensor]:
-        """The mean of each weight."""
+        """Return the average of each weight."""
         return self.mean
 
     def state(self) -> dict[str, Tensor]:
-        """All that must be kept to go on."""
+        """Return the state for a checkpoint."""
         return {"count": torch.tensor(self.count), **dict(zip(self.named, self.mean, strict=True))}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over the `state` of another."""
+        """Restore the `state` of another average."""
         self.count = int(state["count"])
         for name, mean in zip(self.named, self.mean, strict=True):
             mean.copy_(state[name])
 
 
-class LastMean:
-    """The mean of the weights at the last k validations: Vaswani et al. 2017, section 6.1, during training."""
+class CheckpointAverage:
+    """Average of the weights at the last k validations (Vaswani et al. 2017, section 6.1), during training."""
 
     def __init__(self, network: nn.Module, last: int) -> None:
-        """Room for k; none are kept yet."""
+        """Allocate k sets of weights."""
         self.named = _trained(network)
         self.count = 0
         self.kept = [weight.detach().new_zeros(last, *weight.shape) for weight in self.named.values()]
 
     def updated(self) -> None:
-        """Nothing changes."""
+        """Do nothing."""
 
     def validating(self) -> None:
-        """The weights of the present take the place of the oldest."""
+        """Replace the oldest weights by the current ones."""
         for weight, kept in zip(self.named.values(), self.kept, strict=True):
             kept[self.count % len(kept)] = weight.detach()
         self.count += 1
 
     def weights(self) -> Sequence[Tensor]:
-        """The mean of each weight, over as many as there were."""
+        """Return the average of each weight over the stored ones."""
         return [kept[: self.count].mean(dim=0) for kept in self.kept]
 
     def state(self) -> dict[str, Tensor]:
-        """All that must be kept to go on."""
+        """Return the state for a checkpoint."""
         return {"count": torch.tensor(self.count), **dict(zip(self.named, self.kept, strict=True))}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over the `state` of another."""
+        """Restore the `state` of another average."""
         self.count = int(state["count"])
         for name, kept in zip(self.named, self.kept, strict=True):
             kept.copy_(state[name])
 
 
-Average = MovingAverage | LastMean
+Average = MovingAverage | CheckpointAverage
 
 
 def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
-    """The mean that a configuration names, if any."""
+    """Return the weight average of a configuration, if any."""
     match config.weight_averaging:
         case "none":
             return None
         case "ema":
             return MovingAverage(network, config.ema_decay)
         case "last":
-            return LastMean(network, config.averaged_checkpoints)
+            return CheckpointAverage(network, config.averaged_checkpoints)
 
 
 @contextmanager
-def averaged(average: Average | None) -> Iterator[None]:
-    """Within, the network has the averaged weights; afterwards its own, to the bit."""
+def averaged_weights(average: Average | None) -> Iterator[None]:
+    """Use the averaged weights inside the context, and restore the current ones afterwards, bit for bit."""
     if average is None:
         yield
         return
@@ -277,5 +289,5 @@ def averaged(average: Average | None) -> Iterator[None]:
 
 
 def _trained(network: nn.Module) -> dict[str, nn.Parameter]:
-    """The weights that training changes, by name."""
+    """Return the trainable weights by name."""
     return {name: weight for name, weight in network.named_parameters() if weight.requires_grad}

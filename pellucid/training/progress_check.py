@@ -1,4 +1,4 @@
-"""Whether a progress that a file tells of is one that the training with these settings and data comes to."""
+"""Validation of the progress in a checkpoint against the settings and the data."""
 
 import math
 from collections.abc import Iterator
@@ -10,36 +10,37 @@ from pellucid.training.loop import (
     PLATEAU_FACTOR,
     PLATEAU_PATIENCE,
     Progress,
-    Session,
+    TrainingState,
     ending,
     is_over,
     validations_due,
 )
 
 
-def check_progress(session: Session, progress: Progress) -> None:
-    """Check that the numbers of a checkpoint agree with each other, with the settings and with the data.
+def check_progress(session: TrainingState, progress: Progress) -> None:
+    """Check that the progress of a checkpoint is consistent.
 
     Args:
-        session: The session that is to stand there: its settings and its training examples.
-        progress: Where the checkpoint says that training stands.
+        session: Training state with its settings and data.
+        progress: Progress in the checkpoint.
 
     Raises:
-        ValueError: They disagree. The message names the first such field, what was expected and what is there.
+        ValueError: Numbers contradict each other, the settings or the data. The message names the first wrong field,
+            the expected and the actual value.
     """
     for name, expected in _faults(session, progress):
         raise ValueError(f"progress.{name}: expected {expected}, got {quote(getattr(progress, name))}")
 
 
-def _faults(session: Session, progress: Progress) -> Iterator[tuple[str, str]]:
-    """Each field that cannot be, and what was expected; each is told on the assumption that those before are right."""
+def _faults(session: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
+    """Yield each impossible field and what was expected, assuming that the fields before it are right."""
     yield from _faulty_position(session, progress)
     yield from _faulty_validations(session, progress)
 
 
-def _faulty_position(session: Session, progress: Progress) -> Iterator[tuple[str, str]]:
-    """The fields that tell how far training has come: a training that has begun stands after an update."""
-    begun, examples = progress.update > 0, session.training.source.sequences
+def _faulty_position(session: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
+    """Check the fields of the position: a training that has started has at least one update."""
+    begun, examples = progress.update > 0, session.training.source.num_sequences
     last = max(0, math.ceil(session.epochs - 1e-9) - 1) if begun else 0
     if progress.epoch > last:
         yield "epoch", f"at most {last}"
@@ -61,8 +62,8 @@ def _faulty_position(session: Session, progress: Progress) -> Iterator[tuple[str
         yield "samples", str(samples)
 
 
-def _faulty_validations(session: Session, progress: Progress) -> Iterator[tuple[str, str]]:
-    """The fields that tell of validations: a checkpoint stands before or after the one that is due, if one is."""
+def _faulty_validations(session: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
+    """Check the fields of validations; a checkpoint may be just before or after the validation that is due."""
     config, batches = session.config.training, len(session.plan(progress.epoch))
     before = validations_due(session, _before(progress), batches) if progress.update else 0
     due = validations_due(session, msgspec.structs.replace(progress, validations=before), batches)
@@ -89,5 +90,5 @@ def _faulty_validations(session: Session, progress: Progress) -> Iterator[tuple[
 
 
 def _before(progress: Progress) -> Progress:
-    """Where training stood before its last update."""
+    """Return the progress before the last update."""
     return msgspec.structs.replace(progress, batch=progress.batch - 1, update=progress.update - 1)

@@ -1,13 +1,13 @@
-"""The run folder: everything a training leaves behind, and all that is needed to use it or to go on.
+"""The run folder: everything that a training writes, and everything needed to use or resume it.
 
-config.toml           every setting, each with its meaning
-vocabulary.json       symbols, as learned from the training file
-model.safetensors     the parameters of the best validation
-training.safetensors  the last checkpoint: parameters, optimiser, where training stands
-corpus.arrow          while training is unfinished, a large training file in ids
-log.jsonl             one line an event
-card.md               what the model is, what it was trained on, how good it is
-snapshots/            what the model was at each validation: its outputs for four examples, its symbols' vectors
+config.toml           every setting, with its meaning
+vocabulary.json       symbols of the training file
+model.safetensors     parameters of the best validation
+training.safetensors  the last checkpoint: parameters, optimizer, progress
+corpus.arrow          a large training file in ids, until the training has finished
+log.jsonl             one line per event
+card.md               the model card
+snapshots/            at each validation, the outputs of four examples and the embeddings
 """
 
 import fcntl
@@ -25,29 +25,29 @@ from msgspec import Meta
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
-from pellucid.config.toml import differences, load_config, to_toml
+from pellucid.config.toml import config_differences, load_config, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import greatest_length
+from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import ArgumentError, ConfigError, RunError, abbreviate_reason, quote
 from pellucid.files import (
-    MAX_SETTINGS,
+    MAX_SETTINGS_SIZE,
     decode_json,
-    is_there,
+    file_exists,
     make_folder,
     open_regular,
+    open_regular_file,
     read_bytes,
-    regular_file,
-    remove,
     remove_empty_folders,
+    remove_file,
     remove_temporaries,
-    strangers,
+    unexpected_files,
     write_atomic,
     write_text,
 )
 from pellucid.model.device import find_device, place, prepare_for_forks
 from pellucid.model.network import check_memory
-from pellucid.tasks.registry import build_meta_network, build_network, ensemble_of, predictor_of
+from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, build_predictor
 from pellucid.training.checkpoint import check_formats, check_header, load_network
 from pellucid.training.events import Progress
 from pellucid.training.log_records import parse_record
@@ -62,20 +62,20 @@ CARD = "card.md"
 SNAPSHOTS = "snapshots"
 LOCK = ".lock"
 ENSEMBLE = "ensemble.json"
-"""In a folder that holds the run folders of an ensemble: the names of these."""
+"""File in the folder of an ensemble: the names of its members' run folders."""
 MAX_MEMBERS = 1000
 MAX_NAME = 255
-"""Bytes of the name of a folder, at most, as on most systems."""
+"""Maximum size of a folder name, in bytes, as on most systems."""
 FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD, SNAPSHOTS)
 
 
 class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the list of an ensemble holds."""
+    """Content of `ENSEMBLE`."""
 
     members: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_MEMBERS)]
 
     def __post_init__(self) -> None:
-        """Refuse what is no name of a folder in a folder."""
+        """Check that every member is the name of a subfolder."""
         for name in self.members:
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise ValueError(f"{quote(name)} is not the name of a folder")
@@ -87,19 +87,27 @@ class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @overload
 def load(run: str | Path, device: Device = "cpu") -> Predictor:
-    """Of one run."""
+    """Load one run."""
 
 
 @overload
 def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
-    """Of several."""
+    """Load several runs as an ensemble."""
 
 
 def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
-    """The trained model of a run folder, on this device, whichever one it was trained on.
+    """Load the trained model of a run folder.
 
-    Of several runs, or of the folder of an ensemble, all of them as one. `RunError` says what is missing or foreign, or
-    which runs cannot write together, `ConfigError` that there is no such device.
+    Args:
+        run: Run folder; or several, or the folder of an ensemble, which are loaded as one ensemble.
+        device: Device to load to; independent of the device of the training.
+
+    Returns:
+        The predictor of the task.
+
+    Raises:
+        RunError: The run folder is missing, incomplete or damaged, or several runs do not fit together.
+        ConfigError: The device is not available.
     """
     prepare_for_forks()
     given: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
@@ -109,25 +117,25 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     folders = [folder for each in (given if isinstance(given, list) else [given]) for folder in members(each)]
     if [given] == folders:
         return _load(folders[0], found)
-    return ensemble_of([_load(each, found) for each in folders], [str(each) for each in folders])
+    return build_ensemble([_load(each, found) for each in folders], [str(each) for each in folders])
 
 
 def _load(folder: Path, device: torch.device) -> Predictor:
-    """The model of one run folder."""
-    if not is_there(folder):
+    """Load one run folder."""
+    if not file_exists(folder):
         raise RunError(f"{folder} is not a run folder: there is no such folder")
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: it is a file")
-    if not is_there(folder / CONFIG):
+    if not file_exists(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
-    if not is_there(folder / MODEL):
+    if not file_exists(folder / MODEL):
         if any(record["event"] == "validated" for record in read_log(folder)):
             raise RunError(f"{folder / MODEL} is missing, but the log tells of a validation: restore the file")
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     config = load_run_config(folder)
     vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
     try:
-        greatest_length(config.search, vocabularies)
+        max_output_length(config.search, vocabularies)
     except ConfigError as error:
         raise ConfigError(f"{folder / CONFIG}: {error}") from error
     outline = build_meta_network(config, vocabularies)
@@ -136,19 +144,21 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
     place(network, device)
-    return predictor_of(config, vocabularies, network.eval(), str(folder))
+    return build_predictor(config, vocabularies, network.eval(), str(folder))
 
 
 def members(folder: Path) -> list[Path]:
-    """The run folders of an ensemble's folder, in its order; any other folder stands for itself.
+    """Return the run folders of an ensemble folder in order; any other folder is returned itself.
 
-    A member is a folder right in this one, and a single run: no ensemble has ensembles as members. It may be a symbolic
-    link, which whoever made the folder has set, and so may any file of a run. `RunError` for a list that is none.
+    A member is a direct subfolder with a single run. It may be a symbolic link, and so may any file of a run.
+
+    Raises:
+        RunError: The list of members is not valid.
     """
     path = folder / ENSEMBLE
-    if not is_there(path):
+    if not file_exists(path):
         return [folder]
-    content = read_bytes(path, limit=MAX_SETTINGS)
+    content = read_bytes(path, limit=MAX_SETTINGS_SIZE)
     try:
         return [folder / name for name in decode_json(content, _EnsembleList).members]
     except ValueError as error:
@@ -171,14 +181,17 @@ def load_run_config(folder: Path) -> Config:
 
 
 def has_run(folder: Path) -> bool:
-    """Whether a training was begun in the folder."""
-    return is_there(folder / CONFIG)
+    """Return whether the folder holds a run."""
+    return file_exists(folder / CONFIG)
 
 
 def check_own(folder: Path) -> None:
-    """Refuse a folder that holds other things, or a model whose training cannot go on; nothing in it is touched.
+    """Check that a training may write to the folder, without changing it.
 
-    What a training writes to must be in the folder itself: through a link it would change what is elsewhere.
+    All files that a training writes must be in the folder itself, not behind links.
+
+    Raises:
+        RunError: The folder holds other files, a link, or a model without a checkpoint.
     """
     for name in (LOCK, LOG, SNAPSHOTS):
         if (folder / name).is_symlink():
@@ -186,52 +199,52 @@ def check_own(folder: Path) -> None:
                 f"{folder / name} is a symbolic link, and a training writes only into its own folder: replace it by "
                 "what it leads to, or name another run folder"
             )
-    if not folder.is_dir() or is_there(folder / TRAINING):
+    if not folder.is_dir() or file_exists(folder / TRAINING):
         return
-    foreign = strangers(folder, FILES)
+    foreign = unexpected_files(folder, FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
-    if is_there(folder / MODEL):
+    if file_exists(folder / MODEL):
         raise RunError(f"{folder} holds a model but no {TRAINING} to go on from; name a new folder")
 
 
-def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
-    """Write what is known before the first update. A run that ended before its first checkpoint is begun anew."""
+def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
+    """Write the settings and vocabularies. A run without a checkpoint starts again."""
     for name in (LOG, CARD):
-        remove(folder / name)
+        remove_file(folder / name)
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))
 
 
 def check_same_config(folder: Path, config: Config) -> None:
-    """Refuse to go on with a run under another configuration, and say what differs; a new folder has none."""
+    """Raise `RunError` that lists the differences if the folder holds a run with other settings."""
     if not has_run(folder):
-        if is_there(folder / TRAINING):
+        if file_exists(folder / TRAINING):
             raise RunError(f"{folder} holds a training but no {CONFIG}: it cannot be known how it was meant to go on")
         return
-    changed = differences(load_run_config(folder), config)
+    changed = config_differences(load_run_config(folder), config)
     if changed:
         listed = (f"  {each}" for each in changed)
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
 
 
 def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:
-    """Refuse to go on with a run whose vocabulary is not the one that the training file gives."""
+    """Raise `RunError` if the vocabulary of the run differs from that of the training file."""
     if load_vocabularies(folder / VOCABULARY, config) != vocabularies:
         raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
 
 
 class FolderLock(NamedTuple):
-    """The lock of a run folder, while a training holds it."""
+    """Lock of a run folder during a training."""
 
     folder: Path
     file: IO[bytes]
 
     def check(self) -> None:
-        """Check that the path still leads to the folder that was locked: call this before each write.
+        """Check before each write that the path still leads to the locked folder.
 
         Raises:
-            RunError: The folder was removed, moved or replaced, so that a write would go into another one.
+            RunError: The folder was removed, moved or replaced.
         """
         if not _is_at(self.file, self.folder / LOCK):
             raise RunError(
@@ -240,14 +253,14 @@ class FolderLock(NamedTuple):
 
 
 @contextmanager
-def locked(folder: Path, own: Container[str] = FILES) -> Iterator[FolderLock]:
-    """Hold the folder for one training at a time; the lock ends with the process, however that ends.
+def lock_run_folder(folder: Path, own: Container[str] = FILES) -> Iterator[FolderLock]:
+    """Lock the folder for one training. The lock ends with the process, also with a killed one.
 
-    Temporary files that a killed process left of writing the files `own` are removed: only the holder writes these.
-    Where nothing was written, a training was refused, say, the lock's file goes, and the folders that were made for it.
+    Temporary files that a killed process left for the files `own` are removed. If nothing was written, the lock file
+    and the folders created for it are removed.
     """
     made = make_folder(folder)
-    with regular_file(folder / LOCK, mode="ab") as file:
+    with open_regular_file(folder / LOCK, mode="ab") as file:
         # Who only looks whether somebody trains holds the lock for a moment.
         if not any(_taken(file, fcntl.LOCK_EX, pause) for pause in (0.0, 0.05, 0.2)):
             raise RunError(f"{folder} is in use: another training is writing to it")
@@ -261,7 +274,7 @@ def locked(folder: Path, own: Container[str] = FILES) -> Iterator[FolderLock]:
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
-    """Return whether an open file still has this name."""
+    """Return whether an open file is still at this path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -269,7 +282,7 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def _leave(folder: Path, made: Sequence[Path]) -> None:
-    """Remove the lock from a folder that holds nothing else, and those of the folders `made` that are empty then."""
+    """Remove the lock from an otherwise empty folder, and then the empty folders among `made`."""
     with suppress(OSError):
         if [path.name for path in folder.iterdir()] == [LOCK] and not (folder / LOCK).stat().st_size:
             (folder / LOCK).unlink()
@@ -277,7 +290,7 @@ def _leave(folder: Path, made: Sequence[Path]) -> None:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a training holds the folder now, on this machine."""
+    """Return whether a training on this machine holds the lock of the folder."""
     try:
         with open_regular(folder / LOCK) as file:
             return not _taken(file, fcntl.LOCK_SH)
@@ -286,7 +299,7 @@ def in_use(folder: Path) -> bool:
 
 
 def _taken(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
-    """Whether a lock could be taken after so many seconds; it ends when the file is closed."""
+    """Return whether the lock can be taken within a number of seconds; closing the file releases it."""
     time.sleep(pause)
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
@@ -296,17 +309,17 @@ def _taken(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
 
 
 def append_log(folder: Path, *records: dict[str, Any]) -> None:
-    """Add a line for each record to the log."""
+    """Append records to the log."""
     with open_regular(folder / LOG, mode="ab") as file:
         file.write(b"".join(map(_line, records)))
 
 
 def cut_log(folder: Path, progress: Progress) -> None:
-    """Remove the log's lines written after the checkpoint of this progress, and lines that are no records.
+    """Remove log lines written after a checkpoint, and damaged lines.
 
-    A log that holds no such line is not written.
+    A log without such lines is not rewritten.
     """
-    if not is_there(folder / LOG):
+    if not file_exists(folder / LOG):
         return
     kept = [
         record
@@ -319,23 +332,23 @@ def cut_log(folder: Path, progress: Progress) -> None:
 
 
 def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
-    """Whether a log tells of its training's end."""
+    """Return whether a log contains the end of its training."""
     return any(record["event"] == "stopped" for record in log)
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The records of a run's log; a line that a crash cut, or that is no record, is passed over."""
+    """Return the records of a log; damaged lines are skipped (see `log_damage`)."""
     return [record for record in _log_lines(folder) if record is not None]
 
 
-def damage_told(folder: Path) -> list[str]:
-    """A sentence about the lines of a run's log that `read_log` passes over, if there are any."""
+def log_damage(folder: Path) -> list[str]:
+    """Return a sentence about damaged lines in the log, if there are any."""
     count = sum(record is None for record in _log_lines(folder))
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
 
 
-def loss_told(folder: Path, progress: Progress) -> list[str]:
-    """A sentence about the best validation, where it was made and a run's log does not tell of it."""
+def missing_validation(folder: Path, progress: Progress) -> list[str]:
+    """Return a sentence if the best validation is missing from the log."""
     if progress.best is None:
         return []
     told = (record for record in read_log(folder) if record["event"] == "validated" and record["best"])
@@ -345,12 +358,12 @@ def loss_told(folder: Path, progress: Progress) -> list[str]:
 
 
 def _log_lines(folder: Path) -> Iterator[dict[str, Any] | None]:
-    """The record of each line that is not empty; None of a damaged one."""
-    if is_there(folder / LOG):
+    """Return the record of each non-empty line; None for a damaged one."""
+    if file_exists(folder / LOG):
         lines = read_bytes(folder / LOG).decode("utf-8", "replace").split("\n")
         yield from (parse_record(line) for line in lines if line)
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    """One record as one line."""
+    """Return a record as one line."""
     return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")

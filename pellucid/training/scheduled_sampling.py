@@ -1,6 +1,6 @@
-"""Scheduled sampling: in training the model reads some of its own symbols, as it will in use.
+"""Scheduled sampling: training with some predicted symbols in place of true ones.
 
-B batch, T target positions, V vocabulary, W = V, or V + S where symbols are copied.
+B batch, T target positions, V vocabulary, W = V, or V + S with copying.
 """
 
 import math
@@ -12,17 +12,18 @@ from torch import Tensor
 from pellucid.config.settings import TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.model.memory import Unrolled
-from pellucid.model.network import EncoderDecoder, shifted
+from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.network import EncoderDecoder, shift_right
 
 STEEPNESS = 100.0
-"""The inverse sigmoid's k: the share of own symbols is a hundredth of its highest at the start, and half at half."""
+"""k of the inverse sigmoid: the probability is 1 % of its maximum at the start and 50 % in the middle."""
 
 
-def own_share(config: TrainingConfig, passed: float) -> float:
-    """The share of the model's own symbols among those fed back, at share `passed` (x, 0 to 1) of the training.
+def sampling_probability(config: TrainingConfig, passed: float) -> float:
+    """Return the probability of feeding back a prediction at fraction `passed` (x, 0 to 1) of the training.
 
-    With e the share at the end, all rising from 0 to e (Bengio et al. 2015, section 2.4, which tells what is left, ε):
+    With the final probability e, all schedules rise from 0 to e. Bengio et al. 2015, section 2.4, define ε, the
+    probability of the true symbol:
 
         linear            e x
         exponential       1 − (1 − e)ˣ                              ε = kⁱ
@@ -41,29 +42,29 @@ def own_share(config: TrainingConfig, passed: float) -> float:
             return end * (first - now) / (first - last)
 
 
-def unroll_sampled(network: EncoderDecoder, batch: Batch, share: float) -> Unrolled:
-    """All steps over targets in which each symbol fed back is, with probability `share`, one of the model's own.
+def unroll_sampled(network: EncoderDecoder, batch: Batch, share: float) -> Seq2SeqOutput:
+    """Unroll the decoder over targets in which each symbol is replaced by a sampled one with probability `share`.
 
-    Two passes, after Mihaylova & Martins 2019, section 3: the first over the true symbols, without gradients; from
-    what it finds at step t a symbol is drawn, ŷ_t ~ p(· | y_<t, x). A coin for each position t then says whether the
-    second pass reads y_t or ŷ_t. So the kernels unroll both; in Bengio et al. 2015, section 2.3, ŷ_t is drawn given
-    the symbols drawn before it. No gradient flows through the choice in either.
+    Two passes, as in Mihaylova & Martins 2019, section 3. The first pass uses the true symbols, without gradients, and
+    samples ŷ_t ~ p(· | y_<t, x). The second pass reads y_t or ŷ_t at each position t. So kernels can unroll both
+    passes; in Bengio et al. 2015, section 2.3, ŷ_t depends on the previously sampled symbols. No gradient flows through
+    sampling.
     """
     memory = network.encoder(batch.source, batch.source_lengths)
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
-    fed = shifted(batch.target)
+    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    fed = shift_right(batch.target)
     with torch.no_grad():
-        drawn = draw(network.decoder.unroll(fed, state, attendable).logits)
+        drawn = sample_symbols(network.decoder.unroll(fed, state, attendable).logits)
         coins = torch.rand(fed.shape, device=fed.device) < share
         coins[:, 0] = False  # BOS, which nobody draws
         mixed = torch.where(coins, drawn.roll(1, dims=1), fed)
     return network.decoder.unroll(mixed, state, attendable)
 
 
-def draw(logits: Float[Tensor, "B T W"]) -> Int[Tensor, "B T"]:
-    """One symbol a position from softmax(logits), of those that are ever fed back: not PAD, BOS, EOS or UNK.
+def sample_symbols(logits: Float[Tensor, "B T W"]) -> Int[Tensor, "B T"]:
+    """Sample one symbol per position from softmax(logits), without PAD, BOS, EOS and UNK.
 
-    By Gumbel's trick: the highest of logits and noise −ln(−ln u).
+    Uses the Gumbel-max trick: the argmax of logits plus noise −log(−log u).
     """
     closed = torch.zeros(logits.shape[2], dtype=torch.bool, device=logits.device)
     closed[[PAD, BOS, EOS, UNK]] = True

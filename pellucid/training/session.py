@@ -1,4 +1,4 @@
-"""From files to a training session, new or resumed, and from its events to a run folder."""
+"""Training from files into a run folder, new or resumed."""
 
 import hashlib
 import time
@@ -10,18 +10,19 @@ import msgspec
 import numpy as np
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import checked
-from pellucid.data.batches import Encoded
-from pellucid.data.corpus import Corpus
+from pellucid.config.toml import validate_config
+from pellucid.data.batches import EncodedExamples
+from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.preprocessing import greatest_length
-from pellucid.files import has_content, is_there, remove, write_atomic, write_text
+from pellucid.decoding.preprocessing import max_output_length
+from pellucid.errors import RunError
+from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.device import find_device, place, use_determinism, use_threads
 from pellucid.model.network import check_memory, parameter_count
-from pellucid.tasks.registry import build_meta_network, build_network, predictor_of
+from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
 from pellucid.training import run_folder as run
 from pellucid.training import snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_session, save_session
@@ -29,73 +30,76 @@ from pellucid.training.loop import (
     LOSS_WINDOW,
     Event,
     Progress,
-    Session,
-    Started,
-    Stepped,
-    Stopped,
-    Validated,
+    TrainingStarted,
+    TrainingState,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
     build_optimizer,
     fit,
 )
-from pellucid.training.model_card import card
-from pellucid.training.optimizer import averaged
+from pellucid.training.model_card import build_model_card, is_damaged_card
+from pellucid.training.optimizer import averaged_weights
 from pellucid.training.training_data import (
-    Augmented,
-    Covered,
-    Files,
-    Read,
-    adopt_vectors,
-    augmented,
-    encoded,
-    foreseen,
-    keep,
+    DataAugmented,
+    EmbeddingCoverage,
+    FileRead,
+    TrainingFiles,
+    augment_data,
+    data_warnings,
+    encode_training_data,
+    load_pretrained,
     read_files,
     resolve_data,
+    save_corpus,
 )
 
-__all__ = ["Built", "Files", "Keeper", "Read", "RunEvent", "Saved", "train_run"]
+__all__ = ["CheckpointCallback", "FileRead", "FileSaved", "ModelBuilt", "RunEvent", "TrainingFiles", "train_run"]
 
 SAVE_SECONDS = 120.0
-"""A checkpoint is written at every validation, and between two of them at least this often."""
+"""A checkpoint is written at every validation, and at least this often between validations."""
 BLOCK = 1 << 20
-"""Ids that are hashed at once."""
+"""Number of ids hashed at a time."""
 
 
-class Built(NamedTuple):
-    """The network is ready, new or brought back to where it stood."""
+class ModelBuilt(NamedTuple):
+    """The network is ready, new or restored."""
 
     folder: Path
     parameters: int
     vocabularies: Vocabularies
     resumed: bool
     compiles: bool = False
-    """Whether kernels are about to be compiled for the first time on this machine."""
-    covered: tuple[Covered, ...] = ()
-    """What files of vectors had of the symbols; nothing is read of them when a training goes on."""
+    """Kernels are about to be compiled for the first time on this machine."""
+    covered: tuple[EmbeddingCoverage, ...] = ()
+    """Coverage of the vocabularies by pretrained embeddings; empty for a resumed training."""
     foreseen: tuple[str, ...] = ()
     """What a person should know before it begins."""
 
 
-class Saved(NamedTuple):
+class FileSaved(NamedTuple):
     """A file of the run folder was written."""
 
     path: Path
     best: bool
 
 
-RunEvent = Event | Read | Augmented | Built | Saved
+RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved
 
 
-def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]:
-    """Train from files into a run folder, or go on where its training stopped; a generator of events.
+def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[RunEvent]:
+    """Train from files into a run folder, or resume its training, and yield events.
 
-    Whoever closes the generator between two events stops the training: what it has reached is saved first. Errors:
-    `DataError` for what cannot be read, `RunError` for a folder that is foreign, in use, or of another configuration.
+    Closing the generator between two events stops the training after it has saved its state.
+
+    Raises:
+        DataError: A data file cannot be read.
+        RunError: The folder holds other files, is in use, or holds a run with other settings.
     """
     data = config.data
     config = msgspec.structs.replace(config, data=resolve_data(files, data))
     # As for the format: the run folder tells what was found. A run goes on only where there is such a device.
-    config = checked(msgspec.structs.replace(config, device=find_device(config.device).type))
+    config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
     run.check_own(folder)
     run.check_same_config(folder, config)
     use_threads(config.threads)
@@ -104,16 +108,16 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     reads, development, mapped = read.reads, read.development, read.corpus is not None
     yield from reads
     made = None
-    with run.locked(folder) as lock:
+    with run.lock_run_folder(folder) as lock:
         run.check_same_config(folder, config)
         if config.training.augmentation != "none":
-            read, made = augmented(read, config)
+            read, made = augment_data(read, config)
             yield made
-        corpus = encoded(read, config)
+        corpus = encode_training_data(read, config)
         del read  # the texts of a large file, of which training needs only the ids
         session, fingerprint, built = _open(folder, config, corpus, development)
         if not (mapped or session.progress.finished or config.decoder.pointer_generator or made):
-            session.training = keep(folder / run.CORPUS, corpus, files, data).encoded
+            session.training = save_corpus(folder / run.CORPUS, corpus, files, data).encoded
         del corpus
         yield built
         if built.compiles:
@@ -121,65 +125,86 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
             is_numba_available()  # before the first update: an interruption has nothing to wait for here
         if session.progress.finished:
             _conclude(session, folder)
-            yield Stopped(session.progress)
+            yield TrainingStopped(session.progress)
         else:
             yield from _recorded(session, lock, fingerprint, [*reads, *([made] if made else [])])
 
 
-def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Example]) -> tuple[Session, str, Built]:
-    """The session of a run: a new one, or the saved one of the same configuration and data."""
+def _open(
+    folder: Path, config: Config, corpus: EncodedCorpus, development: Sequence[Example]
+) -> tuple[TrainingState, str, ModelBuilt]:
+    """Return the training state of a run: new, or restored from a checkpoint with the same settings and data."""
     vocabularies = corpus.vocabularies
-    greatest_length(config.search, vocabularies)  # refuses what no output can be, before anything is trained
+    max_output_length(config.search, vocabularies)  # refuses what no output can be, before anything is trained
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
-    resumed = is_there(folder / run.TRAINING)
+    resumed = file_exists(folder / run.TRAINING)
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     network = build_network(config, vocabularies)
-    covered = () if resumed else adopt_vectors(network, config, vocabularies)
+    covered = () if resumed else load_pretrained(network, config, vocabularies)
     if not resumed:
-        run.begin(folder, config, vocabularies)
+        run.initialize_run_folder(folder, config, vocabularies)
     place(network, find_device(config.device))
-    transducer = predictor_of(config, vocabularies, network, str(folder))
-    session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
+    transducer = build_predictor(config, vocabularies, network, str(folder))
+    session = TrainingState(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
         run.check_same_vocabularies(folder, vocabularies, config.data)
-    damaged = run.damage_told(folder)
-    _mend(session, folder)
-    damaged += run.loss_told(folder, session.progress)
+    damaged = run.log_damage(folder)
+    damaged += _mend(session, folder)
+    damaged += run.missing_validation(folder, session.progress)
     compiles = not session.progress.finished and config.device == "cpu" and will_compile()
-    known = (*foreseen(transducer, development), *damaged)
-    built = Built(folder, parameter_count(network), vocabularies, resumed, compiles, covered, known)
+    known = (*data_warnings(transducer, development), *damaged)
+    built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, covered, known)
     return session, fingerprint, built
 
 
-def _mend(session: Session, folder: Path) -> None:
-    """Bring the run folder to where its checkpoint stands, whatever was written after it and whatever was not.
+def _mend(session: TrainingState, folder: Path) -> list[str]:
+    """Bring the run folder to the state of its checkpoint.
 
-    The checkpoint is written after the log and the snapshots, which may be ahead of it, and before the best model,
-    which may be behind it: a best model that the process was killed before writing is that of the checkpoint.
+    The log and the snapshots are written before the checkpoint, so they may be ahead. The best model is written after
+    it, so it may be missing; then it equals that of the checkpoint.
     """
-    progress = session.progress
+    progress, told = session.progress, list[str]()
     if progress.best is not None and progress.best_update == progress.update:
         model = _best_model(session)
         if not has_content(folder / run.MODEL, model):
+            if _is_damaged(folder / run.MODEL, session):
+                told.append(f"{folder / run.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run.MODEL, model)
     elif progress.best is not None:
         check_network(folder / run.MODEL, session.transducer.network)
     run.cut_log(folder, progress)
-    snapshots.cut(folder, progress.update)
+    snapshots.remove_later_snapshots(folder, progress.update)
+    snapshots.check_snapshots(folder)
+    if file_exists(folder / run.CARD) and is_damaged_card(
+        folder / run.CARD, build_model_card(session, run.read_log(folder))
+    ):
+        told.append(f"{folder / run.CARD} was damaged: it is written anew at the end of the training")
+        remove_file(folder / run.CARD)
+    return told
 
 
-def _best_model(session: Session) -> bytes:
-    """The model file of a session that stands at its best validation."""
-    with averaged(session.average):
+def _is_damaged(model: Path, session: TrainingState) -> bool:
+    """Whether there is a model file, and it holds no parameters of the session's network."""
+    try:
+        if file_exists(model):
+            check_network(model, session.transducer.network)
+    except RunError:
+        return True
+    return False
+
+
+def _best_model(session: TrainingState) -> bytes:
+    """Return the model file of a training state at its best validation."""
+    with averaged_weights(session.average):
         return network_file(session.transducer.network)
 
 
 def _recorded(
-    session: Session, lock: run.FolderLock, fingerprint: str, reads: Sequence[Read | Augmented]
+    session: TrainingState, lock: run.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
 ) -> Iterator[RunEvent]:
-    """The loop's events, with the run folder kept in step with them."""
-    keeper = Keeper(session, lock, fingerprint)
+    """Yield the events of the loop, and update the run folder after each."""
+    keeper = CheckpointCallback(session, lock, fingerprint)
     if not any(record["event"] == "read" for record in run.read_log(lock.folder)):
         run.append_log(lock.folder, *map(_read_record, reads))
     try:
@@ -194,103 +219,103 @@ def _recorded(
         raise
 
 
-class Keeper:
-    """Keeps a run folder in step with the events of its training."""
+class CheckpointCallback:
+    """Callback that updates the run folder after each event."""
 
-    def __init__(self, session: Session, lock: run.FolderLock, fingerprint: str) -> None:
-        """Nothing is written yet."""
+    def __init__(self, session: TrainingState, lock: run.FolderLock, fingerprint: str) -> None:
+        """Create the callback; nothing is written yet."""
         self.session = session
         self.lock = lock
         self.folder = lock.folder
         self.fingerprint = fingerprint
         self.saved_at = time.monotonic()
 
-    def keep(self, event: Event) -> list[Saved]:
-        """Write what an event calls for: snapshot and log, the checkpoint, and the best model.
+    def keep(self, event: Event) -> list[FileSaved]:
+        """Write the files that an event requires: snapshot and log, then the checkpoint, then the best model.
 
-        The order is what makes a killed training resumable (`_mend`): what stands before the checkpoint is cut back to
-        it, and what stands behind it can be written from it.
+        This order makes a killed training resumable (`_mend`): files before the checkpoint are cut back to it, and
+        files after it can be written from it.
         """
-        saved: list[Saved] = []
+        saved: list[FileSaved] = []
         record = _record(event)
-        if record or isinstance(event, Stopped):
+        if record or isinstance(event, TrainingStopped):
             self.lock.check()
-        if isinstance(event, Validated) and self.session.config.training.snapshots:
+        if isinstance(event, ValidationCompleted) and self.session.config.training.snapshots:
             self._remember(event)
         if record:
             run.append_log(self.folder, record)
-        if isinstance(event, Validated) or time.monotonic() - self.saved_at > SAVE_SECONDS:
+        if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save())
-        if isinstance(event, Validated) and event.best:
+        if isinstance(event, ValidationCompleted) and event.best:
             write_atomic(self.folder / run.MODEL, _best_model(self.session))
-            saved.append(Saved(self.folder / run.MODEL, best=True))
-        if isinstance(event, Stopped):
+            saved.append(FileSaved(self.folder / run.MODEL, best=True))
+        if isinstance(event, TrainingStopped):
             _conclude(self.session, self.folder)
         return saved
 
-    def _remember(self, event: Validated) -> None:
-        """Write a snapshot, and thin out those before."""
+    def _remember(self, event: ValidationCompleted) -> None:
+        """Write a snapshot, and thin the earlier ones."""
         progress = event.progress
-        with averaged(self.session.average):
+        with averaged_weights(self.session.average):
             at = (progress.validations, progress.update)
-            snapshots.take(self.folder, self.session.transducer, event.traces, at)
-        snapshots.thin(self.folder, progress.validations)
+            snapshots.save_snapshot(self.folder, self.session.transducer, event.traces, at)
+        snapshots.thin_snapshots(self.folder, progress.validations)
 
-    def save(self) -> Saved:
+    def save(self) -> FileSaved:
         """Write the checkpoint."""
         self.lock.check()
         save_session(self.folder / run.TRAINING, self.session, self.fingerprint)
         self.saved_at = time.monotonic()
-        return Saved(self.folder / run.TRAINING, best=False)
+        return FileSaved(self.folder / run.TRAINING, best=False)
 
 
-def _conclude(session: Session, folder: Path) -> None:
-    """Write what stands at the end of a run, if it does not stand there yet."""
+def _conclude(session: TrainingState, folder: Path) -> None:
+    """Write the files of a finished run, unless they exist."""
     ended = run.has_stopped(run.read_log(folder))
     if not ended:
         run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
-    if not is_there(folder / run.CARD):
-        write_text(folder / run.CARD, card(session, run.read_log(folder)))
-    remove(folder / run.CORPUS)  # only going on needs it, and it may be larger than all the rest
+    if not file_exists(folder / run.CARD):
+        write_text(folder / run.CARD, build_model_card(session, run.read_log(folder)))
+    remove_file(folder / run.CORPUS)  # only going on needs it, and it may be larger than all the rest
 
 
 def _record(event: Event) -> dict[str, Any] | None:
-    """The log line of an event: none for most updates, whose losses are averaged instead, nor for the end."""
+    """Return the log record of an event; None for the end and for most updates, whose losses are averaged."""
     counted = _counted(event.progress)
     match event:
-        case Started():
+        case TrainingStarted():
             begun = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             return {"event": "started", **counted, "epochs": event.epochs, "updates": event.updates, "time": begun}
-        case Stepped():
+        case UpdateCompleted():
             if event.progress.update % LOSS_WINDOW:
                 return None
             rates = {"learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
             return {"event": "stepped", **counted, "loss": event.progress.training_loss, **rates}
-        case Validated():
+        case ValidationCompleted():
             loss = {"training_loss": event.progress.training_loss}
             number = {"validation": event.progress.validations}
             return {"event": "validated", **counted, **number, **event.metrics, **loss, "best": event.best}
-        case Stopped():
+        case TrainingStopped():
             return None
 
 
 def _counted(progress: Progress) -> dict[str, Any]:
-    """Where training stands, as every log line tells it."""
+    """Return the progress fields of a log record."""
     counted = {"update": progress.update, "samples": progress.samples, "epoch": progress.epoch}
     return {**counted, "seconds": round(progress.seconds, 3)}
 
 
-def _read_record(read: Read | Augmented) -> dict[str, Any]:
-    """The log line of a file that was read: every bad line stands in it. Or of pairs that were made up."""
-    if isinstance(read, Augmented):
+def _read_record(read: FileRead | DataAugmented) -> dict[str, Any]:
+    """Return the log record of a data file with its bad lines, or of augmentation."""
+    if isinstance(read, DataAugmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}
     counted = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
     beside = {"target": str(read.target)} if read.target else {}
     return {"event": "read", "path": str(read.path), **beside, **counted}
 
 
-def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: Encoded) -> str:
-    """A hash of the settings and of all that training and validation see: a resumed run must have the same."""
+def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:
+    """Return a hash of the settings and the data, which must be equal when a run is resumed."""
     digest = hashlib.sha256()
     for column in encoded:
         for start in range(0, len(column.values), BLOCK):

@@ -1,9 +1,10 @@
-"""What a model was at each validation: its outputs for a few probes and its symbols' vectors, kept in the run folder.
+"""Snapshots: outputs of a few validation examples and the embeddings at each validation, in the run folder.
 
-Each snapshot is one safetensors file, named after the validation and the update: snapshots/000012-00001234.safetensors.
-N symbols, E embedding, T target positions, S source positions, C candidates a step.
+Each snapshot is one safetensors file, named by the validation and the update: snapshots/000012-00001234.safetensors.
+N symbols, E embedding, T target positions, S source positions, C candidates per step.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,56 +18,69 @@ from jaxtyping import Float
 from msgspec import Meta
 
 from pellucid.config.settings import Feedback
-from pellucid.data.vocabulary import SPECIAL, Vocabulary
+from pellucid.data.vocabulary import NUM_SPECIAL, Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.errors import RunError, abbreviate_reason
-from pellucid.files import decode_json, is_there, make_folder, remove, remove_temporaries, write_atomic
-from pellucid.inspection.distributions import distributions, entropy
-from pellucid.model.embedding import SymbolTable
+from pellucid.files import decode_json, file_exists, make_folder, remove_file, remove_temporaries, write_atomic
+from pellucid.inspection.distributions import entropy, step_distributions
+from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
 from pellucid.training.checkpoint import open_tensors
 from pellucid.training.run_folder import SNAPSHOTS
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")
-"""Of a snapshot: the number of the validation, and the update."""
+"""Name of a snapshot: the number of the validation, and the update."""
 PROBES = 4
-"""The first development examples, whose outputs are kept."""
+"""Number of validation examples whose outputs are saved: the first ones."""
 SYMBOLS = 200
-"""Vectors of so many of the commonest symbols of each side are kept."""
+"""Maximum number of embeddings saved per side, of the most frequent symbols."""
 SIDES = ("source", "target")
 GREATEST = float(np.finfo(np.float16).max)
 MAX_NUMBERS = 2**28
-"""Numbers that one snapshot holds, at most."""
+"""Maximum number of scalars in a snapshot."""
 MOST = 200
-"""Snapshots that remain, about: every second one goes when there are more, and so on."""
+"""Approximate number of snapshots kept; beyond it every second one is removed."""
 
 
 class SnapshotNotes(msgspec.Struct, frozen=True):
-    """What a snapshot's file holds as JSON, beside its tensors."""
+    """JSON content of a snapshot file, beside its tensors."""
 
-    format: Literal[1]
-    traces: Annotated[tuple[TraceRecord, ...], Meta(max_length=PROBES)]
+    format: Literal[2]
+    sha256: str
+    """Checksum of the tensors and the traces."""
+    traces: msgspec.Raw
+    """`Traces`, as they are written: the checksum is of these bytes."""
 
 
-class Snapshot(NamedTuple):
-    """What the model was after one validation."""
+Traces = Annotated[tuple[TraceRecord, ...], Meta(max_length=PROBES)]
+
+
+class TrainingSnapshot(NamedTuple):
+    """The model after one validation."""
 
     update: int
     traces: list[Trace]
     entropies: list[Float[np.ndarray, " T"]]
-    """Of each trace's steps, in bits."""
+    """Entropy of each step of each trace, in bits."""
     source: Float[np.ndarray, "N E"]
-    """The vectors of the commonest source symbols, commonest first; no columns where symbols have no learned vector."""
+    """Embeddings of the most frequent source symbols, most frequent first; no columns without learned embeddings."""
     target: Float[np.ndarray, "N E"]
 
 
-def take(folder: Path, transducer: Predictor, traces: Sequence[Trace], at: tuple[int, int]) -> None:
-    """Write what the model is `at` a validation (its number) and an update; `traces` are those of the probes."""
+def save_snapshot(folder: Path, transducer: Predictor, traces: Sequence[Trace], at: tuple[int, int]) -> None:
+    """Write a snapshot.
+
+    Args:
+        folder: Run folder.
+        transducer: The current model.
+        traces: Traces of the first `PROBES` validation examples.
+        at: Number of the validation, and the update.
+    """
     probes = [trace for trace in traces[:PROBES] if trace.target]
-    entropies = [entropy(each) for each in distributions(transducer, probes)]
+    entropies = [entropy(each) for each in step_distributions(transducer, probes)]
     network, vocabularies, config = transducer.network, transducer.vocabularies, transducer.config
     source = _vectors(network.encoder.table, config.encoder.embedding, vocabularies.source)
     if isinstance(network, EncoderDecoder):
@@ -77,39 +91,49 @@ def take(folder: Path, transducer: Predictor, traces: Sequence[Trace], at: tuple
     for number, bits in enumerate(entropies):
         tensors[f"entropy {number}"] = np.ascontiguousarray(bits, np.float32)
     # One note, for safetensors writes several in any order: the same snapshot is the same bytes.
-    notes = SnapshotNotes(FORMAT, tuple(_rounded(trace).to_record(compact=True) for trace in probes))
+    told = encode_json([_rounded(trace).to_record(compact=True) for trace in probes])
+    notes = SnapshotNotes(FORMAT, _digest(tensors, told), msgspec.Raw(told))
     make_folder(folder / SNAPSHOTS)
     validation, update = at
     path = folder / SNAPSHOTS / f"{validation:06}-{update:08}.safetensors"
     write_atomic(path, safetensors.numpy.save(tensors, {"snapshot": encode_json(notes).decode("utf-8")}))
 
 
-def cut(folder: Path, update: int) -> None:
-    """Remove the snapshots beyond an update, taken after the checkpoint one goes on from, and half-written ones."""
+def remove_later_snapshots(folder: Path, update: int) -> None:
+    """Remove the snapshots after an update, and incomplete ones."""
     remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
     for path in _paths(folder):
         if _numbers(path)[1] > update:
-            remove(path)
+            remove_file(path)
 
 
-def thin(folder: Path, validation: int) -> None:
-    """Keep `MOST` snapshots at most, evenly: of validations divisible by a power of two, and the last one.
+def thin_snapshots(folder: Path, validation: int) -> None:
+    """Keep about `MOST` evenly spaced snapshots: validations divisible by a power of two, and the last one.
 
-    What is kept depends on the number of the last validation alone, so that a training that was interrupted keeps the
-    same.
+    The result depends only on the number of the last validation, so an interrupted training keeps the same snapshots.
     """
     step = 1
     while validation // step >= MOST:
         step *= 2
     for path in _paths(folder):
         if _numbers(path)[0] % step and _numbers(path)[0] != validation:
-            remove(path)
+            remove_file(path)
 
 
-def read_snapshots(folder: Path, beyond: int = -1) -> list[Snapshot]:
-    """The snapshots of a run after an update, in their order; none where none were taken. `RunError` for a spoilt one.
+def check_snapshots(folder: Path) -> None:
+    """`RunError` for the first snapshot of a run that is damaged, with what to do."""
+    for path in _paths(folder):
+        try:
+            _read(path)
+        except RunError as error:
+            raise RunError(f"{error}; remove this file to go on without it") from error
 
-    One that goes while it is looked for, as a training thins them out, is left out.
+
+def read_snapshots(folder: Path, beyond: int = -1) -> list[TrainingSnapshot]:
+    """Return the snapshots of a run after an update, in order; a snapshot removed meanwhile is left out.
+
+    Raises:
+        RunError: A snapshot is damaged.
     """
     found = []
     for path in _paths(folder):
@@ -117,7 +141,7 @@ def read_snapshots(folder: Path, beyond: int = -1) -> list[Snapshot]:
             try:
                 found.append(_read(path))
             except RunError:
-                if is_there(path):
+                if file_exists(path):
                     raise
                 continue
             if (found[-1].source.shape, found[-1].target.shape) != (found[0].source.shape, found[0].target.shape):
@@ -125,8 +149,8 @@ def read_snapshots(folder: Path, beyond: int = -1) -> list[Snapshot]:
     return found
 
 
-def _read(path: Path) -> Snapshot:
-    """One file."""
+def _read(path: Path) -> TrainingSnapshot:
+    """Read one snapshot file."""
     with open_tensors(path) as stored:
         if stored.total > MAX_NUMBERS:
             raise RunError(f"{path} is too large: it holds more than {MAX_NUMBERS:,} numbers")
@@ -135,26 +159,37 @@ def _read(path: Path) -> Snapshot:
                 raise RunError(f"{path} is not a snapshot: it holds {name} as {info.dtype}; expected F16 or F32")
         content, notes = stored.content(), stored.notes
     try:
-        tensors = {name: _finite(name, each) for name, each in safetensors.numpy.load(content).items()}
-        told = decode_json(notes["snapshot"].encode(), SnapshotNotes)
-        traces = [Trace.from_record(record) for record in told.traces]
+        told, held = decode_json(notes["snapshot"].encode(), SnapshotNotes), safetensors.numpy.load(content)
+        tensors = {name: _finite(name, each) for name, each in held.items()}
+        traces = [Trace.from_record(record) for record in msgspec.json.decode(told.traces, type=Traces)]
         sizes = [(f"entropy {at}", (len(each.target),)) for at, each in enumerate(traces)]
         entropies = [_shaped(tensors, name, shape) for name, shape in sizes]
         source, target = (_shaped(tensors, name, (-1, -1)) for name in SIDES)
+        if _digest(held, bytes(told.traces)) != told.sha256:
+            raise ValueError("its content is not that of its checksum (sha256)")
     except (safetensors.SafetensorError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         raise RunError(f"{path} is not a snapshot of this version of Pellucid: {abbreviate_reason(error)}") from error
-    return Snapshot(_numbers(path)[1], traces, entropies, source, target)
+    return TrainingSnapshot(_numbers(path)[1], traces, entropies, source, target)
+
+
+def _digest(tensors: Mapping[str, np.ndarray], traces: bytes) -> str:
+    """Return the checksum of a snapshot."""
+    digest = hashlib.sha256(traces)
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].shape}".encode())
+        digest.update(np.ascontiguousarray(tensors[name]).data)
+    return digest.hexdigest()
 
 
 def _finite(name: str, values: np.ndarray) -> Float[np.ndarray, "..."]:
-    """The values; those that float16 has no room for are the greatest that it has room for."""
+    """Return the values, with overflows of float16 replaced by its largest number."""
     if np.isnan(values).any():
         raise ValueError(f"{name} holds numbers that are none")
     return np.clip(values.astype(np.float32), -GREATEST, GREATEST)
 
 
 def _shaped(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """A tensor of a shape, in which -1 is any size; `ValueError` for another."""
+    """Return a tensor of a shape, where -1 is any size; `ValueError` for another shape."""
     values = tensors[name]
     sizes = zip(shape, values.shape, strict=False)
     if values.ndim != len(shape) or any(wanted not in (-1, size) for wanted, size in sizes):
@@ -163,28 +198,30 @@ def _shaped(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]
 
 
 def _paths(folder: Path) -> list[Path]:
-    """The snapshots' files, in the order of their updates."""
+    """Return the snapshot files in the order of their updates."""
     paths = (folder / SNAPSHOTS).glob("*.safetensors")
     return sorted((path for path in paths if NAME.fullmatch(path.name)), key=_numbers)
 
 
 def _numbers(path: Path) -> tuple[int, int]:
-    """The validation and the update in a file's name."""
+    """Return the validation and the update in a file name."""
     validation, update = path.stem.split("-")
     return int(validation), int(update)
 
 
-def _vectors(table: SymbolTable, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
-    """The rows of the commonest symbols; no columns where each symbol is its own direction."""
-    stop = SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
-    kept = table.weight.detach()[SPECIAL:stop].float().cpu().numpy()
-    return np.ascontiguousarray(kept[:, :0] if kind == "one-hot" else kept, np.float16)
+def _vectors(table: Embedding, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
+    """Return the embeddings of the most frequent symbols; no columns for one-hot symbols."""
+    stop = NUM_SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
+    kept = table.weight.detach()[NUM_SPECIAL:stop].float().cpu().numpy()
+    if kind == "one-hot":
+        kept = kept[:, :0]
+    return np.ascontiguousarray(kept.clip(-GREATEST, GREATEST), np.float16)
 
 
 def _rounded(trace: Trace) -> Trace:
-    """Return a trace without the last digits of its numbers, and without the weights of heads and looks.
+    """Return a trace with rounded numbers, and without head and hop weights.
 
-    Two processes decode with the same outputs, but not always with the same last digit; snapshots are the same bytes.
+    Different processes decode the same outputs, but may differ in the last digits; snapshots are equal bytes.
     """
     score = trace.search_score
     return replace(

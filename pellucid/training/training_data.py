@@ -1,4 +1,4 @@
-"""Training data: pairs from files or from their corpus, pretrained embeddings, augmentation, warnings."""
+"""Training data: pairs from files or from the Arrow corpus, pretrained embeddings, augmentation, warnings."""
 
 import hashlib
 import os
@@ -14,39 +14,39 @@ import torch
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.settings import Config, DataConfig
-from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
+from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.examples import (
     BadLine,
     Example,
-    columns_note,
+    column_note,
     count_columns,
     has_header,
-    is_undecided,
+    is_header_unknown,
     read_examples,
 )
-from pellucid.data.headers import HeaderError, check_shared, header_note
+from pellucid.data.headers import HeaderError, check_shared_header, header_note
 from pellucid.data.readers import resolve_format
-from pellucid.data.tokenizers import Segmenters, segmenters
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vectors import read_vectors
-from pellucid.data.vocabulary import Vocabularies, learn_segmenters
+from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, RunError, quote
-from pellucid.files import remove
-from pellucid.model.network import Network, writing
-from pellucid.tasks.registry import task_of
+from pellucid.files import remove_file
+from pellucid.model.network import Network, require_seq2seq
+from pellucid.tasks.registry import configured_task
 from pellucid.version import __version__
 
 
-def foreseen(transducer: Predictor, development: Sequence[Example]) -> Iterator[str]:
-    """A sentence for each: one label alone where labels are told apart, and development targets out of reach.
+def data_warnings(transducer: Predictor, development: Sequence[Example]) -> Iterator[str]:
+    """Return warnings about the data: a single label, or validation targets that the model cannot produce.
 
-    Out of reach is a target with a symbol that the vocabulary lacks, but where symbols of the source can be copied.
+    A target cannot be produced if a symbol is outside the vocabulary and cannot be copied from the source.
     """
     config, known = transducer.config, frozenset(transducer.vocabularies.target.symbols)
-    if (what := task_of(config).labels.label) and len(known) == 1:
+    if (what := configured_task(config).labels.label) and len(known) == 1:
         yield f"every training example has the same {what}, {quote(next(iter(known)))}: there is nothing to tell apart"
     if not config.decoder.pointer_generator:
-        cut, known = transducer.segmenters.target.split, known | {config.data.ignored_tag}
+        cut, known = transducer.tokenizers.target.split, known | {config.data.ignored_tag}
         strange = [symbol for example in development for symbol in sorted(set(cut(example.target)) - known)[:1]]
         if strange:
             others = " or others" if len(set(strange)) > 1 else ""
@@ -54,8 +54,8 @@ def foreseen(transducer: Predictor, development: Sequence[Example]) -> Iterator[
             yield f"{len(strange):,} of {len(development):,} development examples cannot be right: they {held}"
 
 
-class Covered(NamedTuple):
-    """How many of the symbols of a side a file of vectors had."""
+class EmbeddingCoverage(NamedTuple):
+    """Number of symbols of a side that a file of pretrained embeddings contains."""
 
     path: Path
     side: str
@@ -63,31 +63,34 @@ class Covered(NamedTuple):
     symbols: int
 
 
-def adopt_vectors(network: Network, config: Config, vocabularies: Vocabularies) -> tuple[Covered, ...]:
-    """Give a new network the vectors that the configuration names; symbols that a file has not keep their random ones.
+def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies) -> tuple[EmbeddingCoverage, ...]:
+    """Load pretrained embeddings into a new network. Symbols that the file lacks keep their random vectors.
 
-    They are the network's own from then on, and are saved with it. Errors: `DataError` for a file that does not fit.
+    The embeddings are trained and saved with the network.
+
+    Raises:
+        DataError: The file is malformed, or its vectors have another size.
     """
-    covered: list[Covered] = []
+    covered: list[EmbeddingCoverage] = []
     for side, vocabulary, settings in (
         ("source", vocabularies.source, config.encoder),
         ("target", vocabularies.target, config.decoder),
     ):
         if settings.pretrained:
-            half = network.encoder if side == "source" else writing(network).decoder
+            half = network.encoder if side == "source" else require_seq2seq(network).decoder
             path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
             vectors = read_vectors(path, vocabulary, half.table.size, f"{key}.embedding_size")
-            half.table.adopt(vectors.ids, torch.from_numpy(vectors.values))
-            covered.append(Covered(path, side, len(vectors.ids), len(vocabulary.symbols)))
+            half.table.load_pretrained(vectors.ids, torch.from_numpy(vectors.values))
+            covered.append(EmbeddingCoverage(path, side, len(vectors.ids), len(vocabulary.symbols)))
     return tuple(covered)
 
 
 WORTH_KEEPING = 1 << 23
-"""Symbols from which on a corpus is kept: fewer are read and encoded in the time it takes to load Arrow."""
+"""Minimum number of symbols for a corpus file; less data is read faster from text."""
 
 
-class Files(NamedTuple):
-    """Where the pairs are; the targets apart where source and target are two parallel files."""
+class TrainingFiles(NamedTuple):
+    """Paths of the training and validation data; the targets may be in separate files."""
 
     train: Path
     valid: Path
@@ -95,36 +98,37 @@ class Files(NamedTuple):
     valid_target: Path | None = None
 
 
-class Read(NamedTuple):
-    """A file was read."""
+class FileRead(NamedTuple):
+    """A data file was read."""
 
     path: Path
     examples: int
     bad: Sequence[BadLine]
     blank: int
     note: str
-    """What a person should know of it; empty if nothing."""
+    """Remark about the file; empty if there is none."""
     target: Path | None = None
-    """The file of the targets, where it is another one."""
+    """Separate file of the targets, if any."""
 
 
-class Data(NamedTuple):
-    """What the files hold: the training examples as texts, or as ids in a corpus that was kept."""
+class TrainingData(NamedTuple):
+    """Training data as texts, or as ids of a saved corpus, and validation data."""
 
     key: str
-    found: Found
+    found: ReadingReport
     training: Sequence[Example]
-    corpus: Corpus | None
+    corpus: EncodedCorpus | None
     development: Sequence[Example]
-    reads: tuple[Read, Read]
+    reads: tuple[FileRead, FileRead]
     columns: int
-    """How many columns the training file has; 0 for a corpus, which knows it, and for a file that has none."""
+    """Number of columns of the training file; 0 for a corpus, and for a file without columns."""
 
 
-def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
-    """Read the files, the training file only where `kept` is no corpus of these very files and settings.
+def read_files(files: TrainingFiles, config: DataConfig, kept: Path) -> TrainingData:
+    """Read the data files; the training file only if `kept` is not the corpus of these files and settings.
 
-    `DataError` for what cannot be read, and for development data that is the training data.
+    Raises:
+        DataError: A file cannot be read, or the validation data equals the training data.
     """
     key, corpus, note = _key(files, config), None, ""
     if key and kept.exists():
@@ -142,73 +146,77 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     shared = _shared(training, development, files) if corpus is None else corpus.found.shared
     overlap = f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
-    count = len(training) if corpus is None else corpus.encoded.source.sequences
+    count = len(training) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training, development, files, config) if corpus is None else ""
-    ignored = columns_note(files.train, config, files.train_target) if corpus is None else ""
+    ignored = column_note(files.train, config, files.train_target) if corpus is None else ""
     reads = (
-        Read(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
-        Read(files.valid, len(development), valid_bad, valid_blank, overlap, files.valid_target),
+        FileRead(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
+        FileRead(files.valid, len(development), valid_bad, valid_blank, overlap, files.valid_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
-    return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads, columns)
+    return TrainingData(key, ReadingReport(tuple(bad), blank, shared), training, corpus, development, reads, columns)
 
 
-def resolve_data(files: Files, config: DataConfig) -> DataConfig:
-    """Return the settings as the run folder keeps them: with what the training file is where nobody has said it.
+def resolve_data(files: TrainingFiles, config: DataConfig) -> DataConfig:
+    """Return the data settings with the detected format and header of the training file.
 
-    That is its format, in which standard input is read at prediction, and whether it has a header.
+    Standard input is read in this format at prediction.
     """
     format = "text" if files.train_target else resolve_format(files.train, config)
     return msgspec.structs.replace(config, format=format, header=has_header(config))
 
 
-def encoded(data: Data, config: Config) -> Corpus:
-    """The training examples as ids, as they were kept, or encoded now as the model needs them."""
+def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
+    """Return the training examples as ids, from the corpus or encoded now."""
     if data.corpus is not None:
         return data.corpus
-    cut, task = learn_segmenters(data.training, config.data), task_of(config)
+    cut, task = learn_tokenizers(data.training, config.data), configured_task(config)
     vocabularies = msgspec.structs.replace(task.learn_vocabularies(data.training, cut, config), columns=data.columns)
-    return Corpus(data.key, data.found, vocabularies, task.encoding(config)(data.training, cut, vocabularies))
+    return EncodedCorpus(
+        data.key, data.found, vocabularies, task.example_encoder(config)(data.training, cut, vocabularies)
+    )
 
 
-def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus:
-    """Write a corpus that is worth it to the disk, and give up its memory for pages of the file.
+def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config: DataConfig) -> EncodedCorpus:
+    """Write a large corpus to disk, and replace it by memory-mapped pages of the file.
 
-    A corpus whose files have changed while they were read, or cannot be read twice, has no key that will be found.
+    If the files changed while they were read, or cannot be read twice, the corpus gets a key that never matches.
     """
     if sum(len(column.values) for column in corpus.encoded) < WORTH_KEEPING:
         return corpus
     if corpus.key != _key(files, config):
         corpus = corpus._replace(key="")
     try:
-        remove(path)
+        remove_file(path)
         write_corpus(path, corpus)
         return map_corpus(path, corpus.key, bool(config.features_column))
     except (CorpusError, RunError):  # of a disk that is full, or that cannot map: memory has it all the same
         with suppress(RunError):
-            remove(path)
+            remove_file(path)
         return corpus
 
 
 def _examples(path: Path, config: DataConfig, target: Path | None) -> tuple[list[Example], list[BadLine], int]:
-    """The examples of a file, its bad lines, and how many of its lines were blank."""
+    """Return the examples of a file, its bad lines, and the number of blank lines."""
     reading = read_examples(path, config, target)
     return reading.examples, reading.bad, reading.blank
 
 
-def _header_note(training: Sequence[Example], development: Sequence[Example], files: Files, config: DataConfig) -> str:
-    """What a person should know where a file may begin with a header; `HeaderError` where there is no doubt of it."""
-    if not is_undecided(files.train, config, files.train_target):
+def _header_note(
+    training: Sequence[Example], development: Sequence[Example], files: TrainingFiles, config: DataConfig
+) -> str:
+    """Return a remark if the first line may be a header; `HeaderError` if it clearly is one."""
+    if not is_header_unknown(files.train, config, files.train_target):
         return ""
-    both = is_undecided(files.valid, config, files.valid_target)
-    note = check_shared(training, development, str(files.valid)) if both else ""
+    both = is_header_unknown(files.valid, config, files.valid_target)
+    note = check_shared_header(training, development, str(files.valid)) if both else ""
     return note or header_note(training)
 
 
-def _key(files: Files, config: DataConfig) -> str:
-    """A hash of all that decides what is read: program, settings, names, and every byte.
+def _key(files: TrainingFiles, config: DataConfig) -> str:
+    """Return a hash of everything that determines the corpus: version, settings, file names and contents.
 
-    Empty for a pipe, which can be read only once, and for what cannot be read at all.
+    Empty for a pipe, which can be read only once, and for unreadable files.
     """
     digest = hashlib.sha256(msgspec.json.encode((__version__, unicodedata.unidata_version, config)))
     for path in files:
@@ -225,8 +233,8 @@ def _key(files: Files, config: DataConfig) -> str:
     return digest.hexdigest()
 
 
-def _shared(training: Sequence[Example], development: Sequence[Example], files: Files) -> int:
-    """How many development examples are training examples too; `DataError` where the two files hold the same."""
+def _shared(training: Sequence[Example], development: Sequence[Example], files: TrainingFiles) -> int:
+    """Return the number of validation examples that are also training examples; `DataError` if the files are equal."""
     both = set(development).intersection(training)
     shared = sum(example in both for example in development)
     if shared == len(development) and all(example in both for example in training):
@@ -238,46 +246,51 @@ def _shared(training: Sequence[Example], development: Sequence[Example], files: 
 
 
 TAG = "⟨copy⟩"
-"""The tag beside a word that is to be written as it is read."""
+"""Features tag of a synthetic pair whose target equals its source."""
 STEM = 3
-"""Symbols in a row that source and target share, from which on they count as a stem."""
+"""Minimum length of a stem: symbols shared by source and target."""
 STREAM = 0x61756700
-"""What tells this use of the seed from the others."""
+"""Random stream of augmentation."""
 
 
-class Augmented(NamedTuple):
-    """Pairs were made up."""
+class DataAugmented(NamedTuple):
+    """Synthetic pairs were added."""
 
     kind: Literal["copy", "hallucinate"]
     examples: int
-    """Those of the file."""
+    """Number of pairs in the file."""
     made: int
 
 
-def augmented(data: Data, config: Config) -> tuple[Data, Augmented]:
-    """The training examples with made-up ones behind them; `DataError` where none can be made.
+def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, DataAugmented]:
+    """Return the training examples followed by synthetic pairs.
 
-    They then pass through everything as the others do, the vocabularies included. A made-up text longer than
-    `data.max_length` is left out, as a bad line would be.
+    Synthetic pairs are treated like others, also for the vocabularies. A synthetic text longer than `data.max_length`
+    is left out.
+
+    Raises:
+        DataError: No synthetic pair can be made.
     """
     kind, examples = config.training.augmentation, data.training
     assert kind != "none", "augmentation was asked for"
     generator = np.random.default_rng([config.seed, STREAM])
     wanted = round(config.training.augmentation_ratio * len(examples))
-    cut, limit = segmenters(config.data), config.data.max_length
+    cut, limit = build_tokenizers(config.data), config.data.max_length
     if kind == "copy":
-        made = copied(examples, cut, wanted, generator)
+        made = copy_pairs(examples, cut, wanted, generator)
     else:
-        made = hallucinated(examples, cut, wanted, generator)
+        made = hallucinate_pairs(examples, cut, wanted, generator)
     made = [each for each in made if each.source and len(cut.source.split(each.source)) <= limit]
-    return data._replace(training=[*examples, *made]), Augmented(kind, len(examples), len(made))
+    return data._replace(training=[*examples, *made]), DataAugmented(kind, len(examples), len(made))
 
 
-def copied(examples: Sequence[Example], cut: Segmenters, wanted: int, generator: np.random.Generator) -> list[Example]:
-    """Targets to be written as they are read, with `TAG` in place of features, each as often as any other.
+def copy_pairs(
+    examples: Sequence[Example], cut: Tokenizers, wanted: int, generator: np.random.Generator
+) -> list[Example]:
+    """Return pairs whose source equals their target, with `TAG` as features.
 
-    As Liu & Hulden 2022, section 3, do with the forms of a training set. The symbols of the target are joined as those
-    of a source are: phones between spaces become a word.
+    The targets are drawn uniformly from the training set (Liu & Hulden 2022, section 3). Symbols of the target are
+    joined like those of a source: phones separated by spaces become a word.
     """
     texts = [cut.source.join(cut.target.split(example.target)) for example in examples]
     rounds = -(-wanted // len(examples))
@@ -285,13 +298,13 @@ def copied(examples: Sequence[Example], cut: Segmenters, wanted: int, generator:
     return [Example(texts[row], examples[row].target, TAG) for row in rows[:wanted]]
 
 
-def hallucinated(
-    examples: Sequence[Example], cut: Segmenters, wanted: int, generator: np.random.Generator
+def hallucinate_pairs(
+    examples: Sequence[Example], cut: Tokenizers, wanted: int, generator: np.random.Generator
 ) -> list[Example]:
-    """Examples whose stems, runs of `STEM` or more symbols that source and target share, are random symbols instead.
+    """Return pairs whose stems are replaced by random symbols, equal in source and target.
 
-    The same ones on both sides, drawn from all symbols that stand on both. Anastasopoulos & Neubig 2019, section 3.2;
-    aligned here by the fewest edits.
+    A stem is a run of at least `STEM` symbols shared by source and target, aligned by minimum edit distance. Random
+    symbols come from those that occur on both sides (Anastasopoulos & Neubig 2019, section 3.2).
     """
     pairs = [(cut.source.split(example.source), cut.target.split(example.target)) for example in examples]
     stems = [_stems(*pair) for pair in pairs]
@@ -313,13 +326,13 @@ def hallucinated(
 
 
 def _stems(source: Sequence[str], target: Sequence[str]) -> list["_Stem"]:
-    """Where the two share `STEM` or more symbols in a row."""
+    """Return the runs of at least `STEM` shared symbols."""
     blocks = Levenshtein.opcodes(source, target).as_matching_blocks()
     return [_Stem(*block) for block in blocks if block[2] >= STEM]
 
 
 class _Stem(NamedTuple):
-    """A run of symbols from place a of the source and place b of the target."""
+    """A shared run that starts at position a of the source and b of the target."""
 
     a: int
     b: int

@@ -28,15 +28,15 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from pellucid.config.toml import flattened
+from pellucid.config.toml import flatten_config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
-from pellucid.files import refusals, remove, strangers
+from pellucid.files import remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
 from pellucid.training import run_folder as run
-from pellucid.training.ensemble_training import Training, run_job, shutdown
-from pellucid.training.loop import Stepped, Validated, derived_epochs
-from pellucid.training.session import Files, RunEvent
-from pellucid.training.training_data import Read, read_files, resolve_data
+from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
+from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived_epochs
+from pellucid.training.session import RunEvent, TrainingFiles
+from pellucid.training.training_data import FileRead, read_files, resolve_data
 from pellucid.tuning.space import SearchSpace, Value, apply_values, described, initial_values
 from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudyTerms, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
@@ -125,7 +125,7 @@ MAX_INITIAL_FAILURES = 3
 class StudyRequest(NamedTuple):
     """Arguments of a search."""
 
-    files: Files
+    files: TrainingFiles
     out: Path
     config: Config
     space: SearchSpace
@@ -171,7 +171,7 @@ class StudyFinished(NamedTuple):
 TuneEvent = StudyOpened | TrialStarted | TrialProgress | EndedTrial | StudyFinished
 
 
-def prepare_config(config: Config, files: Files) -> tuple[Config, tuple[Read, Read]]:
+def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
     """Read the files and complete the configuration with their format and the number of epochs.
 
     Args:
@@ -209,12 +209,12 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
         RunError: The folder has other content, is in use, or holds another study.
     """
     _check_folder(request.out)
-    with run.locked(request.out, STUDY_FILES):
+    with run.lock_run_folder(request.out, STUDY_FILES):
         search = HyperparameterSearch(request)
         yield StudyOpened(
             described(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
         )
-        with WorkerPool[Training](run_job, 1 if will_compile() else request.at_once) as search.pool:
+        with WorkerPool[TrainingJob](run_job, 1 if will_compile() else request.at_once) as search.pool:
             try:
                 yield from search.events()
             except BaseException:
@@ -226,7 +226,7 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
 class HyperparameterSearch:
     """A running search."""
 
-    pool: WorkerPool[Training]
+    pool: WorkerPool[TrainingJob]
 
     def __init__(self, request: StudyRequest) -> None:
         """Open the study and update its folder from the journal."""
@@ -259,7 +259,7 @@ class HyperparameterSearch:
     def events(self) -> Iterator[TuneEvent | None]:
         """Yield events until all trials have ended or the time is over."""
         while True:
-            while self.can_continue and self.pool.free:
+            while self.can_continue and self.pool.free_workers:
                 if not self.waiting and self.study.num_started >= self.request.trials:
                     break
                 yield from self.start_trial(self.waiting.pop(0) if self.waiting else self.study.ask())
@@ -281,15 +281,15 @@ class HyperparameterSearch:
         yield TrialStarted(asked.number, asked.values)
         for record in self.read_validations(asked.number):  # the journal may lack the last one
             self.record_validation(asked.number, record)
-        self.pool.submit(asked.number, Training(self.request.files, self.folder(asked.number), config))
+        self.pool.submit(asked.number, TrainingJob(self.request.files, self.folder(asked.number), config))
 
     def handle_event(self, job_event: JobEvent) -> Iterator[TuneEvent]:
         """Handle an event of a trial's worker process."""
         match job_event:
             case ProgressMessage(number, event):
-                if isinstance(event, Stepped):  # one trial has compiled the kernels for all
+                if isinstance(event, UpdateCompleted):  # one trial has compiled the kernels for all
                     self.pool.max_workers = self.request.at_once
-                if isinstance(event, Validated) and number not in self.pruned:
+                if isinstance(event, ValidationCompleted) and number not in self.pruned:
                     self.record_validation(number, event.metrics)
                 yield TrialProgress(number, event)
             case JobResult(number, whole):
@@ -342,7 +342,7 @@ class HyperparameterSearch:
             if best is None or trial.number != best.number:
                 for name in (run.MODEL, run.TRAINING, run.CORPUS):
                     if (self.folder(trial.number) / name).exists():
-                        remove(self.folder(trial.number) / name)
+                        remove_file(self.folder(trial.number) / name)
         config = self.config(best.values) if best else None
         write_results(self.request.out, self.request.config.training.metric, self.study, config)
 
@@ -356,16 +356,16 @@ def _study_terms(request: StudyRequest) -> dict[str, Any]:
     """Return what all trials of a study share: data, fixed settings and search space."""
     digest = hashlib.sha256()
     for path in filter(None, request.files):
-        with refusals("read", path), path.open("rb") as file:
+        with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {each.key for each in (*request.space.searched, *request.space.linked)}
-    kept = {key: value for key, value in flattened(request.config).items() if key not in searched}
+    kept = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
     settings = json.loads(json.dumps(kept))  # as read back from the study: lists, no tuples
     return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
 
 
 def _check_folder(folder: Path) -> None:
     """Raise `RunError` if a folder holds anything but a study."""
-    foreign = [] if (folder / JOURNAL).exists() else strangers(folder, STUDY_FILES)
+    foreign = [] if (folder / JOURNAL).exists() else unexpected_files(folder, STUDY_FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no study ({', '.join(foreign[:3])}); name a new folder")

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.config.settings import Config, Settings
-from pellucid.config.toml import flattened, from_settings, read_toml
-from pellucid.config.validation import without_idle
-from pellucid.errors import ConfigError, abbreviate_reason, nearest, quote
+from pellucid.config.toml import build_config, flatten_config, read_toml
+from pellucid.config.validation import reset_unused
+from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 
 Value = bool | int | float | str
 Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
@@ -122,12 +122,12 @@ def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], 
         _set_setting(settings, key, value)
     for linked in _order_links(space.linked):
         _set_setting(settings, linked.key, _scale_value(_get_setting(settings, linked.other), linked.times))
-    return without_idle(from_settings(settings, origin))
+    return reset_unused(build_config(settings, origin))
 
 
 def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
     """Return the values of `base` that lie within the space, where the search starts."""
-    now = flattened(base)
+    now = flatten_config(base)
     return {each.key: now[each.key] for each in space.searched if _contains(each, now[each.key])}
 
 
@@ -145,14 +145,14 @@ def described(space: SearchSpace) -> list[str]:
 
 def _parse_space(tables: Mapping[str, Any], base: Config, origin: str) -> SearchSpace:
     """Return the search space of nested tables."""
-    now, searched, linked = flattened(base), list[ChoiceDimension | RangeDimension](), list[LinkedSetting]()
+    now, searched, linked = flatten_config(base), list[ChoiceDimension | RangeDimension](), list[LinkedSetting]()
     for section, forms in tables.items():
         if not isinstance(forms, Mapping):
             raise ConfigError(f"{origin}: {section}: only settings of a section can be searched, such as [encoder]")
         for name, given in forms.items():
             key = f"{section}.{name}"
             if key not in now or key == "training.metric":
-                why = "it is what the search goes by" if key in now else f"unknown key{nearest(key, now)}"
+                why = "it is what the search goes by" if key in now else f"unknown key{suggest(key, now)}"
                 raise ConfigError(f"{origin}: {quote(key)} cannot be searched: {why}")
             form = _parse_form(given, f"{origin}: {key}")
             if isinstance(form, _LinkForm):
@@ -222,7 +222,7 @@ def _check_value(key: str, value: Value, origin: str) -> None:
 def _parse_link(key: str, form: _LinkForm, now: Mapping[str, Any], origin: str) -> LinkedSetting:
     """Return the link of a setting to another of the same kind."""
     if form.like not in now:
-        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{nearest(form.like, now)}")
+        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{suggest(form.like, now)}")
     if form.times != 1 and not all(_is_number(now[each]) for each in (key, form.like)):
         raise ConfigError(f"{origin}: {key}: {form.like} has no multiples")
     return LinkedSetting(key, form.like, form.times)

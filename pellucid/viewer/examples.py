@@ -1,4 +1,4 @@
-"""Sources with their outputs, and how outputs differ from references."""
+"""Examples of the page: sources with their outputs, and the alignment of outputs with references."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,42 +9,57 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.data.examples import Example
-from pellucid.data.synthetic import digit_spans, spell
-from pellucid.data.tokenizers import Segmenter
+from pellucid.data.synthetic import digit_spans, spell_digits
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_array
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.confusion import aligned
-from pellucid.inspection.attribution import Evidence
-from pellucid.inspection.distributions import distributions, entropy
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.confusion import align_symbols
+from pellucid.inspection.attribution import Attribution
+from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.viewer import schema as contents
-from pellucid.viewer.schema import Edit, Item, PageTrace
+from pellucid.viewer.schema import EditOperation, PageExample, PageTrace
 
-NOWHERE = (0, 0)
-"""Of a symbol whose origin is not known, as that of the end."""
+UNKNOWN_ORIGIN = (0, 0)
+"""Positions of a symbol without a known origin, such as the end symbol."""
 
 
-def spelled(examples: Sequence[Example]) -> bool:
-    """Whether every source of a file is its target, spelled out in words."""
+def are_spelled_digits(examples: Sequence[Example]) -> bool:
+    """Return whether every source spells the digits of its target in words.
+
+    Args:
+        examples: Examples of a file.
+
+    Returns:
+        True if the file determines the gold alignment.
+    """
     digits = [each.target for each in examples]
     return bool(digits) and all(
-        target.isascii() and target.isdigit() and each.source == spell(target)
+        target.isascii() and target.isdigit() and each.source == spell_digits(target)
         for each, target in zip(examples, digits, strict=True)
     )
 
 
-def origins(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> list[tuple[int, int]] | None:
-    """The positions [first, stop) of each step of an output, aligned with its reference by the fewest edits.
+def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Return the source positions [first, stop) of each step of an output, aligned with its reference by minimum edits.
 
-    A wrong symbol comes from where the one that was wanted in its place does. None where the source is no such words.
+    A wrong symbol has the source positions of the symbol expected in its place.
+
+    Args:
+        trace: Output.
+        output: Symbols of the output.
+        reference: Symbols of the reference.
+
+    Returns:
+        Positions of each step, or None if the source does not spell the reference.
     """
     spans = digit_spans(trace.source[trace.features :], "".join(reference))
     if spans is None or len(spans) != len(reference):
         return None
-    found = [NOWHERE] * len(trace.target)
+    found = [UNKNOWN_ORIGIN] * len(trace.target)
     step = place = 0
-    for wanted, written in aligned(output, reference):
+    for wanted, written in align_symbols(output, reference):
         if wanted is not None and written is not None and step < len(found):
             first, stop = spans[place]
             found[step] = (first + trace.features, stop + trace.features)
@@ -52,112 +67,183 @@ def origins(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> li
     return found
 
 
-REST = 1e-4
-"""Probability of the symbols that are not known, up to which an entropy is taken for the whole."""
+MAX_UNKNOWN_PROBABILITY = 1e-4
+"""Maximum probability outside the top symbols up to which an entropy counts as exact."""
 
 
-def trace_told(trace: Trace, bits: Float[np.ndarray, " T"], least: bool = False) -> PageTrace:
-    """A trace, with the entropy of each of its steps, or the `least` that they have; without the weights of heads."""
-    record = replace(trace, heads=None).to_record(compact=True)
-    return PageTrace(**msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_least=least)
+def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], least: bool = False) -> PageTrace:
+    """Return a trace with the entropy of each step, without the weights of attention heads.
 
+    Args:
+        trace: Trace.
+        bits: Entropy of each step in bits.
+        least: Whether the entropies are lower bounds.
 
-def least_entropy(trace: Trace) -> Float[np.ndarray, " T"]:
-    """The entropy in bits that a step has at least, from its likeliest symbols alone: all others count as one.
-
-    For a trace whose model is not at hand.
+    Returns:
+        Trace of the page.
     """
-    shares = _shares(trace)
+    record = replace(trace, heads=None).to_record(compact=True)
+    return PageTrace(**msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_is_lower_bound=least)
+
+
+def entropy_lower_bound(trace: Trace) -> Float[np.ndarray, " T"]:
+    """Return a lower bound of the entropy of each step in bits; all symbols outside the top symbols count as one.
+
+    For traces whose model is not available.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        Entropies.
+    """
+    shares = _top_probabilities(trace)
     return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1), np.float32)
 
 
-def alone_told(trace: Trace) -> PageTrace:
-    """A trace whose model is not at hand: its entropies are whole where its likeliest symbols leave nothing out."""
-    return trace_told(trace, least_entropy(trace), bool((_shares(trace)[:, -1] > REST).any()))
+def page_trace_without_model(trace: Trace) -> PageTrace:
+    """Return a trace whose model is not available; entropies are lower bounds unless the top symbols are complete.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        Trace of the page.
+    """
+    return page_trace(
+        trace, entropy_lower_bound(trace), bool((_top_probabilities(trace)[:, -1] > MAX_UNKNOWN_PROBABILITY).any())
+    )
 
 
-def _shares(trace: Trace) -> Float[np.ndarray, "T k"]:
-    """The probabilities of each step's likeliest symbols, and last that of all others together."""
+def _top_probabilities(trace: Trace) -> Float[np.ndarray, "T k"]:
+    """Return the probabilities of the top symbols of each step, and the sum of all others as the last column."""
     likely = np.exp(trace.top_log_probabilities.astype(np.float64))
     rest = np.clip(1 - likely.sum(axis=1, keepdims=True), 0, 1)
     return np.concatenate([likely, rest], axis=1)
 
 
-def evidence_told(evidence: Evidence) -> contents.Evidence:
-    """What else says which positions mattered."""
-    return contents.Evidence(
-        erasure=encode_array(evidence.erasure),
-        gradient=encode_array(evidence.gradient),
-        erasure_agreement=evidence.erasure_agreement,
-        gradient_agreement=evidence.gradient_agreement,
+def attribution_arrays(evidence: Attribution) -> contents.AttributionArrays:
+    """Return attribution scores in the page's schema.
+
+    Args:
+        evidence: Attribution scores.
+
+    Returns:
+        Encoded arrays.
+    """
+    return contents.AttributionArrays(
+        occlusion=encode_array(evidence.erasure),
+        input_x_gradient=encode_array(evidence.gradient),
+        occlusion_correlation=evidence.erasure_agreement,
+        gradient_correlation=evidence.gradient_agreement,
     )
 
 
-Kind = Literal["same", "substitution", "insertion", "deletion"]
+EditKind = Literal["same", "substitution", "insertion", "deletion"]
 
 
-class Known(NamedTuple):
-    """What a file says of a source beside itself."""
+class SourceMetadata(NamedTuple):
+    """Metadata of a source in its file."""
 
     references: tuple[str, ...] = ()
     line: int | None = None
-    spelled: bool = False
-    """Whether the source is the reference's digits in words."""
+    is_spelled: bool = False
+    """Whether the source spells the digits of the reference."""
 
 
-def items(transducer: Predictor, known: Sequence[Known], outputs: Sequence[Sequence[Trace]]) -> list[Item]:
-    """An item of each source's outputs, best first."""
-    bits = iter(entropies(transducer, [trace for traces in outputs for trace in traces]))
+def page_examples(
+    predictor: Predictor, known: Sequence[SourceMetadata], outputs: Sequence[Sequence[Trace]]
+) -> list[PageExample]:
+    """Return the examples of the page.
+
+    Args:
+        predictor: Model of the outputs.
+        known: Metadata of each source.
+        outputs: Outputs of each source, best first.
+
+    Returns:
+        One example per source.
+    """
+    bits = iter(step_entropies(predictor, [trace for traces in outputs for trace in traces]))
     listed = []
     for own, traces in zip(known, outputs, strict=True):
-        item = Item(
+        item = PageExample(
             text=traces[0].text,
             features=list(traces[0].source[: traces[0].features]),
-            traces=[trace_told(trace, next(bits)) for trace in traces],
+            traces=[page_trace(trace, next(bits)) for trace in traces],
             references=list(own.references),
             line=own.line,
         )
-        listed.append(_judged(item, traces[0], own, transducer) if own.references else item)
+        listed.append(_with_errors(item, traces[0], own, predictor) if own.references else item)
     return listed
 
 
-def entropies(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
-    """The entropy in bits of each step of each trace; 0 where there was no choice."""
+def step_entropies(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
+    """Return the entropy of each step of each trace, in bits; 0 for lexicon entries.
+
+    Args:
+        predictor: Model of the traces.
+        traces: Traces.
+
+    Returns:
+        Entropies of each trace.
+    """
     chosen = [at for at, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
     bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
-    for at, likely in zip(chosen, distributions(transducer, [traces[at] for at in chosen]), strict=True):
+    for at, likely in zip(chosen, step_distributions(predictor, [traces[at] for at in chosen]), strict=True):
         bits[at] = entropy(likely)
     return bits
 
 
-def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
-    """The steps that turn a reference into an output."""
-    told, at = list[Edit](), 0
-    for wanted, written in aligned(output, reference):
+def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[EditOperation]:
+    """Return the operations that turn a reference into an output.
+
+    Args:
+        output: Symbols of the output.
+        reference: Symbols of the reference.
+
+    Returns:
+        Operations in output order.
+    """
+    told, at = list[EditOperation](), 0
+    for wanted, written in align_symbols(output, reference):
         if written is None:
-            told.append(Edit(kind="deletion", written=None, wanted=wanted))
+            told.append(EditOperation(kind="deletion", step=None, expected=wanted))
             continue
-        kind: Kind = "insertion" if wanted is None else "same" if wanted == written else "substitution"
-        told.append(Edit(kind=kind, written=at, wanted=wanted))
+        kind: EditKind = "insertion" if wanted is None else "same" if wanted == written else "substitution"
+        told.append(EditOperation(kind=kind, step=at, expected=wanted))
         at += 1
     return told
 
 
-def places(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list[Edit]:
-    """The same where each symbol answers for its own place; one that is not scored counts as right."""
-    told = list[Edit]()
+def positional_edits(trace: Trace, reference: Sequence[str], tokenizer: Tokenizer) -> list[EditOperation]:
+    """Return one operation per position, for tags; an unscored tag counts as correct.
+
+    Args:
+        trace: Tagged output.
+        reference: Tags of the reference.
+        segmenter: Tokenizer of the targets.
+
+    Returns:
+        Operations in source order.
+    """
+    told = list[EditOperation]()
     for at, (wanted, written) in enumerate(zip(reference, trace.target, strict=False)):
-        right = written == wanted or wanted == segmenter.unscored
-        told.append(Edit(kind="same" if right else "substitution", written=at, wanted=written if right else wanted))
+        right = written == wanted or wanted == tokenizer.ignored_tag
+        told.append(
+            EditOperation(kind="same" if right else "substitution", step=at, expected=written if right else wanted)
+        )
     return told
 
 
-def _judged(item: Item, best: Trace, own: Known, transducer: Predictor) -> Item:
-    """An item with what its first output differs in, and where its symbols come from, if that is known."""
-    (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
+def _with_errors(item: PageExample, best: Trace, own: SourceMetadata, predictor: Predictor) -> PageExample:
+    """Return an example with the errors of its first output, and its gold alignment if it is known."""
+    (scored,) = score_traces([best], [tuple(item.references)], predictor.tokenizers)
     if scored.positional:
-        steps = places(best, transducer.segmenters.target.split(item.references[0]), transducer.segmenters.target)
+        steps = positional_edits(
+            best, predictor.tokenizers.target.split(item.references[0]), predictor.tokenizers.target
+        )
     else:
-        steps = edits(scored.output, scored.reference)
-    gold = origins(best, scored.output, scored.reference) if own.spelled else None
-    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact, gold=gold)
+        steps = edit_operations(scored.output, scored.reference)
+    gold = gold_alignment(best, scored.output, scored.reference) if own.is_spelled else None
+    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact, gold_alignment=gold)

@@ -1,6 +1,6 @@
-"""What a page may ask of its models: pure functions from a question to its answer.
+"""Request handlers of the page: functions from a request to its response.
 
-A mistake in a question is an `InputError`.
+An invalid request raises `InputError`.
 """
 
 import re
@@ -11,67 +11,100 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from pellucid.data.examples import Example, pair_fault
-from pellucid.decoding.options import Options, Painted
+from pellucid.data.examples import Example, pair_error
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.trace_schema import encode_array
 from pellucid.errors import InputError, quote
-from pellucid.inspection.distributions import distributions, divergence
-from pellucid.inspection.state_space import Gathered, gather, nearest
-from pellucid.inspection.states import states
-from pellucid.viewer.examples import Known, entropies, items, trace_told
-from pellucid.viewer.inputs import chosen
-from pellucid.viewer.page_contents import Assembled, slim
-from pellucid.viewer.schema import Asked, Changed, Difference, Item, Kept, Nearby, Neighbour, Neighbours
-from pellucid.viewer.states import DETAILED, detailed, point, spacing, with_details
+from pellucid.inspection.distributions import kl_divergence, step_distributions
+from pellucid.inspection.state_space import CorpusStates, collect_states, nearest_states
+from pellucid.inspection.states import trace_states
+from pellucid.viewer.examples import SourceMetadata, page_examples, page_trace, step_entropies
+from pellucid.viewer.inputs import select_run
+from pellucid.viewer.page_contents import PageData, keep_first_lattice
+from pellucid.viewer.schema import (
+    DecodeRequest,
+    ExportResponse,
+    NeighborsRequest,
+    NeighborsResponse,
+    PageExample,
+    StateNeighbor,
+    WhatIfRequest,
+    WhatIfResponse,
+)
+from pellucid.viewer.states import (
+    MAX_DETAILED_EXAMPLES,
+    add_requested_details,
+    add_states,
+    state_point,
+    symbol_separator,
+)
 
 MAX_BEAM_SIZE = 64
-"""Hypotheses of a beam, and outputs of a source, that a page may ask for."""
-NEAREST = 200
-"""Neighbours that a page may ask for."""
+"""Maximum beam size, and number of outputs, of a request."""
+MAX_NEIGHBORS = 200
+"""Maximum number of neighbors of a request."""
 
 
-def decode(shown: Assembled, asked: Asked) -> Item:
-    """Decode one source as it is asked."""
-    return _answer(shown, asked)[0]
+def decode_source(page_data: PageData, request: DecodeRequest) -> PageExample:
+    """Decode one source.
+
+    Args:
+        page_data: Data of the page, with its runs.
+        request: Source and constraints.
+
+    Returns:
+        Source with its outputs.
+    """
+    return _decode_request(page_data, request)[0]
 
 
-def what_if(shown: Assembled, changed: Changed) -> Difference:
-    """Two questions of one model, and what became of the first one's output under the second."""
-    if changed.before.rival != changed.after.rival:
-        raise InputError("before and after ask different models: a what-if is asked of one")
-    before, trace = _answer(shown, changed.before)
-    after, changed_trace = _answer(shown, changed.after, len(trace.target))
-    model = chosen(shown.models, changed.before.rival).ready
-    one, other = (_optioned(model, asked) for asked in (changed.before, changed.after))
-    if not trace.source or not model.segmenters.source.split(changed.after.text):
-        raise InputError("there is nothing to compare: a source is empty")
-    given = _example(changed.after, model)._replace(target=trace.output)
-    if not model.autoregressive and pair_fault(given.source, given.target, model.segmenters, model.config.data):
-        # Tags of another number, or a position that is no longer there: the new source has no such answer.
+def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfResponse:
+    """Decode an original and a changed request with the same run, and compare their outputs.
+
+    Args:
+        page_data: Data of the page, with its runs.
+        request: Requests before and after the change.
+
+    Returns:
+        Both outputs, and the divergence of each step's distribution.
+    """
+    if request.before.run != request.after.run:
+        raise InputError("before and after must request the same run")
+    before, trace = _decode_request(page_data, request.before)
+    after, changed_trace = _decode_request(page_data, request.after, len(trace.target))
+    model = select_run(page_data.runs, request.before.run).loaded_predictor
+    one, other = (_configure_predictor(model, each) for each in (request.before, request.after))
+    if not trace.source or not model.tokenizers.source.split(request.after.text):
+        raise InputError("nothing to compare: a source is empty")
+    given = _requested_example(request.after, model)._replace(target=trace.output)
+    if not model.autoregressive and pair_error(given.source, given.target, model.tokenizers, model.config.data):
+        # The new source has another number of tags, or lacks the position.
         nothing = encode_array(np.zeros(0))
-        return Difference(before=before, after=after, along="before", same=after.traces[0], divergence=nothing)
-    forced = changed.after.prefix != changed.before.prefix
-    (held,) = one.force([_example(changed.before, model)._replace(target=trace.output)])
+        return WhatIfResponse(
+            before=before, after=after, compared_output="before", rescored=after.traces[0], kl_divergence=nothing
+        )
+    forced = request.after.prefix != request.before.prefix
+    (held,) = one.force([_requested_example(request.before, model)._replace(target=trace.output)])
     (same,) = other.force([given._replace(target=changed_trace.output) if forced else given])
     if forced and same.target[: len(changed_trace.target)] != changed_trace.target:
         same = changed_trace
-    (own,), (theirs,) = distributions(one, [trace]), distributions(other, [same])
+    (own,), (theirs,) = step_distributions(one, [trace]), step_distributions(other, [same])
     steps = min(len(own), len(theirs))
-    return Difference(
-        before=_by_force(before, held),
-        after=_by_force(after, same),
-        along="after" if forced else "before",
-        same=trace_told(same, entropies(other, [same])[0]),
-        divergence=encode_array(divergence(own[:steps], theirs[:steps])),
+    return WhatIfResponse(
+        before=_with_forced_scores(before, held),
+        after=_with_forced_scores(after, same),
+        compared_output="after" if forced else "before",
+        rescored=page_trace(same, step_entropies(other, [same])[0]),
+        kl_divergence=encode_array(kl_divergence(own[:steps], theirs[:steps])),
     )
 
 
-def _by_force(item: Item, held: Trace) -> Item:
-    """An item whose first output has the numbers of its forced pass, if that is the same output.
+def _with_forced_scores(item: PageExample, held: Trace) -> PageExample:
+    """Return an example whose first output has the scores of forced decoding, if forced decoding gives the same output.
 
-    The search's own differ in the seventh digit: compared with forced ones, they would tell of a change where none is.
+    Scores of search and of forced decoding differ in the seventh digit, which would appear as a change.
     """
     first = item.traces[0]
     if first.origin == "lexicon" or first.target != list(held.target[: len(first.target)]):
@@ -85,130 +118,152 @@ def _by_force(item: Item, held: Trace) -> Item:
     return msgspec.structs.replace(item, traces=[told, *item.traces[1:]])
 
 
-def gathered(shown: Assembled) -> Gathered:
-    """The states of all outputs of the file, in which neighbours are looked for."""
-    model = shown.models[0]
-    usable = [trace for trace in shown.traces if trace.target and trace.origin == "search"]
-    if not usable or not model.alone:
-        raise InputError(
-            "there are no states to search: the page has no file, or its model is an ensemble or has no steps"
-        )
-    return gather(model.ready, shown.traces)
+def gather_states(page_data: PageData) -> CorpusStates:
+    """Return the states of all outputs of the file, for the search of nearest states.
+
+    Args:
+        page_data: Data of the page, with its runs.
+
+    Returns:
+        States of the first run.
+    """
+    model = page_data.runs[0]
+    usable = [trace for trace in page_data.traces if trace.target and trace.origin == "search"]
+    if not usable or not model.supports_states:
+        raise InputError("no states to search: the page has no file, or its model is an ensemble or not autoregressive")
+    return collect_states(model.loaded_predictor, page_data.traces)
 
 
-def kept(shown: Assembled) -> Kept:
-    """What a page that is saved holds beside what it shows."""
-    items = shown.contents.items[:DETAILED]
-    numbers = {place: number for number, place in shown.places.items()}
-    listed = [(item, shown.traces[numbers[place]]) for place, item in enumerate(items)]
-    return Kept(items=detailed(shown.models[0], listed, shown.planes, kept=True))
+def export_examples(page_data: PageData) -> ExportResponse:
+    """Return the first examples with all details, for a page that is saved as a file.
+
+    Args:
+        page_data: Data of the page, with its runs.
+
+    Returns:
+        Examples with states and attributions.
+    """
+    items = page_data.contents.examples[:MAX_DETAILED_EXAMPLES]
+    numbers = {place: number for number, place in page_data.places.items()}
+    listed = [(item, page_data.traces[numbers[place]]) for place, item in enumerate(items)]
+    return ExportResponse(examples=add_states(page_data.runs[0], listed, page_data.projections, kept=True))
 
 
-def neighbours(shown: Assembled, among: Gathered, nearby: Nearby) -> Neighbours:
-    """The states of the file nearest to one that is asked for, less that state itself."""
-    model = shown.models[0].ready
-    example = Example(nearby.text, "", model.segmenters.features.join(nearby.features))
-    written = nearby.target[:-1] if nearby.target[-1:] == [END] else nearby.target
+def find_neighbors(page_data: PageData, among: CorpusStates, request: NeighborsRequest) -> NeighborsResponse:
+    """Return the states of the file nearest to a state, without that state itself.
+
+    Args:
+        page_data: Data of the page, with its runs.
+        among: States to search.
+        request: State and number of neighbors.
+
+    Returns:
+        Nearest states.
+    """
+    model = page_data.runs[0].loaded_predictor
+    example = Example(request.text, "", model.tokenizers.features.join(request.features))
+    written = request.target[:-1] if request.target[-1:] == [END] else request.target
     _check_length("target", written, max(model.max_length, model.config.data.max_length))
-    if not 1 <= nearby.count <= NEAREST:
-        raise InputError(f"count: expected 1 to {NEAREST}, got {quote(nearby.count)}")
-    (trace,) = model.force([example._replace(target=model.segmenters.target.join(written))])
-    (own,) = states(model, [trace])
-    vectors, side = (own.encoder, among.encoder) if nearby.side == "encoder" else (own.decoder, among.decoder)
-    if not 0 <= nearby.position < len(vectors):
-        raise InputError(f"position: expected 0 to {len(vectors) - 1}, got {quote(nearby.position)}")
-    found = nearest(side, vectors[nearby.position], nearby.count + 1)
+    if not 1 <= request.num_neighbors <= MAX_NEIGHBORS:
+        raise InputError(f"num_neighbors: expected 1 to {MAX_NEIGHBORS}, got {quote(request.num_neighbors)}")
+    (trace,) = model.force([example._replace(target=model.tokenizers.target.join(written))])
+    (own,) = trace_states(model, [trace])
+    vectors, side = (own.encoder, among.encoder) if request.side == "encoder" else (own.decoder, among.decoder)
+    if not 0 <= request.position < len(vectors):
+        raise InputError(f"position: expected 0 to {len(vectors) - 1}, got {quote(request.position)}")
+    found = nearest_states(side, vectors[request.position], request.num_neighbors + 1)
     told = [
-        _neighbour(shown, nearby.side, near)
+        _state_neighbor(page_data, request.side, near)
         for near in found
-        if not (near[1] == nearby.position and _same(shown.traces[near[0]], trace, nearby.side))
-    ][: nearby.count]
-    following = Counter(each.following for each in told if each.following)
-    return Neighbours(searched=len(side.vectors), neighbours=told, following=following.most_common())
+        if not (near[1] == request.position and _has_same_states(page_data.traces[near[0]], trace, request.side))
+    ][: request.num_neighbors]
+    following = Counter(each.next_symbol for each in told if each.next_symbol)
+    return NeighborsResponse(num_searched=len(side.vectors), neighbors=told, next_symbols=following.most_common())
 
 
-def _neighbour(shown: Assembled, side: str, near: tuple[int, int, float]) -> Neighbour:
-    """One of them: the number of its example, its position, and how near it is."""
+def _state_neighbor(page_data: PageData, side: str, near: tuple[int, int, float]) -> StateNeighbor:
+    """Return a neighbor from the index of its example, its position and its similarity."""
     number, position, similarity = near
-    trace = shown.traces[number]
+    trace = page_data.traces[number]
     symbols = trace.source if side == "encoder" else trace.target
     following = symbols[position + 1] if position + 1 < len(symbols) else ""
-    space = spacing(shown.models[0].ready, side)
-    own = point(symbols, position, shown.places.get(number, -1), space)
-    return Neighbour(point=own, similarity=similarity, following=following)
+    space = symbol_separator(page_data.runs[0].loaded_predictor, side)
+    own = state_point(symbols, position, page_data.places.get(number, -1), space)
+    return StateNeighbor(point=own, similarity=similarity, next_symbol=following)
 
 
-def _same(one: Trace, other: Trace, side: str) -> bool:
-    """Whether the states of two traces are the same."""
+def _has_same_states(one: Trace, other: Trace, side: str) -> bool:
+    """Return whether two traces have the same states on one side."""
     return one.source == other.source and (side == "encoder" or one.target == other.target)
 
 
-def _answer(shown: Assembled, asked: Asked, steps: int = 0) -> tuple[Item, Trace]:
-    """The item of a question, and its first output; `steps` as in `_check_painted`."""
-    model = chosen(shown.models, asked.rival)
-    transducer = _optioned(model.ready, asked)
-    if (asked.states or asked.gates) and not model.alone:
-        raise InputError("there are no states of steps: the model is an ensemble, or writes nothing symbol by symbol")
-    outputs = slim(_outputs(transducer, asked))
-    _check_painted(model.ready, asked, max(steps, *(len(each.target) for each in outputs)))
-    (item,) = items(transducer, [Known()], [outputs])
-    planes = shown.planes if asked.rival == -1 else None
-    first = with_details(item.traces[0], outputs[0], transducer, planes, asked)
-    return Item(text=asked.text, features=item.features, traces=[first, *item.traces[1:]], references=[]), outputs[0]
+def _decode_request(page_data: PageData, request: DecodeRequest, steps: int = 0) -> tuple[PageExample, Trace]:
+    """Return the example of a request and its first output; `steps` as in `_check_overrides`."""
+    model = select_run(page_data.runs, request.run)
+    predictor = _configure_predictor(model.loaded_predictor, request)
+    if (request.states or request.gates) and not model.supports_states:
+        raise InputError("no decoder states: the model is an ensemble, or not autoregressive")
+    outputs = keep_first_lattice(_decode_outputs(predictor, request))
+    _check_overrides(model.loaded_predictor, request, max(steps, *(len(each.target) for each in outputs)))
+    (item,) = page_examples(predictor, [SourceMetadata()], [outputs])
+    projections = page_data.projections if request.run == 0 else None
+    first = add_requested_details(item.traces[0], outputs[0], predictor, projections, request)
+    return PageExample(
+        text=request.text, features=item.features, traces=[first, *item.traces[1:]], references=[]
+    ), outputs[0]
 
 
-def _outputs(transducer: Predictor, asked: Asked) -> list[Trace]:
-    """The outputs of a question. One whose end is given as well is scored: there is nothing to search, all is given."""
-    example = _example(asked, transducer)
-    if asked.prefix[-1:] == [END]:
-        _check_length("begin with", asked.prefix[:-1], transducer.max_length)
-        text = transducer.segmenters.target.join(asked.prefix[:-1])
-        scored = transducer.force([example._replace(target=text)])
+def _decode_outputs(predictor: Predictor, request: DecodeRequest) -> list[Trace]:
+    """Return the outputs of a request. A prefix that includes the end symbol is scored by forced decoding."""
+    example = _requested_example(request, predictor)
+    if request.prefix[-1:] == [END]:
+        _check_length("prefix", request.prefix[:-1], predictor.max_length)
+        text = predictor.tokenizers.target.join(request.prefix[:-1])
+        scored = predictor.force([example._replace(target=text)])
         return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
-    prefixes = [asked.prefix] if asked.prefix else None
+    prefixes = [request.prefix] if request.prefix else None
     try:
-        if asked.outputs == 1:
-            return transducer.trace([example], prefixes=prefixes)
-        (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
+        if request.num_outputs == 1:
+            return predictor.trace([example], prefixes=prefixes)
+        (found,) = predictor.hypotheses([example], request.num_outputs, prefixes=prefixes)
     except InputError as error:
         if not (about := re.match("prefix of source 1:", f"{error}")):
             raise
-        # The page has a field of this name where other programs have a prefix.
-        raise InputError("begin with:" + f"{error}"[about.end() :]) from None
+        raise InputError("prefix:" + f"{error}"[about.end() :]) from None
     return found
 
 
 def _check_length(name: str, symbols: Sequence[str], longest: int) -> None:
-    """`InputError` for more symbols than the model may write: nobody else is answered while they are computed."""
+    """Raise `InputError` for more symbols than the model may write: long requests block all others."""
     if len(symbols) > longest:
         raise InputError(f"{name}: expected at most {longest} symbols, got {len(symbols)}")
 
 
-def _check_painted(model: Predictor, asked: Asked, steps: int) -> None:
-    """`InputError` where the first row is beyond the `steps` of the outputs, and of the output without painted rows.
+def _check_overrides(model: Predictor, request: DecodeRequest, steps: int) -> None:
+    """Raise `InputError` if all attention overrides are beyond the outputs with and without the overrides.
 
-    A later row may be: one row makes the output longer, the next is given to a step that came of it, and a third makes
-    the output shorter again. All are kept, and the output tells which of them it came to.
+    Overrides beyond the output may take effect: one override may lengthen the output, and another may shorten it. All
+    are kept, and the trace lists the steps at which they took effect.
     """
-    first = min((each.step for each in asked.painted), default=-1)
+    first = min((each.step for each in request.attention_overrides), default=-1)
     if first < steps:
         return
-    free = msgspec.structs.replace(asked, painted=[], outputs=1, lattice=False)
-    steps = max(steps, len(_outputs(_optioned(model, free), free)[0].target))
+    free = msgspec.structs.replace(request, attention_overrides=[], num_outputs=1, lattice=False)
+    steps = max(steps, len(_decode_outputs(_configure_predictor(model, free), free)[0].target))
     if first >= steps:
-        raise InputError(f"painted: there is no step {quote(first)}: the output has 0 to {steps - 1}")
+        raise InputError(f"attention_overrides: no step {quote(first)}: the output has 0 to {steps - 1}")
 
 
-def _example(asked: Asked, transducer: Predictor) -> Example:
-    """The source of a question."""
-    return Example(asked.text, "", transducer.segmenters.features.join(asked.features))
+def _requested_example(request: DecodeRequest, predictor: Predictor) -> Example:
+    """Return the source of a request."""
+    return Example(request.text, "", predictor.tokenizers.features.join(request.features))
 
 
-def _optioned(model: Predictor, asked: Asked) -> Predictor:
-    """A model that decodes as it is asked; `InputError` for what cannot be asked."""
-    for name, value in (("beam_size", asked.beam_size), ("outputs", asked.outputs)):
+def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:
+    """Return a predictor with the options of a request; `InputError` for invalid options."""
+    for name, value in (("beam_size", request.beam_size), ("num_outputs", request.num_outputs)):
         if not 1 <= value <= MAX_BEAM_SIZE:
             raise InputError(f"{name}: expected 1 to {MAX_BEAM_SIZE}, got {quote(value)}")
-    painted = tuple(Painted(each.step, tuple(each.weights)) for each in asked.painted)
-    options = Options(lattice=asked.lattice, painted=painted, masked=tuple(asked.masked))
-    return model.with_beam(asked.beam_size).with_options(options)
+    painted = tuple(ForcedAttention(each.step, tuple(each.weights)) for each in request.attention_overrides)
+    options = DecodingOptions(lattice=request.lattice, painted=painted, masked=tuple(request.masked_positions))
+    return model.with_beam(request.beam_size).with_options(options)

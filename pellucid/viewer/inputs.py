@@ -1,4 +1,4 @@
-"""Runs and files of examples that a page shows, and which examples of a large file."""
+"""Runs and example files of a page, and the selection of examples from a large file."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import (
     BadLine,
     Example,
-    ignored_columns,
-    is_undecided,
+    describe_used_columns,
+    is_header_unknown,
     read_examples,
     read_pairs,
     read_sources,
@@ -24,129 +24,173 @@ from pellucid.data.examples import (
 from pellucid.data.headers import header_note
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, InputError, RunError, quote
-from pellucid.evaluation.metrics import Scored, worst
-from pellucid.files import is_there
+from pellucid.evaluation.metrics import ScoredExample, worst_examples
+from pellucid.files import file_exists
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.tasks.task import Task
 from pellucid.training.run_folder import (
     CONFIG,
     MODEL,
-    damage_told,
     has_stopped,
     load,
     load_run_config,
+    log_damage,
     members,
     read_log,
 )
-from pellucid.viewer.examples import Known, spelled
-from pellucid.viewer.schema import Card
+from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
+from pellucid.viewer.schema import ModelCard
 
 
-def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored]] = ()) -> tuple[list[int], str]:
-    """The numbers of the examples that are shown, in the file's order, and in words which they are.
+def select_examples(
+    scored: Sequence[ScoredExample], max_examples: int, others: Sequence[Sequence[ScoredExample]] = ()
+) -> tuple[list[int], str]:
+    """Select the examples that the page shows.
 
-    All, where there are no more than `most`. Else those on which the runs differ, one having right what another has
-    wrong, up to four fifths of `most` (more where the others are fewer): those that the first has right and those that
-    it has wrong alike, each drawn evenly where they are too many. Of the others the worst wrong ones, at most half as
-    many as there is room for (more where too few are right), and right ones drawn evenly from the whole file.
+    All examples are shown if there are at most `max_examples`. Otherwise, up to four fifths are examples that one run
+    has right and another wrong, half of them right in the first run. The others are the worst errors, at most half,
+    and correct examples sampled evenly from the file. Unused places are filled from the other groups.
+
+    Args:
+        scored: Scored outputs of the first run.
+        max_examples: Maximum number of examples.
+        others: Scored outputs of the compared runs.
+
+    Returns:
+        Indices of the selected examples in file order, and a description of the selection.
     """
-    if len(scored) <= most:
+    if len(scored) <= max_examples:
         return list(range(len(scored))), f"all {len(scored):,} examples"
-    parted = [at for at, own in enumerate(scored) if any(rival[at].exact != own.exact for rival in rivals)]
-    others = min(most // 5, len(scored) - len(parted))
-    differing, left = _both(scored, parted, most - others), set(parted)
-    room = most - len(differing)
-    wrong = [at for at in worst(scored, len(scored)) if at not in left]
+    parted = [at for at, own in enumerate(scored) if any(other[at].exact != own.exact for other in others)]
+    reserved = min(max_examples // 5, len(scored) - len(parted))
+    differing, left = _select_differing(scored, parted, max_examples - reserved), set(parted)
+    room = max_examples - len(differing)
+    wrong = [at for at in worst_examples(scored, len(scored)) if at not in left]
     right = [at for at, each in enumerate(scored) if each.exact and at not in left]
     shown_wrong = wrong[: max(room - len(right), min(len(wrong), room // 2))]
-    shown_right = evenly(right, room - len(shown_wrong))
+    shown_right = sample_evenly(right, room - len(shown_wrong))
     chosen = sorted([*differing, *shown_wrong, *shown_right])
-    ones = ("that all runs have wrong", "that all have right") if rivals else ("wrong ones", "right ones")
-    if not rivals and not wrong:
-        return chosen, f"{most:,} of {len(scored):,} examples, drawn evenly from the file, in which none is wrong"
-    mistaken = _many(len(shown_wrong), len(wrong), f"the {len(shown_wrong):,} worst of {len(wrong):,}")
-    words = f"{_differ(len(differing), len(parted)) if rivals else ''}{mistaken} {ones[0]}"
+    ones = ("that all runs have wrong", "that all have right") if others else ("wrong ones", "right ones")
+    if not others and not wrong:
+        return (
+            chosen,
+            f"{max_examples:,} of {len(scored):,} examples, sampled evenly from the file, in which none is wrong",
+        )
+    mistaken = _share_text(len(shown_wrong), len(wrong), f"the {len(shown_wrong):,} worst of {len(wrong):,}")
+    words = f"{_differing_text(len(differing), len(parted)) if others else ''}{mistaken} {ones[0]}"
     drawn = f"{len(shown_right):,} of {len(right):,}"
-    good = f"{_many(len(shown_right), len(right), drawn)} {ones[1]}"
-    even = ", drawn evenly from the file" if 0 < len(shown_right) < len(right) else ""
+    good = f"{_share_text(len(shown_right), len(right), drawn)} {ones[1]}"
+    even = ", sampled evenly from the file" if 0 < len(shown_right) < len(right) else ""
     return chosen, f"{len(chosen):,} of {len(scored):,} examples: {words}, and {good}{even}"
 
 
-def _both(scored: Sequence[Scored], parted: Sequence[int], most: int) -> list[int]:
-    """Of the examples on which runs differ so many; of those that the first has right and of the others alike many."""
+def _select_differing(scored: Sequence[ScoredExample], parted: Sequence[int], max_examples: int) -> list[int]:
+    """Select examples on which the runs differ, half of them correct in the first run."""
     first, other = ([at for at in parted if scored[at].exact is right] for right in (True, False))
-    share = max(min(len(first), most // 2), most - len(other))
-    return [*evenly(first, share), *evenly(other, most - min(share, len(first)))]
+    share = max(min(len(first), max_examples // 2), max_examples - len(other))
+    return [*sample_evenly(first, share), *sample_evenly(other, max_examples - min(share, len(first)))]
 
 
-def _many(shown: int, there: int, some: str) -> str:
-    """How many are shown: all, none, or `some`."""
+def _share_text(shown: int, there: int, some: str) -> str:
+    """Return the description of a share: all, none, or `some`."""
     return f"all {there:,}" if shown == there else some if shown else f"none of {there:,}"
 
 
-def _differ(shown: int, parted: int) -> str:
-    """How many of the examples that a run has right and another wrong are shown."""
+def _differing_text(shown: int, parted: int) -> str:
+    """Return the description of the shown examples on which the runs differ."""
     those = "that one run has right and another wrong"
-    many = f"{shown:,} of {parted:,} {those}, drawn evenly"
+    many = f"{shown:,} of {parted:,} {those}, sampled evenly"
     return f"{many if shown < parted else f'all {parted:,} {those}'}; "
 
 
-def evenly(numbers: Sequence[int], count: int) -> list[int]:
-    """So many of the numbers, at even distances; all where there are no more."""
+def sample_evenly(numbers: Sequence[int], count: int) -> list[int]:
+    """Select elements at even distances.
+
+    Args:
+        numbers: Elements.
+        count: Maximum number of selected elements.
+
+    Returns:
+        Selected elements, or all if there are at most `count`.
+    """
     if count >= len(numbers):
         return list(numbers)
     return [numbers[at] for at in np.linspace(0, len(numbers) - 1, max(count, 0)).round().astype(int).tolist()]
 
 
 @dataclass(frozen=True)
-class Model:
-    """A run, or an ensemble of runs."""
+class ViewedRun:
+    """Run, or ensemble of runs, that the page shows."""
 
     name: str
     folder: Path
-    transducer: Predictor | None
-    """None while its training has not reached a first validation."""
+    predictor: Predictor | None
+    """None before the first validation of its training."""
 
     @property
-    def ready(self) -> Predictor:
-        """What decodes; `RunError` where there is nothing yet."""
-        if self.transducer is None:
-            raise RunError(f"{self.folder} holds no model yet: its training has not reached a first validation")
-        return self.transducer
+    def loaded_predictor(self) -> Predictor:
+        """Predictor of the run; `RunError` before the first validation."""
+        if self.predictor is None:
+            raise RunError(f"{self.folder} holds no model yet: the first validation of its training is pending")
+        return self.predictor
 
     @property
-    def alone(self) -> bool:
-        """Whether it is one network that writes symbol by symbol: its states can be seen."""
-        return self.transducer is not None and self.transducer.autoregressive and not self.transducer.is_ensemble
+    def supports_states(self) -> bool:
+        """True for a single autoregressive model, whose states can be inspected."""
+        return self.predictor is not None and self.predictor.autoregressive and not self.predictor.is_ensemble
 
 
-def open_model(folder: Path, name: str, device: Device, beam: int | None) -> Model:
-    """A run of a folder, searching as wide as is asked for; `InputError` for what is no run."""
-    if _begun(folder):
-        return Model(name, folder, None)
-    transducer = load(folder, device)
-    return Model(name, folder, transducer if beam is None else transducer.with_beam(beam))
+def open_run(folder: Path, name: str, device: Device, beam: int | None) -> ViewedRun:
+    """Load the run of a folder.
+
+    Args:
+        folder: Run folder, or folder of an ensemble.
+        name: Name on the page.
+        device: Device for decoding.
+        beam: Beam size; None: that of the run.
+
+    Returns:
+        Run, without a predictor if its training has no checkpoint yet.
+
+    Raises:
+        InputError: The folder holds no run.
+    """
+    if _is_training(folder):
+        return ViewedRun(name, folder, None)
+    predictor = load(folder, device)
+    return ViewedRun(name, folder, predictor if beam is None else predictor.with_beam(beam))
 
 
-def _begun(folder: Path) -> bool:
-    """Whether a training goes on here that has no model yet; one that is over without a model is broken."""
-    here = is_there(folder / CONFIG) and not is_there(folder / MODEL) and members(folder) == [folder]
+def _is_training(folder: Path) -> bool:
+    """Return whether the run is in training and has no model yet; a finished training without a model is an error."""
+    here = file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and members(folder) == [folder]
     return here and not has_stopped(read_log(folder))
 
 
-def names_of(folders: Sequence[Path]) -> list[str]:
-    """A short name for each: that of its folder, the whole path where two have one name; one folder's are numbered."""
+def run_names(folders: Sequence[Path]) -> list[str]:
+    """Return a unique name for each run folder.
+
+    Args:
+        folders: Run folders.
+
+    Returns:
+        Folder names, or paths if folder names are not unique; repeated folders are numbered.
+    """
     short = [folder.resolve().name for folder in folders]
     names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
     before = [names[:at].count(name) for at, name in enumerate(names)]
     return [f"{name} ({times + 1})" if times else name for name, times in zip(names, before, strict=True)]
 
 
-def own_file(run: Path) -> tuple[Path, Path | None] | None:
-    """The development file that a run was trained with, and that of its targets, if they are where they were.
+def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
+    """Return the validation file of a run, or of the first member of an ensemble.
 
-    Of an ensemble, those of its first member.
+    Args:
+        run: Run folder.
+
+    Returns:
+        File of pairs or sources and file of targets, or None if they are no longer at their place.
     """
     folder = members(run)[0]
     read = [record for record in read_log(folder) if record["event"] == "read"]
@@ -156,50 +200,62 @@ def own_file(run: Path) -> tuple[Path, Path | None] | None:
     if target is None and load_run_config(folder).data.format == "text":
         return None
     beside = None if target is None else Path(str(target))
-    # isfile, unlike is_file, takes any name: the log may be a stranger's.
+    # isfile, unlike is_file, accepts any name: the log is untrusted.
     return (path, beside) if isfile(path) and (beside is None or isfile(beside)) else None
 
 
-def card(model: Model) -> Card:
-    """What a run's model is."""
+def model_card(model: ViewedRun) -> ModelCard:
+    """Return the description of a run.
+
+    Args:
+        model: Run.
+
+    Returns:
+        Model card with sizes, training and settings.
+    """
     log = read_log(model.folder)
-    if model.transducer is None:
+    if model.predictor is None:
         config, facts = load_run_config(model.folder), list[tuple[str, str]]()
     else:
-        config, facts = model.transducer.config, _sizes(model, model.transducer)
-    task = task_of(config)
-    told = [("model", task.architecture(config)), *facts, *_course(log, task), ("seed", f"{config.seed}")]
-    told += [("log", sentence) for sentence in damage_told(model.folder)]
+        config, facts = model.predictor.config, _model_sizes(model, model.predictor)
+    task = configured_task(config)
+    told = [
+        ("model", task.describe_architecture(config)),
+        *facts,
+        *_training_facts(log, task),
+        ("seed", f"{config.seed}"),
+    ]
+    told += [("log", sentence) for sentence in log_damage(model.folder)]
     attends = config.attention.type != "none" and not task.settings.per_position
-    return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
+    return ModelCard(name=model.name, facts=told, config=to_toml(config), has_attention=attends, task=config.task)
 
 
-def _sizes(model: Model, transducer: Predictor) -> list[tuple[str, str]]:
-    """Numbers of parameters and symbols."""
-    vocabularies, count = transducer.vocabularies, len(members(model.folder))
+def _model_sizes(model: ViewedRun, predictor: Predictor) -> list[tuple[str, str]]:
+    """Return the numbers of parameters and symbols."""
+    vocabularies, count = predictor.vocabularies, len(members(model.folder))
     each = " each" if count > 1 else ""
     return [
         *([("ensemble", f"{count} networks")] if count > 1 else []),
-        ("parameters", f"{parameter_count(transducer.network):,}{each}"),
+        ("parameters", f"{parameter_count(predictor.network):,}{each}"),
         ("source symbols", f"{len(vocabularies.source.symbols):,}"),
         ("target symbols", f"{len(vocabularies.target.symbols):,}"),
-        *([("search", _search(transducer.config.search.beam_size))] if transducer.autoregressive else []),
+        *([("search", _search_text(predictor.config.search.beam_size))] if predictor.autoregressive else []),
     ]
 
 
-def _search(width: int) -> str:
-    """How outputs are found."""
+def _search_text(width: int) -> str:
+    """Return the description of the search."""
     return "greedy" if width == 1 else f"beam of {width}"
 
 
-def _course(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
-    """What the log tells of data and training."""
+def _training_facts(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
+    """Return facts about data and training from the log."""
     read = [record for record in log if record["event"] == "read"]
     counted = [record for record in log if "update" in record]
     best = [record for record in log if record["event"] == "validated" and record["best"]]
     facts = []
     if read:
-        facts.append(("trained on", f"{read[0].get('examples', 0):,} examples"))
+        facts.append(("training set", f"{read[0].get('examples', 0):,} examples"))
     if counted:
         last = counted[-1]
         facts.append(("training", f"{last['update']:,} updates, {last['samples']:,} samples, {last['seconds']:,.0f} s"))
@@ -210,74 +266,98 @@ def _course(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
     return facts
 
 
-def check_tasks(models: Sequence[Model]) -> None:
-    """`InputError` where runs have different tasks: their answers and their scores do not compare."""
-    first, *others = [(each.name, _task(each)) for each in models]
+def check_same_task(models: Sequence[ViewedRun]) -> None:
+    """Raise `InputError` if runs have different tasks, whose outputs cannot be compared.
+
+    Args:
+        models: Runs of the page.
+    """
+    first, *others = [(each.name, _task_name(each)) for each in models]
     for name, task in others:
         if task != first[1]:
             raise InputError(
-                f"runs of one task can be compared: that of {first[0]} is {quote(first[1])}, of {name} {quote(task)}"
+                f"runs of different tasks cannot be compared: {first[0]} is {quote(first[1])}, {name} is {quote(task)}"
             )
 
 
-def _task(model: Model) -> str:
-    """What the run was trained to do; known before it has a model."""
-    return (load_run_config(model.folder) if model.transducer is None else model.transducer.config).task
+def _task_name(model: ViewedRun) -> str:
+    """Return the task of a run, which is known before it has a model."""
+    return (load_run_config(model.folder) if model.predictor is None else model.predictor.config).task
 
 
-def chosen(models: Sequence[Model], rival: int) -> Model:
-    """The run that is asked: −1 the first, else a place among its rivals; `InputError` for one that is not there."""
-    if rival != -1 and len(models) == 1:
-        raise InputError(f"rival: the page shows one run alone: expected −1, got {quote(rival)}")
-    if not -1 <= rival < len(models) - 1:
-        raise InputError(f"rival: expected −1 to {len(models) - 2}, got {quote(rival)}")
-    return models[rival + 1]
+def select_run(models: Sequence[ViewedRun], run: int) -> ViewedRun:
+    """Return the run at an index, 0 for the first; `InputError` for an index out of range."""
+    if len(models) == 1 and run != 0:
+        raise InputError(f"run: the page shows one run, expected 0, got {quote(run)}")
+    if not 0 <= run < len(models):
+        raise InputError(f"run: expected 0 to {len(models) - 1}, got {quote(run)}")
+    return models[run]
 
 
-MEND = "look shows files whose lines are all good: mend such lines or leave them out"
+BAD_LINE_ADVICE = "look requires a file without bad lines: correct or remove such lines"
 
 
-class Sources(NamedTuple):
-    """Examples and what is known of each; whether they have targets."""
+class ExampleFile(NamedTuple):
+    """Examples of a file with their metadata."""
 
     name: str
     examples: list[Example]
-    known: list[Known]
-    paired: bool
-    spelled: bool = False
-    """Whether every source is its target's digits in words, so that where each symbol comes from is known."""
-    left_out: str = ""
-    """What the file holds beside, in words: columns that are not read, bad lines that are skipped, blank ones."""
+    metadata: list[SourceMetadata]
+    has_targets: bool
+    is_spelled: bool = False
+    """Whether every source spells the digits of its target, which determines the gold alignment."""
+    note: str = ""
+    """Description of unread columns, skipped bad lines and blank lines."""
 
 
-def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sources:
-    """Pairs where the first line is one, or where a file of targets stands beside it; else sources.
+def read_example_file(path: Path, data: DataConfig, target: Path | None = None) -> ExampleFile:
+    """Read pairs, or sources if the first line is no pair and there is no file of targets.
 
-    `DataError` names what cannot be read, and its line.
+    Args:
+        path: File of pairs or sources.
+        data: Data configuration.
+        target: File of targets, if `path` holds sources.
+
+    Returns:
+        Examples with references and line numbers.
+
+    Raises:
+        DataError: The file cannot be read; the message names the line.
     """
     for each in (path, target):
         if each is not None and each.is_fifo():
-            raise DataError(f"{each} is a pipe, and look reads a file more than once: write it to a file first")
-    if target is None and _alone(path, data):
-        return sources_alone(path.name, read_sources(path, data), data)
+            raise DataError(f"{each} is a pipe, but look reads its input several times: write it to a file first")
+    if target is None and _has_only_sources(path, data):
+        return sources_without_targets(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
     if reading.bad and data.on_bad_line == "stop":
-        raise DataError(str(reading.bad[0]), MEND)
+        raise DataError(str(reading.bad[0]), BAD_LINE_ADVICE)
     pairs = zip(reading.examples, reading.lines, strict=True)
-    truth = spelled(reading.examples)
-    known = [Known((each.target,), line, truth) for each, line in pairs]
-    columns = ignored_columns(path, data) if target is None else ""
-    header = header_note(reading.examples) if is_undecided(path, data, target) else ""
-    left_out = "; ".join(each for each in (header, columns, skipped(reading.bad), blank(reading.blank)) if each)
-    return Sources(path.name, reading.examples, known, paired=True, spelled=truth, left_out=left_out)
+    truth = are_spelled_digits(reading.examples)
+    known = [SourceMetadata((each.target,), line, truth) for each, line in pairs]
+    columns = describe_used_columns(path, data) if target is None else ""
+    header = header_note(reading.examples) if is_header_unknown(path, data, target) else ""
+    note = "; ".join(
+        each for each in (header, columns, bad_line_note(reading.bad), blank_line_note(reading.blank)) if each
+    )
+    return ExampleFile(path.name, reading.examples, known, has_targets=True, is_spelled=truth, note=note)
 
 
-def sources_alone(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> Sources:
-    """Sources without targets, blank ones left out.
+def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> ExampleFile:
+    """Return sources without targets; blank lines are skipped.
 
-    `DataError` where there is none, and for a bad line unless such are skipped.
+    Args:
+        name: Name of the file.
+        lines: Sources and bad lines.
+        data: Data configuration.
+
+    Returns:
+        Examples without references.
+
+    Raises:
+        DataError: There is no source, or a bad line that may not be skipped.
     """
-    listed, known, bad, empty = list[Example](), list[Known](), list[BadLine](), 0
+    listed, known, bad, empty = list[Example](), list[SourceMetadata](), list[BadLine](), 0
     for number, each in enumerate(lines, start=1):
         if isinstance(each, BadLine):
             if data.on_bad_line == "stop":
@@ -285,28 +365,42 @@ def sources_alone(name: str, lines: Iterable[Example | BadLine], data: DataConfi
             bad.append(each)
         elif each.source:
             listed.append(each)
-            known.append(Known(line=number))
+            known.append(SourceMetadata(line=number))
         else:
             empty += 1
     if not listed:
-        raise DataError(f"{name} holds no source" + (f": {skipped(bad)}" if bad else ""))
-    left_out = "; ".join(each for each in (skipped(bad), blank(empty)) if each)
-    return Sources(name, listed, known, paired=False, left_out=left_out)
+        raise DataError(f"{name} holds no source" + (f": {bad_line_note(bad)}" if bad else ""))
+    note = "; ".join(each for each in (bad_line_note(bad), blank_line_note(empty)) if each)
+    return ExampleFile(name, listed, known, has_targets=False, note=note)
 
 
-def skipped(bad: Sequence[BadLine]) -> str:
-    """How many bad lines were left out, and the first of them; "" where none was."""
+def bad_line_note(bad: Sequence[BadLine]) -> str:
+    """Return the number of skipped bad lines and the error of the first; "" if there are none.
+
+    Args:
+        bad: Skipped lines.
+
+    Returns:
+        Text.
+    """
     lines = "bad line" if len(bad) == 1 else "bad lines"
     return f"{len(bad):,} {lines} skipped, the first: line {bad[0].line}: {bad[0].reason}" if bad else ""
 
 
-def blank(lines: int) -> str:
-    """How many blank lines were left out; "" where none was."""
-    return f"{lines:,} blank {'line' if lines == 1 else 'lines'} left out" if lines else ""
+def blank_line_note(lines: int) -> str:
+    """Return the number of skipped blank lines; "" if there are none.
+
+    Args:
+        lines: Number of blank lines.
+
+    Returns:
+        Text.
+    """
+    return f"{lines:,} blank {'line' if lines == 1 else 'lines'} skipped" if lines else ""
 
 
-def _alone(path: Path, data: DataConfig) -> bool:
-    """Whether the first line is a source and no pair."""
+def _has_only_sources(path: Path, data: DataConfig) -> bool:
+    """Return whether the first line is a source and no pair."""
     if data.format == "text":
         return True
     first = next(iter(read_pairs(path, data)), None)

@@ -1,4 +1,4 @@
-"""The built page, as the service sends it and as a file that holds all it shows."""
+"""The built page, as served and as a self-contained file."""
 
 import base64
 import hashlib
@@ -14,31 +14,48 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
-from pellucid.reporting.figures import attention_figure, png, svg, tags_figure
-from pellucid.reporting.visible import visible_text
-from pellucid.tasks.registry import task_named
+from pellucid.reporting.display_text import visible_text
+from pellucid.reporting.figures import attention_figure, tags_figure, to_png, to_svg
+from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
-from pellucid.viewer.examples import alone_told
-from pellucid.viewer.latex import picture
-from pellucid.viewer.schema import Contents, Item, Struct
+from pellucid.viewer.examples import page_trace_without_model
+from pellucid.viewer.latex import tikz_picture
+from pellucid.viewer.schema import PageContents, PageExample, PageStruct
 
-DATA = r"type=\"(?:application/json|text/plain)\""
-SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA}))[^>]*>(.*?)</script>", re.DOTALL)
-"""Those that run, not those that hold data."""
-PACKED = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>", re.DOTALL)
-"""What one of them unpacks, and runs: web/finish.ts."""
-PLACE = '<script type="application/json" id="contents"></script>'
-"""Where the built page has room for its contents."""
+DATA_TYPE = r"type=\"(?:application/json|text/plain)\""
+SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA_TYPE}))[^>]*>(.*?)</script>", re.DOTALL)
+"""Executed scripts, not data."""
+COMPRESSED_SCRIPT = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>", re.DOTALL)
+"""Compressed script, which web/finish.ts writes and the page executes."""
+CONTENTS_ELEMENT = '<script type="application/json" id="contents"></script>'
+"""Element of the built page for its contents."""
+
+DRAWN_SYMBOLS = 1024
+"""Maximum number of symbols of a trace in a picture."""
+DRAWN_SQUARES = 2**20
+"""Maximum number of weights in a TikZ picture."""
 
 
-def built() -> str:
-    """The page as it was built from web/."""
+def built_page() -> str:
+    """Return the page built from web/.
+
+    Returns:
+        HTML without contents.
+    """
     return resources.files("pellucid.viewer").joinpath("page/index.html").read_text(encoding="utf-8")
 
 
-def policy(page: str, connect: str) -> str:
-    """What a browser may load: what the page itself holds, and what it may `connect` to; only its own scripts run."""
-    own = [*SCRIPT.findall(page), *map(unpacked, PACKED.findall(page))]
+def security_policy(page: str, connect: str) -> str:
+    """Return the Content-Security-Policy of a page: only its own scripts, and connections to `connect`.
+
+    Args:
+        page: HTML of the page.
+        connect: Sources of connections.
+
+    Returns:
+        Policy.
+    """
+    own = [*SCRIPT.findall(page), *map(decompress_script, COMPRESSED_SCRIPT.findall(page))]
     digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in own]
     scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
     return (
@@ -47,87 +64,141 @@ def policy(page: str, connect: str) -> str:
     )
 
 
-def unpacked(packed: str) -> str:
-    """A script as it runs: words that stand before it, each after a letter, are put back for their letters."""
+def decompress_script(packed: str) -> str:
+    """Return a compressed script in plain text (see web/finish.ts).
+
+    Args:
+        packed: Compressed script in base64.
+
+    Returns:
+        Script with its abbreviations expanded.
+    """
     *words, script = zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS).decode("utf-8").split("\0")
     for word in reversed(words):
         script = script.replace(word[0], word[1:])
     return script
 
 
-def exported(contents: Struct) -> str:
-    """Return the page with its contents, or with a report, in it: it makes no request."""
-    page = built()
-    meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(page, chr(39) + "none" + chr(39)))}">'
+def export_page(contents: PageStruct) -> str:
+    """Return the page with contents or a report embedded. It makes no network requests.
+
+    Args:
+        contents: Page contents or report document.
+
+    Returns:
+        HTML.
+    """
+    page = built_page()
+    policy = escape(security_policy(page, chr(39) + "none" + chr(39)))
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     head, _, rest = page.partition("<head>")
-    before, _, after = rest.rpartition(PLACE)
+    before, _, after = rest.rpartition(CONTENTS_ELEMENT)
     data = encode_json(contents).decode("utf-8").replace("<", "\\u003c")
     return f'{head}<head>\n{meta}{before}<script type="application/json" id="contents">{data}</script>{after}'
 
 
-ENDINGS = (".html", ".svg", ".png", ".json", ".tex")
-HEIGHT = 640
-"""Pixels of the page in a notebook."""
-LINE = 80
-"""Letters of a text in a heading."""
+TRACE_SUFFIXES = (".html", ".svg", ".png", ".json", ".tex")
+FRAME_HEIGHT = 640
+"""Height of the page in a notebook, in pixels."""
+MAX_TITLE_LENGTH = 80
+"""Maximum number of characters of a text in a heading."""
 
 
-def save(trace: Trace, path: Path) -> None:
-    """Write a trace as what the file's name ends with; `InputError` for another ending than those of `ENDINGS`.
+def check_drawable(trace: Trace, ending: str) -> None:
+    """Raise `InputError` if a trace is too long for a picture in the format of this ending.
 
-    A picture shows the attention; of tags, which have none, the symbols with their tags.
+    Args:
+        trace: Trace to draw.
+        ending: Ending of the file name, with its dot.
     """
+    steps, positions, limit = len(trace.target), len(trace.source), ""
+    if ending in (".svg", ".png"):
+        symbols = steps if trace.per_position else steps + positions
+        limit = f"{DRAWN_SYMBOLS:,} symbols, but the trace has {symbols:,}" if symbols > DRAWN_SYMBOLS else ""
+    elif ending == ".tex" and not trace.per_position and steps * positions > DRAWN_SQUARES:
+        limit = f"{DRAWN_SQUARES:,} weights, but the trace has {steps * positions:,}"
+    if limit:
+        raise InputError(f"path: a picture ({ending}) has room for {limit}: save it as .html or .json")
+
+
+def save_trace(trace: Trace, path: Path) -> None:
+    """Write a trace in the format of the file's suffix, one of `TRACE_SUFFIXES`.
+
+    A picture shows the attention weights; for tags, which have none, the symbols with their tags.
+
+    Args:
+        trace: Trace.
+        path: Output file.
+
+    Raises:
+        InputError: Unknown suffix.
+    """
+    check_drawable(trace, path.suffix)
     drawn = tags_figure if trace.per_position else attention_figure
     match path.suffix:
         case ".html":
-            write_text(path, page(trace))
+            write_text(path, trace_page(trace))
         case ".svg":
-            write_text(path, svg(drawn(trace)))
+            write_text(path, to_svg(drawn(trace)))
         case ".png":
-            write_atomic(path, png(drawn(trace)))
+            write_atomic(path, to_png(drawn(trace)))
         case ".json":
             write_text(path, msgspec.json.format(trace.to_json(), indent=1) + "\n")
         case ".tex":
-            write_text(path, picture(trace))
+            write_text(path, tikz_picture(trace))
         case other:
-            endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+            endings = f"{', '.join(TRACE_SUFFIXES[:-1])} or {TRACE_SUFFIXES[-1]}"
             raise InputError(f"path: expected a file that ends with {endings}, got {quote(other or 'no ending')}")
 
 
-def page(trace: Trace) -> str:
-    """A page of this trace alone."""
-    item = Item(
+def trace_page(trace: Trace) -> str:
+    """Return a page of one trace.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        HTML.
+    """
+    item = PageExample(
         text=trace.text,
         features=list(trace.source[: trace.features]),
-        traces=[alone_told(trace)],
+        traces=[page_trace_without_model(trace)],
         references=[],
     )
-    contents = Contents(
+    contents = PageContents(
         version=__version__,
-        title=_title(trace),
-        tasks={trace.task: task_named(trace.task).view},
+        title=_trace_title(trace),
+        tasks={trace.task: get_task(trace.task).view},
         served=False,
-        items=[item],
-        total=1,
-        choice="one trace",
+        examples=[item],
+        num_examples=1,
+        selection_note="one trace",
     )
-    return exported(contents)
+    return export_page(contents)
 
 
-def framed(trace: Trace) -> str:
-    """The page in a frame of its own, for a notebook: nothing in it reaches, or is reached by, what stands around."""
-    title = escape(f"Attention: {_title(trace)}")
+def trace_frame(trace: Trace) -> str:
+    """Return the page of a trace in a sandboxed iframe, for notebooks.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        HTML of the iframe.
+    """
+    title = escape(f"Attention: {_trace_title(trace)}")
     return (
         f'<iframe title="{title}" sandbox="allow-scripts allow-downloads" '
-        f'style="width:100%;height:{HEIGHT}px;border:0" srcdoc="{escape(page(trace))}"></iframe>'
+        f'style="width:100%;height:{FRAME_HEIGHT}px;border:0" srcdoc="{escape(trace_page(trace))}"></iframe>'
     )
 
 
-def _title(trace: Trace) -> str:
-    """What was read and what was written, as far as a line has room, with nothing that could turn it round."""
-    return " → ".join(_short(visible_text(text)) for text in (trace.text, trace.output))
+def _trace_title(trace: Trace) -> str:
+    """Return source and output in one line, without control characters."""
+    return " → ".join(_abbreviate(visible_text(text)) for text in (trace.text, trace.output))
 
 
-def _short(text: str) -> str:
-    """The beginning and the end of a long text."""
-    return text if len(text) <= LINE else f"{text[: LINE - 20]} … {text[-17:]}"
+def _abbreviate(text: str) -> str:
+    """Return the beginning and the end of a long text."""
+    return text if len(text) <= MAX_TITLE_LENGTH else f"{text[: MAX_TITLE_LENGTH - 20]} … {text[-17:]}"

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 def register_viewer() -> None:
-    """Display traces as the viewer's page, and save them in the formats of `pellucid.viewer.pages`."""
+    """Display traces with the page, and save them in the formats of `pellucid.viewer.pages`."""
     register_trace_display(TraceDisplay(_trace_html, _save_trace))
 
 
 def _trace_html(trace: "Trace") -> str:
     """Return the page of a trace in a frame."""
-    from pellucid.viewer.pages import framed
+    from pellucid.viewer.pages import trace_frame
 
-    return framed(trace)
+    return trace_frame(trace)
 
 
 def _save_trace(trace: "Trace", path: Path) -> None:
     """Write a trace to a file."""
-    from pellucid.viewer.pages import save
+    from pellucid.viewer.pages import save_trace
 
-    save(trace, path)
+    save_trace(trace, path)

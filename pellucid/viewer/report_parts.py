@@ -11,13 +11,13 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.calibration import Bin
-from pellucid.evaluation.confusion import Pair, paired
-from pellucid.evaluation.metrics import Accuracy, Followed, Scored
-from pellucid.reporting.figures import percent_range, round_up, values
-from pellucid.reporting.terminal import NO_ATTENTION, caption_of
-from pellucid.reporting.visible import clusters
-from pellucid.viewer.examples import alone_told, edits
+from pellucid.evaluation.calibration import CalibrationBin
+from pellucid.evaluation.confusion import SymbolPair, pair_symbols
+from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, ValidationMetric
+from pellucid.reporting.display_text import grapheme_clusters
+from pellucid.reporting.figures import accuracy_range, logged_values, round_up
+from pellucid.reporting.terminal import NO_ATTENTION, attention_caption
+from pellucid.viewer.examples import edit_operations, page_trace_without_model
 from pellucid.viewer.report_schema import (
     ChartLine,
     ChartPoint,
@@ -28,7 +28,7 @@ from pellucid.viewer.report_schema import (
     ReportExamples,
     ReportTable,
 )
-from pellucid.viewer.schema import Edit, Item
+from pellucid.viewer.schema import EditOperation, PageExample
 
 MAX_POINTS = 200
 """A training loss of more points is averaged over stretches of equal length."""
@@ -38,23 +38,23 @@ class RunAccuracies(NamedTuple):
     """Accuracies of one run, group by group."""
 
     name: str
-    groups: Sequence[Accuracy]
+    groups: Sequence[GroupAccuracy]
 
 
-def learning_charts(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed]) -> list[ReportCharts]:
+def learning_charts(log: Sequence[Mapping[str, Any]], followed: Sequence[ValidationMetric]) -> list[ReportCharts]:
     """Return the loss and each followed score over the examples seen; charts without values are omitted."""
-    training = _averaged(values(log, "stepped", "loss"))
-    validation = values(log, "validated", "loss")
+    training = _averaged(logged_values(log, "stepped", "loss"))
+    validation = logged_values(log, "validated", "loss")
     loss = [_learning_line("training", training, ".3g"), _learning_line("validation", validation, ".3g")]
     drawn = [("Loss", "loss", loss)]
     for key, name in followed:
-        line = _learning_line(name, values(log, "validated", key), ".1f", " %")
+        line = _learning_line(name, logged_values(log, "validated", key), ".1f", " %")
         drawn.append((name[:1].upper() + name[1:], "%", [line]))
     charts = [_learning_chart(title, unit, lines) for title, unit, lines in drawn if any(line.points for line in lines)]
     return [ReportCharts("Training curves", "", charts)] if charts else []
 
 
-def accuracy_charts(positions: Sequence[Accuracy], lengths: Sequence[Accuracy]) -> list[ReportCharts]:
+def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupAccuracy]) -> list[ReportCharts]:
     """Return the accuracy of one run by target position and by source length, each with a table of its numbers."""
     charts = [
         _accuracy_chart(title, axis, [RunAccuracies("accuracy", groups)])
@@ -68,7 +68,7 @@ def accuracy_charts(positions: Sequence[Accuracy], lengths: Sequence[Accuracy]) 
 
 
 def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return the same charts with a line for each run, without intervals."""
+    """Return the accuracy charts with a line for each run, without intervals."""
     positions = [RunAccuracies(run.name, run.evaluation.positions) for run in runs]
     lengths = [RunAccuracies(run.name, run.evaluation.lengths) for run in runs]
     charts = [
@@ -115,12 +115,12 @@ def _accuracy_chart(title: str, axis: str, runs: Sequence[RunAccuracies]) -> Rep
         ChartLine(name, [_accuracy_point(group, at, alone) for at, group in enumerate(groups) if group.total])
         for name, groups in runs
     ]
-    low, high = percent_range([group for run in runs for group in run.groups])
+    low, high = accuracy_range([group for run in runs for group in run.groups])
     numbers = _accuracy_table(axis, runs[0].groups) if alone else None
     return ReportChart(title, axis, "% correct", lines, low, high, numbers)
 
 
-def _accuracy_point(group: Accuracy, at: int, interval: bool) -> ChartPoint:
+def _accuracy_point(group: GroupAccuracy, at: int, interval: bool) -> ChartPoint:
     """Return a group's accuracy, at the middle of its range of positions or lengths."""
     ends = [int(end) for end in group.label.split("–") if end.isdecimal()]
     share = f"{group.label}: {group.percent:.1f} % correct ({group.right} of {group.total}"
@@ -134,7 +134,7 @@ def _accuracy_point(group: Accuracy, at: int, interval: bool) -> ChartPoint:
     )
 
 
-def _accuracy_table(axis: str, groups: Sequence[Accuracy]) -> ReportTable:
+def _accuracy_table(axis: str, groups: Sequence[GroupAccuracy]) -> ReportTable:
     """Return the numbers of a chart of accuracies."""
     rows = [
         (
@@ -166,14 +166,14 @@ def _reliability(runs: Sequence[Assessment]) -> ReportChart:
     return ReportChart("Reliability", "mean probability, %", "% correct", [*lines, diagonal], 0.0, 100.0, numbers)
 
 
-def _bin_point(each: Bin, interval: bool) -> ChartPoint:
+def _bin_point(each: CalibrationBin, interval: bool) -> ChartPoint:
     """Return a bin's share correct."""
     low, high = each.ci95.percent if interval else (None, None)
     label = f"mean probability {each.confidence:.2f}, {100 * each.accuracy:.1f} % correct of {each.total:,}"
     return ChartPoint(100 * each.confidence, 100 * each.accuracy, label, low, high)
 
 
-def _bin_table(bins: Sequence[Bin]) -> ReportTable:
+def _bin_table(bins: Sequence[CalibrationBin]) -> ReportTable:
     """Return the numbers of the reliability chart."""
     rows = [
         (
@@ -200,7 +200,7 @@ def _most_confident(runs: Sequence[Assessment]) -> ReportChart:
                     f"{100 * each.accuracy:.1f} % of the most confident {100 * each.share:.0f} % are correct "
                     f"(p ≥ {each.probability:.3f})",
                 )
-                for each in run.calibration.certain
+                for each in run.calibration.coverage_points
             ],
         )
         for run in runs
@@ -223,7 +223,7 @@ def _review(runs: Sequence[Assessment]) -> ReportChart:
                     f"reviewing the least confident {100 * (1 - each.share):.0f} % finds {100 * each.caught:.0f} % of "
                     "the errors",
                 )
-                for each in reversed(run.calibration.certain)
+                for each in reversed(run.calibration.coverage_points)
             ],
         )
         for run in runs
@@ -241,33 +241,33 @@ class ExampleOutput:
     trace: Trace
     references: tuple[str, ...]
     """Outputs that count as correct; empty where none is known."""
-    scored: Scored | None = None
+    scored: ScoredExample | None = None
     """Symbols of output and references; where not given, characters or words are compared."""
     others: Sequence[Trace] = ()
     """Further outputs for the same source."""
     group: str = ""
-    unscored: str = ""
+    ignored_tag: str = ""
     """Tag at positions that are not scored."""
 
     @property
     def correct(self) -> bool:
-        """Whether the output is one of the references."""
+        """Return whether the output equals one of the references."""
         if self.scored is not None:
             return self.scored.errors == 0
         return self.trace.output in self.references
 
 
-def drawn_examples(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
-    """Return outputs whose attention is drawn at once, under one caption."""
+def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
+    """Return outputs with their attention weights, under one caption."""
     if not outputs:
         return []
     attending = [each.trace for each in outputs if each.trace.attention.any()]
-    caption = caption_of(attending[0]) if attending else NO_ATTENTION
+    caption = attention_caption(attending[0]) if attending else NO_ATTENTION
     return [ReportExamples(title, caption, [_example(each) for each in outputs], listed=False)]
 
 
-def listed_errors(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
-    """Return wrong outputs as a list; `omitted` further ones are counted in its caption."""
+def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
+    """Return wrong outputs as a list; the caption counts `omitted` further ones."""
     if not outputs:
         return []
     total = len(outputs) + omitted
@@ -275,7 +275,7 @@ def listed_errors(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[Re
     return [ReportExamples("Errors", caption, [_example(each) for each in outputs], listed=True)]
 
 
-def listed_disagreements(
+def disagreement_parts(
     correct: Assessment, wrong: Assessment, places: Sequence[int], omitted: int
 ) -> list[ReportExamples]:
     """Return the examples at `places`, of which only the first of two runs is correct."""
@@ -283,10 +283,10 @@ def listed_disagreements(
         return []
     examples = []
     for at in places:
-        first, second = assessed_output(correct, at), _example(assessed_output(wrong, at))
+        first, second = example_output(correct, at), _example(example_output(wrong, at))
         examples.append(
             ReportExample(
-                items=[_item(first), *second.items],
+                outputs=[_item(first), *second.outputs],
                 output=second.output,
                 expected=[(first.trace.output, False)],
                 edits=second.edits,
@@ -299,20 +299,20 @@ def listed_disagreements(
     return [ReportExamples(title, caption, examples, True, (correct.name, wrong.name))]
 
 
-def assessed_output(assessment: Assessment, at: int) -> ExampleOutput:
+def example_output(assessment: Assessment, at: int) -> ExampleOutput:
     """Return one example of an assessment with all of its outputs."""
-    answered = assessment.answered
+    answered = assessment.decoded
     return ExampleOutput(
         trace=assessment.traces[at],
         references=answered.references[at],
         scored=assessment.scored[at],
         others=answered.outputs[at][1:],
         group=answered.groups[at],
-        unscored=assessment.unscored,
+        ignored_tag=assessment.ignored_tag,
     )
 
 
-def compared_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | None]:
+def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | None]:
     """Return output and nearest reference, with their differences marked, and their edit distance.
 
     Words are compared where the model writes words or parts of words, else characters.
@@ -329,7 +329,7 @@ def compared_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int |
 
 
 def split_tags(written: str, trace: Trace) -> list[str]:
-    """Return the tags of a text, cut where the trace's are: what stands between its first two stands between all."""
+    """Return the tags of a text, split by the separator of the trace's tags."""
     n = len(trace.target)
     if n < 2:
         return [written]
@@ -340,10 +340,10 @@ def split_tags(written: str, trace: Trace) -> list[str]:
 
 def _example(output: ExampleOutput) -> ReportExample:
     """Return an output as the schema has it."""
-    text, reference, distance = compared_texts(output)
-    pairs: Iterable[Pair] = paired(output.scored) if output.scored is not None else ()
+    text, reference, distance = compare_texts(output)
+    pairs: Iterable[SymbolPair] = pair_symbols(output.scored) if output.scored is not None else ()
     return ReportExample(
-        items=[_item(output)],
+        outputs=[_item(output)],
         output=text,
         expected=reference,
         edits=distance,
@@ -352,13 +352,13 @@ def _example(output: ExampleOutput) -> ReportExample:
     )
 
 
-def _item(output: ExampleOutput) -> Item:
+def _item(output: ExampleOutput) -> PageExample:
     """Return an output, and further ones of the same source, as the page lists examples."""
     trace, scored = output.trace, output.scored
-    return Item(
+    return PageExample(
         text=trace.text,
         features=list(trace.source[: trace.features]),
-        traces=[alone_told(each) for each in (trace, *output.others)],
+        traces=[page_trace_without_model(each) for each in (trace, *output.others)],
         references=list(output.references),
         edits=_edits(output),
         errors=None if scored is None else scored.errors,
@@ -366,39 +366,39 @@ def _item(output: ExampleOutput) -> Item:
     )
 
 
-def _edits(output: ExampleOutput) -> list[Edit]:
+def _edits(output: ExampleOutput) -> list[EditOperation]:
     """Return the alignment of an output with its reference, where its steps are the symbols that are compared."""
     trace, scored = output.trace, output.scored
     if not output.references:
         return []
     if trace.per_position:
-        return _tag_edits(trace, split_tags(output.references[0], trace), output.unscored)
+        return _tag_edits(trace, split_tags(output.references[0], trace), output.ignored_tag)
     if scored is None or scored.output != trace.symbols:
         return []
-    return edits(scored.output, scored.reference)
+    return edit_operations(scored.output, scored.reference)
 
 
-def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[Edit]:
-    """Return the same of tags, each at its own position; at a tag that is not scored no answer is wrong."""
-    found = list[Edit]()
+def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[EditOperation]:
+    """Return the alignment of tags, position by position; an unscored tag counts as correct."""
+    found = list[EditOperation]()
     for at, (tag, predicted) in enumerate(zip(expected, trace.target, strict=False)):
         correct = tag in (predicted, unscored)
         kind: Literal["same", "substitution"] = "same" if correct else "substitution"
-        found.append(Edit(kind=kind, written=at, wanted=predicted if correct else tag))
+        found.append(EditOperation(kind=kind, step=at, expected=predicted if correct else tag))
     return found
 
 
 def _writes_words(output: ExampleOutput) -> bool:
-    """Return whether symbols stand apart in the output, or are parts of words longer than a character."""
+    """Return whether the symbols of the output are words or parts of words."""
     symbols, text = output.trace.symbols, output.trace.output
     if not any(" " in each for each in (text, *output.references)):
         return False
-    return text == " ".join(symbols) or any(len(clusters(symbol)) > 1 for symbol in symbols)
+    return text == " ".join(symbols) or any(len(grapheme_clusters(symbol)) > 1 for symbol in symbols)
 
 
 def _cut(text: str, between: str) -> list[str]:
     """Return the words, or the characters, of a text."""
-    return text.split(between) if between and text else list(clusters(text))
+    return text.split(between) if between and text else list(grapheme_clusters(text))
 
 
 def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]], between: str) -> MarkedText:

@@ -6,7 +6,7 @@ Texts are as they were given; the page makes blanks and control characters visib
 from collections.abc import Sequence
 
 from pellucid.tasks.task_view import TaskView
-from pellucid.viewer.schema import Confusion, Item, Struct
+from pellucid.viewer.schema import ConfusionCount, PageExample, PageStruct
 
 REPORT_FORMAT = 1
 """Version of this schema; the page refuses any other."""
@@ -15,7 +15,7 @@ MarkedText = Sequence[tuple[str, bool]]
 """Pieces of a text, each with whether it differs from the text that it is compared with."""
 
 
-class SummaryValue(Struct, frozen=True):
+class SummaryValue(PageStruct, frozen=True):
     """One number of a report's header."""
 
     label: str
@@ -24,14 +24,14 @@ class SummaryValue(Struct, frozen=True):
     """Interval or explanation, set smaller below the value."""
 
 
-class ReportText(Struct, frozen=True, tag="text"):
+class ReportText(PageStruct, frozen=True, tag="text"):
     """Paragraphs of plain text, with an empty line between."""
 
     title: str
     text: str
 
 
-class ReportTable(Struct, frozen=True, tag="table"):
+class ReportTable(PageStruct, frozen=True, tag="table"):
     """Table of texts; its first column names the rows."""
 
     title: str
@@ -42,7 +42,7 @@ class ReportTable(Struct, frozen=True, tag="table"):
     """Whether the last row sums up the others."""
 
 
-class ReportFigure(Struct, frozen=True, tag="figure"):
+class ReportFigure(PageStruct, frozen=True, tag="figure"):
     """Figure as an SVG document, as `pellucid.reporting.figures.svg` writes it."""
 
     title: str
@@ -50,7 +50,7 @@ class ReportFigure(Struct, frozen=True, tag="figure"):
     svg: str
 
 
-class ChartPoint(Struct, frozen=True):
+class ChartPoint(PageStruct, frozen=True):
     """One value of a line, with its interval and its label on hover."""
 
     x: float
@@ -62,7 +62,7 @@ class ChartPoint(Struct, frozen=True):
     """Label on the horizontal axis where x is no number of its own, such as a range."""
 
 
-class ChartLine(Struct, frozen=True):
+class ChartLine(PageStruct, frozen=True):
     """Named line of a chart."""
 
     name: str
@@ -71,7 +71,7 @@ class ChartLine(Struct, frozen=True):
     """Whether the line is there to compare others with, such as a diagonal: gray, without marks."""
 
 
-class ReportChart(Struct, frozen=True):
+class ReportChart(PageStruct, frozen=True):
     """Lines over one horizontal axis."""
 
     title: str
@@ -85,7 +85,7 @@ class ReportChart(Struct, frozen=True):
     """Values of the first line as a table."""
 
 
-class ReportCharts(Struct, frozen=True, tag="charts"):
+class ReportCharts(PageStruct, frozen=True, tag="charts"):
     """Charts side by side."""
 
     title: str
@@ -93,10 +93,10 @@ class ReportCharts(Struct, frozen=True, tag="charts"):
     charts: Sequence[ReportChart]
 
 
-class ReportExample(Struct, frozen=True):
+class ReportExample(PageStruct, frozen=True):
     """One source with its outputs."""
 
-    items: Sequence[Item]
+    outputs: Sequence[PageExample]
     """One for each run, in the order of `ReportExamples.runs`."""
     output: MarkedText
     """Output of the last run, compared with the nearest reference."""
@@ -109,7 +109,7 @@ class ReportExample(Struct, frozen=True):
     group: str = ""
 
 
-class ReportExamples(Struct, frozen=True, tag="examples"):
+class ReportExamples(PageStruct, frozen=True, tag="examples"):
     """Examples with their attention or their tags, each drawn at once, or listed to be unfolded."""
 
     title: str
@@ -120,12 +120,12 @@ class ReportExamples(Struct, frozen=True, tag="examples"):
     """Names of two runs of which only the first is right; empty for the examples of one run."""
 
 
-class ReportConfusions(Struct, frozen=True, tag="confusions"):
+class ReportConfusions(PageStruct, frozen=True, tag="confusions"):
     """Counts of symbol errors, and of the correct symbols among those that errors were made with."""
 
     title: str
     caption: str
-    errors: Sequence[Confusion]
+    errors: Sequence[ConfusionCount]
     """Most frequent first."""
     omitted: int
     """Kinds of error that are not in `errors`."""
@@ -133,7 +133,7 @@ class ReportConfusions(Struct, frozen=True, tag="confusions"):
     """How often each of these symbols was predicted where it was expected."""
 
 
-class ReportSettings(Struct, frozen=True, tag="settings"):
+class ReportSettings(PageStruct, frozen=True, tag="settings"):
     """Configuration as TOML."""
 
     title: str
@@ -143,7 +143,7 @@ class ReportSettings(Struct, frozen=True, tag="settings"):
 ReportPart = ReportText | ReportTable | ReportFigure | ReportCharts | ReportExamples | ReportConfusions | ReportSettings
 
 
-class ReportDocument(Struct, frozen=True, kw_only=True, tag="report"):
+class ReportDocument(PageStruct, frozen=True, kw_only=True, tag="report"):
     """Everything that a report shows. Neighboring parts of one title share a section."""
 
     format: int

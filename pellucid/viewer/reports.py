@@ -9,30 +9,38 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.assessment import Assessment, score
-from pellucid.evaluation.confusion import Confusions
-from pellucid.evaluation.metrics import Accuracy, Evaluation, Followed, Interval, Scored, evaluate, worst
-from pellucid.evaluation.outcomes import Mean
-from pellucid.evaluation.scoring import ERROR_RATES, GroupScores, Rate
-from pellucid.evaluation.significance import Comparison, Difference
+from pellucid.evaluation.assessment import Assessment, score_traces
+from pellucid.evaluation.confusion import SymbolConfusions
+from pellucid.evaluation.metrics import (
+    ConfidenceInterval,
+    Evaluation,
+    GroupAccuracy,
+    ScoredExample,
+    ValidationMetric,
+    evaluate_examples,
+    worst_examples,
+)
+from pellucid.evaluation.outcomes import MeanRates
+from pellucid.evaluation.significance import RateDifference, RunComparison
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, GroupScores, NamedRate
 from pellucid.files import write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.reporting.tables import differences, only_right, p_value, score_rows, shown_symbol
-from pellucid.tasks.registry import task_named, task_of
+from pellucid.reporting.tables import exclusively_right, format_p_value, format_symbol, named_differences, score_rows
+from pellucid.tasks.registry import configured_task, get_task
 from pellucid.training.run_folder import read_log
 from pellucid.version import __version__
-from pellucid.viewer.pages import exported
+from pellucid.viewer.pages import export_page
 from pellucid.viewer.report_parts import (
     ExampleOutput,
     accuracy_charts,
-    assessed_output,
     calibration_charts,
     compared_accuracy_charts,
-    drawn_examples,
+    disagreement_parts,
+    error_parts,
+    example_output,
+    example_parts,
     learning_charts,
-    listed_disagreements,
-    listed_errors,
 )
 from pellucid.viewer.report_schema import (
     REPORT_FORMAT,
@@ -45,7 +53,7 @@ from pellucid.viewer.report_schema import (
     ReportText,
     SummaryValue,
 )
-from pellucid.viewer.schema import Confusion
+from pellucid.viewer.schema import ConfusionCount
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +67,11 @@ class Report:
     """(label, value); what stands in parentheses at the end of a value is set smaller below it."""
     log: Sequence[Mapping[str, Any]] = ()
     """Records of the training log."""
-    followed: Sequence[Followed] = ERROR_RATES.followed
+    validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics
     """Scores of the log that are drawn."""
-    positions: Sequence[Accuracy] = ()
+    positions: Sequence[GroupAccuracy] = ()
     """Accuracy at each target position."""
-    lengths: Sequence[Accuracy] = ()
+    lengths: Sequence[GroupAccuracy] = ()
     """Accuracy for each source length or range of lengths."""
     examples: Sequence[ExampleOutput] = ()
     """Outputs whose attention is drawn."""
@@ -76,17 +84,17 @@ class Report:
 
 def write_report(path: Path, report: Report) -> None:
     """Write a report as one stand-alone HTML file; `RunError` where the system refuses."""
-    write_text(path, exported(report_document(report)))
+    write_text(path, export_page(report_document(report)))
 
 
 def report_document(report: Report) -> ReportDocument:
     """Return a report as the JSON schema of the page has it."""
     settings = [ReportSettings("Settings", report.config_toml.strip())] if report.config_toml.strip() else []
     parts: list[ReportPart] = [
-        *learning_charts(report.log, report.followed),
+        *learning_charts(report.log, report.validation_metrics),
         *accuracy_charts(report.positions, report.lengths),
-        *drawn_examples("Attention", report.examples),
-        *listed_errors(report.mistakes),
+        *example_parts("Attention", report.examples),
+        *error_parts(report.mistakes),
         *report.parts,
         *settings,
     ]
@@ -97,86 +105,104 @@ def report_document(report: Report) -> ReportDocument:
         introduction=report.introduction,
         summary=[_summary_value(label, value) for label, value in report.summary],
         parts=parts,
-        tasks={name: task_named(name).view for name in _tasks(parts)},
+        tasks={name: get_task(name).view for name in _tasks(parts)},
     )
 
 
 def _tasks(parts: Sequence[ReportPart]) -> list[str]:
     """Return the tasks of all outputs that are shown."""
     examples = (example for part in parts if isinstance(part, ReportExamples) for example in part.examples)
-    return sorted({trace.task for example in examples for item in example.items for trace in item.traces})
+    return sorted({trace.task for example in examples for item in example.outputs for trace in item.traces})
 
 
 def _summary_value(label: str, told: str) -> SummaryValue:
-    """Return a value, and separately what stands in parentheses behind it."""
+    """Return a summary value; a trailing parenthesis becomes its note."""
     value, parenthesis, note = told.partition(" (")
     if not parenthesis or not note.endswith(")"):
         return SummaryValue(label, told)
     return SummaryValue(label, value, note[:-1])
 
 
-EXAMPLES = 6
-MISTAKES = 25
+NUM_DRAWN_EXAMPLES = 6
+NUM_LISTED_ERRORS = 25
 
 
-class Judgement(NamedTuple):
-    """What came out, and what it is worth."""
+class ScoredRun(NamedTuple):
+    """Outputs of a run, with references and scores."""
 
-    transducer: Predictor
+    predictor: Predictor
     traces: list[Trace]
     references: list[tuple[str, ...]]
-    scored: list[Scored]
+    scored: list[ScoredExample]
     evaluation: Evaluation
 
 
-def judge(transducer: Predictor, examples: Sequence[Example]) -> Judgement:
-    """Decode examples with a trained model and score them, each against its own target."""
-    use_threads(transducer.config.threads)
-    traces = transducer.trace(examples)
+def score_run(predictor: Predictor, examples: Sequence[Example]) -> ScoredRun:
+    """Decode examples and score them, each against its own target.
+
+    Args:
+        predictor: Model.
+        examples: Examples.
+
+    Returns:
+        Outputs with scores.
+    """
+    use_threads(predictor.config.threads)
+    traces = predictor.trace(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
-    scored = score(traces, references, transducer.segmenters)
-    return Judgement(transducer, traces, references, scored, evaluate(scored))
+    scored = score_traces(traces, references, predictor.tokenizers)
+    return ScoredRun(predictor, traces, references, scored, evaluate_examples(scored))
 
 
-def report_on(folder: Path, judgement: Judgement, title: str, introduction: str) -> Report:
-    """The report of a run and its judgement: numbers, curves, attention, mistakes, settings."""
+def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str) -> Report:
+    """Return the report of a run: scores, training curves, attention weights, errors, settings.
+
+    Args:
+        folder: Run folder.
+        judgement: Outputs with scores.
+        title: Title of the report.
+        introduction: First paragraphs.
+
+    Returns:
+        Report.
+    """
     log = read_log(folder)
-    wrong = worst(judgement.scored, MISTAKES)
+    wrong = worst_examples(judgement.scored, NUM_LISTED_ERRORS)
     mistaken = wrong[:2]
-    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: EXAMPLES - len(mistaken)]
-    parts = [f"the first {len(right)} right outputs"] if right else []
-    parts += ["the worst mistake" if len(mistaken) == 1 else "the two worst mistakes"] if mistaken else []
-    drawn = f"Drawn below: {' and '.join(parts)}."
+    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: NUM_DRAWN_EXAMPLES - len(mistaken)]
+    parts = [f"the first {len(right)} correct outputs"] if right else []
+    parts += ["the worst error" if len(mistaken) == 1 else "the two worst errors"] if mistaken else []
+    drawn = f"Attention weights are drawn for {' and '.join(parts)}."
     stopped = [record for record in log if record["event"] == "stopped"]
     return Report(
         title=title,
         introduction=f"{introduction}\n\n{drawn}",
         summary=_summary(judgement, stopped[-1] if stopped else None),
         log=log,
-        followed=task_of(judgement.transducer.config).metrics.followed,
+        validation_metrics=configured_task(judgement.predictor.config).metrics.validation_metrics,
         positions=judgement.evaluation.positions,
         lengths=judgement.evaluation.lengths,
         examples=[_output(judgement, at) for at in right + mistaken],
         mistakes=[_output(judgement, at) for at in wrong],
-        config_toml=to_toml(judgement.transducer.config),
+        config_toml=to_toml(judgement.predictor.config),
     )
 
 
-def _output(judgement: Judgement, at: int) -> ExampleOutput:
+def _output(judgement: ScoredRun, at: int) -> ExampleOutput:
     """Return one output with its references."""
-    unscored = judgement.transducer.segmenters.target.unscored
-    return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], unscored=unscored)
+    unscored = judgement.predictor.tokenizers.target.ignored_tag
+    return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], ignored_tag=unscored)
 
 
-def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """The numbers that matter most."""
-    evaluation, config = judgement.evaluation, judgement.transducer.config
+def _summary(judgement: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the main scores."""
+    evaluation, config = judgement.evaluation, judgement.predictor.config
     rows = [
         ("exact match", _with_interval(evaluation.exact_match, evaluation.exact_match_ci95)),
         ("symbol error rate", _with_interval(evaluation.symbol_error_rate, evaluation.symbol_error_rate_ci95)),
-        ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, the end included)"),
+        ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, including the end symbol)"),
         ("examples", f"{evaluation.examples:,}"),
-        ("parameters", f"{parameter_count(judgement.transducer.network):,}"),
+        ("parameters", f"{parameter_count(judgement.predictor.network):,}"),
         ("seed", f"{config.seed}"),
     ]
     if stopped:
@@ -184,25 +210,25 @@ def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple
     return rows
 
 
-def _with_interval(value: float, interval: Interval) -> str:
-    """A percentage and its 95 % interval."""
+def _with_interval(value: float, interval: ConfidenceInterval) -> str:
+    """Return a percentage with its 95 % interval."""
     return f"{value:.2f} % (95 %: {interval.low:.2f} to {interval.high:.2f})"
 
 
 MAX_CONFUSIONS = 400
-"""Kinds of error that the report of one run lists at most."""
-COMPARED_CONFUSIONS = 20
-"""The same for a comparison."""
+"""Maximum number of confusions in the report of one run."""
+MAX_COMPARED_CONFUSIONS = 20
+"""Maximum number of confusions in the report of a comparison."""
 SIGNIFICANCE_LEVEL = 0.05
 """A difference with a smaller p is called significant."""
-ALIGNMENT = "Counted on an alignment of each output with its nearest reference by the fewest edits; – is no symbol."
+ALIGNMENT_NOTE = "Counted on the minimum edit alignment of each output with its nearest reference; – is no symbol."
 
 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:
     """Return the report of one run on one file (or several, by name), with at most `max_errors` errors."""
     evaluation = assessment.evaluation
-    wrong = assessment.worst(len(assessment.scored))
-    listed = [assessed_output(assessment, at) for at in wrong[:max_errors]]
+    wrong = assessment.worst_examples(len(assessment.scored))
+    listed = [example_output(assessment, at) for at in wrong[:max_errors]]
     return Report(
         title=f"{assessment.name} on {file.rsplit('/', 1)[-1]}",
         introduction=f"{evaluation.examples:,} examples of {file}, decoded and scored.",
@@ -212,13 +238,13 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
             *accuracy_charts(evaluation.positions, evaluation.lengths),
             *_confusion_parts(assessment.confusions),
             calibration_charts([assessment]),
-            *listed_errors(listed, len(wrong) - len(listed)),
+            *error_parts(listed, len(wrong) - len(listed)),
         ],
     )
 
 
 def comparison_report(
-    runs: Sequence[Assessment], comparisons: Sequence[Comparison], file: str, max_examples: int
+    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], file: str, max_examples: int
 ) -> Report:
     """Return the report of several runs on one file, the first compared with each other one."""
     first, *others = runs
@@ -250,10 +276,10 @@ def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> li
     return [*rows, ("examples", f"{assessment.evaluation.examples:,}"), *counted]
 
 
-def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
+def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> list[tuple[str, str]]:
     """Return the exact match of each run, and the differences from the first."""
     over = "mean over groups" if runs[0].mean else "all examples"
-    name = runs[0].metrics.exact_name
+    name = runs[0].metrics.exact_match_name
     rows = [(f"{name}, {run.name}", f"{_exact_match(run):.2f} % ({over})") for run in runs]
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         each = comparison.exact_match
@@ -269,7 +295,7 @@ def _exact_match(run: Assessment) -> float:
 
 def _p_relation(p: float) -> str:
     """Return a p-value after its sign of relation."""
-    shown = p_value(p)
+    shown = format_p_value(p)
     return shown if shown.startswith("<") else f"= {shown}"
 
 
@@ -281,7 +307,7 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     first, *others = (f"{rate.name}, %" for rate in metrics.rates(mean))
     heads = ["group", "examples"]
 
-    def cells_of(row: GroupScores | Mean) -> list[str]:
+    def cells_of(row: GroupScores | MeanRates) -> list[str]:
         """Return the rates of a run in one group, or their means."""
         return _rate_cells(metrics.rates(row), several)
 
@@ -298,14 +324,14 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     yield ReportTable("By group", f"{defined}The mean is unweighted.", heads, rows, total=True)
 
 
-def _rate_cells(rates: Sequence[Rate], several: bool) -> list[str]:
+def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
     """Return the rates of a run in one group, or their means; the interval where there is one run."""
     first, *others = rates
     interval = [] if several else [f"{first.interval.low:.2f} to {first.interval.high:.2f}"]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
 
-def _confusion_parts(confusions: Confusions) -> Iterator[ReportPart]:
+def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
     """Yield the errors of symbols, and how often the symbols among them were correct; nothing without errors."""
     errors = confusions.errors
     if not errors:
@@ -314,9 +340,11 @@ def _confusion_parts(confusions: Confusions) -> Iterator[ReportPart]:
     involved = {symbol for each in errors for symbol in (each.wanted, each.written) if symbol is not None}
     yield ReportConfusions(
         title="Confusions",
-        caption=f"{kinds}. {ALIGNMENT}",
+        caption=f"{kinds}. {ALIGNMENT_NOTE}",
         errors=[
-            Confusion(wanted=each.wanted, written=each.written, times=each.times, of=each.of, examples=[])
+            ConfusionCount(
+                expected=each.wanted, predicted=each.written, count=each.times, num_expected=each.of, example_indices=[]
+            )
             for each in errors[:MAX_CONFUSIONS]
         ],
         omitted=max(0, len(errors) - MAX_CONFUSIONS),
@@ -333,13 +361,13 @@ def _score_table(runs: Sequence[Assessment]) -> ReportTable:
     return ReportTable("Scores", "", ["over all examples", *(run.name for run in runs)], rows)
 
 
-def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Iterator[ReportPart]:
+def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Iterator[ReportPart]:
     """Yield the differences with their tests, in numbers and in words, and how many examples each run has correct."""
     first, title, rows, sentences = runs[0], "Significance", [], []
     for run, comparison in zip(runs[1:], comparisons, strict=True):
-        for name, each in differences(comparison):
+        for name, each in named_differences(comparison):
             interval = f"{each.ci95.low:+z.2f} to {each.ci95.high:+z.2f}"
-            cells = (f"{each.difference:+z.2f}", interval, p_value(each.p), f"{100 * each.a_better:.1f} %")
+            cells = (f"{each.difference:+z.2f}", interval, format_p_value(each.p), f"{100 * each.a_better:.1f} %")
             rows.append([f"{name}, {first.name} − {run.name}", *cells])
             sentences.append(_verdict(name, each, first.name, run.name))
     over = "Rates are means over groups" if first.mean else "Rates are over all examples"
@@ -358,7 +386,7 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Compar
     yield ReportTable(title, "", ("correct", "both", f"only {first.name}", "only this run", "neither"), counts)
 
 
-def _verdict(name: str, each: Difference, first: str, other: str) -> str:
+def _verdict(name: str, each: RateDifference, first: str, other: str) -> str:
     """Return whether a difference is significant, in a sentence."""
     if each.p >= SIGNIFICANCE_LEVEL:
         return f"In {name}, {first} and {other} do not differ significantly (p {_p_relation(each.p)})."
@@ -370,9 +398,11 @@ def _verdict(name: str, each: Difference, first: str, other: str) -> str:
 def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     """Yield the most frequent errors of symbols of all runs, with how often each run made them."""
     counted = [{(each.wanted, each.written): each.times for each in run.confusions.errors} for run in runs]
-    every = {pair: " → ".join(map(shown_symbol, pair)) for counts in counted for pair in counts}
+    every = {pair: " → ".join(map(format_symbol, pair)) for counts in counted for pair in counts}
     ranked = sorted(every, key=lambda pair: (-sum(counts.get(pair, 0) for counts in counted), every[pair]))
-    rows = [[every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:COMPARED_CONFUSIONS]]
+    rows = [
+        [every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:MAX_COMPARED_CONFUSIONS]
+    ]
     if rows:
         heads = ["expected → predicted", *(run.name for run in runs)]
         yield ReportTable("Confusions", "– is no symbol: an insertion or a deletion.", heads, rows)
@@ -380,5 +410,5 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
 
 def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
     """Return the examples of which only one run is correct."""
-    places = only_right(correct, wrong)
-    return listed_disagreements(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))
+    places = exclusively_right(correct, wrong)
+    return disagreement_parts(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))

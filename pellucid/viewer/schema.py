@@ -1,4 +1,7 @@
-"""Data schema of the page: its contents, its requests and the responses of the server."""
+"""Data schema of the page: contents, requests and responses, as JSON.
+
+T is the number of output steps, S the number of source positions, V the size of a vocabulary.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -9,113 +12,113 @@ from pellucid.config.settings import DEFAULT_TASK, Task
 from pellucid.decoding.trace_schema import EncodedArray, TraceRecord
 from pellucid.tasks.task_view import TaskView
 
-FORMAT = 1
-"""Of the page's contents; the page refuses any other."""
+PAGE_FORMAT = 1
+"""Version of this schema; the page refuses any other."""
 
 
-class Struct(msgspec.Struct, frozen=True):
-    """What all of them are."""
+class PageStruct(msgspec.Struct, frozen=True):
+    """Base class of all structs of the page."""
 
 
-class Interval(Struct, frozen=True, kw_only=True):
-    """A share right among some, with its 95 % interval in per cent."""
+class AccuracyInterval(PageStruct, frozen=True, kw_only=True):
+    """Accuracy of a group of examples, with its 95 % Wilson interval in per cent."""
 
     label: str
-    right: int
+    correct: int
     total: int
     low: float
     high: float
-    examples: list[int]
-    """The items that are wrong there, as places in `Contents.items`; at most 200."""
+    example_indices: list[int]
+    """Wrong examples of the group, as indices of `PageContents.examples`; at most 200."""
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
-    """What else says which positions mattered: T × S each, beside attention."""
+class AttributionArrays(PageStruct, frozen=True, kw_only=True):
+    """Attribution scores of one output besides attention weights, T × S each."""
 
-    erasure: EncodedArray
-    """ln p of each symbol, less what it is with that source position hidden."""
-    gradient: EncodedArray
-    """The gradient of ln p with respect to the position's embedding, times the embedding, summed (signed)."""
-    erasure_agreement: float | None
-    """Spearman's rank correlation of attention and |erasure|, mean over the steps that have one."""
-    gradient_agreement: float | None
+    occlusion: EncodedArray
+    """Decrease of each symbol's log-probability when the embedding of a source position is set to zero."""
+    input_x_gradient: EncodedArray
+    """Gradient of the log-probability with respect to the embedding, times the embedding, summed (signed)."""
+    occlusion_correlation: float | None
+    """Spearman correlation of attention weights and |occlusion|, mean over the steps that have one."""
+    gradient_correlation: float | None
 
 
-class States(Struct, frozen=True, kw_only=True):
-    """The vectors behind a decoding, and where they lie in the plane of `Space`."""
+class HiddenStates(PageStruct, frozen=True, kw_only=True):
+    """Encoder and decoder states of one output, and their PCA coordinates in `StateSpace`."""
 
     encoder: EncodedArray
     """S × D."""
     decoder: EncodedArray
-    """T × H: the state that wrote each symbol."""
+    """T × H: state that predicts each symbol."""
     encoder_order: list[int]
-    """Units in the order of their weight in the first principal component over this decoding's positions."""
+    """Units in the order of their loading on the first principal component of this output's states."""
     decoder_order: list[int]
     gates: dict[str, EncodedArray] = {}
-    """By name ("encoder forwards update", …): positions × units; empty unless asked for."""
-    encoder_plane: EncodedArray | None = None
+    """Gates by name ("encoder forwards update", …), positions × units; empty unless requested."""
+    encoder_pca: EncodedArray | None = None
     """S × 2."""
-    decoder_plane: EncodedArray | None = None
+    decoder_pca: EncodedArray | None = None
     """T × 2."""
-    encoder_near: EncodedArray | None = None
-    """S × 2k: the places of the k nearest other states among the points of `Space.encoder`, then their cosines."""
-    decoder_near: EncodedArray | None = None
+    encoder_neighbors: EncodedArray | None = None
+    """S × 2k: indices of the k nearest points of `StateSpace.encoder`, then their cosines."""
+    decoder_neighbors: EncodedArray | None = None
     """T × 2k."""
 
 
 class PageTrace(TraceRecord, frozen=True, kw_only=True, omit_defaults=False):
-    """One output and how each of its symbols came to be (decoding/trace.py), with what the page shows beside it."""
+    """Trace of one output (decoding/trace.py), with the entropies, attributions and states that the page shows."""
 
     entropy: EncodedArray
-    """In bits, of each step's distribution over the symbols that could be written; NaN-free."""
-    entropy_least: bool = False
-    """Whether the entropy may be greater, for only the likeliest symbols are known."""
-    evidence: Evidence | None = None
-    states: States | None = None
+    """Entropy of the output distribution of each step, in bits; no NaN."""
+    entropy_is_lower_bound: bool = False
+    """Whether the entropies are lower bounds, because only the top symbols are known."""
+    attribution: AttributionArrays | None = None
+    states: HiddenStates | None = None
 
 
-class Edit(Struct, frozen=True, kw_only=True):
-    """One step of the alignment of an output with its nearest reference."""
+class EditOperation(PageStruct, frozen=True, kw_only=True):
+    """One operation of the alignment of an output with its nearest reference."""
 
     kind: Literal["same", "substitution", "insertion", "deletion"]
-    written: int | None
-    """The step; None for a deletion."""
-    wanted: str | None
-    """The reference's symbol; None for an insertion."""
+    step: int | None
+    """Step of the output; None for a deletion."""
+    expected: str | None
+    """Symbol of the reference; None for an insertion."""
 
 
-class Item(Struct, frozen=True, kw_only=True):
-    """One source with its outputs, best first, and what was wanted."""
+class PageExample(PageStruct, frozen=True, kw_only=True):
+    """Source with its outputs, best first, and its references."""
 
     text: str
     features: list[str]
     traces: list[PageTrace]
     references: list[str]
-    """Texts; empty where nothing is known."""
-    edits: list[Edit] = []
-    """Of the first output against its nearest reference; empty where nothing is known."""
+    """Reference texts; empty if there are none."""
+    edits: list[EditOperation] = []
+    """Alignment of the first output with its nearest reference; empty without references."""
     errors: int | None = None
     exact: bool | None = None
     line: int | None = None
-    """In the file it came from."""
-    gold: list[tuple[int, int]] | None = None
-    """Where the truth is known: the positions [first, stop) of each step of the first output; (0, 0) where not."""
+    """Line number in its file."""
+    gold_alignment: list[tuple[int, int]] | None = None
+    """Source positions [first, stop) of each step of the first output, (0, 0) if unknown; None if all are unknown."""
 
 
-class Statistic(Struct, frozen=True, kw_only=True):
-    """One number about the attention of a corpus."""
+class Statistic(PageStruct, frozen=True, kw_only=True):
+    """One score or statistic of a corpus, with its interval."""
 
     name: str
-    value: float | None  # None where it was not computed: the definition then says why
+    value: float | None  # None if it was not computed; the definition says why
     unit: str
     low: float | None
     high: float | None
     definition: str
-    """What it is, with its source, in a sentence."""
+    """Definition in a sentence, with its reference."""
 
 
-class Distribution(Struct, frozen=True, kw_only=True):
-    """How often a value came."""
+class Histogram(PageStruct, frozen=True, kw_only=True):
+    """Histogram of a quantity over a corpus."""
 
     name: str
     labels: list[str]
@@ -123,237 +126,238 @@ class Distribution(Struct, frozen=True, kw_only=True):
     definition: str
 
 
-class Confusion(Struct, frozen=True, kw_only=True):
-    """One kind of error; None stands for no symbol."""
+class ConfusionCount(PageStruct, frozen=True, kw_only=True):
+    """Count of one symbol error. None is no symbol: an insertion or a deletion."""
 
-    wanted: str | None
-    written: str | None
-    times: int
-    of: int
-    examples: list[int]
-    """As in `Interval`."""
+    expected: str | None
+    predicted: str | None
+    count: int
+    num_expected: int
+    example_indices: list[int]
+    """As in `AccuracyInterval`."""
 
 
-class Corpus(Struct, frozen=True, kw_only=True):
-    """What holds for all examples that were judged, not only for those shown."""
+class CorpusStatistics(PageStruct, frozen=True, kw_only=True):
+    """Statistics over all scored examples, not only the shown ones."""
 
-    examples: int
+    num_examples: int
     scores: list[Statistic]
-    positions: list[Interval]
-    lengths: list[Interval]
-    confusions: list[Confusion]
+    positions: list[AccuracyInterval]
+    lengths: list[AccuracyInterval]
+    confusions: list[ConfusionCount]
     """Most frequent first."""
     alignment: list[Statistic]
-    distributions: list[Distribution]
+    distributions: list[Histogram]
     mean_attention: EncodedArray | None
-    """Mean weights over a grid: output in tenths (rows) by source in tenths (columns)."""
+    """Mean attention weights on a grid: tenths of the output (rows) × tenths of the source (columns)."""
 
 
-class Frame(Struct, frozen=True, kw_only=True):
-    """A validation: what the model wrote for the probes then, and where its symbols' vectors lay."""
+class TrainingFrame(PageStruct, frozen=True, kw_only=True):
+    """Snapshot at one validation: outputs for the probe examples, and PCA coordinates of the symbol embeddings."""
 
     update: int
     samples: int
     metrics: dict[str, float]
     probes: list[PageTrace]
-    source_plane: EncodedArray | None = None
-    """V × 2, turned onto the frame before (Procrustes)."""
-    target_plane: EncodedArray | None = None
+    source_pca: EncodedArray | None = None
+    """V × 2, aligned with the previous frame (Procrustes)."""
+    target_pca: EncodedArray | None = None
 
 
-class Training(Struct, frozen=True, kw_only=True):
-    """How the model came to be."""
+class TrainingHistory(PageStruct, frozen=True, kw_only=True):
+    """Training log and snapshots of a run."""
 
     log: list[dict[str, Any]]
-    """The lines of the run's log."""
-    frames: list[Frame]
+    """Lines of the training log."""
+    frames: list[TrainingFrame]
     source_symbols: list[str]
-    """Of the planes' rows."""
+    """Symbols of the rows of `TrainingFrame.source_pca`."""
     target_symbols: list[str]
-    done: bool  # whether training is over; otherwise the service tells what comes
-    running: bool  # whether somebody trains now; where training is not over either, it was interrupted
-    unit: str = ""  # what the losses are a mean over
-    caption: str = ""  # what the losses are, and why they may stand apart
+    finished: bool  # whether training is finished; otherwise the server sends new events
+    running: bool  # whether a process trains now; an unfinished training that is not running was interrupted
+    loss_unit: str = ""  # unit over which the losses are averaged
+    loss_caption: str = ""  # definition of the losses, and why they may differ
 
 
-class Point(Struct, frozen=True, kw_only=True):
-    """A state of the corpus."""
+class StatePoint(PageStruct, frozen=True, kw_only=True):
+    """State of one symbol in the corpus."""
 
-    item: int
-    """Its example, as a place in `Contents.items`, or −1 for one that is not shown."""
-    text: str
-    """The symbols around it, its own between ‹ and ›."""
+    example: int
+    """Index in `PageContents.examples`, or −1 for an example that is not shown."""
+    context: str
+    """Symbol between ‹ and ›, with the symbols around it."""
     symbol: str
     position: int
-    following: str = ""
+    next_symbol: str = ""
 
 
-class Cloud(Struct, frozen=True, kw_only=True):
-    """States of the corpus in the plane (n × 2) of their two greatest principal components."""
+class StateProjection(PageStruct, frozen=True, kw_only=True):
+    """States of the corpus, projected on their first two principal components."""
 
-    plane: EncodedArray
-    points: list[Point]
-    explained: tuple[float, float]
-    """Shares of the variance."""
-
-
-class Space(Struct, frozen=True, kw_only=True):
-    """The states of many examples."""
-
-    encoder: Cloud
-    decoder: Cloud
+    coordinates: EncodedArray
+    points: list[StatePoint]
+    explained_variance_ratio: tuple[float, float]
+    """Share of the variance of each component."""
 
 
-class Card(Struct, frozen=True, kw_only=True):
-    """What the model is."""
+class StateSpace(PageStruct, frozen=True, kw_only=True):
+    """Projected encoder and decoder states of many examples."""
+
+    encoder: StateProjection
+    decoder: StateProjection
+
+
+class ModelCard(PageStruct, frozen=True, kw_only=True):
+    """Description of a model."""
 
     name: str
     facts: list[tuple[str, str]]
-    """Label and value: sizes, data, scores."""
+    """Labels and values: sizes, data, scores."""
     config: str
-    """TOML."""
-    attends: bool
+    """Settings as TOML."""
+    has_attention: bool
     task: Task = DEFAULT_TASK
 
 
-class Rival(Struct, frozen=True, kw_only=True):
-    """Another run (or checkpoint) on the same sources; on `differing` of the file the two outputs are not the same."""
+class ComparedRun(PageStruct, frozen=True, kw_only=True):
+    """Another run on the same examples."""
 
-    card: Card
-    items: list[Item]
-    """In the order of `Contents.items`."""
+    card: ModelCard
+    examples: list[PageExample]
+    """In the order of `PageContents.examples`."""
     outcomes: tuple[int, int, int, int] | None = None
-    """Examples of the file that both have right, the first alone, this one alone, neither."""
-    differing: int | None = None
+    """Number of examples of the file correct in both runs, in the first only, in this one only, in neither."""
+    num_differing: int | None = None
     scores: list[Statistic] = []
-    """Of the whole file, as in `Corpus`."""
-    positions: list[Interval] = []
-    lengths: list[Interval] = []
+    """Scores on the whole file, as in `CorpusStatistics`."""
+    positions: list[AccuracyInterval] = []
+    lengths: list[AccuracyInterval] = []
     log: list[dict[str, Any]] = []
 
 
-class Contents(Struct, frozen=True, kw_only=True):
-    """All that a page shows."""
+class PageContents(PageStruct, frozen=True, kw_only=True):
+    """Contents of the page."""
 
-    format: Annotated[int, msgspec.Meta(ge=1)] = FORMAT
+    format: Annotated[int, msgspec.Meta(ge=1)] = PAGE_FORMAT
     version: str
     title: str
     tasks: dict[str, TaskView] = {}
-    """How outputs of the tasks of all traces are shown, by the names of the tasks."""
+    """Display of the outputs of each task, by task name."""
     served: bool
-    """Whether a service answers questions; a file has none."""
-    identity: str = ""  # of what a service shows: a page of another one asks in vain
-    card: Card | None = None
-    items: list[Item] = []
-    total: int = 0
-    """How many examples the file had; more than `items` where only some are shown."""
-    choice: str = ""  # which of them are shown, in words
-    corpus: Corpus | None = None
-    training: Training | None = None
-    space: Space | None = None
-    rivals: list[Rival] = []
-    update: int | None = None  # of the model shown, where training went on when it was read: none newer is shown
-    awaited: bool = False  # whether the run has no model yet; `choice` then says what comes with it
+    """Whether a server answers requests; a saved page has none."""
+    page_id: str = ""  # identifies the contents; the server refuses requests of other pages
+    card: ModelCard | None = None
+    examples: list[PageExample] = []
+    num_examples: int = 0
+    """Number of examples of the file, of which `examples` may be a selection."""
+    selection_note: str = ""  # description of the selection
+    corpus: CorpusStatistics | None = None
+    training: TrainingHistory | None = None
+    state_space: StateSpace | None = None
+    compared_runs: list[ComparedRun] = []
+    update: int | None = None  # update of the shown checkpoint, if training was unfinished when it was loaded
+    awaiting_model: bool = False  # whether the run has no model yet; `selection_note` then says so
 
 
-class Painted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A row of attention that a person gives."""
+class AttentionOverride(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Attention weights of one step, set by the user."""
 
     step: int
     weights: list[float]
-    """S shares; they are scaled to sum to one."""
+    """S weights; they are normalized to sum to one."""
 
 
-class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A source to decode, and what is given of its output and its attention."""
+class DecodeRequest(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request to decode a source, with optional constraints on its output and its attention."""
 
     text: str
     features: list[str] = field(default_factory=list)
     prefix: list[str] = field(default_factory=list)
-    """Symbols that the output begins with."""
-    painted: list[Painted] = field(default_factory=list)
-    masked: list[int] = field(default_factory=list)
-    """Source positions hidden from attention."""
+    """First symbols of the output (forced decoding)."""
+    attention_overrides: list[AttentionOverride] = field(default_factory=list)
+    masked_positions: list[int] = field(default_factory=list)
+    """Source positions masked in attention."""
     beam_size: int = 1
-    outputs: int = 1
+    num_outputs: int = 1
     lattice: bool = False
-    evidence: bool = False
+    attribution: bool = False
     states: bool = False
     gates: bool = False
-    rival: int = -1
-    """Which run is asked: −1 this one, else a place in `Contents.rivals`."""
+    run: int = 0
+    """Index of the run: 0 for the first, then those of `PageContents.compared_runs`."""
 
 
-class Changed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A what-if: two questions of one model."""
+class WhatIfRequest(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request to decode an original and a changed source or constraint, and to compare the outputs."""
 
-    before: Asked
-    after: Asked
+    before: DecodeRequest
+    after: DecodeRequest
 
 
-class Difference(Struct, frozen=True, kw_only=True):
-    """What became of it."""
+class WhatIfResponse(PageStruct, frozen=True, kw_only=True):
+    """Outputs before and after a change, and the change of each step's distribution."""
 
-    before: Item
-    after: Item
-    along: Literal["before", "after"]
-    """Which output the distributions after go along.
+    before: PageExample
+    after: PageExample
+    compared_output: Literal["before", "after"]
+    """Output along which both distributions are computed.
 
-    The one before: what the change does to it. The one after, where another beginning was forced: along the output
-    before nothing would differ, so each goes along its own, and steps pair by their number, as far as both go.
+    "before": the output before the change, which is scored under the change. "after": a different prefix is forced, so
+    each distribution is computed along its own output, and steps are paired by their index.
     """
-    same: PageTrace
-    """That output under the change: the first output before (what it would now cost to say it), or the one after.
+    rescored: PageTrace
+    """Compared output, scored by forced decoding under the change.
 
-    Where the changed source cannot have those tags or that position, the first output after, and no divergence.
+    If the changed source cannot have these tags or this position, the first output after the change; `kl_divergence` is
+    then empty.
     """
-    divergence: EncodedArray
-    """T: KL(before ‖ after), in bits, of each step's distribution; as many steps as pair."""
+    kl_divergence: EncodedArray
+    """KL(before ‖ after) of the distribution of each paired step, in bits."""
 
 
-class Nearby(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A state, to find those nearest to it."""
+class NeighborsRequest(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request for the states nearest to one state."""
 
     text: str
     features: list[str] = field(default_factory=list)
     target: list[str]
-    """The symbols written, the end included where it was."""
+    """Symbols of the output, including the end symbol if it was written."""
     side: Literal["encoder", "decoder"]
     position: int
-    count: int = 20
+    num_neighbors: int = 20
 
 
-class Wish(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A question that its address says whole."""
+class EmptyRequest(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request without parameters."""
 
 
-class Renewed(Struct, frozen=True, kw_only=True):
-    """The newest model of the run is shown: whoever loads the page anew sees it."""
+class ReloadResponse(PageStruct, frozen=True, kw_only=True):
+    """Response after the newest checkpoint was loaded; a reload of the page shows it."""
 
     update: int | None
-    """Of that model, where training goes on."""
+    """Update of the checkpoint, if training continues."""
 
 
-class Kept(Struct, frozen=True, kw_only=True):
-    """The first items with all that a page in a file holds of them: it has nobody who could be asked."""
+class ExportResponse(PageStruct, frozen=True, kw_only=True):
+    """First examples with everything that a page without a server needs."""
 
-    items: list[Item]
+    examples: list[PageExample]
 
 
-class Neighbour(Struct, frozen=True, kw_only=True):
-    """A state of the corpus near to the one asked for."""
+class StateNeighbor(PageStruct, frozen=True, kw_only=True):
+    """State of the corpus near a requested state."""
 
-    point: Point
+    point: StatePoint
     similarity: float
-    """Cosine."""
-    following: str
-    """The symbol written (decoder) or read (encoder) next."""
+    """Cosine similarity."""
+    next_symbol: str
+    """Next symbol of the output (decoder) or of the source (encoder)."""
 
 
-class Neighbours(Struct, frozen=True, kw_only=True):
-    """The nearest, nearest first, and what follows them."""
+class NeighborsResponse(PageStruct, frozen=True, kw_only=True):
+    """Nearest states, nearest first, with counts of the symbols that follow them."""
 
-    searched: int
-    """Among so many states."""
-    neighbours: list[Neighbour]
-    following: list[tuple[str, int]]
+    num_searched: int
+    """Number of states searched."""
+    neighbors: list[StateNeighbor]
+    next_symbols: list[tuple[str, int]]

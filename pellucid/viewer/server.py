@@ -1,4 +1,4 @@
-"""The service on a port of this machine, until somebody ends it."""
+"""Local HTTP server of the page."""
 
 import logging
 import os
@@ -27,38 +27,46 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, abbreviate_reason
-from pellucid.files import reason
-from pellucid.inspection.state_space import Gathered
-from pellucid.reporting.visible import visible_message
+from pellucid.files import os_error_text
+from pellucid.inspection.state_space import CorpusStates
+from pellucid.reporting.display_text import visible_message
 from pellucid.training.run_folder import MODEL
 from pellucid.viewer import handlers as questions
-from pellucid.viewer.inputs import card
-from pellucid.viewer.page_contents import Assembled
-from pellucid.viewer.pages import built, policy
-from pellucid.viewer.schema import Asked, Changed, Contents, Nearby, Neighbours, Renewed, Wish
-from pellucid.viewer.training_history import Cursor, follow, training
+from pellucid.viewer.inputs import model_card
+from pellucid.viewer.page_contents import PageData
+from pellucid.viewer.pages import built_page, security_policy
+from pellucid.viewer.schema import (
+    DecodeRequest,
+    EmptyRequest,
+    NeighborsRequest,
+    NeighborsResponse,
+    PageContents,
+    ReloadResponse,
+    WhatIfRequest,
+)
+from pellucid.viewer.training_history import LogCursor, stream_events, training_history
 
-HOSTS = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine for itself. Another name that leads here belongs to somebody else's page (DNS rebinding)."""
+ALLOWED_HOSTS = ("127.0.0.1", "localhost", "::1")
+"""Accepted values of the Host header. Other names that resolve to this machine indicate DNS rebinding."""
 
 
-class Guard:
-    """Lets through what this machine asks itself, and says with every answer what a browser may do with it."""
+class LocalOnlyMiddleware:
+    """Middleware that accepts requests from this machine only, and adds security headers to every response."""
 
-    def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = HOSTS) -> None:
-        """Stand before an application."""
+    def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = ALLOWED_HOSTS) -> None:
+        """Wrap an application."""
         self.app = app
         self.policy = policy
         self.hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 403 to what comes from elsewhere."""
+        """Respond with status 403 to requests from elsewhere."""
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
 
         async def told(message: Message) -> None:
-            """Every answer with its headers."""
+            """Send a message with the security headers."""
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(self._headers())
             await send(message)
@@ -70,16 +78,16 @@ class Guard:
             await self.app(scope, receive, told)
 
     def _refusal(self, headers: Headers) -> str:
-        """What is wrong with where a request comes from; nothing if it comes from here."""
+        """Return why the origin of a request is refused; empty if it is accepted."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        if _name(f"//{host}") not in self.hosts:
-            return "this page is for this machine only: open it as http://127.0.0.1"
+        if _host_name(f"//{host}") not in self.hosts:
+            return "the page is available on this machine only: open it as http://127.0.0.1"
         if origin is not None and origin != f"http://{host}":
-            return "another page asks: only this service's own page may"
+            return "requests from other origins are refused"
         return ""
 
     def _headers(self) -> dict[str, str]:
-        """What every answer says beside itself."""
+        """Return the headers of every response."""
         return {
             "cache-control": "no-store",
             "content-security-policy": f"{self.policy}; frame-ancestors 'none'",
@@ -89,76 +97,84 @@ class Guard:
         }
 
 
-def _name(url: str) -> str:
-    """The host of an address; nothing where it is none."""
+def _host_name(url: str) -> str:
+    """Return the host of a URL; empty if it is invalid."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
 
 
-LARGEST = 1 << 20
-"""Bytes of a question."""
+MAX_REQUEST_BYTES = 1 << 20
+"""Maximum size of a request body."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass
-class Service:
-    """What is shown, and what is made once and kept between questions."""
+class PageService:
+    """State of the server: the page data, and results cached between requests."""
 
-    shown: Assembled
+    shown: PageData
     lock: Lock = field(default_factory=Lock)
-    """Held by whoever computes: one question at a time."""
-    among: Gathered | None = None
-    """The states in which neighbours are looked for, gathered when first asked for."""
-    again: Callable[[], Assembled] | None = None
-    """How all is assembled anew, once a run has a model, or a newer one."""
+    """Held while computing: one request at a time."""
+    among: CorpusStates | None = None
+    """States for the search of neighbors, computed at the first request."""
+    again: Callable[[], PageData] | None = None
+    """Assembles the page again, with newer checkpoints."""
 
-    def contents(self) -> Contents:
-        """All that is shown; how a training stands is looked up each time while it is not over."""
+    def contents(self) -> PageContents:
+        """Return the contents of the page, with the current training history while training continues."""
         if self.again and self._awaited():
             with self.lock:
-                if self._awaited():  # nobody else has assembled it meanwhile
+                if self._awaited():  # no other thread has assembled it meanwhile
                     self.shown = self.again()
-        contents, first = self.shown.contents, self.shown.models[0]
-        if contents.training is None or contents.training.done:
+        contents, first = self.shown.contents, self.shown.runs[0]
+        if contents.training is None or contents.training.finished:
             return contents
-        return msgspec.structs.replace(contents, training=training(first.folder), card=card(first))
+        return msgspec.structs.replace(contents, training=training_history(first.folder), card=model_card(first))
 
     def _awaited(self) -> bool:
-        """Whether the first model was awaited, and all that are shown are there now."""
-        there = (each.transducer is not None or (each.folder / MODEL).exists() for each in self.shown.models)
-        return self.shown.contents.awaited and all(there)
+        """Return whether the first run was shown without a model, and all runs have one now."""
+        there = (each.predictor is not None or (each.folder / MODEL).exists() for each in self.shown.runs)
+        return self.shown.contents.awaiting_model and all(there)
 
-    def renew(self, _: Wish) -> Renewed:
-        """All is assembled anew."""
+    def renew(self, _: EmptyRequest) -> ReloadResponse:
+        """Load the newest checkpoints and assemble the page again."""
         if self.again is None:
-            raise InputError("this page cannot be assembled anew: start pellucid look again")
+            raise InputError("the page cannot be reloaded: restart pellucid look")
         self.shown, self.among = self.again(), None
-        return Renewed(update=self.shown.contents.update)
+        return ReloadResponse(update=self.shown.contents.update)
 
-    def neighbours(self, nearby: Nearby) -> Neighbours:
-        """The nearest states."""
+    def neighbors(self, nearby: NeighborsRequest) -> NeighborsResponse:
+        """Return the nearest states."""
         if self.among is None:
-            self.among = questions.gathered(self.shown)
-        return questions.neighbours(self.shown, self.among, nearby)
+            self.among = questions.gather_states(self.shown)
+        return questions.find_neighbors(self.shown, self.among, nearby)
 
 
-def application(shown: Assembled, again: Callable[[], Assembled] | None = None) -> Starlette:
-    """The service of one page; `again` assembles it anew once a run has a model, or a newer one."""
-    service, page = Service(shown, again=again), built()
+def create_app(shown: PageData, again: Callable[[], PageData] | None = None) -> Starlette:
+    """Create the server application.
+
+    Args:
+        shown: Data of the page.
+        again: Function that assembles the page again, with newer checkpoints.
+
+    Returns:
+        ASGI application.
+    """
+    service, page = PageService(shown, again=again), built_page()
 
     async def index(request: Request) -> Response:
-        """The page."""
+        """Return the page."""
         return HTMLResponse(page)
 
     async def contents(request: Request) -> Response:
-        """All that it shows."""
-        return _json(await run_in_threadpool(lambda: encode_json(service.contents())))
+        """Return the contents of the page."""
+        return _json_response(await run_in_threadpool(lambda: encode_json(service.contents())))
 
     async def live(request: Request) -> Response:
-        """The log as it grows."""
-        return _stream(service, request)
+        """Return the training log as an event stream."""
+        return _stream_training(service, request)
 
     routes = [
         Route("/", index),
@@ -166,138 +182,167 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
         Route("/api/training", live),
         Route(
             "/api/decode",
-            _answering(service, Asked, lambda asked: questions.decode(service.shown, asked)),
+            _request_endpoint(service, DecodeRequest, lambda asked: questions.decode_source(service.shown, asked)),
             methods=["POST"],
         ),
         Route(
             "/api/what-if",
-            _answering(service, Changed, lambda asked: questions.what_if(service.shown, asked)),
+            _request_endpoint(service, WhatIfRequest, lambda asked: questions.compare_what_if(service.shown, asked)),
             methods=["POST"],
         ),
-        Route("/api/kept", _answering(service, Wish, lambda _: questions.kept(service.shown)), methods=["POST"]),
-        Route("/api/newest", _answering(service, Wish, service.renew), methods=["POST"]),
-        Route("/api/neighbours", _answering(service, Nearby, service.neighbours), methods=["POST"]),
+        Route(
+            "/api/export",
+            _request_endpoint(service, EmptyRequest, lambda _: questions.export_examples(service.shown)),
+            methods=["POST"],
+        ),
+        Route("/api/reload", _request_endpoint(service, EmptyRequest, service.renew), methods=["POST"]),
+        Route("/api/neighbors", _request_endpoint(service, NeighborsRequest, service.neighbors), methods=["POST"]),
     ]
-    middleware = [Middleware(Guard, policy=policy(page, "'self'")), Middleware(GZipMiddleware, minimum_size=1000)]
-    handlers = {HTTPException: _refused, InputError: _mistaken, Exception: _failed}
+    middleware = [
+        Middleware(LocalOnlyMiddleware, policy=security_policy(page, "'self'")),
+        Middleware(GZipMiddleware, minimum_size=1000),
+    ]
+    handlers = {HTTPException: _handle_http_error, InputError: _handle_input_error, Exception: _handle_server_error}
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
 
 
-def _answering(service: Service, kind: type[Any], answer: Callable[[Any], msgspec.Struct]) -> Endpoint:
-    """An endpoint that answers questions of one kind."""
+def _request_endpoint(service: PageService, kind: type[Any], answer: Callable[[Any], msgspec.Struct]) -> Endpoint:
+    """Return an endpoint for one type of request."""
 
     def answered(question: msgspec.Struct, page: str) -> bytes:
-        """The answer, computed by one thread at a time; or why there is none."""
+        """Return the response as JSON, or an error. One thread computes at a time."""
         with service.lock:
             try:
-                if page not in ("", service.shown.contents.identity):
-                    raise InputError("The service now shows another model or file than this page: load the page again.")
+                if page not in ("", service.shown.contents.page_id):
+                    raise InputError("The server now shows another model or file than this page: load the page again.")
                 return encode_json(answer(question))
             except InputError as error:
                 return msgspec.json.encode({"error": str(error)})
 
     async def endpoint(request: Request) -> Response:
-        """Read, answer, write."""
-        question = await _question(request, kind)
-        return _json(await run_in_threadpool(answered, question, request.headers.get("x-page", "")))
+        """Parse the request, compute and respond."""
+        question = await _read_request(request, kind)
+        return _json_response(await run_in_threadpool(answered, question, request.headers.get("x-page", "")))
 
     return endpoint
 
 
-async def _question(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401 (a struct of this kind)
-    """The question in a request's body; `HTTPException` for what is none."""
+async def _read_request(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401 (a struct of this kind)
+    """Parse the JSON body of a request; `HTTPException` for an invalid one."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "a question is asked in JSON: Content-Type: application/json")
+        raise HTTPException(415, "a request requires Content-Type: application/json")
     body = b""
     try:
         async for piece in request.stream():
             body += piece
-            if len(body) > LARGEST:
-                raise HTTPException(413, f"a question has at most {LARGEST:,} bytes")
+            if len(body) > MAX_REQUEST_BYTES:
+                raise HTTPException(413, f"a request has at most {MAX_REQUEST_BYTES:,} bytes")
         return msgspec.json.decode(body, type=kind)
-    except ClientDisconnect as error:  # nobody will read this
-        raise HTTPException(400, "not a question: it broke off") from error
+    except ClientDisconnect as error:
+        raise HTTPException(400, "incomplete request") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HTTPException(400, f"not a question: {abbreviate_reason(error)}") from error
+        raise HTTPException(400, f"invalid request: {abbreviate_reason(error)}") from error
 
 
-def _stream(service: Service, request: Request) -> Response:
-    """The events of a training from where the page stands; 204, which ends its asking, where none will come."""
+def _stream_training(service: PageService, request: Request) -> Response:
+    """Return the event stream from a line of the log on; status 204, which ends polling, if no event will follow."""
     told = service.shown.contents.training
     try:
         since = int(request.headers.get("last-event-id") or request.query_params.get("since") or 0)
         since += "last-event-id" in request.headers
     except ValueError:
-        raise HTTPException(400, "since: expected the number of a line") from None
+        raise HTTPException(400, "since: expected a line number") from None
     if told is None or since < 0:
-        raise HTTPException(400, "there is no such place in a log" if told else "there is no log to follow")
-    cursor = Cursor(service.shown.models[0], since)
+        raise HTTPException(400, "since: no such line in the log" if told else "no training log")
+    cursor = LogCursor(service.shown.runs[0], since)
     if cursor.over():
         return Response(status_code=204)
 
     async def sent() -> AsyncIterator[bytes]:
-        """Until the end of the training, or of the page."""
-        async for event in follow(cursor):
+        """Yield events until training is finished or the page is closed."""
+        async for event in stream_events(cursor):
             yield event
 
     return StreamingResponse(sent(), media_type="text/event-stream")
 
 
-def _json(body: bytes) -> Response:
-    """An answer."""
+def _json_response(body: bytes) -> Response:
+    """Return a JSON response."""
     return Response(body, media_type="application/json")
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    """What HTTP refuses, in words."""
+async def _handle_http_error(request: Request, error: Exception) -> Response:
+    """Respond to an HTTP error with a JSON message."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-async def _mistaken(request: Request, error: Exception) -> Response:
-    """What a person did wrong, in words."""
+async def _handle_input_error(request: Request, error: Exception) -> Response:
+    """Respond to a user error with a JSON message."""
     return JSONResponse({"error": str(error)}, 400)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    """A mistake of the service's own: its traceback for who started it, a word for who asked."""
+async def _handle_server_error(request: Request, error: Exception) -> Response:
+    """Log the traceback of an internal error, and respond with its type."""
     logging.getLogger("pellucid").error("%s failed", visible_message(request.url.path), exc_info=error)
-    return JSONResponse({"error": f"the service failed: {type(error).__name__}"}, 500)
+    return JSONResponse({"error": f"internal error: {type(error).__name__}"}, 500)
 
 
-ADDRESS = "127.0.0.1"
-"""Nobody but this machine reaches it."""
-PATIENCE = 20
-"""Seconds for a service beside to end well, and then to end at all: the thread is a daemon, and is left then."""
+HOST = "127.0.0.1"
+"""Loopback address: reachable from this machine only."""
+SHUTDOWN_SECONDS = 20
+"""Time limit for a graceful shutdown, and then for a forced one; the daemon thread is abandoned afterwards."""
 
 
-def listening(port: int) -> socket.socket:
-    """A socket of this machine's own; port 0 takes one that is free. `InputError` where the port is in use."""
+def open_socket(port: int) -> socket.socket:
+    """Open a socket of this machine.
+
+    Args:
+        port: Port; 0: any free port.
+
+    Returns:
+        Listening socket.
+
+    Raises:
+        InputError: The port is invalid or in use.
+    """
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        opened.bind((ADDRESS, port))
+        opened.bind((HOST, port))
     except (OSError, OverflowError) as error:
         opened.close()
-        words = reason(error) if isinstance(error, OSError) else "ports go from 0 to 65535"
+        words = os_error_text(error) if isinstance(error, OSError) else "expected 0 to 65535"
         raise InputError(f"--port {port}: {words}") from error
     opened.listen(128)
     return opened
 
 
-def address(opened: socket.socket) -> str:
-    """Where a browser finds it."""
-    return f"http://{ADDRESS}:{opened.getsockname()[1]}/"
+def server_url(opened: socket.socket) -> str:
+    """Return the URL of a socket.
+
+    Args:
+        opened: Listening socket.
+
+    Returns:
+        URL for a browser.
+    """
+    return f"http://{HOST}:{opened.getsockname()[1]}/"
 
 
-def serve(app: Starlette, opened: socket.socket) -> None:
-    """Answer until Ctrl-C."""
-    with suppress(KeyboardInterrupt):  # the server has ended well, and hands on what it was ended by
-        _server(app).run(sockets=[opened])
+def serve_until_interrupted(app: Starlette, opened: socket.socket) -> None:
+    """Serve until Ctrl-C.
+
+    Args:
+        app: Application.
+        opened: Listening socket.
+    """
+    with suppress(KeyboardInterrupt):  # the server has shut down and re-raises the signal
+        _create_server(app).run(sockets=[opened])
 
 
-def abandon() -> None:
-    """End the process at once where an answer is still being computed, for nobody: Python would wait for its thread."""
+def exit_without_waiting() -> None:
+    """Exit at once if a response is still being computed: Python would wait for its thread."""
     if any(not each.daemon for each in enumerate_threads() if each is not main_thread()):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -305,23 +350,30 @@ def abandon() -> None:
 
 
 @contextmanager
-def served(app: Starlette) -> Iterator[str]:
-    """The address of a service that runs beside, in a thread, within the block."""
-    opened, server = listening(0), _server(app)
+def background_server(app: Starlette) -> Iterator[str]:
+    """Serve in a background thread within the block.
+
+    Args:
+        app: Application.
+
+    Yields:
+        URL of the server.
+    """
+    opened, server = open_socket(0), _create_server(app)
     thread = Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
     try:
-        yield address(opened)
+        yield server_url(opened)
     finally:
         server.should_exit = True
-        thread.join(PATIENCE)
+        thread.join(SHUTDOWN_SECONDS)
         server.force_exit = True
-        thread.join(PATIENCE)
+        thread.join(SHUTDOWN_SECONDS)
         opened.close()
 
 
-def _server(app: Starlette) -> uvicorn.Server:
-    """Quiet, and quick to end though a page listens to a training."""
+def _create_server(app: Starlette) -> uvicorn.Server:
+    """Return a quiet server that shuts down without waiting for event streams."""
     config = uvicorn.Config(
         app, log_level="critical", lifespan="off", ws="none", loop="asyncio", timeout_graceful_shutdown=1
     )

@@ -1,4 +1,4 @@
-"""Events of a training, from its log and while it runs."""
+"""Training history of a run, and its events while training continues."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -13,134 +13,159 @@ from jaxtyping import Float
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.decoding.trace_schema import encode_array, encode_json
-from pellucid.files import is_there
-from pellucid.inspection.state_space import plane, turned
-from pellucid.tasks.registry import task_of
+from pellucid.files import file_exists
+from pellucid.inspection.state_space import pca, procrustes
+from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import LOG, MODEL, VOCABULARY, has_stopped, in_use, load_run_config, read_log
-from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
-from pellucid.viewer.examples import trace_told
-from pellucid.viewer.inputs import Model, card
-from pellucid.viewer.schema import Frame, Training
+from pellucid.training.snapshots import SYMBOLS, TrainingSnapshot, read_snapshots
+from pellucid.viewer.examples import page_trace
+from pellucid.viewer.inputs import ViewedRun, model_card
+from pellucid.viewer.schema import TrainingFrame, TrainingHistory
 
 METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "training_loss")
 
 
-def training(folder: Path) -> Training | None:
-    """Of a run's folder; None where there is a model without a log."""
-    running = in_use(folder)  # before the log is read: what ends meanwhile has told so there
+def training_history(folder: Path) -> TrainingHistory | None:
+    """Return the training history of a run.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        History, or None for a model without a log.
+    """
+    running = in_use(folder)  # before the log is read, which records an end in between
     log = read_log(folder)
-    if not (log or running) and is_there(folder / MODEL):
+    if not (log or running) and file_exists(folder / MODEL):
         return None
     config = load_run_config(folder)
-    known = load_vocabularies(folder / VOCABULARY, config.data) if is_there(folder / VOCABULARY) else None
-    return Training(
+    known = load_vocabularies(folder / VOCABULARY, config.data) if file_exists(folder / VOCABULARY) else None
+    return TrainingHistory(
         log=log,
-        frames=frames(read_snapshots(folder), log),
+        frames=training_frames(read_snapshots(folder), log),
         source_symbols=list(known.source.symbols[:SYMBOLS]) if known else [],
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
-        done=has_stopped(log),
+        finished=has_stopped(log),
         running=running,
-        unit=task_of(config).labels.loss_unit,
-        caption=_caption(config),
+        loss_unit=configured_task(config).labels.loss_unit,
+        loss_caption=_loss_caption(config),
     )
 
 
-def _caption(config: Config) -> str:
-    """What the two losses are, and what stands in the way of comparing them, where something does."""
+def _loss_caption(config: Config) -> str:
+    """Return the definition of the two losses, and why they may differ."""
     sides, smoothing = (config.encoder, config.decoder), config.training.label_smoothing
     dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
     harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
-    what = f"Cross-entropy in nats {task_of(config).labels.loss_unit}, on a logarithmic axis"
-    taken = f" The training loss is taken with {' and '.join(harder)}, the development loss without"
-    apart = f"{taken}: the training loss may stand above it."
-    told = f"{what}: of each update’s batch, and of the development data at each validation."
-    return told + (apart if harder else "")
+    told = (
+        f"Cross-entropy in nats {configured_task(config).labels.loss_unit} on a logarithmic axis: training loss per "
+        "batch, validation loss at each validation."
+    )
+    if not harder:
+        return told
+    return f"{told} Only the training loss includes {' and '.join(harder)}, so it may be higher."
 
 
-def best_update(course: Training | None) -> int | None:
-    """The update of the best model so far; None where there is none, or where training is over."""
-    if course is None or course.done:
+def best_checkpoint_update(course: TrainingHistory | None) -> int | None:
+    """Return the update of the best checkpoint of an unfinished training.
+
+    Args:
+        course: Training history.
+
+    Returns:
+        Update, or None if there is no checkpoint or training is finished.
+    """
+    if course is None or course.finished:
         return None
     best = [record["update"] for record in course.log if record["event"] == "validated" and record["best"]]
     return best[-1] if best else None
 
 
-def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None) -> list[Frame]:
-    """A frame of each snapshot; all vectors lie in the plane of the last ones, each frame turned onto the one before.
+def training_frames(
+    snapshots: Sequence[TrainingSnapshot], log: Sequence[dict[str, Any]], base: int | None = None
+) -> list[TrainingFrame]:
+    """Return a frame of each snapshot, with embeddings projected on the principal components of the last one.
 
-    Turning (Procrustes) takes out what is the same for all symbols: a turn of the whole table says nothing of it. The
-    plane is that of the last snapshot up to the update `base` where that is given.
+    Each projection is aligned with the previous one (Procrustes), because a rotation of all embeddings has no meaning.
+
+    Args:
+        snapshots: Snapshots of a run.
+        log: Log of the run.
+        base: Update of the snapshot whose principal components are used; None: the last one.
+
+    Returns:
+        Frames in order.
     """
     at = max((place for place, each in enumerate(snapshots) if base is None or each.update <= base), default=-1)
     validated = {record["update"]: record for record in log if record["event"] == "validated"}
-    source = _film([each.source for each in snapshots], at)
-    target = _film([each.target for each in snapshots], at)
+    source = _project_tables([each.source for each in snapshots], at)
+    target = _project_tables([each.target for each in snapshots], at)
     found = []
     for place, each in enumerate(snapshots):
         record = validated.get(each.update, {})
-        told = [trace_told(trace, bits) for trace, bits in zip(each.traces, each.entropies, strict=True)]
+        told = [page_trace(trace, bits) for trace, bits in zip(each.traces, each.entropies, strict=True)]
         found.append(
-            Frame(
+            TrainingFrame(
                 update=each.update,
                 samples=int(record.get("samples", 0)),
                 metrics={name: float(record[name]) for name in METRICS if name in record},
                 probes=told,
-                source_plane=encode_array(source[place]) if source else None,
-                target_plane=encode_array(target[place]) if target else None,
+                source_pca=encode_array(source[place]) if source else None,
+                target_pca=encode_array(target[place]) if target else None,
             )
         )
     return found
 
 
-def _film(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
-    """The tables of all frames in the plane of one of them; nothing where vectors are none, or too few for a plane."""
+def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
+    """Return the projected embeddings of all frames; empty if there are no embeddings, or too few for a plane."""
     if not tables or min(tables[-1].shape) < 2:
         return []
-    fitted = plane(tables[at])
+    fitted = pca(tables[at])
     film: list[Float[np.ndarray, "n 2"]] = []
     for table in tables:
         points = fitted.project(table)
-        film.append(turned(points, film[-1]) if film else points)
+        film.append(procrustes(points, film[-1]) if film else points)
     return film
 
 
-SECONDS = 0.5
-"""Between two looks at the log."""
-QUIET = 20
-"""Looks without news after which a comment shows that the line is open."""
+POLL_SECONDS = 0.5
+"""Interval between polls of the log."""
+KEEPALIVE_POLLS = 20
+"""Number of polls without events after which a comment keeps the connection alive."""
 
 
 @dataclass
-class Cursor:
-    """Where a page stands in a log: what comes before line `line` it has, and the frames of these lines."""
+class LogCursor:
+    """Position of a page in a log: the lines before `line` and their frames are already sent."""
 
-    model: Model
+    model: ViewedRun
     line: int
     seen: tuple[int, int] = (-1, -1)
-    """Size and time of the log when it was last read."""
+    """Size and modification time of the log at the last poll."""
     base: int | None = None
-    """The update whose vectors made the plane in which the page has its frames: it keeps that."""
+    """Update whose principal components the frames of the page use."""
     ended: bool = False
-    """Whether all that is to come has come."""
+    """Whether the last event was sent."""
     running: bool | None = None
-    """What the page was told of whether somebody trains."""
+    """State that was last sent: whether training runs."""
 
     def over(self) -> bool:
-        """Whether the page has all, and training is over."""
+        """Return whether the page has everything and training is finished."""
         log = read_log(self.model.folder)
         return has_stopped(log) and self.line >= len(log)
 
     def news(self) -> list[bytes]:
-        """The events since the last look; whether somebody trains comes last, and not after the end."""
-        running = in_use(self.model.folder)  # before the log is read: what ends meanwhile has told so there
+        """Return the events since the last poll; a change of `running` comes last, but not after the end."""
+        running = in_use(self.model.folder)  # before the log is read, which records an end in between
         told = self._lines()
         if running != self.running and not self.ended:
-            told.append(_event("running", msgspec.json.encode(running)))
+            told.append(_format_event("running", msgspec.json.encode(running)))
         self.running = running
         return told
 
     def _lines(self) -> list[bytes]:
-        """New lines and frames."""
+        """Return new log lines and frames as events."""
         path = self.model.folder / LOG
         state = path.stat() if path.exists() else None
         now = (state.st_size, state.st_mtime_ns) if state else (-1, -1)
@@ -148,24 +173,31 @@ class Cursor:
             return []
         self.seen = now
         log = read_log(self.model.folder)
-        told = [_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
+        told = [_format_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
         if told:
-            told.insert(0, _event("card", encode_json(card(self.model))))
-        # A validation's snapshot is written before its line: whoever has the line can have the frame. Frames go first,
-        # for the page stops listening at the line that ends the training.
-        fresh = _validated(log[self.line :])
+            told.insert(0, _format_event("card", encode_json(model_card(self.model))))
+        # A snapshot is written before the log line of its validation, so its frame is available. Frames are sent first,
+        # because the page stops listening at the line that ends the training.
+        fresh = _validation_updates(log[self.line :])
         if fresh:
             if self.base is None:
-                self.base = (_validated(log[: self.line]) or fresh[:1])[-1]
-            film = frames(read_snapshots(self.model.folder), log, self.base)
-            told = [_event("frame", encode_json(frame)) for frame in film if frame.update in fresh] + told
+                self.base = (_validation_updates(log[: self.line]) or fresh[:1])[-1]
+            film = training_frames(read_snapshots(self.model.folder), log, self.base)
+            told = [_format_event("frame", encode_json(frame)) for frame in film if frame.update in fresh] + told
         self.line = max(self.line, len(log))
         self.ended = has_stopped(log)
         return told
 
 
-async def follow(cursor: Cursor) -> AsyncIterator[bytes]:
-    """The events, as they come, until training is over."""
+async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
+    """Yield events until training is finished.
+
+    Args:
+        cursor: Position of the page.
+
+    Yields:
+        Server-sent events.
+    """
     quiet = 0
     while True:
         told = await asyncio.to_thread(cursor.news)
@@ -174,18 +206,18 @@ async def follow(cursor: Cursor) -> AsyncIterator[bytes]:
         if cursor.ended:
             return
         quiet = 0 if told else quiet + 1
-        if quiet == QUIET:
+        if quiet == KEEPALIVE_POLLS:
             yield b": nothing new\n\n"
             quiet = 0
-        await asyncio.sleep(SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
-def _validated(log: Sequence[dict[str, Any]]) -> list[int]:
-    """The updates after which there was a validation."""
+def _validation_updates(log: Sequence[dict[str, Any]]) -> list[int]:
+    """Return the updates with a validation."""
     return [record["update"] for record in log if record["event"] == "validated"]
 
 
-def _event(name: str, data: bytes, number: int | None = None) -> bytes:
-    """One event; JSON holds no line break."""
+def _format_event(name: str, data: bytes, number: int | None = None) -> bytes:
+    """Format a server-sent event; JSON contains no line break."""
     identity = b"" if number is None else b"id: %d\n" % number
     return b"%sevent: %s\ndata: %s\n\n" % (identity, name.encode(), data)

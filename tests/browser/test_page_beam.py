@@ -5,14 +5,14 @@ from playwright.sync_api import expect
 from viewed import digits_shown
 from walking import listed, panel, tab
 
-from pellucid.viewer.server import application, served
+from pellucid.viewer.server import background_server, create_app
 
 
 def test_beam_is_searched_for_when_it_is_opened_and_when_another_example_is_chosen(opened: Open) -> None:
     shown = digits_shown()
-    assert all(trace.lattice is None for item in shown.contents.items for trace in item.traces)
-    with served(application(shown)) as address:
-        page = opened(f"{address}#item=0")
+    assert all(trace.lattice is None for item in shown.contents.examples for trace in item.traces)
+    with background_server(create_app(shown)) as address:
+        page = opened(f"{address}#example=0")
         tab(page, "Beam")
         nodes = panel(page, "Beam").locator("[data-node]")
         expect(nodes.first).to_be_visible()
@@ -21,13 +21,13 @@ def test_beam_is_searched_for_when_it_is_opened_and_when_another_example_is_chos
         listed(page).nth(3).click()
         with page.expect_response("**/api/decode") as answered:
             tab(page, "Beam")
-        assert answered.value.json()["text"] == shown.contents.items[3].text
+        assert answered.value.json()["text"] == shown.contents.examples[3].text
         expect(nodes.first).to_be_visible()
-        expect(page.locator(".source")).to_contain_text(shown.contents.items[3].text)
+        expect(page.locator(".source")).to_contain_text(shown.contents.examples[3].text)
 
 
 def test_a_search_is_seen_while_it_goes_on(opened: Open) -> None:
-    with served(application(digits_shown())) as address:
+    with background_server(create_app(digits_shown())) as address:
         page = opened(address)
         page.route("**/api/decode", lambda route: None)
         tab(page, "Beam")

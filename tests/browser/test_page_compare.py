@@ -14,44 +14,48 @@ from viewed import digits_shown
 from walking import panel, saved, says_its_cell, tab
 
 from pellucid.decoding.trace import END
-from pellucid.viewer.examples import alone_told
-from pellucid.viewer.pages import exported
-from pellucid.viewer.schema import Contents, Edit, Item
+from pellucid.viewer.examples import page_trace_without_model
+from pellucid.viewer.pages import export_page
+from pellucid.viewer.schema import EditOperation, PageContents, PageExample
 
 
-def contents() -> Contents:
+def contents() -> PageContents:
     """What the page shows."""
     return digits_shown(beam=3).contents
 
 
-def compared(opened: Open, to: Path, ours: list[Item], theirs: list[Item], counts: Sequence[int] = ()) -> Page:
+def compared(
+    opened: Open, to: Path, ours: list[PageExample], theirs: list[PageExample], counts: Sequence[int] = ()
+) -> Page:
     """A page that compares two runs by these examples; `counts` are the file's four and how many outputs differ."""
-    told = {"outcomes": tuple(counts[:4]) if counts else None, "differing": counts[4] if counts else None}
-    rival = msgspec.structs.replace(contents().rivals[0], items=theirs, **told)
-    shown = msgspec.structs.replace(contents(), items=ours, total=len(ours), rivals=[rival], served=False)
+    told = {"outcomes": tuple(counts[:4]) if counts else None, "num_differing": counts[4] if counts else None}
+    rival = msgspec.structs.replace(contents().compared_runs[0], examples=theirs, **told)
+    shown = msgspec.structs.replace(
+        contents(), examples=ours, num_examples=len(ours), compared_runs=[rival], served=False
+    )
     path = to / "page.html"
-    path.write_text(exported(shown), encoding="utf-8")
+    path.write_text(export_page(shown), encoding="utf-8")
     page = opened(path.as_uri())
     tab(page, "Compare")
     return page
 
 
-def written(output: str, wanted: str, edits: Sequence[Edit]) -> Item:
+def written(output: str, wanted: str, edits: Sequence[EditOperation]) -> PageExample:
     """What a run wrote of the source “ab”."""
-    trace = alone_told(made("ab", [*output, END], [[1, 0]] * (len(output) + 1)))
+    trace = page_trace_without_model(made("ab", [*output, END], [[1, 0]] * (len(output) + 1)))
     wrong = sum(edit.kind != "same" for edit in edits)
-    return Item(
+    return PageExample(
         text="ab", features=[], traces=[trace], references=[wanted], edits=list(edits), errors=wrong, exact=not wrong
     )
 
 
-def same(*steps: int) -> list[Edit]:
+def same(*steps: int) -> list[EditOperation]:
     """Steps that wrote what was expected."""
-    return [Edit(kind="same", written=step, wanted="A") for step in steps]
+    return [EditOperation(kind="same", step=step, expected="A") for step in steps]
 
 
-MISSING = Edit(kind="deletion", written=None, wanted="B")
-OTHER = Edit(kind="substitution", written=1, wanted="B")
+MISSING = EditOperation(kind="deletion", step=None, expected="B")
+OTHER = EditOperation(kind="substitution", step=1, expected="B")
 
 
 def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
@@ -59,25 +63,30 @@ def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
     tab(page, "Compare")
     wins = page.get_by_role("group", name="Outcomes", exact=True).get_by_role("button")
     judged = [int(each) for each in wins.locator("b").all_inner_texts()]
-    (rival,) = contents().rivals
-    assert judged == list(rival.outcomes or ()) and sum(judged) == contents().total > len(contents().items)
+    (rival,) = contents().compared_runs
+    assert judged == list(rival.outcomes or ()) and sum(judged) == contents().num_examples > len(contents().examples)
     own = panel(page, "Paired outcomes")
-    expect(own).to_contain_text(f"both right ({sum(item.exact or False for item in contents().items)} shown)")
-    expect(own).to_contain_text("the outputs differ on 0; on 0 of them one run alone is right")
-    expect(own).to_contain_text("a split of these 0 at least as uneven")
+    expect(own).to_contain_text(f"both correct ({sum(item.exact or False for item in contents().examples)} shown)")
+    expect(own).to_contain_text(
+        "The outputs differ on 0 of 40 examples of the file; on 0 of them exactly one run is correct"
+    )
+    expect(own).to_contain_text("McNemar’s exact test: p = 1.")
     expect(own.get_by_role("row", name="exact match")).to_contain_text(f"{rival.scores[0].value:.2f} %")
     assert panel(page, "Difference").locator("canvas").is_visible()
     says_its_cell(page, "Difference")
     wins.first.click()
     page.get_by_role("button", name=re.compile("^Open these")).click()
     expect(page.get_by_role("listbox")).to_be_focused()
-    assert page.locator(".only").inner_text().endswith("both right")
+    assert page.locator(".only").inner_text().endswith("both correct")
 
 
 def test_of_a_wrong_output_the_wrong_symbols_alone_are_marked(opened: Open, tmp_path: Path) -> None:
-    trace = alone_told(made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]]))
-    edits = [Edit(kind="same", written=0, wanted="A"), Edit(kind="substitution", written=1, wanted="C")]
-    item = Item(text="ab", features=[], traces=[trace], references=["AC"], edits=edits, errors=1, exact=False)
+    trace = page_trace_without_model(made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]]))
+    edits = [
+        EditOperation(kind="same", step=0, expected="A"),
+        EditOperation(kind="substitution", step=1, expected="C"),
+    ]
+    item = PageExample(text="ab", features=[], traces=[trace], references=["AC"], edits=edits, errors=1, exact=False)
     page = compared(opened, tmp_path, [item], [item])
     for row in (page.get_by_role("option", selected=True), panel(page, "run"), panel(page, "rival")):
         expect(row).to_contain_text("AB")
@@ -88,11 +97,14 @@ def test_of_a_wrong_output_the_wrong_symbols_alone_are_marked(opened: Open, tmp_
 def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: Path) -> None:
     ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
     theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
-    items = [Item(text="ab", features=[], traces=[alone_told(each)], references=[]) for each in (ours, theirs)]
+    items = [
+        PageExample(text="ab", features=[], traces=[page_trace_without_model(each)], references=[])
+        for each in (ours, theirs)
+    ]
     page = compared(opened, tmp_path, items[:1], items[1:])
     apart, other = panel(page, "Difference"), panel(page, "rival")
-    expect(apart.locator(".more")).to_contain_text("; 1 step that only one of them wrote is left out")
-    expect(apart).to_contain_text("maximum 0.75")
+    expect(apart.locator(".more")).to_contain_text("; 1 step that only one output has is omitted")
+    expect(apart).to_contain_text("Maximum: 0.75")
     expect(apart.locator("svg .symbol, svg text").filter(has_text="B/X")).to_have_count(1)
     apart.get_by_role("application").focus()
     page.keyboard.press("ArrowRight")
@@ -100,24 +112,27 @@ def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: P
     # What is pointed at in one is the same step in all: the last of three is the last of four.
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 3 writes")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 4 writes")
+    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 3,")
+    expect(other.locator("[aria-live]")).to_contain_text("Step 4,")
     other.get_by_role("application").focus()
     page.keyboard.press("ArrowUp")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 3 writes ⁨C⁩")
+    expect(other.locator("[aria-live]")).to_contain_text("Step 3, ⁨C⁩")
     expect(panel(page, "run").locator("[aria-live]")).not_to_contain_text("Step")
     page.keyboard.press("ArrowUp")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 2 writes ⁨X⁩")
-    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 2 writes ⁨B⁩")
+    expect(other.locator("[aria-live]")).to_contain_text("Step 2, ⁨X⁩")
+    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 2, ⁨B⁩")
 
 
 def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(opened: Open, tmp_path: Path) -> None:
     ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
     theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
-    items = [Item(text="ab", features=[], traces=[alone_told(each)], references=[]) for each in (ours, theirs)]
+    items = [
+        PageExample(text="ab", features=[], traces=[page_trace_without_model(each)], references=[])
+        for each in (ours, theirs)
+    ]
     page = compared(opened, tmp_path, items[:1], items[1:])
     expect(panel(page, "Difference").locator("canvas")).to_be_visible()
-    told = "rival less run, reading “ab”: “AXC” less “AB”; 1 step that only one of them wrote is left out"
+    told = "rival − run, reading “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
     picture = saved(page, "Difference", "SVG", tmp_path)
     assert f"<title>{told}</title>" in picture.decode("utf-8") and told in " ".join(drawn(picture))
     assert json.loads(saved(page, "Difference", "JSON", tmp_path))["title"] == told
@@ -131,16 +146,16 @@ def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(op
 def test_who_wins_where_is_saved_with_the_counts_of_the_file(opened: Open, tmp_path: Path) -> None:
     ours, theirs = written("A", "AB", [*same(0), MISSING]), written("AB", "AB", same(0, 1))
     page = compared(opened, tmp_path, [ours], [theirs], [372, 14, 10, 54, 28])
-    said = "Of all 450 examples of the file the outputs differ on 28; on 24 of them one run alone is right."
+    said = "The outputs differ on 28 of 450 examples of the file; on 24 of them exactly one run is correct."
     expect(panel(page, "Paired outcomes")).to_contain_text(said)
     told = json.loads(saved(page, "Paired outcomes", "JSON", tmp_path))
     assert told["runs"] == ["run", "rival"] and told["examples"] == 450 and told["differing"] == 28
-    assert told["outcomes"] == {"both right": 372, "only run right": 14, "only rival right": 10, "both wrong": 54}
+    assert told["outcomes"] == {"both correct": 372, "only run correct": 14, "only rival correct": 10, "both wrong": 54}
     assert 0.5 < told["p"] < 0.6 and len(told["scores"][0]) == len(told["scores"][1]) > 0
-    (one,) = told["examples shown here"]["only rival right"]
+    (one,) = told["shown examples"]["only rival correct"]
     assert one["source"] == "ab" and one["outputs"] == ["A", "AB"]
     texts = drawn(saved(page, "Paired outcomes", "SVG", tmp_path))
-    rate = contents().rivals[0].scores[0]
+    rate = contents().compared_runs[0].scores[0]
     assert any(f"{rate.value:.2f} %" in text for text in texts) and "exact match" in texts
     assert said in " ".join(texts) and "has p = 0.54." in " ".join(texts)
 

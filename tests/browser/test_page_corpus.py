@@ -18,17 +18,17 @@ from walking import listed, panel, says_its_cell, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.training.run_folder import locked, read_log
+from pellucid.training.run_folder import lock_run_folder, read_log
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.examples import alone_told
-from pellucid.viewer.inputs import open_model
-from pellucid.viewer.page_contents import Assembled, assemble
-from pellucid.viewer.pages import exported
-from pellucid.viewer.schema import Confusion, Contents
-from pellucid.viewer.server import application, served
+from pellucid.viewer.examples import page_trace_without_model
+from pellucid.viewer.inputs import open_run
+from pellucid.viewer.page_contents import PageData, assemble_page
+from pellucid.viewer.pages import export_page
+from pellucid.viewer.schema import ConfusionCount, PageContents
+from pellucid.viewer.server import background_server, create_app
 
 
-def contents() -> Contents:
+def contents() -> PageContents:
     """What the page shows."""
     return digits_shown(beam=3).contents
 
@@ -41,12 +41,14 @@ def test_the_shortest_and_the_longest_sources_are_named(opened: Open, tmp_path: 
     lengths = [
         msgspec.structs.replace(group, label=label) for group, label in zip(corpus.lengths, labels, strict=False)
     ]
-    shown = msgspec.structs.replace(contents(), rivals=[], corpus=msgspec.structs.replace(corpus, lengths=lengths))
-    (tmp_path / "page.html").write_text(exported(msgspec.structs.replace(shown, served=False)), encoding="utf-8")
+    shown = msgspec.structs.replace(
+        contents(), compared_runs=[], corpus=msgspec.structs.replace(corpus, lengths=lengths)
+    )
+    (tmp_path / "page.html").write_text(export_page(msgspec.structs.replace(shown, served=False)), encoding="utf-8")
     page = opened((tmp_path / "page.html").as_uri())
     page.set_viewport_size({"width": width, "height": 900})
     tab(page, "Corpus")
-    drawn = panel(page, "Accuracy by length").get_by_role("slider")
+    drawn = panel(page, "Accuracy by source length").get_by_role("slider")
     own = drawn.bounding_box()
     for label in (labels[0], labels[-1]):
         box = drawn.get_by_text(label, exact=True).bounding_box()
@@ -56,34 +58,37 @@ def test_the_shortest_and_the_longest_sources_are_named(opened: Open, tmp_path: 
 def test_a_mark_of_a_chart_opens_the_examples_behind_it(opened: Open, file: str) -> None:
     corpus = contents().corpus
     assert corpus is not None
-    for title, groups in {"Accuracy by position": corpus.positions, "Accuracy by length": corpus.lengths}.items():
+    for title, groups in {
+        "Accuracy by target position": corpus.positions,
+        "Accuracy by source length": corpus.lengths,
+    }.items():
         page = opened(file)
         tab(page, "Corpus")
         chart = panel(page, title).get_by_role("slider")
         chart.focus()
-        group = next(group for group in groups if group.examples)
+        group = next(group for group in groups if group.example_indices)
         for _ in range([each.label for each in groups if each.total].index(group.label) + 1):
             page.keyboard.press("ArrowRight")
-        expect(panel(page, title)).to_contain_text(f"{group.right} of {group.total} correct")
+        expect(panel(page, title)).to_contain_text(f"{group.correct} of {group.total} correct")
         page.keyboard.press("Enter")
         expect(page.get_by_role("tab", name="Examples")).to_have_attribute("aria-selected", "true")
         expect(page.locator(".only")).to_contain_text(f"{group.label}")
-        assert listed(page).count() == len(group.examples)
+        assert listed(page).count() == len(group.example_indices)
         page.get_by_role("button", name="Show all").click()
 
 
 def test_a_confusion_opens_its_examples(opened: Open, file: str) -> None:
     corpus = contents().corpus
     assert corpus is not None
-    page, most = opened(file), next(each for each in corpus.confusions if each.examples)
+    page, most = opened(file), next(each for each in corpus.confusions if each.example_indices)
     tab(page, "Corpus")
     page.get_by_role("button", name=counted(most)).first.click()
     expect(page.get_by_role("listbox")).to_be_focused()
-    assert listed(page).count() == len(most.examples)
+    assert listed(page).count() == len(most.example_indices)
     expect(page.locator(".only")).to_contain_text(mistake(most))
     shared = opened(page.url)
     expect(shared.locator(".only")).to_have_text(page.locator(".only").inner_text())
-    assert listed(shared).count() == len(most.examples)
+    assert listed(shared).count() == len(most.example_indices)
     shared.get_by_role("button", name="Show all").click()
     expect(shared.get_by_role("listbox")).to_be_focused()
     expect(shared.locator(".only")).to_have_count(0)
@@ -93,14 +98,14 @@ def test_a_confusion_opens_its_examples(opened: Open, file: str) -> None:
     expect(page.locator(".only")).to_have_count(0)
 
 
-def counted(confusion: Confusion) -> str:
+def counted(confusion: ConfusionCount) -> str:
     """The same with its number, of the places that wanted the symbol; nothing is expected at no place."""
-    return f"{mistake(confusion)}: {confusion.times}" + (f" of {confusion.of}" if confusion.wanted else "")
+    return f"{mistake(confusion)}: {confusion.count}" + (f" of {confusion.num_expected}" if confusion.expected else "")
 
 
-def mistake(confusion: Confusion) -> str:
+def mistake(confusion: ConfusionCount) -> str:
     """A kind of error in the words of the page."""
-    written, wanted = ("nothing" if each is None else f"“{each}”" for each in (confusion.written, confusion.wanted))
+    written, wanted = ("nothing" if each is None else f"“{each}”" for each in (confusion.predicted, confusion.expected))
     return f"{written} for {wanted}"
 
 
@@ -108,11 +113,11 @@ def mistake(confusion: Confusion) -> str:
 def sounds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a page of many errors, from a service and as a file."""
     if request.param == "served":
-        with served(application(sounds_shown())) as found:
+        with background_server(create_app(sounds_shown())) as found:
             yield found
     else:
         path = tmp_path_factory.mktemp("sounds") / "page.html"
-        path.write_text(exported(sounds_shown(served=False).contents), encoding="utf-8")
+        path.write_text(export_page(sounds_shown(served=False).contents), encoding="utf-8")
         yield path.as_uri()
 
 
@@ -120,25 +125,25 @@ def test_an_error_says_how_often_the_file_makes_it_and_opens_those_examples(open
     told = sounds_shown(served=False).contents
     corpus, rare = told.corpus, 0
     assert corpus is not None
-    known = {(each.wanted, each.written): each for each in corpus.confusions}
+    known = {(each.expected, each.predicted): each for each in corpus.confusions}
     kinds = set[bool]()
     page = opened(sounds)
-    for place, item in enumerate(told.items):
+    for place, item in enumerate(told.examples):
         symbols = [*item.traces[0].target]
-        pairs = [(e.wanted, None if e.written is None else symbols[e.written]) for e in item.edits if e.kind != "same"]
-        often = list(dict.fromkeys(pair for pair in pairs if known[pair].times > 1))[:3]
+        pairs = [(e.expected, None if e.step is None else symbols[e.step]) for e in item.edits if e.kind != "same"]
+        often = list(dict.fromkeys(pair for pair in pairs if known[pair].count > 1))[:3]
         rare += len(often) < len(set(pairs)) <= 3
         if often and kinds >= {written is None for _, written in often}:
             continue
-        page.goto(f"{sounds}#item={place}")
+        page.goto(f"{sounds}#example={place}")
         links = page.locator(".kinds button")
         expect(page.locator(".picked .source, .verdict").first).to_be_visible()
-        words = [f"{mistake(known[pair])}: {known[pair].times} times in the file" for pair in often]
+        words = [f"{mistake(known[pair])}: {known[pair].count} times in the file" for pair in often]
         expect(links).to_have_text(words)
         for at, pair in enumerate(often):
             kinds.add(pair[1] is None)
             links.nth(at).click()
-            expect(listed(page)).to_have_count(len(known[pair].examples))
+            expect(listed(page)).to_have_count(len(known[pair].example_indices))
             expect(page.locator(".only")).to_have_text(f"Only: {counted(known[pair])}")
             expect(page.locator(".row.chosen")).to_have_attribute("id", f"example-{place}")
             page.get_by_role("button", name="Show all").click()
@@ -156,7 +161,7 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
     for each in corpus.alignment:
         expect(own).to_contain_text(each.definition)
     names = {each.name for each in corpus.alignment}
-    assert {"entropy", "monotonicity", "conicity", "temporal part", "change when shuffled"} <= names
+    assert {"entropy", "monotonicity", "conicity", "temporal component", "permutation effect"} <= names
     assert own.get_by_role("img").count() == len(corpus.distributions)
     assert corpus.mean_attention is not None
     mean = decode_array(corpus.mean_attention)
@@ -182,7 +187,7 @@ def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file:
     assert training is not None and len(training.frames) > 2
     page = opened(file)
     tab(page, "Training")
-    film, scrub = panel(page, "Film"), page.get_by_role("slider", name="Validation")
+    film, scrub = panel(page, "Training snapshots"), page.get_by_role("slider", name="Validation")
     expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
     scrub.focus()
     pictures = set[str]()
@@ -192,12 +197,12 @@ def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file:
         pictures.add(film.locator("canvas").evaluate("canvas => canvas.toDataURL()"))
         page.keyboard.press("ArrowLeft")
     assert len(pictures) > 1
-    says_its_cell(page, "Film")
+    says_its_cell(page, "Training snapshots")
     scrub.focus()
     before = film.locator("figure circle").first.get_attribute("cx")
     page.keyboard.press("ArrowRight")
     expect(film.locator("figure circle").first).not_to_have_attribute("cx", before or "")
-    for name in ("Save film", "Save source plane", "Save target plane"):
+    for name in ("Save animation", "Save source embeddings", "Save target embeddings"):
         with page.expect_download() as download:
             film.get_by_role("button", name=name).click()
         download.value.save_as(tmp_path / name)
@@ -209,13 +214,15 @@ def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file:
 def test_a_film_of_small_weights_is_saved_as_it_is_seen(opened: Open, tmp_path: Path) -> None:
     shown = digits_shown(served=False, beam=3).contents
     assert shown.training is not None
-    trace = alone_told(made("abcdefghij" * 2, ["x", END], [[0.24] + [0.04] * 19] * 2))
+    trace = page_trace_without_model(made("abcdefghij" * 2, ["x", END], [[0.24] + [0.04] * 19] * 2))
     frames = [msgspec.structs.replace(each, probes=[trace]) for each in shown.training.frames]
     training = msgspec.structs.replace(shown.training, frames=frames)
-    (tmp_path / "page.html").write_text(exported(msgspec.structs.replace(shown, training=training)), encoding="utf-8")
+    (tmp_path / "page.html").write_text(
+        export_page(msgspec.structs.replace(shown, training=training)), encoding="utf-8"
+    )
     page = opened((tmp_path / "page.html").as_uri())
     tab(page, "Training")
-    film = panel(page, "Film")
+    film = panel(page, "Training snapshots")
     expect(film).to_contain_text("scaled by row")
     with page.expect_download() as download:
         film.get_by_role("button", name="Save frame").click()
@@ -228,19 +235,19 @@ def test_a_film_of_small_weights_is_saved_as_it_is_seen(opened: Open, tmp_path: 
 def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
 
-    def shown() -> Assembled:
+    def shown() -> PageData:
         """The run as it is now."""
-        return assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
+        return assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
 
-    with served(application(shown(), shown)) as address:
+    with background_server(create_app(shown(), shown)) as address:
         page = opened(address)
         tab(page, "Training")
         state = page.locator(".state")
-        newest = page.get_by_role("button", name="Show the newest")
-        said = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command goes on from there")
+        newest = page.get_by_role("button", name="Load the newest checkpoint")
+        said = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command resumes it")
         expect(state).to_contain_text(said)
-        expect(page.locator("header .name")).to_contain_text("This page shows the model of update")
-        with locked(folder):
+        expect(page.locator("header .name")).to_contain_text("This page shows the checkpoint of update")
+        with lock_run_folder(folder):
             expect(state).to_contain_text("Training:")
         expect(newest).to_have_count(0)
         asked = list[str]()
@@ -248,21 +255,21 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         frames = len(read_snapshots(folder))
         trainer = Thread(target=lambda: resume(folder), daemon=True)
         trainer.start()
-        expect(state).to_contain_text("Training is over", timeout=60_000)
+        expect(state).to_contain_text("Training is finished", timeout=60_000)
         trainer.join(60)
         assert len(read_snapshots(folder)) > frames
-        expect(panel(page, "Film").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
+        expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
         assert asked == []  # one stream, opened before: nothing is fetched twice
         newest.click()
-        expect(page.locator("header .name")).not_to_contain_text("This page shows the model of update")
-        expect(state).to_contain_text("Training is over")
+        expect(page.locator("header .name")).not_to_contain_text("This page shows the checkpoint of update")
+        expect(state).to_contain_text("Training is finished")
 
 
 def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path: Path) -> None:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
-    shown = assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
-    with served(application(shown)) as address, locked(folder):
+    shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
+    with background_server(create_app(shown)) as address, lock_run_folder(folder):
         page = opened(address)
         expect(page.locator("main")).to_contain_text("see Training")
         tab(page, "Training")
@@ -270,27 +277,27 @@ def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path:
         (folder / "log.jsonl").write_text('{"event": "compiling"}\n', encoding="utf-8")
         expect(page.locator(".state")).to_contain_text("compiling kernels")
         tab(page, "Examples")
-        expect(page.locator("main")).to_contain_text("Kernels are being compiled first")
+        expect(page.locator("main")).to_contain_text("Compiling kernels")
         tab(page, "Training")
         shutil.copytree(whole / "snapshots", folder / "snapshots")
         shutil.copy(whole / "log.jsonl", folder)
         expect(panel(page, "Loss")).to_be_visible()
-        expect(panel(page, "Film").locator(".reel")).to_contain_text("of 2")
+        expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text("of 2")
         page.reload()
         tab(page, "Training")
-        expect(panel(page, "Film").locator(".reel")).to_contain_text("of 2")
+        expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text("of 2")
         page.close()  # before the service that it listens to
 
 
 def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -> None:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
-    with served(application(waiting(folder), lambda: waiting(folder))) as address, locked(folder):
+    with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address, lock_run_folder(folder):
         one, other = opened(address), opened(address)
         expect(one.locator("h1")).to_have_text("run on dev.tsv")
-        for name in ("Beam", "What if", "Space", "Examples"):
+        for name in ("Beam", "What if", "States", "Examples"):
             tab(one, name)
-            expect(one.locator("main")).to_contain_text("No model yet: it comes with the first validation")
+            expect(one.locator("main")).to_contain_text("No model yet. The page will show")
             expect(one.locator("main")).to_contain_text("the examples of dev.tsv")
         tab(other, "About")
         expect(other.get_by_role("row", name="best validation")).to_have_count(0)
@@ -299,7 +306,7 @@ def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -
         expect(listed(one).first).to_be_visible()
         expect(one.locator("header .name")).not_to_contain_text("No model yet")
         expect(other.get_by_role("tab", name="Training")).to_have_attribute("aria-selected", "true")
-        expect(panel(other, "Film").locator(".reel")).to_contain_text("of 2")
+        expect(panel(other, "Training snapshots").locator(".reel")).to_contain_text("of 2")
         validated = [line for line in read_log(folder) if line["event"] == "validated"]
         lines = (folder / "log.jsonl").read_text("utf-8")
         later = {**validated[-1], "update": 99_999, "best": True}
@@ -318,10 +325,10 @@ def test_an_axis_has_two_numbers_after_one_validation_of_nothing(opened: Open, t
     (first, *_) = [line for line in training.log if line["event"] == "validated"]
     first = {**first, "exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 0.0}
     shown = msgspec.structs.replace(
-        contents(), rivals=[], served=False, training=msgspec.structs.replace(training, log=[first], frames=[])
+        contents(), compared_runs=[], served=False, training=msgspec.structs.replace(training, log=[first], frames=[])
     )
     path = tmp_path / "page.html"
-    path.write_text(exported(shown), encoding="utf-8")
+    path.write_text(export_page(shown), encoding="utf-8")
     page = opened(path.as_uri())
     tab(page, "Training")
     expect(panel(page, "Loss").locator("text[text-anchor=end]").nth(2)).to_be_visible()
@@ -332,7 +339,7 @@ def test_an_axis_has_two_numbers_after_one_validation_of_nothing(opened: Open, t
     whole, swatch = entry.bounding_box(), entry.locator("svg").bounding_box()
     assert whole and swatch and swatch["x"] < whole["x"] + 5
     assert abs(swatch["y"] + swatch["height"] / 2 - whole["y"] - whole["height"] / 2) < 3
-    expect(panel(page, "Loss").locator(".caption")).to_have_text(training.caption)
+    expect(panel(page, "Loss").locator(".caption")).to_have_text(training.loss_caption)
 
 
 def test_the_model_card_tells_what_the_model_is(opened: Open, file: str) -> None:

@@ -12,24 +12,24 @@ from walking import cell, listed, panel, says_its_cell, tab, texts
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.examples import alone_told
-from pellucid.viewer.pages import exported
-from pellucid.viewer.schema import Edit, Item
+from pellucid.viewer.examples import page_trace_without_model
+from pellucid.viewer.pages import export_page
+from pellucid.viewer.schema import EditOperation, PageExample
 
 
-def items() -> list[Item]:
+def items() -> list[PageExample]:
     """The examples that the page shows."""
-    return digits_shown(beam=3).contents.items
+    return digits_shown(beam=3).contents.examples
 
 
-def a_wrong_one() -> tuple[int, Item]:
+def a_wrong_one() -> tuple[int, PageExample]:
     """The first example whose output is wrong, and its place."""
     return next((place, item) for place, item in enumerate(items()) if item.exact is False)
 
 
 def at(address: str, place: int) -> str:
     """The address of an example."""
-    return f"{address}#item={place}"
+    return f"{address}#example={place}"
 
 
 def test_a_cell_of_the_matrix_tells_its_weight_and_lights_its_step_everywhere(opened: Open, address: str) -> None:
@@ -40,7 +40,7 @@ def test_a_cell_of_the_matrix_tells_its_weight_and_lights_its_step_everywhere(op
     page.mouse.move(*cell(page, "Matrix", (1, 2), weights.shape))
     expect(panel(page, "Matrix").locator(".readout")).to_contain_text(f"{weights[1, 2]:.4f}")
     expect(panel(page, "Matrix").locator(".cross")).to_have_count(2)
-    expect(panel(page, "Links").locator(".readout")).to_contain_text("Step 2 writes")
+    expect(panel(page, "Links").locator(".readout")).to_contain_text("Step 2,")
     expect(panel(page, "Steps").locator(".step.pointed")).to_have_attribute("aria-label", re.compile("^Step 2:"))
 
 
@@ -87,7 +87,7 @@ def test_a_touch_holds_a_symbol(opened: Open, address: str) -> None:
     symbol = panel(page, "Links").locator("text").last.bounding_box()
     assert symbol is not None
     page.mouse.click(symbol["x"] + symbol["width"] / 2, symbol["y"] + symbol["height"] / 2)
-    expect(panel(page, "Links").get_by_role("button", name="held: let go")).to_be_visible()
+    expect(panel(page, "Links").get_by_role("button", name="unlock")).to_be_visible()
 
 
 def test_the_steps_tell_probability_entropy_and_what_else_was_likely(opened: Open, address: str) -> None:
@@ -100,9 +100,9 @@ def test_the_steps_tell_probability_entropy_and_what_else_was_likely(opened: Ope
     steps.first.hover()
     choices = panel(page, "Steps").locator(".choices li")
     expect(choices).to_have_count(5)
-    wanted = next((edit.wanted for edit in item.edits if edit.kind == "substitution"), None)
+    wanted = next((edit.expected for edit in item.edits if edit.kind == "substitution"), None)
     if wanted is not None:
-        expect(panel(page, "Steps").locator(".wanted").first).to_have_text(wanted)
+        expect(panel(page, "Steps").locator(".expected").first).to_have_text(wanted)
 
 
 def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> None:
@@ -110,18 +110,20 @@ def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> Non
     page = opened(at(address, place))
     said = page.locator(".picked .verdict").first
     expect(said).to_contain_text("Wrong:")
-    expect(said).to_contain_text("It attended most to position")
+    expect(said).to_contain_text("Maximum attention: position")
 
 
 def test_the_first_error_of_a_long_output_is_in_sight(opened: Open, tmp_path: Path) -> None:
     size = 80
-    trace = alone_told(made("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
-    edits = [Edit(kind="same", written=step, wanted=symbol) for step, symbol in enumerate(trace.target)]
-    edits[60] = Edit(kind="substitution", written=60, wanted="c")
+    trace = page_trace_without_model(made("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
+    edits = [EditOperation(kind="same", step=step, expected=symbol) for step, symbol in enumerate(trace.target)]
+    edits[60] = EditOperation(kind="substitution", step=60, expected="c")
     wanted = "b" * 60 + "c" + "b" * 18
-    item = Item(text="a" * size, features=[], traces=[trace], references=[wanted], edits=edits, errors=1, exact=False)
-    shown = msgspec.structs.replace(digits_shown(served=False, beam=3).contents, items=[item])
-    (tmp_path / "page.html").write_text(exported(shown), encoding="utf-8")
+    item = PageExample(
+        text="a" * size, features=[], traces=[trace], references=[wanted], edits=edits, errors=1, exact=False
+    )
+    shown = msgspec.structs.replace(digits_shown(served=False, beam=3).contents, examples=[item])
+    (tmp_path / "page.html").write_text(export_page(shown), encoding="utf-8")
     page = opened((tmp_path / "page.html").as_uri())
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -152,28 +154,28 @@ def test_typing_a_source_answers_while_one_types(opened: Open, address: str) -> 
 
 def test_the_list_is_sorted_filtered_and_walked_through(opened: Open, address: str) -> None:
     page = opened(address)
-    page.get_by_label("Right or wrong").select_option("wrong")
+    page.get_by_label("Correctness").select_option("wrong")
     expect(page.locator(".filters [role=status]")).to_contain_text(f"{sum(not item.exact for item in items())} of")
     assert texts(page) == [item.text for item in items() if not item.exact][: len(texts(page))]
-    page.get_by_label("Right or wrong").select_option("all")
+    page.get_by_label("Correctness").select_option("all")
     page.get_by_label("Order").select_option("length")
     lengths = [len(text) for text in texts(page)]
     assert lengths == sorted(lengths)
-    page.get_by_role("button", name="Least first").click()
+    page.get_by_role("button", name="Ascending").click()
     lengths = [len(text) for text in texts(page)]
     assert lengths == sorted(lengths, reverse=True)
     page.get_by_role("searchbox", name="Regular expression").fill("^(one|two)")
     assert texts(page) and all(re.match("one|two", text) or text for text in texts(page))
     page.get_by_role("searchbox", name="Regular expression").fill("(")
-    expect(page.get_by_role("alert")).to_contain_text("Not a regular expression yet")
+    expect(page.get_by_role("alert")).to_contain_text("Invalid regular expression")
 
 
 def test_filters_say_where_their_bounds_cross_and_what_they_hide(opened: Open, file: str) -> None:
     page = opened(file)
-    page.get_by_label("Least length").fill("9")
-    page.get_by_label("Greatest length").fill("5")
+    page.get_by_label("Minimum length").fill("9")
+    page.get_by_label("Maximum length").fill("5")
     told = page.locator(".filters [role=status]")
-    expect(told).to_contain_text("; the least is above the greatest; the one shown is not among them")
+    expect(told).to_contain_text("; the minimum exceeds the maximum; the shown example is not listed")
     page.get_by_role("button", name="Show all").click()
     expect(told).not_to_contain_text(";")
 
@@ -213,7 +215,7 @@ def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str
         weights = decode_array(beam.attention)[beam.looks[index]]
         depth = len(way(beam.parents, index))
         page.mouse.move(*cell(page, "Attention", (depth - 1, 1), (depth, len(weights))))
-        expect(panel(page, "Attention").locator(".readout")).to_contain_text(f"{depth} writes")
+        expect(panel(page, "Attention").locator(".readout")).to_contain_text(f"{depth},")
         expect(panel(page, "Attention").locator(".readout")).to_contain_text(f"{weights[1]:.4f}")
         assert f"node={index}" in page.url
         panel(page, "Beam").locator(f"g[data-node='{index}']").click()
@@ -221,7 +223,7 @@ def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str
 
 def test_the_beam_tells_what_became_of_the_output_that_was_wanted(opened: Open, address: str) -> None:
     place, wrong = a_wrong_one()
-    beam, wanted = wrong.traces[0].lattice, [edit.wanted for edit in wrong.edits if edit.wanted is not None]
+    beam, wanted = wrong.traces[0].lattice, [edit.expected for edit in wrong.edits if edit.expected is not None]
     assert beam is not None
     begun = [way(beam.parents, node) for node in range(len(beam.symbols))]
     shared = max((nodes for nodes in begun if wanted[: len(nodes)] == [beam.symbols[at] for at in nodes]), key=len)
@@ -229,12 +231,16 @@ def test_the_beam_tells_what_became_of_the_output_that_was_wanted(opened: Open, 
     tab(page, "Beam")
     said = panel(page, "Beam").get_by_text("The expected output")
     fate = (
-        "is here too" if len(shared) == len(wanted) else "pruned" if beam.fates[shared[-1]] == "pruned" else "left the"
+        "is in the beam too"
+        if len(shared) == len(wanted)
+        else "pruned"
+        if beam.fates[shared[-1]] == "pruned"
+        else "left the"
     )
     expect(said).to_contain_text(fate)
     # The end of an output is one node more.
-    expect(panel(page, "Beam").locator("path.wanted")).to_have_count(len(shared) + (fate == "is here too"))
-    expect(panel(page, "Beam").locator(f"g[data-node='{shared[0]}'] path.wanted")).to_have_count(1)
+    expect(panel(page, "Beam").locator("path.expected")).to_have_count(len(shared) + (fate == "is in the beam too"))
+    expect(panel(page, "Beam").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
     right = next(at for at, item in enumerate(items()) if item.exact and item.traces[0].lattice)
     page = opened(f"{at(address, right)}&tab=beam")
     expect(panel(page, "Beam").locator("g[data-node]").first).to_be_visible()
@@ -264,8 +270,8 @@ def test_the_keyboard_alone_goes_from_an_example_to_its_matrix_to_a_what_if(open
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(panel(page, "Matrix").locator("[aria-live]")).to_contain_text("Step 2 writes")
-    expect(panel(page, "Matrix").get_by_role("button", name="held: let go")).to_be_visible()
+    expect(panel(page, "Matrix").locator("[aria-live]")).to_contain_text("Step 2,")
+    expect(panel(page, "Matrix").get_by_role("button", name="unlock")).to_be_visible()
     page.keyboard.press("Escape")
     says_its_cell(page, "Matrix")
     page.get_by_role("tab", name="Examples").focus()
@@ -278,7 +284,7 @@ def test_the_keyboard_alone_goes_from_an_example_to_its_matrix_to_a_what_if(open
 
 
 def test_the_address_shows_the_same_view_again(opened: Open, address: str) -> None:
-    page = opened(f"{address}#tab=beam&item=4&node=2")
+    page = opened(f"{address}#tab=beam&example=4&node=2")
     expect(page.get_by_role("tab", name="Beam")).to_have_attribute("aria-selected", "true")
     tab(page, "Examples")
     panel(page, "Steps").locator(".step").nth(1).click()
@@ -296,7 +302,7 @@ def test_the_weights_are_a_table_too_and_every_picture_has_a_name(opened: Open, 
         len(trace.source) * len(trace.target)
     )
     unnamed = "all => all.filter(each => !each.getAttribute('aria-label') && !each.closest('[aria-hidden]')).length"
-    for title in ("Examples", "Beam", "What if", "Corpus", "Space", "Training"):
+    for title in ("Examples", "Beam", "What if", "Corpus", "States", "Training"):
         tab(page, title)
         assert page.locator("svg[role], [role=application]").evaluate_all(unnamed) == 0
 
@@ -307,6 +313,6 @@ def test_every_view_says_what_it_does_not_prove(opened: Open, address: str) -> N
         panel(page, title).get_by_text("More", exact=True).click()
         expect(panel(page, title).get_by_text(words)).to_be_visible()
     tab(page, "Beam")
-    expect(panel(page, "Beam").locator(".more")).to_contain_text("never considered is not here")
+    expect(panel(page, "Beam").locator(".more")).to_contain_text("never considered is not shown")
     tab(page, "About")
     expect(panel(page, "Limits of interpretation")).to_contain_text("Jain and Wallace 2019")

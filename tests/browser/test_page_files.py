@@ -16,23 +16,23 @@ from walking import panel, saved, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.pages import page as page_of
-from pellucid.viewer.schema import Contents
+from pellucid.viewer.pages import trace_page as page_of
+from pellucid.viewer.schema import PageContents
 
 
-def contents() -> Contents:
+def contents() -> PageContents:
     """What the page shows."""
     return digits_shown(served=False, beam=3).contents
 
 
 def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str, tmp_path: Path) -> None:
-    page, trace = opened(file), contents().items[0].traces[0]
+    page, trace = opened(file), contents().examples[0].traces[0]
     weights = decode_array(trace.attention)
     for title in ("Matrix", "Links"):
         words = drawn(saved(page, title, "SVG", tmp_path))
         assert {"source →", "output →"} <= set(words), "text stays text, and the sides have names"
         assert words[0].startswith(f"{title} “{trace_text()}” → “")
-        assert title == "Links" or {"weight: 0", "1"} <= set(words), "the colours have a key"
+        assert title == "Links" or {"weight: 0", "1"} <= set(words), "the colors have a key"
         picture = saved(page, title, "PNG", tmp_path)
         assert picture.startswith(b"\x89PNG") and min(struct.unpack(">II", picture[16:24])) > 100
         told = json.loads(saved(page, title, "JSON", tmp_path))
@@ -48,12 +48,12 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
 
 def trace_text() -> str:
     """The source that is shown first."""
-    return contents().items[0].text
+    return contents().examples[0].text
 
 
 def test_the_plane_of_states_has_words_at_its_axes_when_it_is_saved(opened: Open, file: str, tmp_path: Path) -> None:
     page = opened(file)
-    tab(page, "Space")
+    tab(page, "States")
     words = drawn(saved(page, "States", "SVG", tmp_path))
     assert words[0].startswith("States of the encoder")
     assert sum("principal component, " in each and each.endswith("of the variance →") for each in words) == 1
@@ -69,8 +69,8 @@ def test_a_saved_chart_keeps_the_names_of_its_lines(opened: Open, file: str, tmp
 
 def test_states_are_no_wider_than_paper(opened: Open, file: str) -> None:
     page = opened(file)
-    tab(page, "Space")
-    strip = panel(page, "State by state").locator(".strip").first
+    tab(page, "States")
+    strip = panel(page, "State values").locator(".strip").first
     expect(strip).to_be_visible()
     page.emulate_media(media="print")
     expect(strip).to_have_css("max-width", "100%")
@@ -85,25 +85,25 @@ def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_p
         page.get_by_role("button", name="Save page").click()
     path = tmp_path / "page.html"
     download.value.save_as(path)
-    again = opened(f"{path.as_uri()}#item=2&tab=beam")
-    expect(again.locator(".source")).to_contain_text(contents().items[2].text)
+    again = opened(f"{path.as_uri()}#example=2&tab=beam")
+    expect(again.locator(".source")).to_contain_text(contents().examples[2].text)
     tab(again, "What if")
-    expect(again.locator("#view")).to_contain_text("this page is a file")
+    expect(again.locator("#view")).to_contain_text("page is a saved file")
     # Nobody can be asked there: what a file holds came along.
-    tab(again, "Space")
-    expect(panel(again, "State by state").locator("canvas").first).to_be_visible()
+    tab(again, "States")
+    expect(panel(again, "State values").locator("canvas").first).to_be_visible()
     expect(panel(again, "Nearest states").locator("ol li").first).to_be_visible()
 
 
 def test_a_page_is_saved_though_the_service_does_not_answer(opened: Open, address: str, tmp_path: Path) -> None:
     page = opened(address)
-    page.route("**/api/kept", lambda route: route.fulfill(json={"error": "It ended."}))
+    page.route("**/api/export", lambda route: route.fulfill(json={"error": "It ended."}))
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
     download.value.save_as(tmp_path / "page.html")
     expect(page.locator("header [role=status]")).to_have_text("Saved without states: It ended.")
     again = opened((tmp_path / "page.html").as_uri())
-    expect(again.locator("#view")).to_contain_text(f"{len(contents().items)} of {len(contents().items)}")
+    expect(again.locator("#view")).to_contain_text(f"{len(contents().examples)} of {len(contents().examples)}")
 
 
 def test_a_link_opens_the_same_view_of_a_file(opened: Open, file: str) -> None:
@@ -169,13 +169,13 @@ def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
     page = opened(file)
     expect(panel(page, "Links")).to_be_visible()  # the page is packed: its style comes with its script
     assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")
-    page.get_by_role("button", name="Dark colours").click()
+    page.get_by_role("button", name="Dark colors").click()
     assert shade(page, "backgroundColor") < 150 < 550 < shade(page, "color")
     page.emulate_media(media="print")
     assert shade(page, "backgroundColor") == 765 and shade(page, "color") == 0
     for name in ("tablist", "listbox"):
         expect(page.get_by_role(name)).to_be_hidden()
-    assert not page.get_by_text("Point at a").locator("visible=true").count()
+    assert not page.get_by_text("Hover over a").locator("visible=true").count()
     expect(panel(page, "Links")).to_be_visible()
     expect(panel(page, "Links").locator("svg")).to_have_css("max-width", "100%")
     expect(panel(page, "Steps").locator("ol")).to_have_css("flex-wrap", "wrap")

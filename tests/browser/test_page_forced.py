@@ -18,13 +18,13 @@ SHADES = """canvas => new Set(new Uint32Array(
 def what_if(page: Page) -> None:
     """Open the view, and wait for its first answer."""
     tab(page, "What if")
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     opened: Open, address: str, tmp_path: Path
 ) -> None:
-    page = opened(f"{address}#item=0")
+    page = opened(f"{address}#example=0")
     what_if(page)
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     other = panel(page, "Output").locator("button.other").first
@@ -33,37 +33,45 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
         other.click()
     told = json.loads(answered.value.body())
     before, after = (told[name]["traces"][0]["target"] for name in ("before", "after"))
-    expect(page.locator(SENTENCE)).to_contain_text(f"writes “{symbol}” (p = ")
+    expect(page.locator(SENTENCE)).to_contain_text(f"outputs “{symbol}” (p = ")
     became = panel(page, "Result")
     expect(became.locator("tbody tr")).to_have_count(max(len(before), len(after)))
     expect(became.locator(".caption")).to_contain_text("along its own prefix")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
     head, *lines = table(saved(page, "Result", "CSV", tmp_path))
-    assert head == ["step", "before", "after", "p before", "p after, along its own output", "KL in bits", "given after"]
+    assert head == [
+        "step",
+        "before",
+        "after",
+        "p before",
+        "p after, along its own output",
+        "KL in bits",
+        "forced after",
+    ]
     assert [line[6] for line in lines] == ["symbol", *[""] * (len(lines) - 1)]
     assert [line[2] for line in lines[: len(after)]] == after and [line[1] for line in lines[: len(before)]] == before
     assert float(lines[0][4]) < float(lines[0][3]) and float(lines[0][5]) == 0 < float(lines[1][5])
     rows = table(saved(page, "Difference", "CSV", tmp_path))[1:]
     assert len(rows) == min(len(before), len(after)) and rows[0][0] == f"{before[0]}/{after[0]}"
     page.get_by_role("button", name="Uniform").click()
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").last.click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").last.click()
     with page.expect_response("**/api/what-if"):
-        page.get_by_role("button", name="Hide from attention").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Hiding")
+        page.get_by_role("button", name="Mask in attention").click()
+    expect(page.locator(SENTENCE)).to_contain_text("Masking")
     given = [line[6] for line in table(saved(page, "Result", "CSV", tmp_path))]
     assert given[1] == "symbol and attention"
     change = json.loads(saved(page, "Result", "JSON", tmp_path))
-    first = digits_shown(beam=3).contents.items[0]
+    first = digits_shown(beam=3).contents.examples[0]
     assert change["difference"]["before"]["text"] == change["asked"]["text"] == first.text
-    assert change["asked"]["prefix"] == after[:1] and change["asked"]["painted"][0]["step"] == 0
-    assert change["asked"]["masked"] == [len(first.traces[0].source) - 1]
+    assert change["asked"]["prefix"] == after[:1] and change["asked"]["attention_overrides"][0]["step"] == 0
+    assert change["asked"]["masked_positions"] == [len(first.traces[0].source) - 1]
 
 
 def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=0")
+    page = opened(f"{address}#example=0")
     panel(page, "Steps").locator(".step").nth(1).click()
     page.get_by_role("button", name=re.compile("^Force .* at step 2$")).first.click()
-    expect(page.locator(SENTENCE)).to_contain_text("Forcing the output to begin with")
+    expect(page.locator(SENTENCE)).to_contain_text("Forcing the prefix")
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     expect(steps.nth(1)).to_have_attribute("aria-pressed", "true")
     expect(steps.nth(1)).to_be_focused()
@@ -72,36 +80,38 @@ def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: 
 
 
 def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=0")
+    page = opened(f"{address}#example=0")
     what_if(page)
-    page.get_by_role("textbox", name="begin with").fill("☃")
-    expect(page.locator(f"{SENTENCE} .wrong")).to_have_text(re.compile("^begin with: the model never writes"))
-    expect(page.locator(SENTENCE)).to_contain_text("Below stands the former answer.")
+    page.get_by_role("textbox", name="prefix").fill("☃")
+    expect(page.locator(f"{SENTENCE} .wrong")).to_have_text(re.compile("^prefix: the model never writes"))
+    expect(page.locator(SENTENCE)).to_contain_text("The previous result is shown below.")
     # What is left of the former answer looks like it, and is not saved as another one.
     expect(page.get_by_role("button", name="Save …")).to_have_count(0)
     for left in ("table", ".steps", ".after b", "[role=slider]"):
         expect(page.locator(f"main {left}").first).to_have_css("opacity", "0.4")
-    expect(page.get_by_role("textbox", name="begin with")).to_have_css("opacity", "1")
+    expect(page.get_by_role("textbox", name="prefix")).to_have_css("opacity", "1")
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
     expect(page.get_by_role("button", name="Save …").first).to_be_visible()
 
 
 def test_of_a_new_output_what_changed_alone_is_marked_and_whether_it_is_right_is_told(
     opened: Open, address: str
 ) -> None:
-    item = next(each for each in digits_shown(beam=3).contents.items if each.exact and len(each.traces[0].target) > 3)
-    page = opened(f"{address}#item={digits_shown(beam=3).contents.items.index(item)}")
+    item = next(
+        each for each in digits_shown(beam=3).contents.examples if each.exact and len(each.traces[0].target) > 3
+    )
+    page = opened(f"{address}#example={digits_shown(beam=3).contents.examples.index(item)}")
     what_if(page)
     output = panel(page, "Output")
-    expect(output.locator(".after")).to_contain_text("✓ right")
+    expect(output.locator(".after")).to_contain_text("✓ correct")
     expect(output.locator(".missed")).to_have_count(0)
-    page.get_by_role("textbox", name="begin with").fill("8" if item.traces[0].output.startswith("7") else "7")
+    page.get_by_role("textbox", name="prefix").fill("8" if item.traces[0].output.startswith("7") else "7")
     expect(output.locator(".after")).to_contain_text(f"✗ “{item.references[0]}” was expected")
     marked = output.locator(".after .missed").first
     expect(marked).to_have_text(re.compile("^[78]"))
     assert len(marked.inner_text()) < len(output.locator(".after b").inner_text())
     # Of another source nobody knows what is expected.
     page.get_by_role("textbox", name="source").fill("one two")
-    expect(page.locator(SENTENCE)).to_contain_text("Reading “one two”")
+    expect(page.locator(SENTENCE)).to_contain_text("by “one two”")
     expect(output.locator(".after")).not_to_contain_text("expected")

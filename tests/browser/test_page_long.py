@@ -14,8 +14,8 @@ from viewed_kinds import LONGEST, long_shown
 from walking import panel, tab
 
 from pellucid.decoding.trace import END
-from pellucid.viewer.pages import exported
-from pellucid.viewer.pages import page as page_of
+from pellucid.viewer.pages import export_page
+from pellucid.viewer.pages import trace_page as page_of
 
 MOST = 50
 """Milliseconds from an event to the picture of it."""
@@ -131,14 +131,14 @@ def test_a_wide_map_is_whole_on_paper(opened: Open, tmp_path: Path, columns: int
 def longest(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a page with a source of a thousand symbols first."""
     path = tmp_path_factory.mktemp("long") / "page.html"
-    path.write_text(exported(long_shown(served=False).contents), encoding="utf-8")
+    path.write_text(export_page(long_shown(served=False).contents), encoding="utf-8")
     return path.as_uri()
 
 
 def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longest: str) -> None:
     contents = long_shown(served=False).contents
-    place = next(at for at, item in enumerate(contents.items) if len(item.text) == LONGEST)
-    page = opened(f"{longest}#item={place}")
+    place = next(at for at, item in enumerate(contents.examples) if len(item.text) == LONGEST)
+    page = opened(f"{longest}#example={place}")
     expect(panel(page, "Matrix")).to_contain_text(f"drag to zoom into the {LONGEST} positions")
     read = page.get_by_role("region", name="Attention of step 1 over the source").locator("[data-place]")
     assert read.count() == LONGEST
@@ -173,9 +173,9 @@ def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longes
 
 
 def test_the_strip_of_the_whole_stands_over_the_map_and_stays_where_one_zooms(opened: Open, longest: str) -> None:
-    items = long_shown(served=False).contents.items
+    items = long_shown(served=False).contents.examples
     place = next(at for at, item in enumerate(items) if len(item.traces[0].target) > 1 and len(item.text) > 100)
-    page = opened(f"{longest}#item={place}")
+    page = opened(f"{longest}#example={place}")
     matrix = panel(page, "Matrix")
     strip = page.get_by_role("slider", name="Window of the source").first
     expect(matrix.locator("canvas").first).to_be_visible()
@@ -192,8 +192,8 @@ def test_the_strip_of_the_whole_stands_over_the_map_and_stays_where_one_zooms(op
 
 def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened: Open, longest: str) -> None:
     contents = long_shown(served=False).contents
-    place = next(at for at, item in enumerate(contents.items) if len(item.text) == LONGEST)
-    page = opened(f"{longest}#item={place}")
+    place = next(at for at, item in enumerate(contents.examples) if len(item.text) == LONGEST)
+    page = opened(f"{longest}#example={place}")
     numbers = panel(page, "Links").locator("text.place")
     for width in (1400, 1180, 820):
         page.set_viewport_size({"width": width, "height": 900})
@@ -201,7 +201,7 @@ def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened
         boxes = sorted(map(tuple, numbers.evaluate_all(BOXES)))
         beside = itertools.pairwise(boxes)
         assert not [pair for pair in beside if pair[0][0] == pair[1][0] and pair[0][1] + pair[0][2] > pair[1][1]]
-    tab(page, "Space")
+    tab(page, "States")
     states = panel(page, "States")
     assert len(states.locator("p").first.inner_text()) < 300
     assert states.locator("svg text").count() < 20
@@ -209,14 +209,14 @@ def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened
 
 def test_one_row_is_a_profile(opened: Open, longest: str) -> None:
     contents = long_shown(served=False).contents
-    place = next(at for at, item in enumerate(contents.items) if len(item.traces[0].target) == 1)
-    page = opened(f"{longest}#item={place}")
+    place = next(at for at, item in enumerate(contents.examples) if len(item.traces[0].target) == 1)
+    page = opened(f"{longest}#example={place}")
     profile = panel(page, "Matrix").get_by_role("application")
     expect(profile).to_have_attribute("aria-roledescription", "profile")
-    assert profile.locator("rect").count() >= len(contents.items[place].text)
+    assert profile.locator("rect").count() >= len(contents.examples[place].text)
     profile.focus()
     page.keyboard.press("ArrowRight")
-    expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step 1 writes")
+    expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step 1,")
 
 
 def test_a_long_map_answers_the_pointer_at_once(opened: Open, tmp_path: Path) -> None:

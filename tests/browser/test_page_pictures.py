@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from viewed_kinds import KINDS, shown
 from walking import tab
 
-from pellucid.viewer.server import application, served
+from pellucid.viewer.server import background_server, create_app
 
 FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
 SIZES = {"wide": (1400, 1000), "narrow": (420, 860)}
@@ -24,7 +24,7 @@ LOOKS = [("wide", "light"), ("narrow", "dark"), ("wide", "dark"), ("narrow", "li
 def addresses() -> Iterator[dict[str, str]]:
     """A service on each run."""
     with ExitStack() as stack:
-        yield {kind: stack.enter_context(served(application(shown(kind)))) for kind in KINDS}
+        yield {kind: stack.enter_context(background_server(create_app(shown(kind)))) for kind in KINDS}
 
 
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)
@@ -32,16 +32,16 @@ def addresses() -> Iterator[dict[str, str]]:
 def test_every_view_of_every_kind_of_run(
     opened: Open, addresses: dict[str, str], kind: str, size: str, scheme: str
 ) -> None:
-    items = shown(kind).contents.items
+    items = shown(kind).contents.examples
     wrong = next((place for place, item in enumerate(items) if not item.exact), 0)
     page = opened("about:blank")
     width, height = SIZES[size]
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    page.goto(f"{addresses[kind]}#item={wrong}")
+    page.goto(f"{addresses[kind]}#example={wrong}")
     expect(page.locator("#view")).to_be_visible()
     titles = page.get_by_role("tab").all_inner_texts()
-    assert {"Examples", "Beam", "What if", "Corpus", "Space", "Training", "About"} <= set(titles)
+    assert {"Examples", "Beam", "What if", "Corpus", "States", "Training", "About"} <= set(titles)
     for title in titles:
         tab(page, title)
         settled(page, title)
@@ -54,4 +54,4 @@ def test_every_view_of_every_kind_of_run(
 def settled(page: Page, title: str) -> None:
     """What a view asks when it opens has been answered."""
     if title == "What if":
-        expect(page.locator(".sentence")).to_contain_text("Nothing was changed")
+        expect(page.locator(".sentence")).to_contain_text("No change")

@@ -12,9 +12,9 @@ from viewed_kinds import sounds_shown
 from walking import panel, tab
 
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.handlers import decode
-from pellucid.viewer.schema import Asked, Item, Painted
-from pellucid.viewer.server import application, served
+from pellucid.viewer.handlers import decode_source
+from pellucid.viewer.schema import AttentionOverride, DecodeRequest, PageExample
+from pellucid.viewer.server import background_server, create_app
 
 SENTENCE = ".sentence"
 
@@ -22,39 +22,39 @@ SENTENCE = ".sentence"
 @pytest.fixture(scope="module")
 def language() -> Iterator[str]:
     """A service on the run of spelling and sounds."""
-    with served(application(sounds_shown())) as found:
+    with background_server(create_app(sounds_shown())) as found:
         yield found
 
 
 def what_if(page: Page) -> None:
     """Open the view, and wait for its first answer."""
     tab(page, "What if")
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
-def hesitant() -> tuple[int, Item]:
+def hesitant() -> tuple[int, PageExample]:
     """An example for which greedy search gives another output than the beam that is shown, where there is one."""
     shown = sounds_shown()
-    for place, item in enumerate(shown.contents.items):
-        if decode(shown, Asked(text=item.text)).traces[0].output != item.traces[0].output:
+    for place, item in enumerate(shown.contents.examples):
+        if decode_source(shown, DecodeRequest(text=item.text)).traces[0].output != item.traces[0].output:
             return place, item
-    return 0, shown.contents.items[0]
+    return 0, shown.contents.examples[0]
 
 
-def opening() -> Item:
+def opening() -> PageExample:
     """The example on which the page opens."""
-    items = sounds_shown().contents.items
+    items = sounds_shown().contents.examples
     return next((item for item in items if item.exact is False), items[0])
 
 
 def test_with_nothing_changed_nothing_changes_to_the_bit(opened: Open, language: str) -> None:
     place, item = hesitant()
-    page = opened(f"{language}#item={place}")
+    page = opened(f"{language}#example={place}")
     with page.expect_response("**/api/what-if") as answered:
         what_if(page)
     told = json.loads(answered.value.body())
     assert told["before"]["traces"][0]["output"] == item.traces[0].output
-    assert told["before"] == told["after"] and told["same"]["source"] == told["before"]["traces"][0]["source"]
+    assert told["before"] == told["after"] and told["rescored"]["source"] == told["before"]["traces"][0]["source"]
     expect(panel(page, "Result").locator("tbody tr").first).to_contain_text("0.00")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) == 1
 
@@ -66,16 +66,16 @@ SHADES = """canvas => new Set(new Uint32Array(
 def test_a_changed_source_is_answered_beside_the_old_one(opened: Open, language: str) -> None:
     page = opened(language)
     what_if(page)
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
-    page.get_by_role("button", name="Hide from attention").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Hiding position 1")
+    page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
+    page.get_by_role("button", name="Mask in attention").click()
+    expect(page.locator(SENTENCE)).to_contain_text("Masking position 1")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
     page.get_by_role("textbox", name="Symbol", exact=True).fill("z")
     page.get_by_role("button", name="Replace", exact=True).click()
-    expect(page.locator(SENTENCE)).to_contain_text("Reading “z")
-    page.get_by_role("button", name="Swap with the next").click()
+    expect(page.locator(SENTENCE)).to_contain_text("by “z")
+    page.get_by_role("button", name="Swap with next").click()
     page.get_by_role("button", name="Reset").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(panel(page, "Difference")).to_contain_text("different lengths")
@@ -88,18 +88,18 @@ def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, lang
     symbol = panel(page, "Steps").locator(".choices li").nth(1).locator(".face").inner_text()
     page.get_by_role("button", name=re.compile("^Force .* at step 1$")).first.click()
     expect(page.get_by_role("tab", name="What if")).to_have_attribute("aria-selected", "true")
-    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing the output to begin with “{symbol}”")
+    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing the prefix “{symbol}”")
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    expect(steps.first).to_have_accessible_name("step 1, given")
+    expect(steps.first).to_have_accessible_name("step 1, forced")
     page.get_by_role("button", name="step 2", exact=True).click()
     panel(page, "Output").locator("button.other").first.click()
-    expect(steps.nth(1)).to_have_accessible_name("step 2, given")
+    expect(steps.nth(1)).to_have_accessible_name("step 2, forced")
 
 
 def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -> None:
     page = opened(language)
     what_if(page)
-    wrong = [edit.written for edit in opening().edits if edit.kind in ("substitution", "insertion")]
+    wrong = [edit.step for edit in opening().edits if edit.kind in ("substitution", "insertion")]
     expect(panel(page, f"Attention of step {(wrong[0] or 0) + 1 if wrong else 1}")).to_be_visible()
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     page.get_by_role("button", name="Uniform").click()
@@ -126,19 +126,19 @@ def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -
     page.get_by_role("checkbox", name="every step").check()
     page.get_by_role("button", name="Previous step").click()
     expect(page.locator(SENTENCE)).to_contain_text(
-        re.compile("attention of .* steps|Forcing step|Giving the attention")
+        re.compile("attention of .* steps|Forcing step|Setting the attention")
     )
 
 
 def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Open, address: str) -> None:
     place, rows = chained()
-    page = opened(f"{address}#item={place}")
+    page = opened(f"{address}#example={place}")
     what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    given = page.get_by_role("group", name="Attention given").get_by_role("button")
+    given = page.get_by_role("group", name="Attention set").get_by_role("button")
     lengths = [steps.count()]
     for count, row in enumerate(rows, start=1):
-        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention given)?$")).click()
+        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention set)?$")).click()
         bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
         cells = bars.locator(".ground")
         box = cells.nth(row.weights.index(1)).bounding_box()
@@ -169,16 +169,16 @@ def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Op
     expect(given).to_have_count(2)
 
 
-def by_step(row: Painted) -> int:
+def by_step(row: AttentionOverride) -> int:
     """Rows stand in the order of their steps."""
     return row.step
 
 
-def test_erasure_and_gradient_stand_beside_attention(opened: Open, language: str) -> None:
+def test_occlusion_and_gradient_stand_beside_attention(opened: Open, language: str) -> None:
     page = opened(language)
     canvas = panel(page, "Matrix").locator("canvas")
     seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
-    for layer in ("erasure", "gradient"):
+    for layer in ("occlusion", "gradient"):
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers")).to_contain_text("rank correlation with attention")
         expect(page.get_by_role("button", name=layer, exact=True)).to_have_attribute("aria-pressed", "true")
@@ -189,31 +189,31 @@ def test_erasure_and_gradient_stand_beside_attention(opened: Open, language: str
 
 def test_states_gates_and_neighbors_are_shown_when_asked_for(opened: Open, language: str) -> None:
     page = opened(language)
-    tab(page, "Space")
+    tab(page, "States")
     page.get_by_role("button", name="Show states").click()
-    strips = panel(page, "State by state").get_by_role("application")
+    strips = panel(page, "State values").get_by_role("application")
     expect(strips).to_have_count(2)
     page.get_by_role("button", name="Show gates").click()
-    expect(panel(page, "State by state")).to_contain_text("update")
+    expect(panel(page, "State values")).to_contain_text("update")
     assert strips.count() > 2
     page.get_by_role("button", name="Find").click()
     near = panel(page, "Nearest states")
     expect(near.locator("ol li")).to_have_count(20)
-    expect(near).to_contain_text("what follows them")
+    expect(near).to_contain_text("next symbols")
     expect(near.locator(".caption")).to_contain_text("states of the file")
     near.get_by_role("button", name="Encoder").click()
-    expect(near).to_contain_text("Like the encoder’s state")
+    expect(near).to_contain_text("Nearest to the encoder state")
 
 
 def test_the_way_of_an_example_goes_through_the_states_of_the_corpus(opened: Open, language: str) -> None:
     page = opened(language)
-    tab(page, "Space")
+    tab(page, "States")
     own = panel(page, "States")
-    way = page.get_by_role("button", name="Show this example’s way")
+    way = page.get_by_role("button", name="Show the states of this example")
     if way.is_visible():
         way.click()
     expect(own.locator("circle.mine").first).to_be_visible()
-    space = sounds_shown().contents.space
+    space = sounds_shown().contents.state_space
     assert space is not None
     assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.encoder.points)
     field = own.get_by_role("application")

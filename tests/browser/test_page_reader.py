@@ -7,37 +7,37 @@ from playwright.sync_api import expect
 from viewed import digits_shown
 from walking import panel, says_its_cell, tab
 
-from pellucid.viewer.schema import Contents
+from pellucid.viewer.schema import PageContents
 
 
-def contents() -> Contents:
+def contents() -> PageContents:
     """What the page shows."""
     return digits_shown(beam=3).contents
 
 
 def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) -> None:
     page = opened(file)
-    first = next(item for item in contents().items if item.exact is False)
+    first = next(item for item in contents().examples if item.exact is False)
     errors = f"wrong, {first.errors} error{'s' if first.errors != 1 else ''}"
     expect(page.locator("body")).to_match_aria_snapshot(f"""
         - banner:
           - heading [level=1]
           - button "Link"
           - button "Save page"
-          - button "Dark colours"
+          - button "Dark colors"
         - tablist "Views":
           - tab "Examples" [selected]
           - tab "Beam"
           - tab "What if"
           - tab "Corpus"
           - tab "Compare"
-          - tab "Space"
+          - tab "States"
           - tab "Training"
           - tab "About"
         - tabpanel "Examples":
           - searchbox "Regular expression in source, output or reference"
           - combobox "Order"
-          - combobox "Right or wrong"
+          - combobox "Correctness"
           - status
           - listbox /Examples/:
             - 'option "{errors}: {first.text}, output {first.traces[0].output}" [selected]'
@@ -77,7 +77,7 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
               - button "Undo" [disabled]
               - button "Reset" [disabled]
             - region "Source":
-              - group /Symbols of the source/:
+              - group /Source symbols/:
                 - button /, position 1/
             - region "Output":
               - group "Steps of the output":
@@ -89,10 +89,10 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
         "Corpus": """
             - region "Scores":
               - table
-            - region "Accuracy by position":
-              - slider /Accuracy by position; arrows move along it/
-            - region "Accuracy by length":
-              - slider /Accuracy by length/
+            - region "Accuracy by target position":
+              - slider /Accuracy by target position; arrow keys move along it/
+            - region "Accuracy by source length":
+              - slider /Accuracy by source length/
             - region "Confusions":
               - checkbox "as a list"
             - region "Attention statistics":
@@ -101,17 +101,17 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
         "Compare": """
             - region "Paired outcomes":
               - group "Outcomes":
-                - button /both right/
+                - button /both correct/
               - table:
                 - rowgroup:
                   - row /exact match/:
                     - rowheader "exact match"
         """,
         "Training": """
-            - status: /Training is over/
+            - status: /Training is finished/
             - region "Loss":
-              - slider /Loss; arrows move along it/
-            - region "Film":
+              - slider /Loss; arrow keys move along it/
+            - region "Training snapshots":
               - button "Play"
               - slider "Validation"
               - paragraph:
@@ -126,7 +126,7 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
 def test_a_source_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "What if")
-    symbols = page.get_by_role("group", name=re.compile("Symbols of the source")).get_by_role("button")
+    symbols = page.get_by_role("group", name=re.compile("Source symbols")).get_by_role("button")
     expect(symbols.first).to_be_visible()
     assert symbols.evaluate_all("all => all.filter(each => each.tabIndex === 0).length") == 1
     symbols.first.focus()
@@ -159,7 +159,7 @@ def test_an_alternative_that_is_pressed_leaves_the_focus_at_its_step(opened: Ope
     output = panel(page, "Output")
     output.locator(".other").first.click()
     expect(
-        output.get_by_role("button", name="step 1, given").or_(output.get_by_role("button", pressed=True))
+        output.get_by_role("button", name="step 1, forced").or_(output.get_by_role("button", pressed=True))
     ).to_be_focused()
     expect(page.locator("[aria-busy=false]")).to_be_visible()
     expect(output.get_by_role("button", pressed=True)).to_be_focused()
@@ -172,7 +172,7 @@ def test_what_is_pressed_and_gone_leaves_the_focus_near(opened: Open, address: s
         picture.focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
-        panel(page, title).get_by_role("button", name="held: let go").click()
+        panel(page, title).get_by_role("button", name="unlock").click()
         expect(picture).to_be_focused()
     page.get_by_role("button", name=re.compile("^Force ")).first.click()
     expect(page.get_by_role("tab", name="What if")).to_be_focused()

@@ -20,11 +20,11 @@ from walking import panel, saved, tab
 from pellucid.config.settings import Task
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.inputs import open_model, read_file
-from pellucid.viewer.page_contents import Assembled, assemble
-from pellucid.viewer.pages import page as page_of
-from pellucid.viewer.schema import Contents
-from pellucid.viewer.server import application, served
+from pellucid.viewer.inputs import open_run, read_example_file
+from pellucid.viewer.page_contents import PageData, assemble_page
+from pellucid.viewer.pages import trace_page as page_of
+from pellucid.viewer.schema import PageContents
+from pellucid.viewer.server import background_server, create_app
 
 NONE: Sequence[str] = ()
 NUMBERS = ("JSON", "CSV")
@@ -33,14 +33,14 @@ MAP = (*PICTURE, "TikZ")
 Views = Mapping[str, Mapping[str, Sequence[str]]]
 """Of each view the panels, and of each panel the forms."""
 
-TRAINING = {"Loss": PICTURE, "Scores": PICTURE, "Film": MAP}
+TRAINING = {"Loss": PICTURE, "Scores": PICTURE, "Training snapshots": MAP}
 WRITTEN: Views = {
     "Examples": {"Links": MAP, "Steps": PICTURE, "Matrix": MAP},
     "Beam": {"Beam": PICTURE, "Attention": MAP},
     "Corpus": {
         "Scores": NUMBERS,
-        "Accuracy by position": PICTURE,
-        "Accuracy by length": PICTURE,
+        "Accuracy by target position": PICTURE,
+        "Accuracy by source length": PICTURE,
         "Confusions": MAP,
         "Attention statistics": MAP,
     },
@@ -58,7 +58,7 @@ ASKED: Views = {
         "After": MAP,
         "Difference": MAP,
     },
-    "Space": {"States": PICTURE, "State by state": PICTURE, "Nearest states": PICTURE},
+    "States": {"States": PICTURE, "State values": PICTURE, "Nearest states": PICTURE},
 }
 ANSWERED: Mapping[Task, Views] = {
     "tag": {
@@ -66,12 +66,12 @@ ANSWERED: Mapping[Task, Views] = {
         "What if": {"Source": NONE, "Output": NONE, "Result": PICTURE, "Before": PICTURE, "After": PICTURE},
         "Corpus": {
             "Scores": NUMBERS,
-            "Accuracy by position": PICTURE,
-            "Accuracy by length": PICTURE,
+            "Accuracy by target position": PICTURE,
+            "Accuracy by source length": PICTURE,
             "Confusions": MAP,
         },
         "Compare": {"Paired outcomes": PICTURE, "tag": PICTURE, "rival": PICTURE},
-        "Training": {**TRAINING, "Film": PICTURE},
+        "Training": {**TRAINING, "Training snapshots": PICTURE},
     },
     "classify": {"Examples": {"Class": PICTURE, "Attention over the source": MAP, "Weights": MAP}},
     "point": {"Examples": {"Position": PICTURE, "Attention over the source": MAP, "Weights": MAP}},
@@ -113,7 +113,7 @@ def assert_sound(of: dict[str, bytes]) -> None:
         assert_latex(of["TikZ"].decode("utf-8"))
 
 
-def contents() -> Contents:
+def contents() -> PageContents:
     """What the page of digits shows."""
     return digits_shown(beam=3).contents
 
@@ -131,28 +131,28 @@ def everything(page: Page, views: Views, to: Path) -> dict[str, Saved]:
 def test_every_panel_of_a_run_is_saved_in_every_form(
     opened: Open, address: str, file: str, kind: str, tmp_path: Path
 ) -> None:
-    page = opened(f"{address if kind == 'served' else file}#item=0")
-    views = WRITTEN if kind == "served" else {**WRITTEN, "Space": ASKED["Space"]}
+    page = opened(f"{address if kind == 'served' else file}#example=0")
+    views = WRITTEN if kind == "served" else {**WRITTEN, "States": ASKED["States"]}
     files = everything(page, views, tmp_path)
-    corpus, trace = contents().corpus, contents().items[0].traces[0]
+    corpus, trace = contents().corpus, contents().examples[0].traces[0]
     assert corpus is not None
     steps = files["Examples"]["Steps"]
     said = drawn(steps["SVG"])
     assert {"output", "most probable", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(said)
-    assert trace.output in said[0] and contents().items[0].text in said[0]
+    assert trace.output in said[0] and contents().examples[0].text in said[0]
     assert len(table(steps["CSV"])) == len(trace.target) + 1
     confusions = files["Corpus"]["Confusions"]
     assert {"Confusions", "predicted →", "expected →"} <= set(drawn(confusions["SVG"]))
-    assert {f"{each.times}" for each in corpus.confusions} <= set(drawn(confusions["SVG"]))
+    assert {f"{each.count}" for each in corpus.confusions} <= set(drawn(confusions["SVG"]))
     assert len(table(confusions["CSV"])) == len(corpus.confusions) + 1 == len(json.loads(confusions["JSON"])) + 1
     assert {each.name for each in corpus.distributions} < set(drawn(files["Corpus"]["Attention statistics"]["SVG"]))
     for panel_name in ("Matrix", "Links"):
         kept = Trace.from_json(files["Examples"][panel_name]["JSON"])
-        assert kept.target == tuple(trace.target) and kept.text == contents().items[0].text
+        assert kept.target == tuple(trace.target) and kept.text == contents().examples[0].text
         np.testing.assert_allclose(kept.attention, decode_array(trace.attention), atol=1e-6)
     assert_a_map(files["Compare"]["Difference"], len(trace.target), len(trace.source))
-    assert {"both right", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes"]["SVG"]))
-    assert len(json.loads(files["Training"]["Film"]["JSON"])["frames"]) > 1
+    assert {"both correct", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes"]["SVG"]))
+    assert len(json.loads(files["Training"]["Training snapshots"]["JSON"])["frames"]) > 1
 
 
 def assert_a_map(files: dict[str, bytes], rows: int, columns: int) -> None:
@@ -165,34 +165,34 @@ def assert_a_map(files: dict[str, bytes], rows: int, columns: int) -> None:
 
 
 def test_what_a_model_is_asked_for_is_saved_too(opened: Open, address: str, tmp_path: Path) -> None:
-    page = opened(f"{address}#item=0")
+    page = opened(f"{address}#example=0")
     tab(page, "What if")
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     page.get_by_role("button", name="Uniform").click()
     expect(page.locator(".sentence")).to_contain_text("Forcing step 1 to attend uniformly")
     sentence = page.locator(".sentence").inner_text()
     asked = taken(page, "What if", ASKED["What if"], tmp_path)
-    trace = contents().items[0].traces[0]
+    trace = contents().examples[0].traces[0]
     said = drawn(asked["Result"]["SVG"])
     assert " ".join(said).startswith(sentence)
     assert {"before", "after", "p before", "p after", "KL, bits"} < set(said)
     for title, rows in (("Difference", len(trace.target)), ("Before", len(trace.target)), ("Attention of step 1", 1)):
         assert_a_map(asked[title], rows, len(trace.source))
     assert re.search(r"\\fill\[less!", asked["Difference"]["TikZ"].decode("utf-8"))
-    tab(page, "Space")
+    tab(page, "States")
     page.get_by_role("button", name="Show states").click()
     page.get_by_role("button", name="Show gates").click()
-    expect(panel(page, "State by state")).to_contain_text("update")
+    expect(panel(page, "State values")).to_contain_text("update")
     page.get_by_role("button", name="Find").click()
     expect(panel(page, "Nearest states").locator("ol li")).to_have_count(20)
-    states = taken(page, "Space", ASKED["Space"], tmp_path)
-    assert_states(states["State by state"], len(trace.source), len(trace.target))
+    states = taken(page, "States", ASKED["States"], tmp_path)
+    assert_states(states["State values"], len(trace.source), len(trace.target))
     near = drawn(states["Nearest states"]["SVG"])
-    assert json.loads(states["Nearest states"]["JSON"])["title"].startswith("Nearest to the decoder’s state at step ")
-    assert table(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "following", "line of the file"]
-    encoder = json.loads(states["State by state"]["JSON"])["encoder"]
+    assert json.loads(states["Nearest states"]["JSON"])["title"].startswith("Nearest to the decoder state at step ")
+    assert table(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "next symbol", "line"]
+    encoder = json.loads(states["State values"]["JSON"])["encoder"]
     assert len(encoder) == len(trace.source) and all(isinstance(each, float) for each in encoder[0])
-    assert "What follows them" in near and any(text.startswith("Nearest to the decoder’s state") for text in near)
+    assert "Next symbols" in near and any(text.startswith("Nearest to the decoder state") for text in near)
 
 
 def assert_states(files: dict[str, bytes], source: int, target: int) -> None:
@@ -207,18 +207,18 @@ def assert_states(files: dict[str, bytes], source: int, target: int) -> None:
 
 
 @contextmanager
-def on_page(shown: Assembled, opened: Open) -> Iterator[Page]:
+def on_page(shown: PageData, opened: Open) -> Iterator[Page]:
     """The page of a run, on its first example."""
-    with served(application(shown)) as address:
-        yield opened(f"{address}#item=0")
+    with background_server(create_app(shown)) as address:
+        yield opened(f"{address}#example=0")
 
 
 @pytest.mark.parametrize("task", ["tag", "classify", "point"])
 def test_every_panel_of_another_task_is_saved(opened: Open, task: Task, tmp_path: Path) -> None:
     trained = task_run(task)
-    models = [open_model(trained.run, name, "cpu", None) for name in (task, "rival")]
-    shown = assemble(models, [read_file(trained.files.valid, trained.config.data)], 40, served=True)
-    trace = shown.contents.items[0].traces[0]
+    models = [open_run(trained.run, name, "cpu", None) for name in (task, "rival")]
+    shown = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)
+    trace = shown.contents.examples[0].traces[0]
     with on_page(shown, opened) as page:
         first = everything(page, ANSWERED[task], tmp_path)["Examples"]
     if task == "tag":
@@ -233,7 +233,7 @@ def test_every_panel_of_another_task_is_saved(opened: Open, task: Task, tmp_path
 
 def test_a_long_source_as_it_was_read_is_saved_in_lines(opened: Open, tmp_path: Path) -> None:
     shown = long_shown()
-    source = shown.contents.items[0].traces[0].source
+    source = shown.contents.examples[0].traces[0].source
     title = "Attention of step 1 over the source"
     with on_page(shown, opened) as page:
         expect(panel(page, title)).to_be_visible()
@@ -258,6 +258,6 @@ def test_a_picture_has_the_colours_of_the_page(opened: Open, file: str, tmp_path
     page = opened(file)
     expect(panel(page, "Steps")).to_be_visible()
     light = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
-    page.get_by_role("button", name="Dark colours").click()
+    page.get_by_role("button", name="Dark colors").click()
     dark = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
     assert 'fill="#fff"' in light and 'fill="#12161c"' in dark

@@ -12,27 +12,27 @@ from walking import panel, tab
 
 from pellucid.config.settings import Task
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.inputs import open_model, read_file
-from pellucid.viewer.page_contents import Assembled, assemble
-from pellucid.viewer.schema import Item
-from pellucid.viewer.server import application, served
+from pellucid.viewer.inputs import open_run, read_example_file
+from pellucid.viewer.page_contents import PageData, assemble_page
+from pellucid.viewer.schema import PageExample
+from pellucid.viewer.server import background_server, create_app
 
-ELSEWHERE = ("Beam", "Space")
+ELSEWHERE = ("Beam", "States")
 """Views of what only search gives."""
 
 
 @cache
-def shown(task: Task) -> Assembled:
+def shown(task: Task) -> PageData:
     """A run of a task on its own development file."""
     trained = task_run(task)
-    model = open_model(trained.run, task, "cpu", None)
-    return assemble([model], [read_file(trained.files.valid, trained.config.data)], 40, served=True)
+    model = open_run(trained.run, task, "cpu", None)
+    return assemble_page([model], [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)
 
 
 @contextmanager
 def on_page(task: Task, opened: Open) -> Iterator[Page]:
     """Its page."""
-    with served(application(shown(task))) as address:
+    with background_server(create_app(shown(task))) as address:
         page = opened(address)
         expect(page.get_by_role("tab", name="Examples")).to_be_visible()
         for name in ELSEWHERE:
@@ -42,9 +42,9 @@ def on_page(task: Task, opened: Open) -> Iterator[Page]:
         yield page
 
 
-def first(task: Task) -> Item:
+def first(task: Task) -> PageExample:
     """The example on which the page opens: the first wrong one, if there is any."""
-    items = shown(task).contents.items
+    items = shown(task).contents.examples
     return next((item for item in items if item.exact is False), items[0])
 
 
@@ -52,21 +52,21 @@ def edit_the_source(page: Page) -> None:
     """Replace the first symbol, then take it away: all that can be changed is the source."""
     tab(page, "What if")
     expect(page.locator(".sentence")).to_contain_text("Edit the source.")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
-    for absent in ("Hide from attention", "Uniform"):
+    page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
+    for absent in ("Mask in attention", "Uniform"):
         expect(page.get_by_role("button", name=absent)).to_have_count(0)
-    expect(page.get_by_text("begin with")).to_have_count(0)
+    expect(page.get_by_text("prefix")).to_have_count(0)
     page.get_by_role("textbox", name="Symbol", exact=True).fill("c")
     page.get_by_role("button", name="Replace", exact=True).click()
     expect(panel(page, "Result").locator("tbody tr").first).to_be_visible()
     page.get_by_role("button", name="Insert before", exact=True).is_disabled()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.locator(".sentence")).to_contain_text("Reading “")
+    expect(page.locator(".sentence")).to_contain_text("Replacing the source “")
 
 
 def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
     item, contents = first("tag"), shown("tag").contents
-    assert {decode_array(trace.attention).shape for each in contents.items for trace in each.traces} == {(0, 0)}
+    assert {decode_array(trace.attention).shape for each in contents.examples for trace in each.traces} == {(0, 0)}
     assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("accuracy of tags ")
     with on_page("tag", opened) as page:
         own = panel(page, "Tags")
@@ -74,17 +74,17 @@ def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
         assert [text.split("\n")[:2] for text in cells.all_inner_texts()] == [
             list(pair) for pair in zip(item.traces[0].source, item.traces[0].target, strict=True)
         ]
-        assert own.locator(".missed .true").all_inner_texts() == [edit.wanted for edit in wrong]
+        assert own.locator(".missed .true").all_inner_texts() == [edit.expected for edit in wrong]
         cells.nth(1).click()
         expect(own.get_by_role("heading", name="Position 2,")).to_be_visible()
         own.get_by_role("application").press("ArrowLeft")
         expect(own.locator("[aria-live]")).to_contain_text(f"Position 1, {item.traces[0].source[0]}")
         page.keyboard.press("Escape")
         edit_the_source(page)
-        expect(panel(page, "Result")).to_contain_text("another number of symbols")
+        expect(panel(page, "Result")).to_contain_text("number of source symbols has changed")
         expect(panel(page, "After").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
         tab(page, "Corpus")
-        expect(panel(page, "Accuracy by position")).not_to_contain_text("fewest edits")
+        expect(panel(page, "Accuracy by target position")).not_to_contain_text("fewest edits")
         expect(panel(page, "Confusions")).to_contain_text("by position")
         tab(page, "About")
         expect(page.get_by_text("state at its own position")).to_be_visible()
@@ -99,8 +99,8 @@ def test_a_class_stands_with_every_look_at_its_source(opened: Open) -> None:
         expect(panel(page, "Weights").locator("tbody th").last).to_have_text("2")
         edit_the_source(page)
         tab(page, "Corpus")
-        expect(panel(page, "Accuracy by length")).to_be_visible()
-        expect(panel(page, "Accuracy by position")).to_have_count(0)
+        expect(panel(page, "Accuracy by source length")).to_be_visible()
+        expect(panel(page, "Accuracy by target position")).to_have_count(0)
         tab(page, "Training")
         expect(panel(page, "Accuracy")).to_be_visible()
         expect(page.get_by_text("exact match")).to_have_count(0)
@@ -112,8 +112,8 @@ def test_the_symbol_that_is_pointed_at_is_framed(opened: Open) -> None:
     with on_page("point", opened) as page:
         framed = panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
         expect(framed).to_have_attribute("data-place", f"{place}")
-        expect(panel(page, "Weights")).to_contain_text("Each weight is the probability of its position")
+        expect(panel(page, "Weights")).to_contain_text("Each attention weight is the probability of its position")
         expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
         edit_the_source(page)
         tab(page, "About")
-        expect(page.get_by_text("each weight is the probability")).to_be_visible()
+        expect(page.get_by_text("Each attention weight is the probability")).to_be_visible()

@@ -14,11 +14,11 @@ from walking import listed, panel, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.pages import page as page_of
-from pellucid.viewer.server import application, served
+from pellucid.viewer.pages import trace_page as page_of
+from pellucid.viewer.server import background_server, create_app
 
 SENTENCE = ".sentence"
-NEVER = "never seen in training"
+NEVER = "not in the vocabulary"
 SMALL = """all => all.map(each => [each.textContent, each.getBoundingClientRect()])
     .filter(([, box]) => box.width > 0 && Math.min(box.width, box.height) < 24)
     .map(([text, box]) => [text, box.width, box.height])"""
@@ -28,8 +28,8 @@ WALK = 1100
 
 
 def test_back_goes_to_the_example_and_the_view_before(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=0")
-    items = digits_shown(beam=3).contents.items
+    page = opened(f"{address}#example=0")
+    items = digits_shown(beam=3).contents.examples
     for place in (3, 5):
         page.wait_for_timeout(WALK)
         listed(page).nth(place).click()
@@ -45,43 +45,43 @@ def test_back_goes_to_the_example_and_the_view_before(opened: Open, address: str
 
 
 def test_examples_that_are_walked_past_are_one_step_back(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=2")
+    page = opened(f"{address}#example=2")
     expect(listed(page).first).to_be_visible()
     page.wait_for_timeout(WALK)
     for _ in range(4):
         page.keyboard.press("j")
-    page.wait_for_function("location.hash.includes('item=6')")
+    page.wait_for_function("location.hash.includes('example=6')")
     page.go_back()
     expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(
-        digits_shown(beam=3).contents.items[2].text
+        digits_shown(beam=3).contents.examples[2].text
     )
 
 
 def changed(page: Page) -> str:
     """A position is hidden, the output's beginning and a row of attention are given; what is said of it."""
     tab(page, "What if")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(1).click()
-    page.get_by_role("button", name="Hide from attention").click()
-    page.get_by_label("begin with").fill("9")
+    page.get_by_role("group", name="Source symbols").get_by_role("button").nth(1).click()
+    page.get_by_role("button", name="Mask in attention").click()
+    page.get_by_label("prefix").fill("9")
     page.get_by_role("button", name="Argmax only").click()
     expect(page.locator(SENTENCE)).to_contain_text("attend to position")
-    expect(page.locator(SENTENCE)).to_contain_text("to begin with “9”")
+    expect(page.locator(SENTENCE)).to_contain_text("the prefix “9”")
     return page.locator(SENTENCE).inner_text()
 
 
 def test_an_address_holds_what_was_changed(opened: Open, address: str, file: str) -> None:
-    page = opened(f"{address}#item=4")
+    page = opened(f"{address}#example=4")
     told = changed(page)
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
     page.get_by_role("textbox", name="source", exact=True).fill("two ten")
-    expect(page.locator(SENTENCE)).to_contain_text("Reading “two ten” instead of")
+    expect(page.locator(SENTENCE)).to_contain_text("by “two ten”")
     told = page.locator(SENTENCE).inner_text()
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
     alone = opened(f"{file}#{page.url.partition('#')[2]}")
-    expect(alone.get_by_role("tabpanel")).to_contain_text("this page is a file without one")
-    expect(alone.get_by_role("tabpanel")).to_contain_text("The address asks for one: reading “two ten” instead of")
+    expect(alone.get_by_role("tabpanel")).to_contain_text("This page is a saved file without a model")
+    expect(alone.get_by_role("tabpanel")).to_contain_text("by “two ten”")
     page.get_by_role("button", name="Reset").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
     assert "edit=" not in page.url
 
 
@@ -90,40 +90,48 @@ def test_an_address_holds_the_source_that_was_typed_and_changed(opened: Open, ad
     page.get_by_role("searchbox", name="A source to decode").fill("two six")
     expect(panel(page, "Links").get_by_role("application")).to_have_accessible_name(re.compile("^Links from 7 "))
     tab(page, "What if")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.locator(SENTENCE)).to_contain_text("Reading “wo six” instead of “two six”")
+    expect(page.locator(SENTENCE)).to_contain_text("Replacing the source “two six” by “wo six”")
     told = page.locator(SENTENCE).inner_text()
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
 
 
 @pytest.mark.parametrize(
-    "edit", ["{", "[]", '{"masked": "x"}', '{"painted": [{}]}', '{"prefix": [1]}', "%7B%22text%22%3A1%7D"]
+    "edit",
+    [
+        "{",
+        "[]",
+        '{"masked_positions": "x"}',
+        '{"attention_overrides": [{}]}',
+        '{"prefix": [1]}',
+        "%7B%22text%22%3A1%7D",
+    ],
 )
 def test_an_address_that_makes_no_sense_changes_nothing(opened: Open, address: str, edit: str) -> None:
-    page = opened(f"{address}#tab=what-if&item=4&edit={edit}")
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    page = opened(f"{address}#tab=what-if&example=4&edit={edit}")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 @pytest.fixture(scope="module")
 def long() -> Iterator[str]:
     """A service on sources of 300 to 1,000 symbols."""
-    with served(application(long_shown())) as found:
+    with background_server(create_app(long_shown())) as found:
         yield found
 
 
 def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(opened: Open, long: str) -> None:
     page = opened(f"{long}#tab=what-if")
     bars = panel(page, "Attention of step 1")
-    expect(bars).to_contain_text("The bars reach to")
+    expect(bars).to_contain_text("Full height:")
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
-    before = decode_array(long_shown().contents.items[0].traces[0].attention)
+    before = decode_array(long_shown().contents.examples[0].traces[0].attention)
     profile = panel(page, "Before").locator("rect:not(.here)")
     drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
     assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
     strip = bars.locator(".scroll")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(250).click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").nth(250).click()
     assert strip.evaluate("strip => strip.scrollLeft") > 0
     box = strip.bounding_box()
     assert box is not None
@@ -137,7 +145,7 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     page.get_by_role("button", name="Uniform").click()
     expect(page).to_have_url(re.compile("edit="))  # one number, and how often
     page.get_by_role("button", name="Permuted").click()
-    expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for an address")
+    expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for a link")
     assert "edit=" not in page.url
 
 
@@ -237,7 +245,7 @@ def test_a_finger_holds_and_lets_go(browser: Browser, address: str) -> None:
     for title, y in (("Links", 40), ("Matrix", 60)):
         picture = panel(page, title).get_by_role("application")
         picture.tap(position={"x": 120, "y": y})
-        held = panel(page, title).get_by_role("button", name="held: let go")
+        held = panel(page, title).get_by_role("button", name="unlock")
         expect(held).to_be_visible()
         expect(panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
         held.tap()
@@ -260,18 +268,18 @@ def test_nothing_that_the_page_asks_for_is_missing(opened: Open, address: str) -
 
 def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     page = opened(address)
-    several = next(item for item in digits_shown(beam=3).contents.items if len(item.traces) > 1)
+    several = next(item for item in digits_shown(beam=3).contents.examples if len(item.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
-    expect(page.locator(".picked")).to_contain_text(f"the percentage is its share of these {len(several.traces)}")
-    for layer, said in {"erasure": "embedding is set to zero", "gradient": "Gradient of ln p"}.items():
+    expect(page.locator(".picked")).to_contain_text(f"probability normalized over these {len(several.traces)}")
+    for layer, said in {"occlusion": "embedding is set to zero", "gradient": "Gradient of the log-probability"}.items():
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers + p")).to_contain_text(said)
     tab(page, "Compare")
     wins = page.get_by_role("group", name="Outcomes", exact=True)
-    expect(wins).to_contain_text("only run right")
-    expect(wins).to_contain_text("only rival right")
+    expect(wins).to_contain_text("only run correct")
+    expect(wins).to_contain_text("only rival correct")
     expect(panel(page, "Difference").locator(".caption")).to_contain_text("Red: more weight in rival")
-    expect(panel(page, "Difference")).to_contain_text("rival less run")
+    expect(panel(page, "Difference")).to_contain_text("rival − run")
     # Three maps that are read together stand at one height, where there is room for them beside each other.
     page.set_viewport_size({"width": 1600, "height": 900})
     tops = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")

@@ -10,13 +10,13 @@ from sample_traces import HOSTILE, diagonal, small
 from viewed import digits_shown
 
 from pellucid.decoding.trace import END
-from pellucid.viewer.pages import exported
-from pellucid.viewer.pages import page as page_of
+from pellucid.viewer.pages import export_page
+from pellucid.viewer.pages import trace_page as page_of
 
 
 def test_a_served_page_shows_the_examples(opened: Open, address: str) -> None:
     page = opened(address)
-    expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.items[0].text)
+    expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.examples[0].text)
 
 
 def test_an_exported_page_shows_the_same_and_asks_nobody(opened: Open, file: str) -> None:
@@ -24,7 +24,7 @@ def test_an_exported_page_shows_the_same_and_asks_nobody(opened: Open, file: str
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url))
     page.goto(file)
-    expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.items[0].text)
+    expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.examples[0].text)
     assert {urlsplit(url).scheme for url in asked} <= {"file", "data", "blob"}
     assert [url for url in asked if url.startswith("file:")] == [file]
 
@@ -68,4 +68,4 @@ def test_a_screenshot(opened: Open, file: str, scheme: str, tmp_path: Path) -> N
     page = opened(file)
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     picture = page.screenshot(path=tmp_path / f"{scheme}.png")
-    assert picture.startswith(b"\x89PNG") and exported(digits_shown(served=False, beam=3).contents)
+    assert picture.startswith(b"\x89PNG") and export_page(digits_shown(served=False, beam=3).contents)

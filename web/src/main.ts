@@ -1,11 +1,11 @@
 import { mount } from "svelte";
 import App from "./App.svelte";
-import { keepSource } from "./files/file";
+import { rememberPageSource } from "./files/download";
 import "./drawing/theme.css";
 
-// In the built page the script's own element (finish.ts) has done its work.
+// In the built page, finish.ts adds a script element that is no longer needed.
 document.currentScript?.remove();
-// Before anything is drawn, the document is still the file itself: what "save this page" writes.
-keepSource();
+// Store the source of the page before rendering, for saving.
+rememberPageSource();
 const target = document.getElementById("app");
 if (target) mount(App, { target });

@@ -1,42 +1,42 @@
-/** The tabs, in their order: the only place that knows all of them. */
+/** All tabs in order. */
 import type { Component } from "svelte";
-import type { Contents } from "./data/contents";
-import { pageView } from "./data/task";
-import About from "./about/About.svelte";
-import Beam from "./beam/Beam.svelte";
-import Compare from "./compare/Compare.svelte";
-import Corpus from "./corpus/Corpus.svelte";
-import Examples from "./examples/Examples.svelte";
-import Space from "./space/Space.svelte";
-import Training from "./training/Training.svelte";
-import WhatIf from "./what-if/WhatIf.svelte";
+import type { PageContents } from "./data/contents";
+import { pageView } from "./data/taskView";
+import AboutTab from "./about/AboutTab.svelte";
+import BeamTab from "./beam/BeamTab.svelte";
+import CompareTab from "./compare/CompareTab.svelte";
+import CorpusTab from "./corpus/CorpusTab.svelte";
+import ExamplesTab from "./examples/ExamplesTab.svelte";
+import StatesTab from "./states/StatesTab.svelte";
+import TrainingTab from "./training/TrainingTab.svelte";
+import WhatIfTab from "./what-if/WhatIfTab.svelte";
 
 export interface Tab {
-  /** In the address. */
+  /** Name in the address. */
   readonly name: string;
   readonly title: string;
   readonly component: Component;
-  /** Whether there is anything to show. */
-  readonly shown: (contents: Contents) => boolean;
+  /** Whether there is content. */
+  readonly shown: (contents: PageContents) => boolean;
 }
 
-const some = (contents: Contents): boolean => contents.items.length > 0 || contents.served;
-// One trace in a notebook has no run behind it, and no need to be told what a run could show.
-const run = (contents: Contents): boolean => contents.served || (contents.card !== null && contents.items.length > 0);
-/** What is not written symbol by symbol has neither a beam nor states of steps. */
-const written = (contents: Contents): boolean => pageView(contents).autoregressive;
-const beams = (contents: Contents): boolean => written(contents) && (run(contents) || contents.items.some((item) => item.traces.some((trace) => trace.lattice)));
+const some = (contents: PageContents): boolean => contents.examples.length > 0 || contents.served;
+// A single trace in a notebook has no run.
+const run = (contents: PageContents): boolean => contents.served || (contents.card !== null && contents.examples.length > 0);
+/** Only autoregressive models have a beam and decoder states. */
+const written = (contents: PageContents): boolean => pageView(contents).autoregressive;
+const beams = (contents: PageContents): boolean => written(contents) && (run(contents) || contents.examples.some((example) => example.traces.some((trace) => trace.lattice)));
 
-const spaced = (contents: Contents): boolean =>
-  written(contents) && (contents.space !== null || contents.served || contents.items.some((item) => item.traces.some((trace) => trace.states)));
+const spaced = (contents: PageContents): boolean =>
+  written(contents) && (contents.state_space !== null || contents.served || contents.examples.some((example) => example.traces.some((trace) => trace.states)));
 
 export const TABS: readonly Tab[] = [
-  { name: "examples", title: "Examples", component: Examples, shown: some },
-  { name: "beam", title: "Beam", component: Beam, shown: beams },
-  { name: "what-if", title: "What if", component: WhatIf, shown: run },
-  { name: "corpus", title: "Corpus", component: Corpus, shown: (contents) => contents.corpus !== null },
-  { name: "compare", title: "Compare", component: Compare, shown: (contents) => contents.rivals.length > 0 },
-  { name: "space", title: "Space", component: Space, shown: spaced },
-  { name: "training", title: "Training", component: Training, shown: (contents) => contents.training !== null },
-  { name: "about", title: "About", component: About, shown: (contents) => contents.card !== null },
+  { name: "examples", title: "Examples", component: ExamplesTab, shown: some },
+  { name: "beam", title: "Beam", component: BeamTab, shown: beams },
+  { name: "what-if", title: "What if", component: WhatIfTab, shown: run },
+  { name: "corpus", title: "Corpus", component: CorpusTab, shown: (contents) => contents.corpus !== null },
+  { name: "compare", title: "Compare", component: CompareTab, shown: (contents) => contents.compared_runs.length > 0 },
+  { name: "states", title: "States", component: StatesTab, shown: spaced },
+  { name: "training", title: "Training", component: TrainingTab, shown: (contents) => contents.training !== null },
+  { name: "about", title: "About", component: AboutTab, shown: (contents) => contents.card !== null },
 ];

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { apart, band, pictureWidth } from "../src/links/bands";
+import { nonOverlapping, bandLayout, pictureWidth } from "../src/links/bands";
 
 const letters = (count: number): string[] => Array.from({ length: count }, () => "a");
 
-test("a short row is centred, its cells of bounded width", () => {
-  const short = band(letters(4), 1000);
+test("a short row is centered, its cells of bounded width", () => {
+  const short = bandLayout(letters(4), 1000);
   expect(short.width(0)).toBe(76);
   expect(short.middle(1) + short.middle(2)).toBeCloseTo(1000);
   expect(short.every).toBe(1);
@@ -13,16 +13,16 @@ test("a short row is centred, its cells of bounded width", () => {
 test("a picture scrolls a little, then shrinks and thins its labels", () => {
   expect(pictureWidth([letters(50)], 1000)).toBe(1000);
   expect(pictureWidth([letters(100)], 1000)).toBe(1000);
-  expect(band(letters(100), 1000).letter).toBeLessThan(15);
+  expect(bandLayout(letters(100), 1000).letter).toBeLessThan(15);
   expect(pictureWidth([letters(140)], 1000)).toBeGreaterThan(1000);
   expect(pictureWidth([letters(1000)], 1000)).toBe(1000);
-  const long = band(letters(1000), 1000);
+  const long = bandLayout(letters(1000), 1000);
   expect(long.width(3)).toBeCloseTo(1);
   expect(long.every).toBe(50);
-  expect(band([], 100).places).toEqual([50]);
+  expect(bandLayout([], 100).places).toEqual([50]);
 });
 
 test("numbers that would cover each other are left out, the greatest stays", () => {
-  const chosen = apart([{ place: 5, value: 0.6 }, { place: 6, value: 0.3 }, { place: 9, value: 0.1 }], (place) => place * 10, 25);
+  const chosen = nonOverlapping([{ place: 5, value: 0.6 }, { place: 6, value: 0.3 }, { place: 9, value: 0.1 }], (place) => place * 10, 25);
   expect([...chosen]).toEqual([5, 9]);
 });

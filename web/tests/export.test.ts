@@ -1,50 +1,50 @@
 import { expect, test } from "vitest";
-import { gridOf } from "../src/data/blocks";
-import { csv, offered } from "../src/files/export";
-import { runs } from "../src/files/paper";
-import { embedded, fileName } from "../src/files/file";
-import { weightFiles } from "../src/files/packed";
-import { escaped, heatMap } from "../src/files/tikz";
-import type { Contents } from "../src/data/contents";
+import { gridFromRows } from "../src/data/arrays";
+import { toCsv, availableFormats } from "../src/files/export";
+import { colorRuns } from "../src/files/pictureFiles";
+import { toScriptJson, fileName } from "../src/files/download";
+import { weightFiles } from "../src/files/panelFiles";
+import { escapeLatex, tikzHeatMap } from "../src/files/tikz";
+import type { PageContents } from "../src/data/contents";
 import { trace } from "./made";
 
 test("CSV keeps commas, quotes and blanks", () => {
-  expect(csv([["a", 1], ["b,c", 'd"e'], [" ", ""]])).toBe('a,1\r\n"b,c","d""e"\r\n" ",""\r\n');
+  expect(toCsv([["a", 1], ["b,c", 'd"e'], [" ", ""]])).toBe('a,1\r\n"b,c","d""e"\r\n" ",""\r\n');
 });
 
 test("weights say in every form of what they are", () => {
-  const files = weightFiles("one less other: “x”", trace("x", "ab"), gridOf([[-0.5, 0.25]]), "");
+  const files = weightFiles("one less other: “x”", trace("x", "ab"), gridFromRows([[-0.5, 0.25]]), "");
   expect(files.data).toMatchObject({ title: "one less other: “x”", weights: [[-0.5, 0.25]] });
   const one = trace("x", "ab");
-  expect(weightFiles("all of it", one, gridOf([[1, 0]]), "", one).data).toMatchObject({ ...one, title: "all of it", weights: [[1, 0]] });
+  expect(weightFiles("all of it", one, gridFromRows([[1, 0]]), "", one).data).toMatchObject({ ...one, title: "all of it", weights: [[1, 0]] });
   expect(files.table![0]).toEqual(["one less other: “x”", "a", "b"]);
   expect(files.tex!.split("\n")[0]).toBe("% one less other: “x”");
 });
 
 test("a menu shows only what there is", () => {
-  expect(offered({ name: "x", data: [], tex: "" })).toEqual(["JSON", "TikZ"]);
+  expect(availableFormats({ name: "x", data: [], tex: "" })).toEqual(["JSON", "TikZ"]);
 });
 
 test("TeX's own letters are escaped", () => {
-  expect(escaped("a_b%\\")).toBe("a\\_b\\%\\textbackslash{}");
-  expect(escaped(" ")).toBe("\\textvisiblespace{}");
+  expect(escapeLatex("a_b%\\")).toBe("a\\_b\\%\\textbackslash{}");
+  expect(escapeLatex(" ")).toBe("\\textvisiblespace{}");
 });
 
 test("a heat map in TikZ draws what has weight", () => {
-  const tex = heatMap(gridOf([[0.25, 0], [0.001, 1]]), ["x", "y"], ["a", "b"]);
+  const tex = tikzHeatMap(gridFromRows([[0.25, 0], [0.001, 1]]), ["x", "y"], ["a", "b"]);
   expect(tex.match(/\\fill/g)).toHaveLength(2);
   expect(tex).toContain("\\fill[weight!25] (0,0)");
 });
 
-test("a heat map in TikZ says what its sides and its colours are, and underlines what was never seen", () => {
-  const tex = heatMap(gridOf([[0.25, 1]]), ["x"], ["a_", "b"], { unknown: [0], sides: ["100 % {read}", "written"] });
+test("a heat map in TikZ says what its sides and its colors are, and underlines what was never seen", () => {
+  const tex = tikzHeatMap(gridFromRows([[0.25, 1]]), ["x"], ["a_", "b"], { unknown: [0], sides: ["100 % {read}", "written"] });
   expect(tex).toContain("{100 \\% \\{read\\} $\\rightarrow$};");
   expect(tex).toContain("{$\\leftarrow$ written};");
-  expect(tex).toContain("{darkest: 1; underlined: never seen in training};");
+  expect(tex).toContain("{darkest: 1; underlined: not in the vocabulary};");
   expect(tex).toContain("{\\underline{a\\_}};");
-  expect(heatMap(gridOf([[-0.5, 0.25]]), ["x"], ["a", "b"])).toContain("red above zero,{} blue below; strongest: 0.500");
-  expect(heatMap(gridOf([[1]]), ["x"], ["a"], { key: "" })).not.toContain("darkest");
-  const faint = heatMap(gridOf([[0.2, 0.1], [0.1, 0]]), ["x", "y"], ["a", "b"]);
+  expect(tikzHeatMap(gridFromRows([[-0.5, 0.25]]), ["x"], ["a", "b"])).toContain("red: positive,{} blue: negative; strongest: 0.500");
+  expect(tikzHeatMap(gridFromRows([[1]]), ["x"], ["a"], { key: "" })).not.toContain("darkest");
+  const faint = tikzHeatMap(gridFromRows([[0.2, 0.1], [0.1, 0]]), ["x", "y"], ["a", "b"]);
   expect(faint.match(/weight!\d+/g)).toEqual(["weight!100", "weight!50", "weight!100"]);
   expect(faint).toContain("{darkest: the row\\textquotesingle{}s maximum};");
   const bare = tex.replaceAll(/\\[\\{}]/g, "");
@@ -52,7 +52,7 @@ test("a heat map in TikZ says what its sides and its colours are, and underlines
 });
 
 test("TikZ of a long source fits a page and numbers its places", () => {
-  const tex = heatMap(gridOf([Array.from({ length: 1000 }, () => 0.001)]), ["x"], Array.from({ length: 1000 }, () => "a"));
+  const tex = tikzHeatMap(gridFromRows([Array.from({ length: 1000 }, () => 0.001)]), ["x"], Array.from({ length: 1000 }, () => "a"));
   expect(tex).toContain("[x=0.16mm, y=-4mm,");
   expect(tex).toContain("(999.5,0) {1000};");
   expect(tex).not.toContain("{a}");
@@ -61,12 +61,12 @@ test("TikZ of a long source fits a page and numbers its places", () => {
 test("names of files, and contents that no text can end", () => {
   expect(fileName("a/b: c…", "svg")).toBe("a-b-c.svg");
   expect(fileName("///", "svg")).toBe("pellucid.svg");
-  const contents = { title: "</script><b>" } as Contents;
-  expect(embedded(contents)).not.toContain("<");
-  expect(JSON.parse(embedded(contents))).toEqual(contents);
+  const contents = { title: "</script><b>" } as PageContents;
+  expect(toScriptJson(contents)).not.toContain("<");
+  expect(JSON.parse(toScriptJson(contents))).toEqual(contents);
 });
 
 test("cells that look alike become one rectangle", () => {
-  expect(runs(["a", "a", "b", "a"])).toEqual([[0, 2, "a"], [2, 3, "b"], [3, 4, "a"]]);
-  expect(runs([])).toEqual([]);
+  expect(colorRuns(["a", "a", "b", "a"])).toEqual([[0, 2, "a"], [2, 3, "b"], [3, 4, "a"]]);
+  expect(colorRuns([])).toEqual([]);
 });

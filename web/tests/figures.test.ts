@@ -1,24 +1,24 @@
 import { expect, test } from "vitest";
-import { gridOf } from "../src/data/blocks";
-import type { Confusion, Edit } from "../src/data/contents";
-import { steps } from "../src/data/steps";
-import { figure } from "../src/drawing/sheet";
-import { choiceFigure, readFigure, stateSheet, stepFigure, tagFigure } from "../src/files/figures";
-import { tagFiles, weightFiles } from "../src/files/packed";
-import { heatMap } from "../src/files/tikz";
-import { confused, confusedFiles } from "../src/corpus/confused";
-import { keyOf } from "../src/selection/browse";
-import { changeFigure, changeTable } from "../src/what-if/figure";
+import { gridFromRows } from "../src/data/arrays";
+import type { ConfusionCount, EditOperation } from "../src/data/contents";
+import { outputSteps } from "../src/data/steps";
+import { renderFigure } from "../src/drawing/figure";
+import { candidateFigure, sourceFigure, stateTable, stepFigure, tagFigure } from "../src/files/figures";
+import { tagFiles, weightFiles } from "../src/files/panelFiles";
+import { tikzHeatMap } from "../src/files/tikz";
+import { confusionTable, confusionFiles } from "../src/corpus/confusion";
+import { confusionKey } from "../src/selection/exampleRows";
+import { changeFigure, changeTable } from "../src/what-if/changeFigure";
 import { trace } from "./made";
 
 const texts = (svg: string): string[] => [...svg.matchAll(/<text [^>]*>([^<]*)<\/text>/g)].map(([, text]) => text!);
-const edit = (kind: Edit["kind"], written: number | null, wanted: string | null): Edit => ({ kind, written, wanted });
+const edit = (kind: EditOperation["kind"], written: number | null, expected: string | null): EditOperation => ({ kind, step: written, expected });
 const times = (of: readonly string[], text: string): number => of.filter((each) => each === text).length;
 
 test("a figure of steps has what was written, what was expected, and a bar for each of the likeliest", () => {
   const made = { ...trace("xyz", "abc"), top: [[["x", -0.1], ["q", -3]], [["y", -0.2], ["w", -2]], [["z", -0.1]]] as [string, number][][] };
   const edits = [edit("same", 0, "x"), edit("deletion", null, "m"), edit("substitution", 1, "w"), edit("insertion", 2, null)];
-  const told = texts(stepFigure("abc → xyz", steps(made, edits), true));
+  const told = texts(stepFigure("abc → xyz", outputSteps(made, edits), true));
   expect(told.slice(0, 2)).toEqual(["abc → xyz", "output →"]);
   for (const head of ["output", "expected", "most probable", "2.", "1", "2", "3", "q", "m", "missing"]) expect(told).toContain(head);
   expect(times(told, "–")).toBe(2);
@@ -28,7 +28,7 @@ test("a figure of steps has what was written, what was expected, and a bar for e
 });
 
 test("without a truth there is no row for it", () => {
-  const told = texts(stepFigure("t", steps(trace("xy", "ab"), [])));
+  const told = texts(stepFigure("t", outputSteps(trace("xy", "ab"), [])));
   expect(told).not.toContain("expected");
   expect(told).toContain("output");
 });
@@ -39,17 +39,17 @@ test("a figure of tags has the source, the tags, and the true ones of the wrong"
   const told = texts(files.picture as string);
   for (const text of ["source", "tag", "expected", "a", "b", "c", "V", "C", "N"]) expect(told).toContain(text);
   expect((files.picture as string).match(/var\(--gold\)" d="M/g)).toHaveLength(1);
-  expect(tagFigure("", steps(made, []), ["a", "b", "c"])).not.toContain("expected");
+  expect(tagFigure("", outputSteps(made, []), ["a", "b", "c"])).not.toContain("expected");
   expect(files.table).toHaveLength(4);
 });
 
 test("a figure of answers says which was given and which was expected", () => {
-  const [step] = steps({ ...trace("x", "a"), top: [[["x", -0.1], ["y", -3]]] }, [edit("substitution", 0, "y")]);
-  expect(texts(choiceFigure("t", step!, (symbol) => `<${symbol}>`))).toEqual(["t", "probability →", "90 %, output", "5.0 %, expected", "&lt;x&gt;", "&lt;y&gt;"]);
+  const [step] = outputSteps({ ...trace("x", "a"), top: [[["x", -0.1], ["y", -3]]] }, [edit("substitution", 0, "y")]);
+  expect(texts(candidateFigure("t", step!, (symbol) => `<${symbol}>`))).toEqual(["t", "probability →", "90 %, output", "5.0 %, expected", "&lt;x&gt;", "&lt;y&gt;"]);
 });
 
 test("a figure of what was read tints symbols and frames what is marked", () => {
-  const svg = readFigure("t", ["a", " ", "b"], [0, 0.5, 1], "weight", false, new Map([[0, "wanted"], [2, "answer"]]));
+  const svg = sourceFigure("t", ["a", " ", "b"], [0, 0.5, 1], "weight", false, new Map([[0, "expected"], [2, "answer"]]));
   expect(texts(svg)).toEqual(["t", "source →", "a", "␣", "b"]);
   expect(svg).toContain('stroke="var(--right)"');
   expect(svg).toContain('stroke="var(--gold)"');
@@ -57,30 +57,30 @@ test("a figure of what was read tints symbols and frames what is marked", () => 
 });
 
 test("states stand in the order of their units, signed or as gates", () => {
-  const signed = stateSheet("encoder", gridOf([[1, -1], [0, 0.5], [-1, 1]]), [1, 0], ["a", "b", "c"], false);
+  const signed = stateTable("encoder", gridFromRows([[1, -1], [0, 0.5], [-1, 1]]), [1, 0], ["a", "b", "c"], false);
   expect(signed.rows).toHaveLength(2);
   expect(signed.rows[0]![1]).toHaveLength(3);
   expect(signed.rows[0]![1][0]!.fill).toBe(signed.rows[1]![1][2]!.fill);
   expect(signed.title).toContain("red +");
-  expect(stateSheet("decoder update", gridOf([[0, 1]]), [0, 1], ["a"], false).title).toBe("decoder update, 2 units; strongest: 1");
-  const large = stateSheet("encoder", gridOf(Array.from({ length: 300 }, () => Array(512).fill(0.1))), [...Array(512).keys()], Array(300).fill("a"), false);
+  expect(stateTable("decoder update", gridFromRows([[0, 1]]), [0, 1], ["a"], false).title).toBe("decoder update, 2 units; strongest: 1");
+  const large = stateTable("encoder", gridFromRows(Array.from({ length: 300 }, () => Array(512).fill(0.1))), [...Array(512).keys()], Array(300).fill("a"), false);
   expect(large.rows.length * 300).toBeLessThanOrEqual(30_000);
-  expect(texts(figure([large]))).toContain("source →");
+  expect(texts(renderFigure([large]))).toContain("source →");
 });
 
-const CONFUSIONS: Confusion[] = [
-  { wanted: "a", written: "b", times: 4, of: 9, examples: [] },
-  { wanted: "a", written: null, times: 2, of: 9, examples: [] },
-  { wanted: null, written: "b", times: 1, of: 9, examples: [] },
+const CONFUSIONS: ConfusionCount[] = [
+  { expected: "a", predicted: "b", count: 4, num_expected: 9, example_indices: [] },
+  { expected: "a", predicted: null, count: 2, num_expected: 9, example_indices: [] },
+  { expected: null, predicted: "b", count: 1, num_expected: 9, example_indices: [] },
 ];
 
 test("confusions as a table, nothing last, and as files", () => {
-  const { rows, columns, at, most } = confused(CONFUSIONS);
+  const { rows, columns, at, most } = confusionTable(CONFUSIONS);
   expect([rows, columns, most]).toEqual([["a", null], ["b", null], 4]);
-  expect(at("a", "b")?.times).toBe(4);
+  expect(at("a", "b")?.count).toBe(4);
   expect(at(null, null)).toBeUndefined();
-  expect(keyOf("", null)).not.toBe(keyOf(null, null));
-  const files = confusedFiles(CONFUSIONS, "answered", (symbol) => symbol ?? "nothing");
+  expect(confusionKey("", null)).not.toBe(confusionKey(null, null));
+  const files = confusionFiles(CONFUSIONS, "answered", (symbol) => symbol ?? "nothing");
   expect(texts(files.picture as string)).toEqual(["Confusions", "answered →", "b", "4", "1", "nothing", "2", "a", "nothing", "expected →"]);
   expect(files.table).toEqual([["expected", "predicted", "count", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, ""]]);
   expect(files.data).toBe(CONFUSIONS);
@@ -89,15 +89,15 @@ test("confusions as a table, nothing last, and as files", () => {
 });
 
 test("of many confusions the commonest are in the table, which says so, and none is empty", () => {
-  const one = (wanted: string, written: string, times: number): Confusion => ({ wanted, written, times, of: 99, examples: [] });
+  const one = (expected: string, written: string, times: number): ConfusionCount => ({ expected, predicted: written, count: times, num_expected: 99, example_indices: [] });
   // "z" is expected often, but written as symbols that are too rare for the table.
   const all = [..."abcdefghijklmnop"].map((symbol, at) => one(symbol, symbol.toUpperCase(), 30 - at)).concat([..."0123456789"].map((rare) => one("z", rare, 3)));
-  const { rows, columns, note } = confused(all);
+  const { rows, columns, note } = confusionTable(all);
   expect(rows).toEqual([..."abcdefghijklm"]);
   expect(columns).toEqual([..."ABCDEFGHIJKLM"]);
-  expect(note).toBe("of the 13 expected and 13 predicted symbols with the most errors; the list has all");
-  expect(confused(CONFUSIONS).note).toBe("");
-  expect(texts(confusedFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
+  expect(note).toBe("of the 13 expected and 13 predicted symbols with the most errors; the list is complete");
+  expect(confusionTable(CONFUSIONS).note).toBe("");
+  expect(texts(confusionFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
 });
 
 test("both answers of a what-if stand one above the other, and what changed is marked", () => {
@@ -116,16 +116,16 @@ test("a table of a what-if marks what was given, and names the output that p aft
   const change = (step: number | null, place: number | null) => ({ step, place, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
   const now = { ...trace("xyz", "ab"), forced: [0, 1], painted: [1, 2] };
   const table = changeTable(now, [change(0, 0), change(1, 1), change(2, 2), change(3, null)], false);
-  expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "given after"]);
+  expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "forced after"]);
   expect(table.slice(1).map((line) => line[6])).toEqual(["symbol", "symbol and attention", "attention", ""]);
   expect(changeTable(now, [], true)[0]![4]).toBe("p after, along its own output");
 });
 
-test("a difference in TikZ has two colours, against the farthest", () => {
-  const tex = heatMap(gridOf([[-0.1, 0.2]]), ["x"], ["a", "b"]);
+test("a difference in TikZ has two colors, against the farthest", () => {
+  const tex = tikzHeatMap(gridFromRows([[-0.1, 0.2]]), ["x"], ["a", "b"]);
   expect(tex).toContain("\\fill[less!50] (0,0)");
   expect(tex).toContain("\\fill[weight!100] (1,0)");
   expect(tex.match(/definecolor/g)).toHaveLength(2);
-  const files = weightFiles("d", trace("x", "ab"), gridOf([[-0.1, 0.2]]), undefined);
+  const files = weightFiles("d", trace("x", "ab"), gridFromRows([[-0.1, 0.2]]), undefined);
   expect(files.table![1]!.slice(1)).toEqual([-0.1, 0.2]);
 });

@@ -6,7 +6,7 @@ import { expect, it } from "vitest";
 // In the order in which data pass them: what is given, how it is drawn, what of it is chosen, and the views, at last the page.
 const ORDER = [
   "data", "drawing", "selection", "files", "parts", "links", "matrix", "output",
-  "examples", "beam", "what-if", "corpus", "compare", "space", "training", "about", "report", ".",
+  "examples", "beam", "what-if", "corpus", "compare", "states", "training", "about", "report", ".",
 ];
 const SOURCES = fileURLToPath(new URL("../src", import.meta.url));
 

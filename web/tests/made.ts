@@ -1,8 +1,8 @@
-// Small traces and items, made by hand.
+// Small traces and examples, made by hand.
 
-import { block, gridOf } from "../src/data/blocks";
+import { encodeGrid, gridFromRows } from "../src/data/arrays";
 import views from "./views.json" with { type: "json" };
-import type { Lattice, Edit, Item, TaskView, Trace } from "../src/data/contents";
+import type { Lattice, EditOperation, PageExample, TaskView, Trace } from "../src/data/contents";
 
 export function trace(target: string, source: string, weights?: number[][]): Trace {
   const symbols = [...target];
@@ -18,10 +18,10 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     output: target,
     finished: true,
     score: logs.reduce((sum, value) => sum + value, 0),
-    log_probabilities: { ...block(gridOf([logs])), shape: [logs.length] },
-    attention: block(gridOf(rows)),
+    log_probabilities: { ...encodeGrid(gridFromRows([logs])), shape: [logs.length] },
+    attention: encodeGrid(gridFromRows(rows)),
     top: symbols.map((symbol) => [[symbol, -0.1]]),
-    entropy: { ...block(gridOf([logs.map((value) => -value)])), shape: [logs.length] },
+    entropy: { ...encodeGrid(gridFromRows([logs.map((value) => -value)])), shape: [logs.length] },
     origin: "search",
     rank: 1,
     probability: null,
@@ -32,15 +32,15 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     lattice: null,
     heads: null,
     added: [],
-    evidence: null,
+    attribution: null,
     states: null,
-    entropy_least: false,
+    entropy_is_lower_bound: false,
     task: "transduce",
     looks: null,
   };
 }
 
-export function item(text: string, output: string, reference: string | null, edits: Edit[] = []): Item {
+export function example(text: string, output: string, reference: string | null, edits: EditOperation[] = []): PageExample {
   const wrong = edits.filter((edit) => edit.kind !== "same").length;
   return {
     text,
@@ -51,11 +51,11 @@ export function item(text: string, output: string, reference: string | null, edi
     errors: reference === null ? null : wrong,
     exact: reference === null ? null : output === reference,
     line: null,
-    gold: null,
+    gold_alignment: null,
   };
 }
 
-const vector = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
+const vector = (values: number[]) => ({ ...encodeGrid(gridFromRows([values])), shape: [values.length] });
 /** “ac” is its best; “b” ended too. */
 export const beam: Lattice = {
   symbols: ["a", "b", "c", "⟨end⟩", "d"],
@@ -64,7 +64,7 @@ export const beam: Lattice = {
   scores: vector([-0.5, -1, -0.75, -1.5, -3.5]),
   fates: ["kept", "kept", "kept", "ended", "pruned"],
   looks: [0, 0, 1, 2, 1],
-  attention: block(gridOf([[1, 0], [0.25, 0.75], [0, 1]])),
+  attention: encodeGrid(gridFromRows([[1, 0], [0.25, 0.75], [0, 1]])),
   leaf: 2,
 };
 

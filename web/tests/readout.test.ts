@@ -1,28 +1,28 @@
 import { expect, test } from "vitest";
-import { gridOf } from "../src/data/blocks";
-import { origin, sentence } from "../src/parts/readout";
+import { gridFromRows } from "../src/data/arrays";
+import { describeOrigin, describeCell } from "../src/parts/readout";
 
-const read = { weights: gridOf([[0.9, 0.1], [0, 0]]), reads: ["a", " "], writes: ["x", "y"], quantity: "weight", shares: true };
+const read = { weights: gridFromRows([[0.9, 0.1], [0, 0]]), reads: ["a", " "], writes: ["x", "y"], quantity: "weight", shares: true };
 const plain = (text: string): string => text.replaceAll(/[\u2068\u2069]/g, "");
 
 test("a cell, a step, a position and nothing, in words", () => {
-  expect(plain(sentence(read, 0, 1))).toBe("Step 1 writes x; weight on position 2, space: 0.1000.");
-  expect(plain(sentence(read, 0, null))).toBe("Step 1 writes x; weight on a (1) 90 %, space (2) 10 %.");
-  expect(plain(sentence(read, 1, null))).toBe("Step 2 writes y; no attention.");
-  expect(plain(sentence(read, null, 0))).toBe("Position 1, a: most at x (1) 90 %.");
-  expect(plain(sentence({ ...read, unknown: new Set([0]) }, null, 0))).toBe("Position 1, a, never seen in training: most at x (1) 90 %.");
-  const apart = { ...read, weights: gridOf([[-0.31, 0.1], [0.2, 0]]), quantity: "difference of weights", shares: false };
-  expect(plain(sentence(apart, null, 0))).toBe("Position 1, a: greatest difference of weights, up or down, at x (1) −0.310, y (2) 0.200.");
-  expect(sentence(read, null, null)).toBe("");
-  expect(sentence(read, 9, 9)).toBe("");
-  const spread = { ...read, weights: gridOf([new Array<number>(300).fill(1 / 300)]), reads: new Array<string>(300).fill("a") };
-  expect(plain(sentence(spread, 0, null))).toBe("Step 1 writes x; weight on a (1) 0.3 %.");
+  expect(plain(describeCell(read, 0, 1))).toBe("Step 1, x; weight on position 2, space: 0.1000.");
+  expect(plain(describeCell(read, 0, null))).toBe("Step 1, x; weight on a (1) 90 %, space (2) 10 %.");
+  expect(plain(describeCell(read, 1, null))).toBe("Step 2, y; no attention.");
+  expect(plain(describeCell(read, null, 0))).toBe("Position 1, a: maximum weight at x (1) 90 %.");
+  expect(plain(describeCell({ ...read, unknown: new Set([0]) }, null, 0))).toBe("Position 1, a, not in the vocabulary: maximum weight at x (1) 90 %.");
+  const apart = { ...read, weights: gridFromRows([[-0.31, 0.1], [0.2, 0]]), quantity: "weight difference", shares: false };
+  expect(plain(describeCell(apart, null, 0))).toBe("Position 1, a: greatest weight difference at x (1) −0.310, y (2) 0.200.");
+  expect(describeCell(read, null, null)).toBe("");
+  expect(describeCell(read, 9, 9)).toBe("");
+  const spread = { ...read, weights: gridFromRows([new Array<number>(300).fill(1 / 300)]), reads: new Array<string>(300).fill("a") };
+  expect(plain(describeCell(spread, 0, null))).toBe("Step 1, x; weight on a (1) 0.3 %.");
 });
 
 test("how a weight came to be: its share, its rank, and scores as differences of ln weights", () => {
-  const told = plain(origin(read, 0, 1));
-  expect(told).toContain("= 0.100, number 2 of 2; the row’s entropy is 0.47 bits");
+  const told = plain(describeOrigin(read, 0, 1));
+  expect(told).toContain("= 0.100, rank 2 of 2; entropy of the row: 0.47 bits");
   expect(told).toContain("relative to the maximum, a (1), that is ln 0.100 − ln 0.900 = −2.20.");
-  expect(plain(origin(read, 0, 0))).not.toContain("against the greatest");
-  expect(origin(read, 1, 0)).toBe("");
+  expect(plain(describeOrigin(read, 0, 0))).not.toContain("against the greatest");
+  expect(describeOrigin(read, 1, 0)).toBe("");
 });

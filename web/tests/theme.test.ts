@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { colour, ink } from "../src/drawing/scales";
+import { colorAt, textColor } from "../src/drawing/scales";
 
 const css = readFileSync(new URL("../src/drawing/theme.css", import.meta.url), "utf8");
 
@@ -33,8 +33,8 @@ test.each([["light", light], ["dark", dark]])("text reaches AA on its ground, %s
 test.each([false, true])("letters are read on every tint (dark: %s)", (isDark) => {
   for (const hue of ["weight", "difference"] as const) {
     for (let place = hue === "weight" ? 0 : -200; place <= 200; place++) {
-      const letters = ink(place / 200, hue, isDark) === "#000" ? [0, 0, 0] : [255, 255, 255];
-      expect(contrast(letters, colour(place / 200, hue, isDark)), `${hue} ${place / 200}`).toBeGreaterThanOrEqual(4.5);
+      const letters = textColor(place / 200, hue, isDark) === "#000" ? [0, 0, 0] : [255, 255, 255];
+      expect(contrast(letters, colorAt(place / 200, hue, isDark)), `${hue} ${place / 200}`).toBeGreaterThanOrEqual(4.5);
     }
   }
 });

@@ -15,7 +15,7 @@ from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, Syste
 
 ROOT = Path(__file__).parents[3]
 HERE = {"PYTHONPATH": str(ROOT)}
-CLOCKED = {"PEERS_UPDATES": "pellucid.training.loop:Stepped.__new__"}
+CLOCKED = {"PEERS_UPDATES": "pellucid.training.loop:UpdateCompleted.__new__"}
 """The event of an update; it comes whatever the optimiser."""
 
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.synthetic import OUTPUTS, SYMBOLS, Digits, draw
+from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS, DigitSamples, draw_digits
 from pellucid.files import make_folder, write_json
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import (
@@ -41,7 +41,7 @@ from pellucid.recipes.digits.training import (
 )
 from pellucid.recipes.jobs import run_jobs
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.reporting.figures import svg
+from pellucid.reporting.figures import to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ProgressCallback
@@ -67,7 +67,7 @@ class LayerShape(NamedTuple):
 def run_data(request: RecipeRequest) -> Iterator[str]:
     """Print samples, shapes and gradients, and write them as a report."""
     make_folder(request.out)
-    samples = draw(SHOWN_SAMPLES, 1, MAX_DIGITS, np.random.default_rng(1))
+    samples = draw_digits(SHOWN_SAMPLES, 1, MAX_DIGITS, np.random.default_rng(1))
     kinds: list[DecoderKind] = ["repeat", "attention"]
     tables = [symbols_table(), *samples_tables(samples)]
     for kind in kinds:
@@ -93,17 +93,17 @@ def run_data(request: RecipeRequest) -> Iterator[str]:
 
 def symbols_table() -> ReportTable:
     """Return the symbols of inputs and of targets with their ids."""
-    targets, inputs = SYMBOLS[:OUTPUTS], SYMBOLS[OUTPUTS:]
+    targets, inputs = SYMBOLS[:NUM_OUTPUTS], SYMBOLS[NUM_OUTPUTS:]
     rows = [
-        ("in targets", " ".join(targets), f"0 to {OUTPUTS - 1}"),
-        ("in inputs", " ".join(inputs.replace(" ", "␣")), f"{OUTPUTS} to {len(SYMBOLS) - 1}"),
+        ("in targets", " ".join(targets), f"0 to {NUM_OUTPUTS - 1}"),
+        ("in inputs", " ".join(inputs.replace(" ", "␣")), f"{NUM_OUTPUTS} to {len(SYMBOLS) - 1}"),
     ]
     return ReportTable(
         "Symbols", "Valid characters in the order of their ids; ␣ is the space.", ("side", "", "numbers"), rows
     )
 
 
-def samples_tables(samples: Digits) -> Iterator[ReportTable]:
+def samples_tables(samples: DigitSamples) -> Iterator[ReportTable]:
     """Yield each sample as text, ids and masks, then dtypes and shapes of the arrays."""
     for at, (source, target) in enumerate(samples.texts()):
         rows = [
@@ -124,7 +124,7 @@ def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
     """Yield the shapes of all layers of a network, its parameters, and the gradient norm of each parameter."""
     torch.manual_seed(1)
     network = DigitsNetwork(DigitsArchitecture(kind))
-    batch = draw(SHAPE_BATCH, 20, 20, np.random.default_rng(1))
+    batch = draw_digits(SHAPE_BATCH, 20, 20, np.random.default_rng(1))
     title = "Without attention" if kind == "repeat" else "With attention"
     rows = [(layer.name, str(layer.shape)) for layer in layer_shapes(network, batch)]
     yield ReportTable(title, "", ("layer", "shape"), rows)
@@ -139,7 +139,7 @@ def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
     yield ReportTable(title, caption, ("parameter", "shape", "gradient norm"), rows_of)
 
 
-def layer_shapes(network: DigitsNetwork, batch: Digits) -> Sequence[LayerShape]:
+def layer_shapes(network: DigitsNetwork, batch: DigitSamples) -> Sequence[LayerShape]:
     """Return the output shape of each layer for a batch."""
     inputs, lengths = to_tensors(batch)
     steps = batch.targets.shape[1]
@@ -164,7 +164,7 @@ def layer_shapes(network: DigitsNetwork, batch: Digits) -> Sequence[LayerShape]:
     return [*layers, LayerShape("reshaped back", tuple(network(inputs, lengths, steps).logits.shape))]
 
 
-def gradient_norms(network: DigitsNetwork, batch: Digits) -> list[float]:
+def gradient_norms(network: DigitsNetwork, batch: DigitSamples) -> list[float]:
     """Return the gradient norm of each trained parameter; 0 for a parameter that is not connected to the loss."""
     logits = network(*to_tensors(batch), batch.targets.shape[1]).logits
     cost = nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).long().flatten())
@@ -255,7 +255,7 @@ def train_and_probe(study: DigitsStudy, tell: ProgressCallback = discard_progres
     return PositionResult(study, outcome, probed, held_out.starts.std(axis=0).tolist())
 
 
-def probe_codes(network: DigitsNetwork, fitted: Digits, held_out: Digits) -> list[float]:
+def probe_codes(network: DigitsNetwork, fitted: DigitSamples, held_out: DigitSamples) -> list[float]:
     """Fit a softmax regression from the code to the digit at each position.
 
     Args:
@@ -268,13 +268,13 @@ def probe_codes(network: DigitsNetwork, fitted: Digits, held_out: Digits) -> lis
     """
     codes, answers = encode_codes(network, fitted)
     mean, deviation = codes.mean(dim=0), codes.std(dim=0) + 1e-6
-    regression = nn.Linear(codes.shape[1], answers.shape[1] * OUTPUTS)
+    regression = nn.Linear(codes.shape[1], answers.shape[1] * NUM_OUTPUTS)
     optimizer = torch.optim.LBFGS(regression.parameters(), max_iter=100, line_search_fn="strong_wolfe")
 
     def cost() -> Tensor:
         """Return the cross-entropy over all positions."""
         optimizer.zero_grad()
-        logits = regression((codes - mean) / deviation).view(-1, OUTPUTS)
+        logits = regression((codes - mean) / deviation).view(-1, NUM_OUTPUTS)
         value = nn.functional.cross_entropy(logits, answers.flatten())
         value.backward()  # type: ignore[no-untyped-call]
         return value
@@ -282,12 +282,12 @@ def probe_codes(network: DigitsNetwork, fitted: Digits, held_out: Digits) -> lis
     optimizer.step(cost)  # type: ignore[no-untyped-call]
     codes, answers = encode_codes(network, held_out)
     with torch.no_grad():
-        read = regression((codes - mean) / deviation).view(*answers.shape, OUTPUTS).argmax(dim=-1)
+        read = regression((codes - mean) / deviation).view(*answers.shape, NUM_OUTPUTS).argmax(dim=-1)
     right: list[float] = (read == answers).float().mean(dim=0).tolist()
     return right
 
 
-def encode_codes(network: DigitsNetwork, samples: Digits) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
+def encode_codes(network: DigitsNetwork, samples: DigitSamples) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
     """Return the last encoder states and the target symbols."""
     with torch.no_grad():
         codes = network.encoder(*to_tensors(samples)).final.hidden[:, -1].clone()
@@ -304,7 +304,7 @@ def _probe_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
             DigitsRuns(f"{each.outcome.name}: written", [each.outcome]),
             DigitsRuns("read by the probe", [reading]),
         ]
-        yield ReportFigure(title, "Seed 1.", svg(position_figure(groups)))
+        yield ReportFigure(title, "Seed 1.", to_svg(position_figure(groups)))
     lines = []
     for each in probed:
         written, held = np.array(each.outcome.final.per_position[:-1]), np.array(each.probed[:-1])

@@ -15,10 +15,10 @@ from jaxtyping import Int
 from matplotlib.figure import Figure
 
 from pellucid.config.settings import Config
-from pellucid.data.synthetic import WORD_SIZES, spell, spelled_digits, write_pairs
+from pellucid.data.synthetic import WORD_SIZES, spell_digits, spelled_digits, write_pairs
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError
-from pellucid.evaluation.alignment import Agreement, Spans, agreement
+from pellucid.evaluation.alignment import AlignmentAgreement, AlignmentSpans, alignment_agreement
 from pellucid.files import make_folder, write_json
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import DigitsArchitecture
@@ -45,14 +45,14 @@ from pellucid.recipes.digits.training import (
 )
 from pellucid.recipes.jobs import progress_callback, run_jobs
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
-from pellucid.reporting.figures import MUTED, empty_figure, mean_attention, settled, svg, tidy
-from pellucid.reporting.terminal import legend, render
+from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_attention, style_axes, to_svg
+from pellucid.reporting.terminal import render_trace, shade_legend
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.ensemble_training import throttle
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import TrainingFiles, train_run
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
-from pellucid.viewer.reports import Judgement, judge, report_on, write_report
+from pellucid.viewer.reports import ScoredRun, run_report, score_run, write_report
 from pellucid.worker_pool import ProgressCallback
 
 
@@ -75,7 +75,7 @@ class TrainedDigitsRun(NamedTuple):
     """A trained run with its evaluation, also in the form of the notebook's networks."""
 
     folder: Path
-    judgement: Judgement
+    judgement: ScoredRun
     outcome: DigitsResult
 
 
@@ -96,15 +96,15 @@ def train_and_evaluate(task: DigitsJob, tell: ProgressCallback = discard_progres
     }
     for name, examples in pairs.items():
         write_pairs(data / f"{name}.tsv", examples)
-    events = train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config)
+    events = train_run(TrainingFiles(data / "train.tsv", data / "dev.tsv"), folder, task.config)
     for _, event in throttle(events):
         if event is not None:
             tell(event)
-    judgement = judge(load(folder), pairs["test"])
+    judgement = score_run(load(folder), pairs["test"])
     return TrainedDigitsRun(folder, judgement, digits_result(task, folder, judgement))
 
 
-def digits_result(task: DigitsJob, folder: Path, judgement: Judgement) -> DigitsResult:
+def digits_result(task: DigitsJob, folder: Path, judgement: ScoredRun) -> DigitsResult:
     """Return a run as a `DigitsResult`: the log as a curve, scores as fractions."""
     log = read_log(folder)
     curve = [
@@ -123,10 +123,10 @@ def digits_result(task: DigitsJob, folder: Path, judgement: Judgement) -> Digits
         agreement=trace_agreement(judgement.traces, [target for (target,) in judgement.references]),
     )
     seconds = [record["seconds"] for record in log if record["event"] == "stopped"][-1]
-    return DigitsResult(task.name, task.seed, parameter_count(judgement.transducer.network), seconds, curve, final)
+    return DigitsResult(task.name, task.seed, parameter_count(judgement.predictor.network), seconds, curve, final)
 
 
-def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement:
+def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> AlignmentAgreement:
     """Return the agreement of attention with the source words of the written digits.
 
     Args:
@@ -143,7 +143,7 @@ def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement
         weights[row, : trace.attention.shape[0], : trace.attention.shape[1]] = trace.attention
         stop[row, :count], known[row, :count] = ends, True
         first[row, 1:count] = ends[:-1]
-    return agreement(weights, Spans(first, stop, known))
+    return alignment_agreement(weights, AlignmentSpans(first, stop, known))
 
 
 def word_ends(digits: str) -> Int[np.ndarray, " T"]:
@@ -185,7 +185,7 @@ def run_attention(request: RecipeRequest) -> Iterator[str]:
     lesson = LessonReport(
         DEMO_NAME, DEMO_TITLE, DEMO_INTRODUCTION, [group], _optional_reference_curves(request.data), POSITIONS_ATTENTION
     )
-    report = report_on(results[0].folder, results[0].judgement, DEMO_TITLE, DEMO_INTRODUCTION)
+    report = run_report(results[0].folder, results[0].judgement, DEMO_TITLE, DEMO_INTRODUCTION)
     write_report(request.out / "report.html", replace(report, parts=report_parts(lesson)))
     write_json(request.out / "report.json", report_json(lesson))
     yield from run_lines(group)
@@ -204,9 +204,9 @@ def _translation_lines(folder: Path) -> Iterator[str]:
     """Yield example outputs with attention, for the terminal."""
     color = sys.stdout.isatty()
     width = shutil.get_terminal_size((120, 24)).columns
-    for trace in load(folder).predict([spell(number) for number in DEMO_NUMBERS]):
-        yield f"{render(trace, width=width, color=color)}\n"
-    yield f"{legend(color=color)}\n{ATTENTION_CAPTION}\n"
+    for trace in load(folder).predict([spell_digits(number) for number in DEMO_NUMBERS]):
+        yield f"{render_trace(trace, width=width, color=color)}\n"
+    yield f"{shade_legend(color=color)}\n{ATTENTION_CAPTION}\n"
 
 
 FEWEST_SAMPLES, FEWEST_DEV_PAIRS, FEWEST_TEST_PAIRS = 15_000, 500, 2_000
@@ -340,7 +340,7 @@ class LengthAccuracy(NamedTuple):
     digits: int
     symbol_accuracy: float
     exact_match: float
-    agreement: Agreement
+    agreement: AlignmentAgreement
     stays: float
     """Share of steps after the first whose most attended position is that of the step before."""
 
@@ -397,7 +397,7 @@ def train_and_test_lengths(task: DigitsJob, tell: ProgressCallback = discard_pro
     predictor = load(result.folder)
     lengths = []
     for digits in TEST_LENGTHS:
-        judgement = judge(predictor, spelled_digits(PAIRS_PER_LENGTH, digits, digits, 1_000 + digits))
+        judgement = score_run(predictor, spelled_digits(PAIRS_PER_LENGTH, digits, digits, 1_000 + digits))
         evaluation = judgement.evaluation
         agreed = trace_agreement(judgement.traces, [target for (target,) in judgement.references])
         accuracies = evaluation.symbol_accuracy / 100, evaluation.exact_match / 100
@@ -438,7 +438,7 @@ def _length_parts(results: Sequence[ExtrapolationResult]) -> list[ReportPart]:
     ]
     title = "Accuracy by length"
     return [
-        ReportFigure(title, caption, svg(_length_figure(results))),
+        ReportFigure(title, caption, to_svg(_length_figure(results))),
         ReportTable(title, "All in percent.", heads, rows),
     ]
 
@@ -453,12 +453,12 @@ def _length_figure(results: Sequence[ExtrapolationResult]) -> Figure:
         for values in runs:
             axes.plot(TEST_LENGTHS, values, color=color, linewidth=0.7, alpha=0.6)
         axes.plot(TEST_LENGTHS, np.mean(runs, axis=0), color=color, linewidth=2, label=score)
-    tidy(axes)
+    style_axes(axes)
     axes.set_ylim(0.0, 1.02)
     axes.set_ylabel("symbols right", color=MUTED)
     axes.set_xlabel("digits of the input", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _result_name(results: ExtrapolationResult) -> str:

@@ -14,13 +14,12 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import Cell as CellKind
 from pellucid.config.settings import EncoderConfig
-from pellucid.data.synthetic import OUTPUTS, SYMBOLS
+from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS
 from pellucid.model.attention import AdditiveAttention
-from pellucid.model.bottleneck import InitialisedByCode, RepeatedCode
+from pellucid.model.bottleneck import InitialCode, RepeatedCode
+from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, RecurrentCell, late_peephole_step
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
-from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
-from pellucid.model.recurrence import RecurrentCell
 
 DecoderKind = Literal["repeat", "initialize", "attention"]
 """Code as input of every step, code as initial state, or attention."""
@@ -64,10 +63,10 @@ class DigitsNetwork(nn.Module):
             case "repeat":
                 self.decoder = RepeatedCode(size, HIDDEN_SIZE)
             case "initialize":
-                self.decoder = InitialisedByCode(size, HIDDEN_SIZE)
+                self.decoder = InitialCode(size, HIDDEN_SIZE)
             case "attention":
                 self.decoder = ContextDecoder(size, HIDDEN_SIZE, ATTENTION_SIZE)
-        self.output = nn.Linear(size if design.decoder == "attention" else HIDDEN_SIZE, OUTPUTS)
+        self.output = nn.Linear(size if design.decoder == "attention" else HIDDEN_SIZE, NUM_OUTPUTS)
         for module in self.modules():
             if isinstance(module, RecurrentCell):
                 _freeze_hidden_bias(module)
@@ -101,7 +100,9 @@ class ContextDecoder(nn.Module):
     the sigmoid.
     """
 
-    def __init__(self, memory_size: int, units: int, attention_units: int, step: Step = late_peephole_step) -> None:
+    def __init__(
+        self, memory_size: int, units: int, attention_units: int, step: PeepholeStep = late_peephole_step
+    ) -> None:
         """Create the parameters; the gates i, f, g, o are stacked.
 
         Args:
@@ -125,7 +126,10 @@ class ContextDecoder(nn.Module):
         """Return the contexts and the attention weights of all steps."""
         attendable = self.attention.prepare(memory)
         zero = memory.states.new_zeros(len(memory.states), self.units)
-        state, peepholes = Cell(zero, zero), Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole)
+        state, peepholes = (
+            PeepholeState(zero, zero),
+            Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole),
+        )
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
         for _ in range(steps):

@@ -17,7 +17,15 @@ from pellucid.files import make_folder, write_json
 from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, run_study
 from pellucid.recipes.jobs import run_jobs
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.reporting.figures import MUTED, empty_figure, mean_weights_figure, settled, short_number, svg, tidy
+from pellucid.reporting.figures import (
+    MUTED,
+    empty_figure,
+    format_number,
+    freeze_layout,
+    mean_weights_figure,
+    style_axes,
+    to_svg,
+)
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
 
@@ -127,8 +135,8 @@ def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCur
             label=f"{reference.name}, as stored",
         )
     _style_axes(axes, "samples seen")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    return settled(figure)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    return freeze_layout(figure)
 
 
 def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (), reference_name: str = "") -> Figure:
@@ -158,7 +166,7 @@ def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (
         )
     _style_axes(axes, "target position (the last is the end)")
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def line_colors(count: int) -> list[str]:
@@ -173,7 +181,7 @@ def line_colors(count: int) -> list[str]:
 
 def _style_axes(axes: Axes, x_title: str) -> None:
     """Set limits, labels and legend."""
-    tidy(axes)
+    style_axes(axes)
     highest = max(float(np.max(line.get_ydata(), initial=0.1)) for line in axes.lines)
     axes.set_ylim(0.0, min(1.02, 1.25 * highest))
     axes.set_ylabel("symbols right", color=MUTED)
@@ -288,13 +296,13 @@ def report_parts(lesson: LessonReport) -> list[ReportPart]:
             "Validation while training",
             "Symbol accuracy on the validation samples. A thick line is the run with the median final accuracy, a "
             f"thin line another seed.{theirs}",
-            svg(curve_figure(lesson.groups, lesson.references, longest)),
+            to_svg(curve_figure(lesson.groups, lesson.references, longest)),
         ),
         _run_table(lesson.groups),
         ReportFigure(
             "By position",
             "Symbol accuracy at each target position; the band is the range of the seeds.",
-            svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
+            to_svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
         ),
         *_attention_figures(lesson.groups),
         *lesson.parts,
@@ -310,7 +318,7 @@ def _attention_figures(groups: Sequence[DigitsRuns]) -> Iterator[ReportPart]:
                 "Mean attention weights",
                 f"{group.name}, seed {group.median.seed}: mean weights over the validation samples, a line for "
                 "each target position; below, the same as an image.",
-                svg(mean_weights_figure(np.array(mean))),
+                to_svg(mean_weights_figure(np.array(mean))),
             )
 
 

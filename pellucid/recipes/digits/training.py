@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.synthetic import OUTPUTS, Digits, backwards, draw
-from pellucid.evaluation.alignment import Agreement, Spans, agreement
+from pellucid.data.synthetic import NUM_OUTPUTS, DigitSamples, draw_digits, reverse_inputs
+from pellucid.evaluation.alignment import AlignmentAgreement, AlignmentSpans, alignment_agreement
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
@@ -85,10 +85,10 @@ class DigitsTrainingPlan(NamedTuple):
     reverse_inputs: bool = False
     """Reverse the inputs."""
 
-    def draw_samples(self, count: int, generator: np.random.Generator) -> Digits:
+    def draw_samples(self, count: int, generator: np.random.Generator) -> DigitSamples:
         """Return `count` samples drawn from a generator."""
-        drawn = draw(count, *self.digits, generator)
-        return backwards(drawn) if self.reverse_inputs else drawn
+        drawn = draw_digits(count, *self.digits, generator)
+        return reverse_inputs(drawn) if self.reverse_inputs else drawn
 
 
 class DigitsValidation(NamedTuple):
@@ -109,7 +109,7 @@ class DigitsEvaluation(NamedTuple):
     per_position: list[float]
     attention_mean: list[list[float]] | None
     """Mean attention weights, T × S."""
-    agreement: Agreement | None
+    agreement: AlignmentAgreement | None
     """Agreement of the attention weights with the words of the digits, including the space after each word."""
 
 
@@ -217,7 +217,7 @@ def clip_gradients(gradients: list[Tensor], value: float = 3.0, norm: float = 3.
 
 
 @torch.inference_mode()
-def evaluate_network(network: DigitsNetwork, samples: Digits) -> DigitsEvaluation:
+def evaluate_network(network: DigitsNetwork, samples: DigitSamples) -> DigitsEvaluation:
     """Decode all samples and score the outputs."""
     parts = [slice(first, first + EVALUATION_BATCH) for first in range(0, len(samples.inputs), EVALUATION_BATCH)]
     written, attention = zip(*(_decode_batch(network, samples, part) for part in parts), strict=True)
@@ -226,7 +226,7 @@ def evaluate_network(network: DigitsNetwork, samples: Digits) -> DigitsEvaluatio
     mean, agreed = None, None
     if attention[0] is not None:
         weights = np.concatenate(attention)
-        mean, agreed = weights.mean(axis=0).tolist(), agreement(weights, word_spans(samples))
+        mean, agreed = weights.mean(axis=0).tolist(), alignment_agreement(weights, word_spans(samples))
     return DigitsEvaluation(
         symbol_accuracy=float(right.sum() / counted.sum()),
         exact_match=float((right | ~counted).all(axis=1).mean()),
@@ -236,15 +236,15 @@ def evaluate_network(network: DigitsNetwork, samples: Digits) -> DigitsEvaluatio
     )
 
 
-def word_spans(samples: Digits) -> Spans:
+def word_spans(samples: DigitSamples) -> AlignmentSpans:
     """Return the source span of each digit's word, including the space after it; the end symbol has none."""
     stop = np.concatenate([samples.starts[:, 1:], samples.starts[:, -1:]], axis=1)
     digit = np.arange(samples.targets.shape[1]) < samples.target_masks.sum(axis=1)[:, None] - 1
-    return Spans(samples.starts, stop, digit)
+    return AlignmentSpans(samples.starts, stop, digit)
 
 
 def _decode_batch(
-    network: DigitsNetwork, samples: Digits, part: slice
+    network: DigitsNetwork, samples: DigitSamples, part: slice
 ) -> tuple[Int[np.ndarray, "N T"], Float[np.ndarray, "N T S"] | None]:
     """Return the most probable symbols and the attention weights of a slice of the samples."""
     written = network(*to_tensors(samples, part), samples.targets.shape[1])
@@ -252,15 +252,15 @@ def _decode_batch(
     return written.logits.argmax(dim=-1).numpy(), weights
 
 
-def to_tensors(samples: Digits, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
+def to_tensors(samples: DigitSamples, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
     """Return inputs and lengths as tensors."""
     return torch.from_numpy(samples.inputs[part]).long(), torch.from_numpy(samples.lengths[part])
 
 
-def _batch_loss(network: DigitsNetwork, batch: Digits, masked: bool) -> Float[Tensor, ""]:
+def _batch_loss(network: DigitsNetwork, batch: DigitSamples, masked: bool) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of the symbols, with or without padding."""
     logits = network(*to_tensors(batch), batch.targets.shape[1]).logits
     targets = torch.from_numpy(batch.targets).long()
     if masked:
         targets = targets.masked_fill(torch.from_numpy(batch.target_masks) == 0, -100)
-    return nn.functional.cross_entropy(logits.view(-1, OUTPUTS), targets.view(-1))
+    return nn.functional.cross_entropy(logits.view(-1, NUM_OUTPUTS), targets.view(-1))

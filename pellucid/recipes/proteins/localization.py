@@ -20,13 +20,13 @@ from matplotlib.figure import Figure
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, abbreviate_reason, quote
-from pellucid.evaluation.metrics import Z95, Interval, wilson
+from pellucid.evaluation.metrics import Z95, ConfidenceInterval, wilson_interval
 from pellucid.files import read_bytes
 from pellucid.recipes.digits.report import line_colors
 from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
 from pellucid.recipes.label_experiments import LabelPredictions, LabelRun, LabelScore, LabelSuite, run_label_suite
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.reporting.figures import MUTED, empty_figure, settled, svg, tidy
+from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, style_axes, to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 STRETCH_LENGTH = 8
@@ -203,7 +203,7 @@ class AttentionShare(NamedTuple):
 
     residues: int
     attention: float
-    interval: Interval
+    interval: ConfidenceInterval
     """Of the mean, by normal approximation."""
     uniform: float
     """Share under uniform attention."""
@@ -255,7 +255,7 @@ def _attention_share(weights: Sequence[Float[np.ndarray, " _S"]], count: int) ->
     if len(shares) > 1:
         half = Z95 * float(shares.std(ddof=1)) / math.sqrt(len(shares))
     uniform = float(np.mean([100 * min(1.0, count / len(row)) for row in weights]))
-    return AttentionShare(count, mean, Interval(mean - half, mean + half), uniform)
+    return AttentionShare(count, mean, ConfidenceInterval(mean - half, mean + half), uniform)
 
 
 def _bin_shares(row: Float[np.ndarray, " S"]) -> Float[np.ndarray, " N"]:
@@ -277,12 +277,12 @@ def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
     _style_axes(left, 1.0, ("residue", "weight × length"))
     _style_axes(right, 100 / PROFILE_BINS, ("position along the protein, %", "share of attention, %"))
     left.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _style_axes(axes: Axes, equal: float, titles: tuple[str, str]) -> None:
     """Draw uniform attention as a dashed line and label the axes."""
-    tidy(axes)
+    style_axes(axes)
     axes.axhline(equal, color=MUTED, linewidth=0.9, linestyle="--")
     axes.set_ylim(bottom=0.0)
     axes.set_xlabel(titles[0], color=MUTED)
@@ -369,7 +369,7 @@ def place_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
     right, total = sum(each.exact for each in answers.scored), len(answers.scored)
     mcc = answers.labelled.mcc
     assert mcc is not None
-    return {"accuracy": LabelScore(100 * right / total, wilson(right, total).percent), "MCC": LabelScore(mcc)}
+    return {"accuracy": LabelScore(100 * right / total, wilson_interval(right, total).percent), "MCC": LabelScore(mcc)}
 
 
 def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
@@ -382,5 +382,5 @@ def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
             table = profile_table(profiles)
             title = f"{table.title}: {run.experiment}, {run.label}"
             caption = "The dashed line is uniform attention."
-            yield ReportFigure(title, caption, svg(profile_figure(profiles)))
+            yield ReportFigure(title, caption, to_svg(profile_figure(profiles)))
             yield msgspec.structs.replace(table, title=title)

@@ -16,12 +16,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.errors import DataError, abbreviate_reason
-from pellucid.evaluation.label_metrics import correlation
+from pellucid.evaluation.label_metrics import matthews_correlation
 from pellucid.files import make_folder, write_json
+from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, late_peephole_step, peephole_step
 from pellucid.model.device import use_threads
 from pellucid.model.memory import Memory, State
-from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step, peephole_step
-from pellucid.model.recurrence import reverse_within
+from pellucid.model.recurrence import reverse_sequence
 from pellucid.recipes.digits.networks import ContextDecoder
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError
 from pellucid.viewer.report_schema import ReportTable
@@ -64,7 +64,7 @@ def classify_lstm(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, 
 
 
 def classify_attention(
-    weights: Weights, proteins: ProteinProfiles, step: Step = late_peephole_step
+    weights: Weights, proteins: ProteinProfiles, step: PeepholeStep = late_peephole_step
 ) -> Float[Tensor, "B C"]:
     """Apply the CNN-LSTM-attention: convolutions, a bidirectional LSTM, two decoder steps, two dense layers."""
     contexts, _ = load_decoder(weights[DECODER_WEIGHTS], step)(_encode(weights, proteins), DECODER_STEPS)
@@ -82,7 +82,7 @@ CORRECTED_PEEPHOLE = partial(classify_attention, step=peephole_step)
 """Attention network with the output gate's peephole before the sigmoid."""
 
 
-def load_decoder(weights: Weights, step: Step) -> ContextDecoder:
+def load_decoder(weights: Weights, step: PeepholeStep) -> ContextDecoder:
     """Return the attention decoder of the digit lessons with stored weights.
 
     Args:
@@ -121,11 +121,11 @@ def run_masked_lstm(
     """
     given, recurrent = torch.cat(tuple(weights[0:12:3]), dim=1), torch.cat(tuple(weights[1:12:3]), dim=1)
     entering, peepholes = inputs @ given + torch.cat(tuple(weights[2:12:3])), Peepholes(*weights[12:15])
-    state = Cell(weights[16].expand(len(inputs), -1), weights[15].expand(len(inputs), -1))
+    state = PeepholeState(weights[16].expand(len(inputs), -1), weights[15].expand(len(inputs), -1))
     states = list[Tensor]()
     for place, sums in enumerate(entering.unbind(dim=1)):
         after, inside = peephole_step(sums + state.hidden @ recurrent, state, peepholes), (place < lengths)[:, None]
-        state = Cell(*(torch.where(inside, new, old) for new, old in zip(after, state, strict=True)))
+        state = PeepholeState(*(torch.where(inside, new, old) for new, old in zip(after, state, strict=True)))
         states.append(state.hidden)
     return torch.stack(states, dim=1)
 
@@ -142,7 +142,7 @@ def _encode(weights: Weights, proteins: ProteinProfiles) -> Memory:
 
 def _reverse(values: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S F"]:
     """Reverse each row within its length."""
-    mirrored: Tensor = reverse_within(values, lengths)
+    mirrored: Tensor = reverse_sequence(values, lengths)
     return mirrored
 
 
@@ -316,7 +316,7 @@ def check_numbers(scores: dict[str, StoredNetworkScores], moved: StoredNetworkSc
     best = scores[ATTENTION]
     checks += [
         NumberCheck(ATTENTION, "proteins right, port", best.right, NUM_CORRECT),
-        NumberCheck(ATTENTION, "correlation, port", correlation(best.counts.numpy()), CORRELATION),
+        NumberCheck(ATTENTION, "correlation, port", matthews_correlation(best.counts.numpy()), CORRELATION),
         NumberCheck(ATTENTION, "loss, peephole in its place", moved.loss, CORRECTED_LOSS),
         NumberCheck(ATTENTION, "right, peephole in its place", moved.right, NUM_CORRECT),
     ]
@@ -331,12 +331,12 @@ def _report_page(scores: dict[str, StoredNetworkScores], checks: Sequence[Number
         ("numbers equal", f"{equal} of {len(checks)}"),
         ("loss with attention", f"{best.loss:.6f}"),
         ("proteins right", f"{best.right} of {int(best.counts.sum())}"),
-        ("correlation", f"{correlation(best.counts.numpy()):.4f}"),
+        ("correlation", f"{matthews_correlation(best.counts.numpy()):.4f}"),
     ]
     rows = [
         (
             *(name, f"{each.loss:.6f}", PUBLISHED[name][0], f"{each.accuracy:.4f}", PUBLISHED[name][1]),
-            *(f"{correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
+            *(f"{matthews_correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
         )
         for name, each in scores.items()
     ]
@@ -371,7 +371,7 @@ def _report_json(scores: dict[str, StoredNetworkScores], checks: Sequence[Number
         name: {
             **{"loss": each.loss, "accuracy": each.accuracy, "right": each.right, "recalls": each.recalls},
             **{
-                "correlation": correlation(each.counts.numpy()),
+                "correlation": matthews_correlation(each.counts.numpy()),
                 "parameters": each.parameters,
                 "counts": each.counts.tolist(),
             },

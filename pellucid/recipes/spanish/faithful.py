@@ -24,7 +24,7 @@ from pellucid.recipes.spanish.training import (
     tensor_shapes,
     to_tensors,
 )
-from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
+from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, freeze_layout, style_axes, to_svg
 from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import Report, write_report
@@ -159,7 +159,7 @@ def _report_parts(report: FaithfulReport) -> Iterator[ReportPart]:
     yield ReportFigure(
         "Training and validation loss",
         "Loss a sentence after each epoch: with attention, and of the plain encoder-decoder. In training with dropout.",
-        svg(loss_figure(report.groups)),
+        to_svg(loss_figure(report.groups)),
     )
     yield ReportText("Training and validation loss", describe_overfitting(report))
     heads = ["network", "parameters", "training loss", "validation loss", "least", "after epoch"]
@@ -228,12 +228,12 @@ def loss_figure(groups: Sequence[Sequence[SpanishResult]]) -> Figure:
             ):
                 label = f"{run.name}, {what}" if named else None
                 axes.plot(epochs, losses, line, color=color, linewidth=1.6 if named else 0.7, label=label)
-    tidy(axes)
+    style_axes(axes)
     axes.set_ylim(bottom=0.0)
     axes.set_ylabel("loss a sentence", color=MUTED)
     axes.set_xlabel("epoch", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _report_json(report: FaithfulReport) -> dict[str, Any]:

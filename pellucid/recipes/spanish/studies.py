@@ -33,7 +33,7 @@ from pellucid.recipes.spanish.sentences import (
 )
 from pellucid.recipes.spanish.tatoeba import read_tatoeba
 from pellucid.recipes.spanish.training import SentenceBatch, build_network, to_tensors
-from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
+from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, freeze_layout, style_axes, to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ignore_progress, parallel_map
@@ -463,7 +463,7 @@ def _report_parts(
     """Yield figures, tables and conclusions."""
     title = "Sampled softmax"
     caption = "Validation loss by the full softmax over seconds of training: full softmax, and 512 sampled words."
-    yield ReportFigure(title, caption, svg(sampled_figure(outcomes)))
+    yield ReportFigure(title, caption, to_svg(sampled_figure(outcomes)))
     yield ReportText(title, describe_softmax(outcomes))
     rows = [
         [
@@ -523,11 +523,11 @@ def sampled_figure(outcomes: Sequence[SoftmaxResult]) -> Figure:
     for outcome, color in zip(outcomes, (MUTED, ACCENT), strict=True):
         seconds, losses = [point.seconds for point in outcome.curve], [point.loss for point in outcome.curve]
         axes.plot(seconds, losses, "o-", color=color, markersize=3, linewidth=1.6, label=f"{outcome.plan.cost} softmax")
-    tidy(axes)
+    style_axes(axes)
     axes.set_ylabel("loss per word, full softmax", color=MUTED)
     axes.set_xlabel("seconds of training", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _report_json(

@@ -16,20 +16,20 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.errors import DataError, InputError, nearest, quote
-from pellucid.evaluation.alignment import Statistic, mean_map, summary
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.metrics import Corpus, Evaluation, bleu, chrf, evaluate
+from pellucid.errors import DataError, InputError, quote, suggest
+from pellucid.evaluation.alignment import AttentionStatistic, mean_attention_map, summarize_attention
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.metrics import CorpusScore, Evaluation, bleu, chrf, evaluate_examples
 from pellucid.files import make_folder, write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
-from pellucid.reporting.figures import mean_weights_figure, svg
+from pellucid.reporting.figures import mean_weights_figure, to_svg
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
-from pellucid.viewer.reports import Judgement, report_on, write_report
+from pellucid.viewer.reports import ScoredRun, run_report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 FOLDER, PARTS = Path("mt-tatoeba-spa-eng") / "derived-split", ("train", "dev", "test")
@@ -141,8 +141,8 @@ class TranslationScores(NamedTuple):
     """Scores of the outputs on one set, against all translations of each sentence."""
 
     evaluation: Evaluation
-    bleu: Corpus
-    chrf: Corpus
+    bleu: CorpusScore
+    chrf: CorpusScore
     sentences: int
     references: int
 
@@ -174,7 +174,7 @@ class TranslationResult(NamedTuple):
     test: TranslationScores
     greedy: TranslationScores
     """Scores on the test set with greedy decoding."""
-    judgement: Judgement
+    judgement: ScoredRun
     stopped: dict[str, Any]
     passes: float
     """Epochs over the training set."""
@@ -184,12 +184,12 @@ class TranslationResult(NamedTuple):
     """Percentage of unknown source and target symbols in the test set."""
     parameters: int
     links: list[AttentionLink]
-    statistics: list[Statistic]
+    statistics: list[AttentionStatistic]
 
 
 def train_system(system: TranslationSystem, tell: ProgressCallback) -> TranslationResult:
     """Train on one thread and score; resume or reuse an existing run."""
-    train_with_progress(Files(system.train, system.dev), system.folder, system.config, tell)
+    train_with_progress(TrainingFiles(system.train, system.dev), system.folder, system.config, tell)
     tell("decoding for evaluation")
     use_threads(system.config.threads)
     predictor = load(system.folder)
@@ -199,7 +199,7 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
     judgement, test = score_system(predictor.with_beam(BEAM_SIZE), system, system.tested)
     stopped = [record for record in log if record["event"] == "stopped"][-1]
     examples = next(record["examples"] for record in log if record["event"] == "read")  # the training file comes first
-    known, cut = predictor.vocabularies, predictor.segmenters
+    known, cut = predictor.vocabularies, predictor.tokenizers
     sources = [cut.source.split(pair.source) for pair in system.tested]
     targets = [cut.target.split(pair.target) for pair in system.tested]
     return TranslationResult(
@@ -214,13 +214,13 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
         unknown=(unknown_share(sources, known.source), unknown_share(targets, known.target)),
         parameters=parameter_count(predictor.network),
         links=attention_links(judgement.traces, NUM_LINKS),
-        statistics=summary(judgement.traces),
+        statistics=summarize_attention(judgement.traces),
     )
 
 
 def score_system(
     predictor: Predictor, system: TranslationSystem, pairs: Sequence[Example]
-) -> tuple[Judgement, TranslationScores]:
+) -> tuple[ScoredRun, TranslationScores]:
     """Translate each distinct source once and score it against all its targets.
 
     BLEU and chrF compare texts, exact match compares symbols.
@@ -232,8 +232,8 @@ def score_system(
     """
     grouped = group_references(pairs)
     traces = predictor.predict(grouped.sources)
-    scored = score(traces, grouped.references, predictor.segmenters)
-    evaluation = evaluate(scored)
+    scored = score_traces(traces, grouped.references, predictor.tokenizers)
+    evaluation = evaluate_examples(scored)
     outputs, references = plain_texts(traces, grouped, system.as_words)
     scores = TranslationScores(
         evaluation,
@@ -242,7 +242,7 @@ def score_system(
         len(grouped.sources),
         sum(map(len, grouped.references)),
     )
-    return Judgement(predictor, traces, grouped.references, scored, evaluation), scores
+    return ScoredRun(predictor, traces, grouped.references, scored, evaluation), scores
 
 
 def plain_texts(
@@ -305,12 +305,12 @@ def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
         title = f"{TITLE}: {_result_name(outcome)}"
         write_report(
             outcome.system.folder / "report.html",
-            report_on(outcome.system.folder, outcome.judgement, title, INTRODUCTION),
+            run_report(outcome.system.folder, outcome.judgement, title, INTRODUCTION),
         )
         yield _result_line(outcome)
     write_json(request.out / "report.json", {"name": NAME, "runs": [_result_json(outcome) for outcome in outcomes]})
     last = outcomes[-1]
-    page = report_on(
+    page = run_report(
         last.system.folder, last.judgement, TITLE, f"{INTRODUCTION}\n\nExamples below: {_result_name(last)}."
     )
     summary = [
@@ -326,7 +326,7 @@ def _plan_systems(request: RecipeRequest) -> list[TranslationSystem]:
     for name in request.only:
         if name not in SYSTEMS:
             known = ", ".join(SYSTEMS)
-            raise InputError(f"{NAME} has no system {quote(name)}{nearest(name, SYSTEMS)} (there are: {known})")
+            raise InputError(f"{NAME} has no system {quote(name)}{suggest(name, SYSTEMS)} (there are: {known})")
     make_folder(request.out)
     sentences, systems = read_tatoeba(request.data, request.samples), []
     for name in (each for each in SYSTEMS if not request.only or each in request.only):
@@ -422,10 +422,10 @@ def _cost_cells(outcome: TranslationResult) -> list[str]:
 def _report_parts(outcome: TranslationResult) -> Iterator[ReportPart]:
     """Yield attention as alignment, and example translations."""
     title = f"Attention as alignment: {_result_name(outcome)}"
-    mean = mean_map(outcome.judgement.traces)
+    mean = mean_attention_map(outcome.judgement.traces)
     if mean is not None:
         caption = "Mean weights over the test set; every source and every target is scaled to ten bins."
-        yield ReportFigure(title, caption, svg(mean_weights_figure(mean)))
+        yield ReportFigure(title, caption, to_svg(mean_weights_figure(mean)))
     statistics = [
         f"{each.name}: {each.value:.3f} {each.unit} ({each.low:.3f} to {each.high:.3f})"
         for each in _alignment_statistics(outcome)

@@ -43,9 +43,9 @@ from pellucid.recipes.typos.training import (
     predict_post_words,
     run_study,
 )
-from pellucid.reporting.figures import svg
+from pellucid.reporting.figures import to_svg
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import Files
+from pellucid.training.session import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ProgressCallback
@@ -74,7 +74,7 @@ rank of the most frequent letter by the distance to its nearest neighbor; 1 of 2
 
 def run_faithful(request: RecipeRequest) -> Iterator[str]:
     """Train one network per seed and test the claims of the post."""
-    words = read_words(request.words, longest=FAITHFUL_SIZES.longest)
+    words = read_words(request.words, max_length=FAITHFUL_SIZES.longest)
     make_folder(request.out)
     plan = FAITHFUL_PLAN._replace(samples=request.samples or FAITHFUL_PLAN.samples)
     studies = [TypoStudy(request.words, FAITHFUL_SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
@@ -159,7 +159,7 @@ def _embedding_parts(
     ]
     ends = [(f"seed {outcome.seed}", outcome.film[-1]) for outcome in outcomes[:3]]
     return [
-        ReportFigure(title, "After training; vowels are red, pad is the padding.", svg(embedding_figure(ends))),
+        ReportFigure(title, "After training; vowels are red, pad is the padding.", to_svg(embedding_figure(ends))),
         ReportFigure(title, "From the first update to the last, seed 1; the bar below shows the time.", films[0]),
         ReportTable(title, " ".join(CLAIMS_CAPTION.split()), heads, rows),
     ]
@@ -196,7 +196,7 @@ class TypoAttentionJob(NamedTuple):
 
 def run_attention(request: RecipeRequest) -> Iterator[str]:
     """Train one model per seed and evaluate it as typo-faithful does; resume or reuse existing runs."""
-    words = read_words(request.words, longest=MAX_LETTERS)
+    words = read_words(request.words, max_length=MAX_LETTERS)
     make_folder(request.out)
     seeds = range(1, request.seeds + 1)
     configs = [load_recipe_config(ATTENTION_NAME, {"seed": seed}) for seed in seeds]
@@ -224,7 +224,7 @@ def run_attention(request: RecipeRequest) -> Iterator[str]:
 def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> TypoRun:
     """Train on one thread and evaluate; resume or reuse an existing run."""
     tag = f"seed-{job.config.seed}"
-    data = _draw_data(read_words(job.words, longest=MAX_LETTERS), job, tell)
+    data = _draw_data(read_words(job.words, max_length=MAX_LETTERS), job, tell)
     files, folder = _write_data(data, job.folder / "data" / tag), job.folder / "runs" / tag
     train_with_progress(files, folder, job.config, tell)
     tell("predicting for evaluation")
@@ -262,12 +262,12 @@ def _draw_data(words: WordList, job: TypoAttentionJob, tell: ProgressCallback) -
     return data._replace(train=data.train[: job.samples])
 
 
-def _write_data(data: TypoData, folder: Path) -> Files:
+def _write_data(data: TypoData, folder: Path) -> TrainingFiles:
     """Write the typos as TSV (form, position, word; the word is not used) and return the files of training."""
     make_folder(folder)
     for name, part in zip(TypoData._fields, data, strict=True):
         write_text(folder / f"{name}.tsv", "".join(_typo_line(typo) for typo in part))
-    return Files(folder / "train.tsv", folder / "dev.tsv")
+    return TrainingFiles(folder / "train.tsv", folder / "dev.tsv")
 
 
 def _typo_line(typo: Typo) -> str:
@@ -291,7 +291,7 @@ weight of a position is the sum over its letters. Test words are not in the trai
 
 def run_foretold(request: RecipeRequest) -> Iterator[str]:
     """Train one network per seed and evaluate it as typo-faithful does."""
-    words = read_words(request.words, longest=FORETOLD_SIZES.longest)
+    words = read_words(request.words, max_length=FORETOLD_SIZES.longest)
     make_folder(request.out)
     course = FORETOLD_PLAN._replace(samples=request.samples or FORETOLD_PLAN.samples)
     runs = list[TypoRun]()

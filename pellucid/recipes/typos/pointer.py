@@ -258,7 +258,7 @@ class TypoTargets(NamedTuple):
 def train_pointer(job: PointerJob, tell: ProgressCallback) -> TypoRun:
     """Train and evaluate on one thread; the result is a function of the job, except for its seconds."""
     use_threads(1)
-    data = make_typo_data(read_words(job.words, longest=job.sizes.longest), job.seed)
+    data = make_typo_data(read_words(job.words, max_length=job.sizes.longest), job.seed)
     torch.manual_seed(job.seed)
     network = LanguageModelPointer(job.sizes)
     chances, plan, started = partial(pointer_probabilities, network), job.plan, time.perf_counter()

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from pellucid.data.synthetic import VOWELS, Typo, WordList
 from pellucid.recipes.digits.report import line_colors
 from pellucid.recipes.typos.training import POST_WORDS, SYMBOLS, TypoPredictions, TypoValidation
-from pellucid.reporting.figures import INK, MUTED, RULE, empty_figure, settled, svg, tidy
+from pellucid.reporting.figures import INK, MUTED, RULE, empty_figure, freeze_layout, style_axes, to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 MIN_LONG_WORD = 8
@@ -59,7 +59,7 @@ def describe_typos(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray
     """
     found = []
     for typo, rank in zip(typos, ranks.tolist(), strict=True):
-        places = Counter(fit.position for fit in words.fits(typo.wrong))
+        places = Counter(fit.position for fit in words.corrections(typo.wrong))
         found.append(TypoCase(typo, places.total(), len(places), max(places.values()) / places.total(), rank))
     return found
 
@@ -208,7 +208,7 @@ def highlight_figure(columns: Sequence[tuple[str, Sequence[HighlightedWord]]]) -
     axes.set_xlim(-0.1, len(columns) * (widest + 1) - 0.9)
     axes.set_ylim(rows, -0.9)
     axes.set_axis_off()
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def embedding_figure(vectors: Sequence[tuple[str, Float[np.ndarray, "V 2"]]]) -> Figure:
@@ -223,9 +223,9 @@ def embedding_figure(vectors: Sequence[tuple[str, Float[np.ndarray, "V 2"]]]) ->
         room = 0.08 * (high - low) + 1e-6
         axes.set_xlim(low[0] - room[0], high[0] + room[0])
         axes.set_ylim(low[1] - room[1], high[1] + room[1])
-        tidy(axes)
+        style_axes(axes)
         axes.set_title(title, size=9, color=MUTED, loc="left")
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def validation_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], colors: Sequence[str]) -> Figure:
@@ -234,12 +234,12 @@ def validation_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], c
     axes = figure.add_subplot()
     for (name, points), color in zip(runs, colors, strict=True):
         axes.plot([x for x, _ in points], [100 * y for _, y in points], "o-", color=color, markersize=3, label=name)
-    tidy(axes)
+    style_axes(axes)
     axes.set_ylim(0, 100)
     axes.set_ylabel("% of positions right", color=MUTED)
     axes.set_xlabel("typos seen", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def film_svg(film: Float[np.ndarray, "frames V 2"], title: str) -> str:
@@ -326,7 +326,7 @@ class TypoRuns(NamedTuple):
 def collect_runs(runs: Sequence[TypoRun], words: WordList) -> TypoRuns:
     """Return runs with the cases of their test typos."""
     found = [describe_typos(words, run.test, run.answers.ranks) for run in runs]
-    return TypoRuns(runs, found, [frozenset(fit.position for fit in words.fits(word)) for word in POST_WORDS])
+    return TypoRuns(runs, found, [frozenset(fit.position for fit in words.corrections(word)) for word in POST_WORDS])
 
 
 def run_lines(name: str, every: TypoRuns) -> Iterator[str]:
@@ -370,7 +370,7 @@ def report_parts(every: TypoRuns) -> list[ReportPart]:
         ReportFigure(
             "Validation while training",
             "Position accuracy on the validation words, which are not in the training set.",
-            svg(validation_figure(series, line_colors(len(series)))),
+            to_svg(validation_figure(series, line_colors(len(series)))),
         ),
         accuracy_table("By length", f"{which}{AMBIGUITY_CAPTION}", "word", rows_by_length(pooled)),
         accuracy_table("By letter", f"{which}Vowels: a, e, i, o, u.", "letter", rows_by_letter(pooled)),
@@ -432,7 +432,7 @@ def _post_parts(every: TypoRuns) -> Iterator[ReportPart]:
         "Yellow is the probability that a letter is wrong. Of the post's figure only the letters in black were read "
         "from the image. A red line marks positions where another letter makes a word of the list. No word at a "
         "distance of one letter from these is in the training set.",
-        svg(highlight_figure(highlighted)),
+        to_svg(highlight_figure(highlighted)),
     )
     heads = ("typed", "may be wrong at", "the post's figure", *(f"seed {run.seed}" for run in every.runs))
     rows = list[tuple[str, ...]]()

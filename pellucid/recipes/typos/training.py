@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.synthetic import LETTERS, Typo, WordList, parted, read_words, typos
+from pellucid.data.synthetic import LETTERS, Typo, WordList, make_typos, read_words, split_words
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.jobs import SampleProgress
@@ -178,12 +178,12 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
         words: Word list.
         seed: Seed of splits and typos.
     """
-    near = {fit.word for example in POST_WORDS for fit in words.fits(example)}
+    near = {fit.word for example in POST_WORDS for fit in words.corrections(example)}
     kept = [word for word in words.words if word not in near]
     scale = min(1.0, len(kept) / (3 * (DEV_WORDS + TEST_WORDS)))
-    parts = parted(kept, round(scale * DEV_WORDS), round(scale * TEST_WORDS), seed)
+    parts = split_words(kept, round(scale * DEV_WORDS), round(scale * TEST_WORDS), seed)
     counts = ((parts.train, TYPOS_PER_WORD), (parts.dev, 1), (parts.test, 1))
-    train, dev, test = (typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts))
+    train, dev, test = (make_typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts))
     held_out = {typo.wrong for typo in (*dev, *test)}
     return TypoData([typo for typo in train if typo.wrong not in held_out], dev, test)
 
@@ -191,7 +191,7 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
 def run_study(study: TypoStudy, tell: ProgressCallback) -> TypoResult:
     """Train and evaluate on one thread; the result is a function of the study, except for its seconds."""
     use_threads(1)
-    data = make_typo_data(read_words(study.words, longest=study.sizes.longest), study.seed)
+    data = make_typo_data(read_words(study.words, max_length=study.sizes.longest), study.seed)
     torch.manual_seed(study.seed)
     network = TypoNetwork(study.sizes)
     film, chances, plan = [embedding_vectors(network)], partial(position_probabilities, network), study.plan

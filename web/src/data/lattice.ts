@@ -1,45 +1,45 @@
-/** The beam's lattice as a picture: a column for each step, in it the nodes of that step, best first. */
-import { grid, numbers, row, gridOf, type Grid } from "./blocks";
+/** Search tree of a beam: one column per step, best hypotheses first. */
+import { toGrid, decodeArray, row, gridFromRows, type Grid } from "./arrays";
 import type { Lattice, Trace } from "./contents";
 
-export interface Node {
+export interface TreeNode {
   readonly index: number;
   readonly symbol: string;
   readonly parent: number;
-  /** The step that it writes, from 0. */
+  /** Step of the symbol, from 0. */
   readonly depth: number;
-  /** Its place in its column, from 0. */
+  /** Rank in its column, from 0. */
   readonly rank: number;
   readonly fate: Lattice["fates"][number];
-  /** ln p of the symbol, given those before it. */
+  /** Log-probability of the symbol, given the previous symbols. */
   readonly logProbability: number;
-  /** ln p of all symbols up to here. */
+  /** Log-probability of the hypothesis. */
   readonly score: number;
-  /** On the way to the output that is shown. */
+  /** Whether the node is on the path of the shown output. */
   readonly chosen: boolean;
 }
 
 const FATES = { kept: 0, ended: 0, pruned: 1 } as const;
 
-/** The nodes from the beginning to this one. */
-export function path(beam: Pick<Lattice, "parents">, node: number): number[] {
+/** Nodes from the root to this node. */
+export function pathToNode(beam: Pick<Lattice, "parents">, node: number): number[] {
   const found: number[] = [];
   for (let at = node; at >= 0 && at < beam.parents.length; at = beam.parents[at] ?? -1) found.push(at);
   return found.reverse();
 }
 
-/** Every node with its place; without `pruned` only those that the beam went on from, or that ended. */
-export function nodes(beam: Lattice, pruned = true): Node[] {
-  const [likely, scores] = [numbers(beam.log_probabilities), numbers(beam.scores)];
-  const chosen = new Set(path(beam, beam.leaf));
+/** Nodes with their positions; without `pruned`, only kept and finished ones. */
+export function treeNodes(beam: Lattice, pruned = true): TreeNode[] {
+  const [likely, scores] = [decodeArray(beam.log_probabilities), decodeArray(beam.scores)];
+  const chosen = new Set(pathToNode(beam, beam.leaf));
   const depths: number[] = [];
-  // A parent comes before its children.
+  // Parents precede their children.
   beam.parents.forEach((parent, index) => (depths[index] = parent < 0 ? 0 : (depths[parent] ?? 0) + 1));
   const columns: number[][] = [];
   beam.fates.forEach((fate, index) => {
     if (pruned || fate !== "pruned") (columns[depths[index] ?? 0] ??= []).push(index);
   });
-  const fate = (index: number): Node["fate"] => beam.fates[index] ?? "pruned";
+  const fate = (index: number): TreeNode["fate"] => beam.fates[index] ?? "pruned";
   return columns.flatMap((column, depth) =>
     column
       .sort((a, b) => FATES[fate(a)] - FATES[fate(b)] || (scores[b] ?? 0) - (scores[a] ?? 0))
@@ -55,21 +55,21 @@ export function nodes(beam: Lattice, pruned = true): Node[] {
   );
 }
 
-/** ln p a symbol: what makes outputs of different lengths comparable. */
-export function normalized(node: Node): number {
+/** Log-probability per symbol. */
+export function normalizedScore(node: TreeNode): number {
   return node.score / (node.depth + 1);
 }
 
-/** The output up to a node, with where the decoder looked for each of its symbols. */
-export function along(trace: Trace, beam: Lattice, node: number): { writes: string[]; weights: Grid } {
-  const looks = grid(beam.attention);
-  const way = path(beam, node);
-  const weights = gridOf(way.map((at) => row(looks, beam.looks[at] ?? 0)));
+/** Output up to a node, with the attention weights of each symbol. */
+export function attentionAlongPath(trace: Trace, beam: Lattice, node: number): { writes: string[]; weights: Grid } {
+  const looks = toGrid(beam.attention);
+  const way = pathToNode(beam, node);
+  const weights = gridFromRows(way.map((at) => row(looks, beam.looks[at] ?? 0)));
   return { writes: way.map((at) => beam.symbols[at] ?? ""), weights: { ...weights, columns: trace.source.length } };
 }
 
-/** Where the arrow keys go: to the parent, the best child, and the neighbours of the column. */
-export function neighbour(all: readonly Node[], from: number, key: string): number {
+/** Target of the arrow keys: parent, best child, and adjacent nodes of the column. */
+export function adjacentNode(all: readonly TreeNode[], from: number, key: string): number {
   const here = all.find((node) => node.index === from);
   if (!here) return all.find((node) => node.chosen)?.index ?? all[0]?.index ?? from;
   const beside = (rank: number): number => all.find((node) => node.depth === here.depth && node.rank === rank)?.index ?? from;

@@ -1,54 +1,54 @@
-/** Each step of an output as a reader judges it: how sure it was, what else it could have been, what was expected. */
-import { numbers } from "./blocks";
-import type { Edit, Trace } from "./contents";
+/** Output steps with probabilities, candidates and errors. */
+import { decodeArray } from "./arrays";
+import type { EditOperation, Trace } from "./contents";
 
-/** What the end of an output is called among its symbols. */
+/** Name of the end symbol. */
 export const END = "⟨end⟩";
 
-/** What stands between the symbols of an output: a space where its symbols are words. */
-export function between({ target, output }: Trace): string {
+/** Separator of output symbols: a space if they are words. */
+export function symbolSeparator({ target, output }: Trace): string {
   const written = target.filter((symbol) => symbol !== END);
   return written.length > 1 && written.join(" ") === output ? " " : "";
 }
 
-/** What was expected where an edit stands: where a symbol is too many what comes after it, or the end. */
-export function due(edits: readonly Edit[], index: number): string {
-  return edits.slice(index).find((edit) => edit.wanted !== null)?.wanted ?? END;
+/** Symbol expected at an edit: for an insertion, the next symbol of the reference or the end. */
+export function expectedSymbol(edits: readonly EditOperation[], index: number): string {
+  return edits.slice(index).find((edit) => edit.expected !== null)?.expected ?? END;
 }
 
-export interface Choice {
+export interface Candidate {
   readonly symbol: string;
   readonly probability: number;
-  /** Whether this is the symbol that was expected here. */
+  /** Whether this is the expected symbol. */
   readonly gold: boolean;
 }
 
-export interface Step {
+export interface OutputStep {
   readonly place: number;
   readonly symbol: string;
   readonly probability: number;
   /** In bits. */
   readonly entropy: number;
-  readonly choices: Choice[];
+  readonly choices: Candidate[];
   readonly kind: "same" | "substitution" | "insertion" | "unknown";
-  /** What was expected in its place, also where it is one too many; null: not known. */
-  readonly wanted: string | null;
-  /** Symbols that are missing before it. */
+  /** Expected symbol, also at an insertion; null if unknown. */
+  readonly expected: string | null;
+  /** Missing symbols before this step. */
   readonly missing: string[];
   readonly forced: boolean;
   readonly painted: boolean;
 }
 
-/** The steps of an output; `edits` are empty where the truth is not known. */
-export function steps(trace: Trace, edits: readonly Edit[]): Step[] {
-  const [sure, entropy] = [numbers(trace.log_probabilities), numbers(trace.entropy)];
+/** Steps of an output; `edits` are empty without a reference. */
+export function outputSteps(trace: Trace, edits: readonly EditOperation[]): OutputStep[] {
+  const [sure, entropy] = [decodeArray(trace.log_probabilities), decodeArray(trace.entropy)];
   const [forced, painted] = [new Set(trace.forced), new Set(trace.painted)];
-  const known = new Map<number, { edit: Edit; missing: string[]; wanted: string }>();
+  const known = new Map<number, { edit: EditOperation; missing: string[]; expected: string }>();
   let missing: string[] = [];
   for (const [index, edit] of edits.entries()) {
-    if (edit.written === null) missing.push(edit.wanted ?? "");
+    if (edit.step === null) missing.push(edit.expected ?? "");
     else {
-      known.set(edit.written, { edit, missing, wanted: due(edits, index) });
+      known.set(edit.step, { edit, missing, expected: expectedSymbol(edits, index) });
       missing = [];
     }
   }
@@ -56,9 +56,9 @@ export function steps(trace: Trace, edits: readonly Edit[]): Step[] {
     const told = known.get(place);
     const end = place === trace.target.length - 1;
     const kind = told?.edit.kind;
-    // What is missing at the end is missing before the end symbol, which no edit names.
+    // Symbols missing at the end precede the end symbol.
     const before = told?.missing ?? (end ? missing : []);
-    const wanted = told?.wanted ?? (end && edits.length > 0 ? END : null);
+    const expected = told?.expected ?? (end && edits.length > 0 ? END : null);
     return {
       place,
       symbol,
@@ -67,10 +67,10 @@ export function steps(trace: Trace, edits: readonly Edit[]): Step[] {
       choices: (trace.top[place] ?? []).slice(0, 5).map(([other, likely]) => ({
         symbol: other,
         probability: Math.exp(likely),
-        gold: wanted === other || before[0] === other,
+        gold: expected === other || before[0] === other,
       })),
       kind: kind === undefined || kind === "deletion" ? "unknown" : kind,
-      wanted: told?.wanted ?? null,
+      expected: told?.expected ?? null,
       missing: before,
       forced: forced.has(place),
       painted: painted.has(place),
@@ -78,17 +78,17 @@ export function steps(trace: Trace, edits: readonly Edit[]): Step[] {
   });
 }
 
-/** The step to look at first: the first that is not right, else the least sure. */
-export function worst(of: readonly Step[]): number {
+/** Step to select first: the first error, else the least probable step. */
+export function leastCertainStep(of: readonly OutputStep[]): number {
   const wrong = of.find((step) => step.kind === "substitution" || step.kind === "insertion" || step.missing.length > 0);
   if (wrong) return wrong.place;
   return of.reduce((least, step) => (step.probability < (of[least]?.probability ?? 2) ? step.place : least), 0);
 }
 
-/** Steps of two outputs side by side, by the fewest edits, as early as can be; null stands beside a step that the other has not. */
-export function paired(before: readonly string[], after: readonly string[]): [number | null, number | null][] {
+/** Minimum edit alignment of two outputs; null for an unpaired step. */
+export function alignSteps(before: readonly string[], after: readonly string[]): [number | null, number | null][] {
   const [rows, wide] = [before.length, after.length + 1];
-  // Edits from step i of the one and step j of the other to their ends.
+  // Edit distance from step i of one and step j of the other to their ends.
   const costs = new Uint32Array((rows + 1) * wide);
   const cost = (i: number, j: number): number => costs[i * wide + j] ?? 0;
   const swap = (i: number, j: number): number => cost(i + 1, j + 1) + (before[i] === after[j] ? 0 : 1);

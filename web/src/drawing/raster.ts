@@ -1,40 +1,40 @@
-/** A grid as pixels. */
-import { row, type Grid } from "../data/blocks";
-import { size, type Range } from "./layout";
-import type { Hue, Scale } from "./scales";
+/** Grids as pixels. */
+import { row, type Grid } from "../data/arrays";
+import { rangeSize, type IndexRange } from "./layout";
+import type { Colormap, ColorScale } from "./scales";
 
-/** Weights by what they have above an even share, the greatest 1: where they are spread out evenly, nothing stands out. */
-export function lifted(weights: Float32Array): Float32Array {
+/** Weights above a uniform share, scaled to a maximum of 1; uniform weights become 0. */
+export function aboveUniform(weights: Float32Array): Float32Array {
   const even = weights.reduce((sum, each) => sum + each, 0) / Math.max(1, weights.length);
   const most = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - even, 2 * even, 1e-9);
   return weights.map((each) => Math.max(0, each - even) / most);
 }
 
-/** The greatest weight, of the first rows at least. */
-export const greatestOf = (grid: Grid): number => Math.max(0, ...grid.values.subarray(0, 100_000));
+/** Maximum weight, at least of the first rows. */
+export const maxWeight = (grid: Grid): number => Math.max(0, ...grid.values.subarray(0, 100_000));
 
-/** Columns beyond which a cell is hardly wider than a pixel. */
+/** With more columns, a cell is about one pixel wide. */
 const NARROW = 200;
-/** What weights are drawn against so that they show: 1, or where all are small or narrow in all grids, the greatest of their row. */
-export const scaleOf = (...grids: Grid[]): Scale => (grids.every((grid) => grid.columns > NARROW || greatestOf(grid) < 0.35) ? "row" : "unit");
+/** Color scale that makes weights visible: 0 to 1, or scaled by row if all weights are small or all grids are wide. */
+export const chooseScale = (...grids: Grid[]): ColorScale => (grids.every((grid) => grid.columns > NARROW || maxWeight(grid) < 0.35) ? "row" : "unit");
 
-/** Positions beyond which weights, hardly more than an even share each, all look like the greatest of their row. */
-export const MANY = 60;
+/** With more positions, only weight above a uniform share is shown if rows are scaled. */
+export const MAX_UNSHIFTED_POSITIONS = 60;
 
-/** How strongly one step read each symbol: a weight by what it has above an even share, a difference by the greatest. */
-export function readBy(grid: Grid, hue: Hue, step: number): Float32Array {
+/** Tints of one step: weights above a uniform share, or values scaled by their maximum. */
+export function stepTints(grid: Grid, hue: Colormap, step: number): Float32Array {
   const own = row(grid, step);
-  return hue === "weight" ? lifted(own) : byAll({ rows: 1, columns: own.length, values: own }).values;
+  return hue === "weight" ? aboveUniform(own) : scaleByMaximum({ rows: 1, columns: own.length, values: own }).values;
 }
 
-/** Whether vectors are gates, which lie between 0 and 1 where states and candidates have a sign, and what they are drawn against. */
+/** Whether vectors are gates (between 0 and 1) instead of states, and the maximum of their color scale. */
 export function stateRange({ values }: Grid): [boolean, number] {
   const gate = values.every((value) => value >= 0);
   return [gate, gate ? 1 : values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-6)];
 }
 
-/** Each row divided by its greatest magnitude; rows without weight stay. Of `above` alone: what lies above an even share. */
-export function byRow(grid: Grid, above = false): Grid {
+/** Scales each row by its maximum magnitude; if `above`, only weight above a uniform share. */
+export function scaleByRow(grid: Grid, above = false): Grid {
   const values = new Float32Array(grid.values.length);
   for (let step = 0; step < grid.rows; step++) {
     const start = step * grid.columns;
@@ -46,24 +46,23 @@ export function byRow(grid: Grid, above = false): Grid {
   return { ...grid, values };
 }
 
-/** Every number divided by the greatest magnitude; what is no more than rounding stays next to nothing. */
-export function byAll(grid: Grid): Grid {
+/** Scales all values by the maximum magnitude; rounding errors stay near zero. */
+export function scaleByMaximum(grid: Grid): Grid {
   let most = 1e-4;
   for (const value of grid.values) most = Math.max(most, Math.abs(value));
   return { ...grid, values: grid.values.map((value) => value / most) };
 }
 
 /**
- * The part of a grid in at most `width` × `height` values. Where several fall together the greatest in magnitude stays:
- * a mean would hide a narrow peak among a thousand positions.
+ * Max-pools a part of a grid to at most `width` × `height` values by magnitude: a mean would hide narrow peaks.
  */
-export function pooled(grid: Grid, rows: Range, columns: Range, width: number, height: number): Grid {
-  const [down, across] = [Math.max(1, Math.min(size(rows), height)), Math.max(1, Math.min(size(columns), width))];
+export function maxPool(grid: Grid, rows: IndexRange, columns: IndexRange, width: number, height: number): Grid {
+  const [down, across] = [Math.max(1, Math.min(rangeSize(rows), height)), Math.max(1, Math.min(rangeSize(columns), width))];
   const values = new Float32Array(down * across);
   for (let step = rows.from; step < rows.to; step++) {
-    const y = Math.floor(((step - rows.from) * down) / size(rows));
+    const y = Math.floor(((step - rows.from) * down) / rangeSize(rows));
     for (let place = columns.from; place < columns.to; place++) {
-      const at = y * across + Math.floor(((place - columns.from) * across) / size(columns));
+      const at = y * across + Math.floor(((place - columns.from) * across) / rangeSize(columns));
       const value = grid.values[step * grid.columns + place] ?? 0;
       if (Math.abs(value) > Math.abs(values[at] ?? 0)) values[at] = value;
     }
@@ -71,16 +70,16 @@ export function pooled(grid: Grid, rows: Range, columns: Range, width: number, h
   return { rows: down, columns: across, values };
 }
 
-/** Paints a grid over a whole canvas, each number a rectangle with sharp edges. */
-export function paint(canvas: HTMLCanvasElement, grid: Grid, colour: (value: number) => readonly [number, number, number]): void {
+/** Paints a grid on a canvas, each value as a sharp rectangle. */
+export function paintGrid(canvas: HTMLCanvasElement, grid: Grid, color: (value: number) => readonly [number, number, number]): void {
   const context = canvas.getContext("2d");
   if (!context || grid.rows === 0 || grid.columns === 0) return;
   const small = document.createElement("canvas");
   [small.width, small.height] = [grid.columns, grid.rows];
   const pixels = new ImageData(grid.columns, grid.rows);
-  // What a file of the picture asks for (paper.ts).
+  // Read by pictureFiles.ts.
   Object.assign(canvas.dataset, { columns: grid.columns, rows: grid.rows });
-  grid.values.forEach((value, place) => pixels.data.set([...colour(value), 255], 4 * place));
+  grid.values.forEach((value, place) => pixels.data.set([...color(value), 255], 4 * place));
   small.getContext("2d")?.putImageData(pixels, 0, 0);
   context.imageSmoothingEnabled = false;
   context.drawImage(small, 0, 0, canvas.width, canvas.height);

@@ -1,10 +1,10 @@
 import { clamp } from "./layout";
-/** Colours of numbers: one hue for weights, blue to red through the ground for differences. Both survive colour blindness. */
+/** Color maps: one hue for weights, blue to red for signed values. Both are safe for color blindness. */
 
-export type Colour = readonly [number, number, number];
+export type Color = readonly [number, number, number];
 
 const STOPS = {
-  // From the ground to the far end, in steps that look alike; the lightest step is already told from no weight at all.
+  // Perceptually even steps from the background; the first step is distinct from zero.
   weight: {
     light: ["#f7f9fb", "#d6e5f4", "#9cc3e6", "#4f95cd", "#175fa8", "#08306b"],
     dark: ["#171d25", "#1d3652", "#285c90", "#4a90d4", "#93c4f7", "#e3f0ff"],
@@ -15,74 +15,74 @@ const STOPS = {
   },
 } as const;
 
-export type Hue = keyof typeof STOPS;
-/** Whether weights are drawn against 1 or against the greatest of their row. */
-export type Scale = "unit" | "row";
+export type Colormap = keyof typeof STOPS;
+/** Whether weights are scaled to 1 or to the maximum of their row. */
+export type ColorScale = "unit" | "row";
 
-function parsed(hex: string): Colour {
+function parsed(hex: string): Color {
   const value = parseInt(hex.slice(1), 16);
   return [value >> 16, (value >> 8) & 255, value & 255];
 }
 
-// Odd, so that a difference of nothing has a colour of its own.
+// Odd, so that a zero difference has its own color.
 const TABLE = 257;
 
-function table(stops: readonly string[]): Colour[] {
-  const colours = stops.map(parsed);
+function table(stops: readonly string[]): Color[] {
+  const colors = stops.map(parsed);
   return Array.from({ length: TABLE }, (_, place) => {
-    const at = (place / (TABLE - 1)) * (colours.length - 1);
-    const low = Math.min(colours.length - 2, Math.floor(at));
-    const [from, to] = [colours[low], colours[low + 1]];
+    const at = (place / (TABLE - 1)) * (colors.length - 1);
+    const low = Math.min(colors.length - 2, Math.floor(at));
+    const [from, to] = [colors[low], colors[low + 1]];
     if (!from || !to) return [0, 0, 0];
-    return [0, 1, 2].map((part) => Math.round((from[part] ?? 0) + ((to[part] ?? 0) - (from[part] ?? 0)) * (at - low))) as unknown as Colour;
+    return [0, 1, 2].map((part) => Math.round((from[part] ?? 0) + ((to[part] ?? 0) - (from[part] ?? 0)) * (at - low))) as unknown as Color;
   });
 }
 
-const tables = new Map<string, Colour[]>();
+const tables = new Map<string, Color[]>();
 
-/** The colour of a number: weights from 0 to 1, differences from −1 to 1; what lies outside is cut. */
-export function colour(value: number, hue: Hue, dark: boolean): Colour {
+/** Color of a value: weights from 0 to 1, differences from −1 to 1, clipped. */
+export function colorAt(value: number, hue: Colormap, dark: boolean): Color {
   const key = `${hue}${dark}`;
-  let colours = tables.get(key);
-  if (!colours) tables.set(key, (colours = table(STOPS[hue][dark ? "dark" : "light"])));
+  let colors = tables.get(key);
+  if (!colors) tables.set(key, (colors = table(STOPS[hue][dark ? "dark" : "light"])));
   const share = hue === "weight" ? value : (value + 1) / 2;
-  return colours[Math.round(clamp(share, 1) * (TABLE - 1))] ?? [0, 0, 0];
+  return colors[Math.round(clamp(share, 1) * (TABLE - 1))] ?? [0, 0, 0];
 }
 
-export function css(value: number, hue: Hue, dark: boolean): string {
-  return `rgb(${colour(value, hue, dark).join(" ")})`;
+export function cssColor(value: number, hue: Colormap, dark: boolean): string {
+  return `rgb(${colorAt(value, hue, dark).join(" ")})`;
 }
 
-/** Black or white: which of them is read better on this colour. One of the two always reaches a contrast of 4.5. */
-export function ink(value: number, hue: Hue, dark: boolean): "#000" | "#fff" {
-  const [r, g, b] = colour(value, hue, dark).map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+/** Text color with the better contrast on this background, at least 4.5. */
+export function textColor(value: number, hue: Colormap, dark: boolean): "#000" | "#fff" {
+  const [r, g, b] = colorAt(value, hue, dark).map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * (r ?? 0) + 0.7152 * (g ?? 0) + 0.0722 * (b ?? 0) > 0.179 ? "#000" : "#fff";
 }
 
-/** A number as it is read: three decimals, more where it would round up to 1 or 100, a real minus sign. */
-export function decimal(value: number, digits = 3): string {
+/** Number with three decimals, or more if it would round to 1 or 100, with a minus sign. */
+export function formatDecimal(value: number, digits = 3): string {
   const near = Math.abs(Number(value.toFixed(digits)));
-  if (near > Math.abs(value) && digits < 9 && [1, 100].includes(near)) return decimal(value, digits + 1);
+  if (near > Math.abs(value) && digits < 9 && [1, 100].includes(near)) return formatDecimal(value, digits + 1);
   return value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 }
 
-/** So many digits, or as many more as it takes (up to 9) for what is neither 1 nor 100 not to look like it. */
-export function fine(value: number, digits: number): string {
+/** Number with significant digits, or more (up to 9) if it would round to 1 or 100. */
+export function formatPrecise(value: number, digits: number): string {
   const near = Number(value.toPrecision(digits));
-  return near !== value && digits < 9 && [1, 100].includes(Math.abs(near)) ? fine(value, digits + 1) : `${near}`;
+  return near !== value && digits < 9 && [1, 100].includes(Math.abs(near)) ? formatPrecise(value, digits + 1) : `${near}`;
 }
 
-/** A probability to two digits after the point, more where it is small. */
-export function probability(p: number): string {
-  if (p === 0 || p >= 0.99995) return fine(p, 5);
+/** Probability with two decimals, or more if it is small. */
+export function formatProbability(p: number): string {
+  if (p === 0 || p >= 0.99995) return formatPrecise(p, 5);
   if (p >= 0.995) return p.toFixed(4);
   return p >= 0.01 ? p.toFixed(2) : p.toPrecision(1);
 }
 
-/** A share as per cent: 97 %, 0.4 %, < 0.1 %. */
-export function percent(share: number): string {
+/** Percentage: 97 %, 0.4 %, < 0.1 %. */
+export function formatPercent(share: number): string {
   const value = 100 * share;
   if (value > 0 && value < 0.1) return "< 0.1 %";
   if (value > 99.9 && value < 100) return "> 99.9 %";
-  return `${decimal(value, value >= 10 || value === 0 ? 0 : 1)} %`;
+  return `${formatDecimal(value, value >= 10 || value === 0 ? 0 : 1)} %`;
 }

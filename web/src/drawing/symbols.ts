@@ -1,7 +1,7 @@
-/** Symbols as people can see them: what is blank, joins, or turns the line round is drawn or named. */
+/** Visible forms of symbols: blanks, joiners and direction marks are drawn or named. */
 
-/** A piece of a symbol: as it is, as a drawn stand-in (␣), or as a name in small capitals (ZWJ). */
-export interface Part {
+/** Part of a symbol: plain text, a stand-in (␣), or a name in small capitals (ZWJ). */
+export interface SymbolPart {
   readonly text: string;
   readonly kind: "plain" | "stand-in" | "name";
 }
@@ -23,7 +23,7 @@ function code(point: number): string {
   return `U+${point.toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-function partOf(letter: string): Part {
+function partOf(letter: string): SymbolPart {
   const point = letter.codePointAt(0) ?? 0;
   const standIn = STAND_INS[letter];
   if (standIn !== undefined) return { text: standIn, kind: "stand-in" };
@@ -31,54 +31,54 @@ function partOf(letter: string): Part {
   return { text: letter, kind: "plain" };
 }
 
-/** The parts of a symbol, in order; neighbours that are plain stand together. */
-export function parts(symbol: string): Part[] {
+/** Parts of a symbol; adjacent plain parts are merged. */
+export function symbolParts(symbol: string): SymbolPart[] {
   if (symbol === "") return [{ text: "∅", kind: "stand-in" }];
-  // Within an emoji, a joiner and a variation selector do their work and are not shown.
+  // Joiners and variation selectors within an emoji are not shown.
   if (JOINED_EMOJI.test(symbol)) return [{ text: symbol, kind: "plain" }];
-  const found: Part[] = [];
+  const found: SymbolPart[] = [];
   for (const letter of symbol) {
     const next = partOf(letter);
     const last = found.at(-1);
     if (next.kind !== "plain") found.push(next);
     else if (last?.kind === "plain") found[found.length - 1] = { text: last.text + letter, kind: "plain" };
-    // A mark without a letter before it would sit on whatever is drawn there: the dotted circle carries it.
+    // A combining mark without a base letter is drawn on a dotted circle.
     else found.push(MARK.test(letter) ? { text: `◌${letter}`, kind: "plain" } : next);
   }
   return found;
 }
 
-/** A symbol in one piece of text. */
-export const shown = (symbol: string): string => parts(symbol).map((part) => part.text).join("");
+/** Visible form of a symbol as text. */
+export const visibleSymbol = (symbol: string): string => symbolParts(symbol).map((part) => part.text).join("");
 
-/** The same among other letters: a name of letters is set off from them. */
-const among = (symbol: string): string => parts(symbol).map(({ text, kind }) => (kind === "name" ? `⟨${text}⟩` : text)).join("");
+/** Visible form of a symbol within a text, with delimited names. */
+const among = (symbol: string): string => symbolParts(symbol).map(({ text, kind }) => (kind === "name" ? `⟨${text}⟩` : text)).join("");
 
-/** A symbol as it is read aloud. */
-export function spoken(symbol: string): string {
-  return WORDS[symbol] ?? shown(symbol);
+/** Form of a symbol for screen readers. */
+export function spokenSymbol(symbol: string): string {
+  return WORDS[symbol] ?? visibleSymbol(symbol);
 }
 
-// A mark belongs to the letter before it.
+// Combining marks belong to the preceding letter.
 const letters = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
-/** A text with its blanks and turns drawn; a space stays one, unless it begins, ends or doubles: there it would not be seen. */
-export function shownText(text: string): string {
+/** Visible form of a text; only leading, trailing and repeated spaces are marked. */
+export function visibleText(text: string): string {
   return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : among(segment))).join("").replace(/^ +| +$|  +/g, (run) => "␣".repeat(run.length)).normalize("NFC");
 }
 
-/** Hebrew, Arabic and their neighbours, which turn what stands around them. */
+/** Right-to-left scripts. */
 const LEFTWARD = /[\u0590-\u08ff\ufb1d-\ufefc]/;
 const alone = (told: string): string => `“${LEFTWARD.test(told) ? `\u2068${told}\u2069` : told}”`;
-/** A symbol, and a text, within a sentence. */
-export const cited = (symbol: string): string => alone(shown(symbol));
-export const quoted = (text: string): string => (text ? alone(shownText(text)) : "nothing");
+/** Symbol, and text, quoted in a sentence. */
+export const quoteSymbol = (symbol: string): string => alone(visibleSymbol(symbol));
+export const quoteText = (text: string): string => (text ? alone(visibleText(text)) : "nothing");
 
-/** The label of two steps side by side: their symbol, or both where they differ. */
-export const either = (one: string, other: string): string => (one === other ? one : `${shown(one)}/${shown(other)}`);
+/** Label of two paired steps: their symbol, or both symbols. */
+export const pairLabel = (one: string, other: string): string => (one === other ? one : `${visibleSymbol(one)}/${visibleSymbol(other)}`);
 
-/** For each symbol its number among its equals, from 1; null where it has none. */
-export function ordinals(symbols: readonly string[]): (number | null)[] {
+/** Number of each symbol among its repetitions, from 1; null if it is unique. */
+export function repeatNumbers(symbols: readonly string[]): (number | null)[] {
   const counts = new Map<string, number>();
   for (const symbol of symbols) counts.set(symbol, (counts.get(symbol) ?? 0) + 1);
   const seen = new Map<string, number>();
@@ -92,18 +92,18 @@ export function ordinals(symbols: readonly string[]): (number | null)[] {
 
 const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\u{1f300}-\u{1faff}\u{1f1e6}-\u{1f1ff}]/u;
 
-/** About how wide a symbol is drawn, in units of the letter size: enough to give it room before it is drawn. */
-export function breadth(symbol: string): number {
+/** Approximate width of a symbol, in units of the letter size. */
+export function textWidth(symbol: string): number {
   if (JOINED_EMOJI.test(symbol)) return 1.3;
   let width = 0;
-  for (const part of parts(symbol)) {
+  for (const part of symbolParts(symbol)) {
     for (const letter of part.text) width += MARK.test(letter) ? 0 : WIDE.test(letter) ? 1.05 : part.kind === "name" ? 0.5 : 0.6;
   }
   return width;
 }
 
-/** Of a symbol that is not in the vocabulary. */
-export const NEVER = "never seen in training";
+/** Note on a symbol outside the vocabulary. */
+export const UNKNOWN_NOTE = "not in the vocabulary";
 
-/** The same as the end of a name that is read aloud. */
-export const unseen = (of: ReadonlySet<number> | undefined, place: number): string => (of?.has(place) ? `, ${NEVER}` : "");
+/** Suffix of a label for screen readers. */
+export const unknownSuffix = (of: ReadonlySet<number> | undefined, place: number): string => (of?.has(place) ? `, ${UNKNOWN_NOTE}` : "");

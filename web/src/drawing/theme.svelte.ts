@@ -1,4 +1,4 @@
-/** Light or dark: as the system says, until the reader says otherwise. */
+/** Color theme: of the system, unless the user selects one. */
 
 export type Theme = "system" | "light" | "dark";
 
@@ -14,7 +14,7 @@ class Appearance {
     return this.theme === "system" ? this.system : this.theme === "dark";
   }
 
-  /** The other one than what is seen now. */
+  /** Switches between light and dark. */
   turn(): void {
     this.theme = this.dark ? "light" : "dark";
   }

@@ -1,45 +1,45 @@
-/** What a panel gives as files. */
-import { plain } from "../data/blocks";
-import { fileName, save } from "./file";
-import { coloured, png, svgText } from "./paper";
+/** Files that a panel can save. */
+import { toPlainLists } from "../data/arrays";
+import { fileName, saveFile } from "./download";
+import { resolveColors, renderPng, pictureSvg } from "./pictureFiles";
 
-/** The forms a panel has; what it does not give, its menu does not show. */
-export interface Files {
-  /** Of the file, without its ending; with a capital the title of its picture. */
+/** Formats of a panel; missing formats are not offered. */
+export interface PanelFiles {
+  /** File name without suffix; capitalized, the title of the picture. */
   readonly name: string;
-  /** The title, where it stays as it is: it may begin with the name of a run. */
+  /** Title that must not be capitalized, such as the name of a run. */
   readonly title?: string;
-  /** What the page draws, or the text of an SVG in the page's colours. */
+  /** SVG element of the page, or text of an SVG with the page's color variables. */
   readonly picture?: SVGSVGElement | string | undefined;
   readonly data?: unknown;
   readonly table?: readonly (readonly (string | number)[])[];
   readonly tex?: string;
 }
 
-export const FORMS = ["SVG", "PNG", "JSON", "CSV", "TikZ"] as const;
-export type Form = (typeof FORMS)[number];
+export const FILE_FORMATS = ["SVG", "PNG", "JSON", "CSV", "TikZ"] as const;
+export type FileFormat = (typeof FILE_FORMATS)[number];
 
-export function offered(files: Files): Form[] {
-  const has: Record<Form, unknown> = { SVG: files.picture, PNG: files.picture, JSON: files.data, CSV: files.table, TikZ: files.tex };
-  return FORMS.filter((form) => has[form] !== undefined);
+export function availableFormats(files: PanelFiles): FileFormat[] {
+  const has: Record<FileFormat, unknown> = { SVG: files.picture, PNG: files.picture, JSON: files.data, CSV: files.table, TikZ: files.tex };
+  return FILE_FORMATS.filter((form) => has[form] !== undefined);
 }
 
-/** A table as CSV (RFC 4180): a field with a comma, a quote, a blank or a break stands in quotes. */
-export function csv(table: readonly (readonly (string | number)[])[]): string {
+/** Table as CSV (RFC 4180). */
+export function toCsv(table: readonly (readonly (string | number)[])[]): string {
   const field = (value: string | number): string =>
     /[",\s]/.test(`${value}`) || value === "" ? `"${`${value}`.replaceAll('"', '""')}"` : `${value}`;
   return table.map((line) => `${line.map(field).join(",")}\r\n`).join("");
 }
 
-/** Gives the reader the panel in one form. */
-export async function give(files: Files, form: Form): Promise<void> {
+/** Downloads a panel in one format. */
+export async function downloadPanel(files: PanelFiles, form: FileFormat): Promise<void> {
   const name = (ending: string): string => fileName(files.name, ending);
   const { picture } = files;
   const title = files.title ?? files.name.replace(/./u, (first) => first.toUpperCase());
-  const svg = (): string => (typeof picture === "string" ? coloured(picture, title) : svgText(picture!, title));
-  if (form === "SVG") save(name("svg"), svg(), "image/svg+xml");
-  if (form === "PNG") save(name("png"), await png(svg()));
-  if (form === "JSON") save(name("json"), JSON.stringify(files.data, (_, value: unknown) => plain(value), 1), "application/json");
-  if (form === "CSV" && files.table) save(name("csv"), csv(files.table), "text/csv");
-  if (form === "TikZ" && files.tex !== undefined) save(name("tex"), files.tex, "text/x-tex");
+  const svg = (): string => (typeof picture === "string" ? resolveColors(picture, title) : pictureSvg(picture!, title));
+  if (form === "SVG") saveFile(name("svg"), svg(), "image/svg+xml");
+  if (form === "PNG") saveFile(name("png"), await renderPng(svg()));
+  if (form === "JSON") saveFile(name("json"), JSON.stringify(files.data, (_, value: unknown) => toPlainLists(value), 1), "application/json");
+  if (form === "CSV" && files.table) saveFile(name("csv"), toCsv(files.table), "text/csv");
+  if (form === "TikZ" && files.tex !== undefined) saveFile(name("tex"), files.tex, "text/x-tex");
 }

@@ -1,78 +1,78 @@
-/** Figures of what panels show as text and boxes on the screen, made when they are asked for. */
-import { row, type Grid } from "../data/blocks";
-import type { Step } from "../data/steps";
-import { whole } from "../drawing/layout";
-import { pooled, stateRange } from "../drawing/raster";
-import { colour, decimal, ink, percent, type Hue } from "../drawing/scales";
-import { bars, figure, type Cell, type Sheet } from "../drawing/sheet";
-import { breadth, shown } from "../drawing/symbols";
+/** SVG figures of panels that the page shows as HTML. */
+import { row, type Grid } from "../data/arrays";
+import type { OutputStep } from "../data/steps";
+import { fullRange } from "../drawing/layout";
+import { maxPool, stateRange } from "../drawing/raster";
+import { colorAt, formatDecimal, textColor, formatPercent, type Colormap } from "../drawing/scales";
+import { barTable, renderFigure, type FigureCell, type FigureTable } from "../drawing/figure";
+import { textWidth, visibleSymbol } from "../drawing/symbols";
 
 const RIGHT = "var(--right)";
 const WRONG = "var(--wrong)";
 
-/** A cell in the colour of its number. */
-export const tinted = (value: number, hue: Hue, dark: boolean): Cell => ({ fill: `rgb(${colour(value, hue, dark).join()})`, ink: ink(value, hue, dark) });
-const erred = ({ kind }: Step): boolean => kind === "substitution" || kind === "insertion";
-/** What is red. */
-const MARKED: Cell = { fill: WRONG, shade: 0.16, ink: WRONG };
+/** Cell in the color of its value. */
+export const tintedCell = (value: number, hue: Colormap, dark: boolean): FigureCell => ({ fill: `rgb(${colorAt(value, hue, dark).join()})`, ink: textColor(value, hue, dark) });
+const erred = ({ kind }: OutputStep): boolean => kind === "substitution" || kind === "insertion";
+/** Wrong symbols. */
+const MARKED: FigureCell = { fill: WRONG, shade: 0.16, ink: WRONG };
 
-/** What was written step by step, what was expected, and the likeliest symbols of each step as bars. */
-export function stepFigure(title: string, all: readonly Step[], least = false): string {
+/** Figure of the output steps: output, reference, and the most probable symbols as bars. */
+export function stepFigure(title: string, all: readonly OutputStep[], least = false): string {
   const columns = all.flatMap((step) => [...step.missing, step].map((each) => (typeof each === "string" ? each : step)));
-  const line = (head: string, made: (step: Step) => Cell, missing: (symbol: string) => Cell = () => ({})): Sheet["rows"][number] => [
+  const line = (head: string, made: (step: OutputStep) => FigureCell, missing: (symbol: string) => FigureCell = () => ({})): FigureTable["rows"][number] => [
     head, columns.map((each) => (typeof each === "string" ? missing(each) : made(each))),
   ];
   const rows = [
-    line("output", (step) => ({ text: shown(step.symbol), note: `${least ? "≥ " : ""}${decimal(step.entropy, 2)} bits`, ...(erred(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
-    line("expected", (step) => (step.kind === "substitution" ? { text: shown(step.wanted ?? ""), ink: RIGHT } : step.kind === "insertion" ? { text: "–", ink: RIGHT } : {}), (symbol) => ({ text: shown(symbol), ink: RIGHT })),
+    line("output", (step) => ({ text: visibleSymbol(step.symbol), note: `${least ? "≥ " : ""}${formatDecimal(step.entropy, 2)} bits`, ...(erred(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
+    line("expected", (step) => (step.kind === "substitution" ? { text: visibleSymbol(step.expected ?? ""), ink: RIGHT } : step.kind === "insertion" ? { text: "–", ink: RIGHT } : {}), (symbol) => ({ text: visibleSymbol(symbol), ink: RIGHT })),
     ...Array.from({ length: Math.max(0, ...all.map(({ choices }) => choices.length)) }, (_, rank) =>
       line(rank ? `${rank + 1}.` : "most probable", ({ choices, symbol }) => {
         const choice = choices[rank];
-        return choice ? { text: shown(choice.symbol), note: percent(choice.probability), bar: choice.probability, edge: choice.symbol === symbol ? "var(--accent)" : choice.gold ? RIGHT : undefined } : {};
+        return choice ? { text: visibleSymbol(choice.symbol), note: formatPercent(choice.probability), bar: choice.probability, edge: choice.symbol === symbol ? "var(--accent)" : choice.gold ? RIGHT : undefined } : {};
       }),
     ),
   ].filter(([, cells]) => cells.some(({ text }) => text));
   const heads = columns.map((each) => (typeof each === "string" ? "" : `${each.place + 1}`));
-  return figure([{ title, across: "output", heads, rows, size: [58, 26] }]);
+  return renderFigure([{ title, across: "output", heads, rows, size: [58, 26] }]);
 }
 
-/** A source with its tags, how sure each was, and the true ones of those that are wrong; those unlike `beside` are framed. */
-export function tagFigure(title: string, all: readonly Step[], reads: readonly string[], beside: readonly string[] | null = null): string {
-  const rows: Sheet["rows"] = [
-    ["source", all.map((step) => ({ text: shown(reads[step.place] ?? "") }))],
-    ["tag", all.map((step) => ({ text: shown(step.symbol), note: percent(step.probability), bar: step.probability, ...(erred(step) && { ink: WRONG }), edge: beside && beside[step.place] !== step.symbol ? "var(--gold)" : undefined }))],
-    ["expected", all.map((step) => ({ text: erred(step) ? shown(step.wanted ?? "") : "", ink: RIGHT }))],
+/** Figure of a tagged source with probabilities and expected tags; tags that differ from `beside` are framed. */
+export function tagFigure(title: string, all: readonly OutputStep[], reads: readonly string[], beside: readonly string[] | null = null): string {
+  const rows: FigureTable["rows"] = [
+    ["source", all.map((step) => ({ text: visibleSymbol(reads[step.place] ?? "") }))],
+    ["tag", all.map((step) => ({ text: visibleSymbol(step.symbol), note: formatPercent(step.probability), bar: step.probability, ...(erred(step) && { ink: WRONG }), edge: beside && beside[step.place] !== step.symbol ? "var(--gold)" : undefined }))],
+    ["expected", all.map((step) => ({ text: erred(step) ? visibleSymbol(step.expected ?? "") : "", ink: RIGHT }))],
   ];
-  return figure([{ title, across: "source", heads: all.map(({ place }) => `${place + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
+  return renderFigure([{ title, across: "source", heads: all.map(({ place }) => `${place + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
 }
 
-/** The likeliest answers as bars of 1. */
-export function choiceFigure(title: string, { choices, symbol }: Step, named: (symbol: string) => string): string {
-  const told = choices.map((each) => [named(each.symbol), each.probability, `${percent(each.probability)}${each.symbol === symbol ? ", output" : each.gold ? ", expected" : ""}`] as const);
-  return figure([{ ...bars(title, told, 1), across: "probability" }]);
+/** Figure of the most probable predictions. */
+export function candidateFigure(title: string, { choices, symbol }: OutputStep, named: (symbol: string) => string): string {
+  const told = choices.map((each) => [named(each.symbol), each.probability, `${formatPercent(each.probability)}${each.symbol === symbol ? ", output" : each.gold ? ", expected" : ""}`] as const);
+  return renderFigure([{ ...barTable(title, told, 1), across: "probability" }]);
 }
 
-/** A source as one step read it, in the tints of the page; places that are marked are framed. */
-export function readFigure(title: string, reads: readonly string[], tints: ArrayLike<number>, hue: Hue, dark: boolean, marks?: ReadonlyMap<number, string>): string {
-  const cells = reads.map((symbol, place) => ({ text: shown(symbol), ...tinted(tints[place] ?? 0, hue, dark), edge: marks?.has(place) ? (marks.get(place) === "wanted" ? RIGHT : "var(--gold)") : undefined }));
-  return figure([{ title, across: "source", rows: [["", cells]], size: [10, 24] }]);
+/** Figure of a source tinted by the weights of one step; marked positions are framed. */
+export function sourceFigure(title: string, reads: readonly string[], tints: ArrayLike<number>, hue: Colormap, dark: boolean, marks?: ReadonlyMap<number, string>): string {
+  const cells = reads.map((symbol, place) => ({ text: visibleSymbol(symbol), ...tintedCell(tints[place] ?? 0, hue, dark), edge: marks?.has(place) ? (marks.get(place) === "expected" ? RIGHT : "var(--gold)") : undefined }));
+  return renderFigure([{ title, across: "source", rows: [["", cells]], size: [10, 24] }]);
 }
 
-/** States of steps or positions: a column each, a row for each unit from the first of `order` down. */
-export function stateSheet(title: string, of: Grid, order: readonly number[], symbols: readonly string[], dark: boolean): Sheet {
+/** Table of states: one column per position, one row per unit in `order`. */
+export function stateTable(title: string, of: Grid, order: readonly number[], symbols: readonly string[], dark: boolean): FigureTable {
   const [gate, most] = stateRange(of);
-  // Of units that fall into one row the greatest is drawn: more cells than these no program opens with ease.
+  // Units that share a row are max-pooled, to limit the number of cells.
   const turned: Grid = { rows: order.length, columns: of.rows, values: Float32Array.from({ length: order.length * of.rows }, (_, at) => of.values[(at % of.rows) * of.columns + order[Math.floor(at / of.rows)]!]! / most) };
-  const cells = pooled(turned, whole(turned.rows), whole(turned.columns), of.rows, Math.max(1, Math.floor(30_000 / Math.max(1, of.rows))));
-  // Where there is no room for symbols, as in the strip on the screen, numbers stand above some.
+  const cells = maxPool(turned, fullRange(turned.rows), fullRange(turned.columns), of.rows, Math.max(1, Math.floor(30_000 / Math.max(1, of.rows))));
+  // Numbers replace symbols if there is no room.
   const many = of.rows > 120;
-  const width = symbols.reduce((top, symbol) => Math.max(top, breadth(shown(symbol)) * 13 + 6), 16);
+  const width = symbols.reduce((top, symbol) => Math.max(top, textWidth(visibleSymbol(symbol)) * 13 + 6), 16);
   return {
-    title: `${title}, ${order.length} units${cells.rows < order.length ? ` in ${cells.rows} rows, the greatest of each` : ""}; ${gate ? "strongest: 1" : `red +, blue −, strongest: ${decimal(most)}`}`,
+    title: `${title}, ${order.length} units${cells.rows < order.length ? ` in ${cells.rows} rows, the greatest of each` : ""}; ${gate ? "strongest: 1" : `red +, blue −, strongest: ${formatDecimal(most)}`}`,
     across: title.startsWith("encoder") ? "source" : "output",
     down: "units",
-    heads: symbols.slice(0, of.rows).map((symbol, at) => (many ? ((at + 1) % 50 ? "" : `${at + 1}`) : shown(symbol))),
-    rows: Array.from({ length: cells.rows }, (_, unit) => ["", Array.from(row(cells, unit), (value) => tinted(value, gate ? "weight" : "difference", dark))]),
+    heads: symbols.slice(0, of.rows).map((symbol, at) => (many ? ((at + 1) % 50 ? "" : `${at + 1}`) : visibleSymbol(symbol))),
+    rows: Array.from({ length: cells.rows }, (_, unit) => ["", Array.from(row(cells, unit), (value) => tintedCell(value, gate ? "weight" : "difference", dark))]),
     size: [many ? Math.max(1, Math.floor(880 / of.rows)) : width > 28 ? 16 : Math.ceil(width), Math.max(1, Math.min(5, 300 / cells.rows))],
   };
 }

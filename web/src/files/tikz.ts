@@ -1,28 +1,28 @@
-/** A heat map and its labels as TikZ, to stand in a paper. */
-import { farthest, row, type Grid } from "../data/blocks";
-import { labelled, nth } from "../drawing/layout";
-import { byRow, MANY, scaleOf } from "../drawing/raster";
-import { decimal } from "../drawing/scales";
-import { NEVER, shown } from "../drawing/symbols";
+/** Heat map as a TikZ picture. */
+import { maxMagnitude, row, type Grid } from "../data/arrays";
+import { labelInterval, isNth } from "../drawing/layout";
+import { scaleByRow, MAX_UNSHIFTED_POSITIONS, chooseScale } from "../drawing/raster";
+import { formatDecimal } from "../drawing/scales";
+import { UNKNOWN_NOTE, visibleSymbol } from "../drawing/symbols";
 
 const SPECIAL: Record<string, string> = {
   "\\": "\\textbackslash{}", "{": "\\{", "}": "\\}", "$": "\\$", "&": "\\&", "#": "\\#", "%": "\\%", "_": "\\_",
   "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "␣": "\\textvisiblespace{}", "<": "\\textless{}", ">": "\\textgreater{}",
-  // Straight in every font, and joined to no other letter: -- is no dash.
+  // Straight quotation marks in every font; no ligatures of hyphens.
   "|": "\\textbar{}", '"': "\\texttt{\\char34}", "'": "\\textquotesingle{}", "`": "\\textasciigrave{}", "-": "-{}", ",": ",{}",
   "⟨": "$\\langle$", "⟩": "$\\rangle$", "−": "$-$", "→": "$\\rightarrow$", "·": "$\\cdot$",
 };
 
-/** A text as LaTeX prints it, and a symbol, whose blanks are seen. */
+/** Escapes a text for LaTeX. */
 const escapedText = (text: string): string => [...text].map((letter) => SPECIAL[letter] ?? letter).join("");
-export const escaped = (symbol: string): string => escapedText(shown(symbol));
+export const escapeLatex = (symbol: string): string => escapedText(visibleSymbol(symbol));
 
-/** Millimetres of a cell, of a picture, and of a cell that has room for a symbol. */
+/** Millimeters: maximum cell, picture, and minimum cell that is labeled by its symbol. */
 const [CELL, PAPER, LEAST] = [4, 160, 2.5];
-/** How large a cell is so that all fit, and every so many of them carry a label: numbers where symbols have no room. */
+/** Cell size so that all cells fit, and interval between labels; numbers replace symbols in small cells. */
 const fitted = (count: number, label: number): [number, number] => {
   const cell = Math.min(CELL, PAPER / count);
-  return [+cell.toFixed(4), labelled(cell, LEAST, label)];
+  return [+cell.toFixed(4), labelInterval(cell, LEAST, label)];
 };
 
 interface Marks {
@@ -33,16 +33,16 @@ interface Marks {
 }
 
 /**
- * Rows downwards, columns across; a weight below 0.005 is not drawn. Where some are below zero, red is above it and blue below,
- * against the farthest; where all are small, each row is drawn against its greatest. Of `told` each number that is not zero stands in its cell. What is `unknown` of what is read is underlined;
- * the sides are called as `sides` says, and `key` tells what the colours are. Other scripts need XeLaTeX or LuaLaTeX.
+ * Rows are steps, columns are positions; weights below 0.005 are omitted. Signed values are red (positive) and blue (negative),
+ * scaled by the maximum magnitude; small weights are scaled by row. Nonzero numbers of `told` are printed in their cells. Symbols
+ * at `unknown` positions are underlined. `sides` are the axis titles, `key` describes the colors. Requires XeLaTeX or LuaLaTeX for non-Latin scripts.
  */
-export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[], { told = [], unknown = [], sides = ["source", "output"], key }: Marks = {}): string {
+export function tikzHeatMap(weights: Grid, writes: readonly string[], reads: readonly string[], { told = [], unknown = [], sides = ["source", "output"], key }: Marks = {}): string {
   const signed = weights.values.some((value) => value < 0);
-  // Where all are small, each row against its greatest: against 1 nothing would be seen.
-  const faint = !signed && key === undefined && scaleOf(weights) === "row";
-  const drawn = faint ? byRow(weights, weights.columns > MANY) : weights;
-  const most = signed ? farthest(weights) : 1;
+  // Small weights are scaled by row, or they would be invisible.
+  const faint = !signed && key === undefined && chooseScale(weights) === "row";
+  const drawn = faint ? scaleByRow(weights, weights.columns > MAX_UNSHIFTED_POSITIONS) : weights;
+  const most = signed ? maxMagnitude(weights) : 1;
   const [[wide, across], [high, down]] = [fitted(weights.columns, 8), fitted(weights.rows, 4)];
   const lines = [
     "% \\usepackage{tikz}; other scripts than Latin need XeLaTeX or LuaLaTeX.",
@@ -59,9 +59,9 @@ export function heatMap(weights: Grid, writes: readonly string[], reads: readonl
     });
   }
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
-  reads.forEach((symbol, position) => nth(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escaped(symbol)}}` : escaped(symbol)}};`));
-  writes.forEach((symbol, step) => nth(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escaped(symbol)}};`));
-  const keyed = [key ?? (signed ? `red above zero, blue below; strongest: ${decimal(most)}` : `darkest: ${faint ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${NEVER}` : ""].filter(Boolean).join("; ");
+  reads.forEach((symbol, position) => isNth(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escapeLatex(symbol)}}` : escapeLatex(symbol)}};`));
+  writes.forEach((symbol, step) => isNth(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escapeLatex(symbol)}};`));
+  const keyed = [key ?? (signed ? `red: positive, blue: negative; strongest: ${formatDecimal(most)}` : `darkest: ${faint ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${UNKNOWN_NOTE}` : ""].filter(Boolean).join("; ");
   const [above, beside] = sides.map(escapedText);
   lines.push(
     `  \\node[anchor=south west] at (0,0 |- current bounding box.north) {${above} $\\rightarrow$};`,

@@ -1,57 +1,57 @@
-/** What is pointed at, in a sentence: under the pictures, and for a screen reader. */
-import { row, type Grid } from "../data/blocks";
-import { greatest } from "../drawing/layout";
-import { decimal, fine, percent } from "../drawing/scales";
-import { spoken, unseen } from "../drawing/symbols";
+/** Description of the selected cell, for sight and screen readers. */
+import { row, type Grid } from "../data/arrays";
+import { topValues } from "../drawing/layout";
+import { formatDecimal, formatPrecise, formatPercent } from "../drawing/scales";
+import { spokenSymbol, unknownSuffix } from "../drawing/symbols";
 
-// Marks that keep a symbol of another direction from turning the sentence round.
-const isolated = (symbol: string): string => `\u2068${spoken(symbol)}\u2069`;
+// Isolates symbols of another text direction.
+const isolated = (symbol: string): string => `\u2068${spokenSymbol(symbol)}\u2069`;
 
-export interface Read {
+export interface ReadoutData {
   readonly weights: Grid;
   readonly reads: readonly string[];
   readonly writes: readonly string[];
-  /** What the numbers are: "weight", "change of ln p", … */
+  /** Name of the values, such as "weight". */
   readonly quantity: string;
-  /** Whether rows are shares that sum to one. */
+  /** Whether rows sum to one. */
   readonly shares: boolean;
-  /** Source positions whose symbols the model never saw. */
+  /** Positions of unknown symbols. */
   readonly unknown?: ReadonlySet<number>;
-  /** What a step is, where it does not write. */
+  /** Description of a step that writes no symbol. */
   readonly saying?: (step: number) => string;
 }
 
 function number(value: number, shares: boolean): string {
-  return shares ? percent(value) : decimal(value);
+  return shares ? formatPercent(value) : formatDecimal(value);
 }
 
 function list(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
-  const found = greatest(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
+  const found = topValues(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
   return found.map(({ place, value }) => `${isolated(names[place] ?? "")} (${place + 1}) ${number(value, shares)}`).join(", ");
 }
 
-/** How a weight came to be, as far as weights alone tell: its row's softmax, its rank, and its score against the greatest. */
-export function origin({ weights, reads }: Read, step: number, position: number): string {
+/** Computation of an attention weight: softmax, rank, and score relative to the maximum. */
+export function describeOrigin({ weights, reads }: ReadoutData, step: number, position: number): string {
   const all = row(weights, step);
-  const [weight, most] = [all[position] ?? 0, greatest(all, 1)[0]];
+  const [weight, most] = [all[position] ?? 0, topValues(all, 1)[0]];
   if (!most || weight <= 0) return "";
   const rank = 1 + all.filter((each) => each > weight).length;
   const bits = all.reduce((sum, each) => (each > 0 ? sum - each * Math.log2(each) : sum), 0);
-  const behind = decimal(Math.log(weight / most.value), 2);
-  const digits = (value: number): string => (Number(value.toPrecision(3)) === 1 ? fine(value, 3) : value.toPrecision(3));
+  const behind = formatDecimal(Math.log(weight / most.value), 2);
+  const digits = (value: number): string => (Number(value.toPrecision(3)) === 1 ? formatPrecise(value, 3) : value.toPrecision(3));
   const against = rank > 1 ? `; relative to the maximum, ${isolated(reads[most.place] ?? "")} (${most.place + 1}), that is ln ${digits(weight)} − ln ${digits(most.value)} = ${behind}` : "";
-  return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, number ${rank} of ${all.length}; the row’s entropy is ${bits.toFixed(2)} bits. The scores e are not kept, but for one softmax their differences are: e − e′ = ln α − ln α′${against}. The context is Σ α h: ${percent(weight)} of it is the state at this position.`;
+  return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, rank ${rank} of ${all.length}; entropy of the row: ${bits.toFixed(2)} bits. The scores e are not stored; their differences are e − e′ = ln α − ln α′${against}. The state h at this position contributes ${formatPercent(weight)} to the context Σ α h.`;
 }
 
-/** The sentence; "" where nothing is pointed at. Places count from 1. */
-export function sentence(of: Read, step: number | null, position: number | null): string {
+/** Description of a cell, step or position, counted from 1; "" if nothing is selected. */
+export function describeCell(of: ReadoutData, step: number | null, position: number | null): string {
   const { weights, reads, writes, shares } = of;
   const known = step !== null && step < weights.rows;
-  const writing = known && of.saying ? of.saying(step) : known ? `Step ${step + 1} writes ${isolated(writes[step] ?? "")}` : "";
-  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(reads[position] ?? "")}${unseen(of.unknown, position)}` : "";
+  const writing = known && of.saying ? of.saying(step) : known ? `Step ${step + 1}, ${isolated(writes[step] ?? "")}` : "";
+  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(reads[position] ?? "")}${unknownSuffix(of.unknown, position)}` : "";
   if (known && reading) {
     const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
-    return `${writing}; ${of.quantity} on ${reading}: ${decimal(value, 4)}.`;
+    return `${writing}; ${of.quantity} on ${reading}: ${formatDecimal(value, 4)}.`;
   }
   if (known) {
     const most = list(row(weights, step), reads, shares);
@@ -60,5 +60,5 @@ export function sentence(of: Read, step: number | null, position: number | null)
   if (!reading || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
   const most = list(column, writes, shares);
-  return `P${reading.slice(1)}: ${most ? `${shares ? "most" : `greatest ${of.quantity}, up or down,`} at ${most}` : "attended to by no step"}.`;
+  return `P${reading.slice(1)}: ${most ? `${shares ? "maximum weight" : `greatest ${of.quantity}`} at ${most}` : "no attention at any step"}.`;
 }

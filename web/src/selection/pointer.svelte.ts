@@ -1,23 +1,23 @@
-/** Where one points in a picture of steps by positions: hovered, locked by a click, moved by the keyboard. */
+/** Pointer in a picture of steps by positions: hovered, locked by a click, moved by keys. */
 
-/** A step of the output and a position of the source; either may be open. */
-export interface Cell {
+/** Output step and source position; either may be null. */
+export interface PointedCell {
   readonly step: number | null;
   readonly position: number | null;
 }
 
-const NOTHING: Cell = { step: null, position: null };
+const NOTHING: PointedCell = { step: null, position: null };
 
 export class Pointer {
-  protected hovered = $state.raw<Cell>(NOTHING);
-  protected pinned = $state.raw<Cell | null>(null);
+  protected hovered = $state.raw<PointedCell>(NOTHING);
+  protected pinned = $state.raw<PointedCell | null>(null);
 
-  /** The step of the output that is pointed at, or locked. */
+  /** Hovered or locked step. */
   get step(): number | null {
     return (this.pinned ?? this.hovered).step;
   }
 
-  /** The position of the source that is pointed at, or locked. */
+  /** Hovered or locked position. */
   get position(): number | null {
     return (this.pinned ?? this.hovered).position;
   }
@@ -26,33 +26,33 @@ export class Pointer {
     return this.pinned !== null;
   }
 
-  /** The pointer is here; nowhere without arguments. What is locked stays. */
+  /** Sets the hovered cell, or clears it; a locked cell stays. */
   hover(step: number | null = null, position: number | null = null): void {
     if (step !== this.hovered.step || position !== this.hovered.position) this.hovered = { step, position };
   }
 
-  /** Keeps the cell until Esc; the same cell again frees it. */
+  /** Locks a cell until Esc; unlocks the same cell. */
   lock(step: number | null, position: number | null): void {
     const same = this.pinned !== null && this.pinned.step === step && this.pinned.position === position;
     this.pinned = same ? null : { step, position };
     this.hovered = { step, position };
   }
 
-  /** The keyboard's cursor goes there: a lock moves with it. */
+  /** Moves the keyboard cursor; a locked cell moves with it. */
   move(step: number | null, position: number | null): void {
     if (this.pinned) this.pinned = { step, position };
     this.hovered = { step, position };
   }
 
-  /** Nothing is locked or pointed at. */
+  /** Clears the hovered and the locked cell. */
   free(): void {
     this.pinned = null;
     this.hovered = NOTHING;
   }
 }
 
-/** A shared pointer as a picture knows it whose rows are other steps: `steps` holds the shared step of each, null where there is none. */
-export class Along extends Pointer {
+/** View of a shared pointer for a picture with other rows: `steps` holds the shared step of each row, or null. */
+export class MappedPointer extends Pointer {
   constructor(
     private readonly shared: Pointer,
     private readonly steps: () => readonly (number | null)[],
@@ -60,7 +60,7 @@ export class Along extends Pointer {
     super();
   }
 
-  /** Its row; one that is no shared step is known here alone. */
+  /** Row of the picture; a row without a shared step is local. */
   override get step(): number | null {
     const { step } = this.shared;
     if (step === null) return super.step;

@@ -1,92 +1,92 @@
-/** The one selection that all panels share: what is pointed at in one is lit in all. */
-import { oneOf, read, show, whole, written } from "./hash";
-import type { Range } from "../drawing/layout";
+/** Selection shared by all panels. */
+import { hashChoice, parseHash, showHash, hashInteger, formatHash } from "./addressHash";
+import type { IndexRange } from "../drawing/layout";
 import { Pointer } from "./pointer.svelte";
-import type { Scale } from "../drawing/scales";
+import type { ColorScale } from "../drawing/scales";
 
-/** A wish for the what-if tab: this source, with this beginning of the output. */
-export interface Wish {
+/** Request to the what-if tab: a source with a forced prefix. */
+export interface ForcedPrefix {
   readonly text: string;
   readonly features: string[];
   readonly prefix: string[];
 }
 
-export const LAYERS = ["attention", "erasure", "gradient"] as const;
-export const SCALES = ["unit", "row"] as const satisfies Scale[];
-export type Layer = (typeof LAYERS)[number];
+export const ATTRIBUTION_LAYERS = ["attention", "occlusion", "gradient"] as const;
+export const COLOR_SCALES = ["unit", "row"] as const satisfies ColorScale[];
+export type AttributionLayer = (typeof ATTRIBUTION_LAYERS)[number];
 
-/** Milliseconds within which going on to another item is one walk, which Back undoes as one. */
+/** Examples selected within this interval (ms) share a history entry. */
 const WALK = 1000;
 
 class Selection extends Pointer {
-  /** The open tab's name (tabs.ts). */
+  /** Name of the open tab (tabs.ts). */
   tab = $state.raw("examples");
-  /** The tab and the item that the address names: another one is a step that Back undoes. */
+  /** Tab and example of the address; others are a new history entry. */
   private addressed: string | null = null;
-  /** When an item was last chosen: those that one only walks past on the way to another are no steps. */
+  /** Time of the last selected example. */
   private chosen = -Infinity;
-  /** Where one begins: the first item that is wrong, if there is one. */
+  /** Default example: the first wrong one. */
   first = 0;
-  /** Place in `Contents.items`. */
-  item = $state.raw(0);
-  /** Which of the item's outputs. */
+  /** Index in `PageContents.examples`. */
+  example = $state.raw(0);
+  /** Index of the output of the example. */
   output = $state.raw(0);
-  /** The node of the beam that is looked at; null: the output itself. */
+  /** Locked node of the beam; null: the output. */
   node = $state.raw<number | null>(null);
-  /** A node under the pointer, for as long as it is there. */
+  /** Hovered node of the beam. */
   nodeHovered = $state.raw<number | null>(null);
-  /** Whether weights are drawn against 1 or against the greatest of their row. */
-  scale = $state.raw<Scale>("unit");
-  /** What the pictures show. */
-  layer = $state.raw<Layer>("attention");
-  /** The share of each row's weight that the links show. */
+  /** Color scale of attention weights. */
+  scale = $state.raw<ColorScale>("unit");
+  /** Attribution shown by the pictures. */
+  layer = $state.raw<AttributionLayer>("attention");
+  /** Share of each row's weight that the links show. */
   mass = $state.raw(0.95);
-  /** The positions and the steps that long pictures are zoomed to; null: all. */
-  columns = $state.raw<Range | null>(null);
-  rows = $state.raw<Range | null>(null);
-  /** A source typed by the reader, and what filters the list: both belong to a link. */
+  /** Zoomed positions and steps; null: all. */
+  columns = $state.raw<IndexRange | null>(null);
+  rows = $state.raw<IndexRange | null>(null);
+  /** Typed source, and filter of the examples. */
   typed = $state.raw("");
   pattern = $state.raw("");
-  /** The kind of error whose examples alone are listed (`keyOf` in browse.ts); "": not one. */
+  /** Confusion whose examples are listed (`confusionKey`), or "". */
   confusion = $state.raw("");
-  /** What the what-if tab has changed, as the address holds it (question.ts). */
+  /** Change of the what-if tab as encoded in the address (request.ts). */
   edit = $state.raw("");
-  /** What the what-if tab is asked to do; it sets it back to null. */
-  wish = $state.raw<Wish | null>(null);
+  /** Pending request to the what-if tab, which resets it to null. */
+  wish = $state.raw<ForcedPrefix | null>(null);
 
-  /** The node whose attention is shown. */
+  /** Node whose attention is shown. */
   get shownNode(): number | null {
     return this.nodeHovered ?? this.node;
   }
 
-  /** Esc: nothing is locked or pointed at. */
+  /** Clears the selection (Esc). */
   override free(): void {
     super.free();
     this.nodeHovered = null;
     this.node = null;
   }
 
-  /** Another item: steps, positions and nodes of the old one mean nothing there. */
-  choose(item: number, output = 0): void {
-    if (item !== this.item || output !== this.output) this.free();
-    if (item !== this.item) this.columns = null;
+  /** Selects another example and clears steps, positions and nodes. */
+  choose(example: number, output = 0): void {
+    if (example !== this.example || output !== this.output) this.free();
+    if (example !== this.example) this.columns = null;
     this.rows = null;
     this.edit = "";
-    this.item = item;
+    this.example = example;
     this.output = output;
   }
 
-  /** Opens the what-if tab with this beginning of the output. */
-  force(wish: Wish): void {
+  /** Opens the what-if tab with a forced prefix. */
+  force(wish: ForcedPrefix): void {
     this.wish = wish;
     this.tab = "what-if";
   }
 
   get hash(): string {
     const pinned = this.pinned;
-    return written([
+    return formatHash([
       ["tab", this.tab === "examples" ? null : this.tab],
-      ["item", this.item === this.first ? null : this.item],
+      ["example", this.example === this.first ? null : this.example],
       ["output", this.output || null],
       ["node", this.node],
       ["step", pinned?.step],
@@ -101,40 +101,40 @@ class Selection extends Pointer {
     ]);
   }
 
-  /** Takes over what a hash says; `items` and `tabs` are what there is, `first` is where one begins. */
-  restore(hash: string, items: number, tabs: readonly [string, ...string[]], first = 0): void {
-    const told = read(hash);
+  /** Restores the selection of a hash; `examples` and `tabs` are the valid values, `first` is the default example. */
+  restore(hash: string, examples: number, tabs: readonly [string, ...string[]], first = 0): void {
+    const told = parseHash(hash);
     this.first = first;
-    const item = whole(told, "item", first);
-    this.tab = oneOf(told, "tab", tabs);
-    this.item = item < items ? item : first;
+    const example = hashInteger(told, "example", first);
+    this.tab = hashChoice(told, "tab", tabs);
+    this.example = example < examples ? example : first;
     this.addressed = this.place;
     this.edit = told.get("edit") ?? "";
-    this.output = whole(told, "output", 0);
-    this.node = whole(told, "node", null);
-    this.scale = oneOf(told, "scale", SCALES);
-    this.layer = oneOf(told, "layer", LAYERS);
+    this.output = hashInteger(told, "output", 0);
+    this.node = hashInteger(told, "node", null);
+    this.scale = hashChoice(told, "scale", COLOR_SCALES);
+    this.layer = hashChoice(told, "layer", ATTRIBUTION_LAYERS);
     this.pattern = told.get("filter") ?? "";
     this.confusion = told.get("confusion") ?? "";
     this.typed = told.get("typed") ?? "";
     const mass = Number(told.get("mass") ?? 0.95);
     this.mass = mass > 0 && mass <= 1 ? mass : 0.95;
-    const step = whole(told, "step", null);
-    const position = whole(told, "position", null);
+    const step = hashInteger(told, "step", null);
+    const position = hashInteger(told, "position", null);
     this.pinned = step === null && position === null ? null : { step, position };
   }
 
   private get place(): string {
-    return `${this.tab} ${this.item}`;
+    return `${this.tab} ${this.example}`;
   }
 
-  /** Shows the selection in the address. */
+  /** Writes the selection to the address. */
   remember(): void {
     const [before, place] = [this.addressed, this.place];
     const moved = before !== null && before !== place;
     const walking = performance.now() - this.chosen < WALK && before?.split(" ")[0] === this.tab;
     if (moved) this.chosen = performance.now();
-    show(this.hash, moved && !walking);
+    showHash(this.hash, moved && !walking);
     this.addressed = place;
   }
 }

@@ -1,0 +1,312 @@
+"""Assessment of runs on files of pairs, for the subcommand evaluate."""
+
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from glob import escape, glob
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pellucid.cli.messages import say
+from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
+from pellucid.config.settings import DataConfig, Device, Format
+from pellucid.data.examples import (
+    STANDARD_INPUT,
+    BadLine,
+    Example,
+    ExampleFile,
+    column_note,
+    is_header_unknown,
+    read_examples,
+    read_grouped_examples,
+)
+from pellucid.data.headers import config_for_file, header_note
+from pellucid.data.readers import column_number, has_known_suffix
+from pellucid.decoding.trace import Trace
+from pellucid.errors import DataError, InputError, quote
+from pellucid.evaluation.assessment import (
+    Assessment,
+    DecodedExamples,
+    assess_outputs,
+    join_assessments,
+    merge_references,
+)
+from pellucid.reporting.tables import short_names
+from pellucid.tasks.task_settings import get_task_settings
+
+if TYPE_CHECKING:
+    from pellucid.decoding.constraints import Lexicon
+    from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.sampling import SamplingConfig
+
+PLACEHOLDER = "{}"
+"""Placeholder for the name of a group in the path of a file or run."""
+
+
+class LexiconCache(dict["DataConfig", "Lexicon | None"]):
+    """Lexicons by data configuration, read once for all runs that share it."""
+
+
+class AssessmentOptions(NamedTuple):
+    """Options for reading and decoding pairs."""
+
+    target: Path | None
+    multi_reference: bool
+    group: str
+    texts: bool
+    input_format: Format
+    search: SearchFlags
+    drawing: "SamplingConfig | None"
+    """Configuration of sampling, instead of a search."""
+    device: Device
+
+
+class AssessmentPart(NamedTuple):
+    """Runs and pairs of one group, or all of them."""
+
+    group: str
+    runs: tuple[Path, ...]
+    file: Path
+    target: Path | None
+
+
+class AssessmentResults(NamedTuple):
+    """Assessment of each run, with counts of the input and decoding times."""
+
+    runs: list[Assessment]
+    counts: list[dict[str, int]]
+    seconds: list[float]
+    bad: list[BadLine]
+    names: Sequence[str] = ()
+    """Full names of the runs; the assessments have abbreviated ones."""
+
+
+def assess_runs(runs: Sequence[Path], file: Path, how: AssessmentOptions) -> AssessmentResults:
+    """Decode and score pairs with every run.
+
+    Args:
+        runs: Run folders; a path may contain the placeholder {}.
+        file: File of pairs, or - for standard input; may contain the placeholder.
+        how: Options for reading and decoding.
+
+    Returns:
+        One assessment per run.
+
+    Raises:
+        InputError: A run or a file cannot be read, or the runs have different tasks.
+    """
+    with _stored_input(file) as stored:
+        parts, lexicons = list(_assessment_parts(runs, stored, how.target)), LexiconCache()
+        results = [_assess_part(part, how, lexicons) for part in parts]
+    names = _run_names(runs)
+    joined = [join_assessments([result.runs[at] for result in results]) for at in range(len(runs))]
+    counts = [_sum_counts([result.counts[at] for result in results]) for at in range(len(runs))]
+    seconds = [sum(result.seconds[at] for result in results) for at in range(len(runs))]
+    named = [replace(assessment, name=name) for assessment, name in zip(joined, short_names(names), strict=True)]
+    return AssessmentResults(named, counts, seconds, [line for result in results for line in result.bad], names)
+
+
+@contextmanager
+def _stored_input(file: Path) -> Iterator[Path]:
+    """Yield the file itself; for -, a temporary file with the content of standard input."""
+    if str(file) != "-":
+        yield file
+        return
+    if sys.stdin is None:
+        raise DataError("standard input is closed: give a file of pairs")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / STANDARD_INPUT
+        with path.open("wb") as whole:
+            shutil.copyfileobj(sys.stdin.buffer, whole)
+        try:
+            yield path
+        except InputError as error:
+            raise type(error)(str(error).replace(f"{folder}/", "")) from error
+
+
+def _assessment_parts(runs: Sequence[Path], file: Path, target: Path | None) -> Iterator[AssessmentPart]:
+    """Yield one part, or one for each name that fills the placeholder in the paths of the file and all runs."""
+    if PLACEHOLDER not in str(file):
+        holed = next((path for path in [*runs, *filter(None, [target])] if PLACEHOLDER in str(path)), None)
+        if holed is not None:
+            raise InputError(f"{holed} contains the placeholder {PLACEHOLDER}, but {file} does not")
+        yield AssessmentPart("", tuple(runs), file, target)
+        return
+    names = _matching_names(str(file))
+    if not names:
+        raise DataError(f"no file matches {file} ({PLACEHOLDER} is a placeholder for a name)")
+    missing = {name: path for name in names for path in runs if not _fill_placeholder(path, name).is_dir()}
+    if len(missing) == len(names):
+        raise DataError(f"{len(names)} files match {file}, but no run folder matches {runs[0]}")
+    if missing:
+        left = ", ".join(missing)
+        say(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {left}")
+    for name in names:
+        if name not in missing:
+            paths = tuple(_fill_placeholder(path, name) for path in runs)
+            yield AssessmentPart(
+                name, paths, _fill_placeholder(file, name), _fill_placeholder(target, name) if target else None
+            )
+
+
+def _matching_names(pattern: str) -> list[str]:
+    """Return the sorted names for which a file matches the pattern."""
+    first, *rest = (re.escape(piece) for piece in pattern.split(PLACEHOLDER))
+    matching = re.compile(first + "([^/]+)" + r"\1".join(rest))
+    found = glob("*".join(escape(piece) for piece in pattern.split(PLACEHOLDER)))
+    return sorted(match[1] for match in map(matching.fullmatch, found) if match)
+
+
+def _fill_placeholder(path: Path, name: str) -> Path:
+    """Return a path with a name in place of the placeholder."""
+    return Path(str(path).replace(PLACEHOLDER, name))
+
+
+def _assess_part(part: AssessmentPart, how: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
+    """Assess all runs on one part; the settings of the first run determine how the file is read and tokenized."""
+    from pellucid.model.device import use_threads
+    from pellucid.tasks.registry import configured_task
+
+    predictors = [_load_predictor(path, how, lexicons) for path in part.runs]
+    _check_tasks(part.runs, predictors)
+    data = _data_config(predictors[0].config.data, part.file, how)
+    reading, groups = _read_pairs(part, data, how)
+    answered = _group_examples(reading, [" ".join(filter(None, [part.group, each])) for each in groups], how)
+    found = AssessmentResults([], [], [], reading.bad)
+    for path, predictor in zip(part.runs, predictors, strict=True):
+        use_threads(predictor.config.threads)
+        began = time.perf_counter()
+        outputs = _decode(predictor, answered.examples, how)
+        found.seconds.append(time.perf_counter() - began)
+        own = answered._replace(outputs=outputs)
+        cut, metrics = predictors[0].tokenizers, configured_task(predictor.config).metrics
+        found.runs.append(assess_outputs(path.name, own, predictor.tokenizers, cut, metrics, how.texts))
+        found.counts.append(_counts(reading, own))
+    return found
+
+
+def _load_predictor(path: Path, how: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
+    """Load a run or an ensemble with the search options."""
+    from pellucid.decoding.options import DecodingOptions
+    from pellucid.training.run_folder import load
+
+    predictor = apply_search_flags(load(path, how.device), how.search)
+    if predictor.config.data not in lexicons:
+        lexicons[predictor.config.data] = read_lexicon(predictor, how.search)
+    _check_options(predictor, how)
+    return predictor.with_options(DecodingOptions(lexicon=lexicons[predictor.config.data]))
+
+
+def _check_tasks(paths: Sequence[Path], predictors: "Sequence[Predictor]") -> None:
+    """Raise `InputError` if the runs have different tasks, whose scores cannot be compared."""
+    first, *others = zip(paths, (each.config.task for each in predictors), strict=True)
+    for path, task in others:
+        if task != first[1]:
+            raise InputError(
+                f"runs of different tasks cannot be compared: {first[0]} is {quote(first[1])}, {path} is {quote(task)}"
+            )
+
+
+def _check_options(predictor: "Predictor", how: AssessmentOptions) -> None:
+    """Raise `InputError` for options that the task of a model does not support."""
+    task = predictor.config.task
+    if how.texts and not predictor.autoregressive:
+        raise InputError(f"--texts scores generated text, but the task of the model is {quote(task)}")
+    if how.multi_reference and get_task_settings(task).per_position:
+        several = "tasks with several correct outputs"
+        raise InputError(f"--multi-reference applies to {several}, but the task is {quote(task)}")
+
+
+def _decode(predictor: "Predictor", examples: Sequence[Example], how: AssessmentOptions) -> list[list[Trace]]:
+    """Return the outputs of each example: the best, the n best, or samples."""
+    if how.drawing is not None:
+        return predictor.samples(examples, how.drawing)
+    if how.search.nbest is None:
+        return [[trace] for trace in predictor.trace(examples)]
+    return predictor.hypotheses(examples, how.search.nbest)
+
+
+def _data_config(trained: DataConfig, file: Path, how: AssessmentOptions) -> DataConfig:
+    """Return the data configuration of the file: format by option, else by file name, else as in training."""
+    format = how.input_format
+    if format == "auto" and not has_known_suffix(file):
+        format = trained.format
+    own = config_for_file(trained, how.search.header)
+    return msgspec.structs.replace(own, on_bad_line=how.search.on_bad_line, format=format)
+
+
+def _read_pairs(part: AssessmentPart, data: DataConfig, how: AssessmentOptions) -> tuple[ExampleFile, list[str]]:
+    """Read the pairs of a part, with the group of each."""
+    if not how.group:
+        reading = read_examples(part.file, data, part.target)
+        note = header_note(reading.examples) if is_header_unknown(part.file, data, part.target) else ""
+        if note:
+            print(f"pellucid: note: {part.file}: {note}", file=sys.stderr)
+        if ignored := column_note(part.file, data, part.target):
+            say(f"note: {part.file}: {ignored}")
+        return reading, [""] * len(reading.examples)
+    if part.target is not None:
+        raise InputError("--group requires columns in FILE; with --target, FILE has none")
+    try:
+        return read_grouped_examples(part.file, data, how.group)
+    except InputError as error:
+        if f"expected {column_number(how.group)} columns" in str(error):
+            raise DataError(f"--group {how.group}: no such column ({str(error).splitlines()[0]})") from error
+        raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
+
+
+def _group_examples(reading: ExampleFile, names: Sequence[str], how: AssessmentOptions) -> DecodedExamples:
+    """Return the examples of a part with their references, sorted by group, without outputs."""
+    groups: dict[str, list[Example]] = {}
+    for example, group in zip(reading.examples, names, strict=True):
+        groups.setdefault(group, []).append(example)
+    if not how.multi_reference:
+        _note_several_targets(reading.examples)
+    asked = DecodedExamples([], [], [], [])
+    for group, examples in groups.items():
+        merged = merge_references(examples) if how.multi_reference else [(each, (each.target,)) for each in examples]
+        asked.examples.extend(example for example, _ in merged)
+        asked.references.extend(references for _, references in merged)
+        asked.groups.extend([group] * len(merged))
+    return asked
+
+
+def _note_several_targets(examples: Sequence[Example]) -> None:
+    """Report sources that occur with several targets; each pair is an example of its own."""
+    distinct = {(each.source, each.features, each.target) for each in examples}
+    several = len(distinct) - len({(source, features) for source, features, _ in distinct})
+    if several:
+        say(
+            f"note: {several:,} further targets repeat the source of an earlier pair; each pair is scored against its "
+            "own target (--multi-reference accepts any of them)"
+        )
+
+
+def _counts(reading: ExampleFile, answered: DecodedExamples) -> dict[str, int]:
+    """Return counts of the input and of the outputs of a run."""
+    best = [outputs[0] for outputs in answered.outputs]
+    return {
+        "lines": len(reading.examples),
+        "bad_lines": len(reading.bad),
+        "blank_lines": reading.blank,
+        "unknown_symbols": sum(len(trace.unknown) for trace in best),
+        "cut_outputs": sum(not trace.finished for trace in best),
+    }
+
+
+def _sum_counts(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Return the sums of the counts of several parts."""
+    return {name: sum(each[name] for each in counts) for name in counts[0]}
+
+
+def _run_names(runs: Sequence[Path]) -> list[str]:
+    """Return a short name for each run: folder name without the placeholder, or the path if names are not unique."""
+    short = [path.name.replace(PLACEHOLDER, "").strip("-_. ") or str(path) for path in runs]
+    return short if len(set(short)) == len(short) else [str(path) for path in runs]

@@ -1,0 +1,103 @@
+"""Metrics of a task: those of the validation log, of groups and of comparisons, with their display names."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pellucid.decoding.trace import Trace
+from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, ValidationMetric
+from pellucid.evaluation.outcomes import MeanRates
+
+
+class GroupScores(NamedTuple):
+    """Rates of one group in percent, with 95 % intervals."""
+
+    group: str
+    examples: int
+    exact_match: float
+    exact_match_ci95: ConfidenceInterval
+    symbol_error_rate: float
+    symbol_error_rate_ci95: ConfidenceInterval
+
+    @property
+    def wer(self) -> float:
+        """Percentage of wrong outputs, 100 − exact match."""
+        return 100 - self.exact_match
+
+    @property
+    def wer_ci95(self) -> ConfidenceInterval:
+        """Interval of the percentage of wrong outputs."""
+        return self.exact_match_ci95.complement
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        intervals = {name: list(getattr(self, name)) for name in ("exact_match_ci95", "symbol_error_rate_ci95")}
+        return {**self._asdict(), **intervals, "wer": self.wer, "wer_ci95": list(self.wer_ci95)}
+
+
+class NamedRate(NamedTuple):
+    """A rate of a group or of the macro average, with its JSON key and its display name."""
+
+    key: str
+    """JSON key."""
+    name: str
+    """Display name."""
+    value: float
+    interval: ConfidenceInterval
+
+
+RateFunction = Callable[[GroupScores | MeanRates], list[NamedRate]]
+"""Function that returns the rates of a group or of the macro average, most important first."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskMetrics:
+    """Metrics of a task. Each task defines one."""
+
+    validation_metrics: tuple[ValidationMetric, ...]
+    """Metrics of the validation set, most important first. The log contains those that could be computed."""
+    exact_match_name: str
+    """Display name of the exact match in comparisons."""
+    compared_rates: tuple[tuple[str, str], ...]
+    """JSON keys and display names of the differences in comparison tables."""
+    rates: RateFunction
+    """Rates of a group."""
+    labels: Callable[[Sequence[ScoredExample], Sequence[Trace]], LabelMetrics] | None = None
+    """Function that computes label metrics; None for tasks with error rates."""
+    validation_scores: Callable[[Sequence[ScoredExample]], dict[str, float]] = lambda scored: {}
+    """Function that computes further validation metrics, by their keys in the log."""
+
+    @property
+    def has_error_rates(self) -> bool:
+        """True if outputs are compared by edit distance."""
+        return self.labels is None
+
+
+def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
+    """Return the word and symbol error rates of sequences."""
+    errors = NamedRate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
+    return [NamedRate("wer", "word error rate", row.wer, row.wer_ci95), errors]
+
+
+def position_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
+    """Return the percentage of correct tags, and of outputs whose tags are all correct."""
+    right = NamedRate("accuracy", "tag accuracy", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.complement)
+    return [right, NamedRate("exact_match", "sequence accuracy", row.exact_match, row.exact_match_ci95)]
+
+
+def accuracy_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
+    """Return the percentage of correct outputs."""
+    return [NamedRate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
+
+
+ERROR_RATE_METRICS = TaskMetrics(
+    validation_metrics=(
+        ValidationMetric("exact_match", "exact match"),
+        ValidationMetric("symbol_error_rate", "symbol error rate"),
+    ),
+    exact_match_name="exact match",
+    compared_rates=(("exact_match", "exact match"), ("symbol_error_rate", "symbol error rate")),
+    rates=error_rates,
+)
+"""Metrics of sequences."""

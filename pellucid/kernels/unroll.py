@@ -1,0 +1,390 @@
+"""The decoder's steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
+
+B rows, T steps, S source positions, A units of the query, D memory, H hidden, P buffers of a step, Q gates, G = Q·H, V
+target symbols, F = T·B·H. Gradients of weights are products over all steps and come after them, outside; here the steps
+leave their factors, in place of the values that the forward pass kept.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from pellucid.kernels.aligned_memory import contiguous
+from pellucid.kernels.arithmetic import Flat, add_
+from pellucid.kernels.attention import (
+    AttentionGradients,
+    LocationBuffers,
+    Scorer,
+    ScorerGradients,
+    Source,
+    attention_backward,
+    attention_forward,
+    double_exp,
+    location_buffers,
+    positions_innermost,
+    prepare_keys,
+    project_queries,
+    scorer_of,
+)
+from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
+from pellucid.kernels.gemm import gemm_add, gemm_tn
+from pellucid.kernels.jit import njit, njit_no_refcount
+from pellucid.kernels.parallel import concat_rows, for_each, parts_of, slices
+from pellucid.kernels.recurrence import (
+    add_recurrent,
+    add_recurrent_backward,
+    by_gate,
+    by_gate_t,
+    gather_inputs,
+    scatter_add,
+)
+from pellucid.kernels.types import (
+    DOT_PRODUCT,
+    GRU,
+    LOCATION_SENSITIVE,
+    NO_ROWS,
+    AttentionInputs,
+    CellLayout,
+    DecoderWeights,
+)
+
+
+class StepWeights(NamedTuple):
+    """Parameters of the decoder's cell; `_t` are transposed for the forward pass."""
+
+    layout: CellLayout
+    table: Float[np.ndarray, "V G"]
+    """The projected symbols, with every bias that nothing multiplies."""
+    bias_n: Flat
+    recurrent: Float[np.ndarray, "Q H H"]
+    context: Float[np.ndarray, "Q H D"]
+    recurrent_t: Float[np.ndarray, "Q H H"]
+    context_t: Float[np.ndarray, "Q D H"]
+
+
+class DecoderTape(NamedTuple):
+    """Results of the steps, and values for the backward pass; `hidden` and `cell` begin with the initial state."""
+
+    hidden: Float[np.ndarray, "T1 B H"]
+    cell: Float[np.ndarray, "T1 C H"]
+    queries: Float[np.ndarray, "T B A"]
+    """Queries as `project_queries` computes them; none for a dot product, whose query is the state before."""
+    contexts: Float[np.ndarray, "T B D"]
+    weights: Float[np.ndarray, "B T S"]
+    buffers: GateBuffers
+
+
+class OutputGradients(NamedTuple):
+    """Gradients of the steps' results; those of the states are overwritten, the first by the initial state's."""
+
+    hidden: Float[np.ndarray, "T1 B H"]
+    cell: Float[np.ndarray, "C H"]
+    contexts: Float[np.ndarray, "T B D"]
+    """Those of the contexts as the output layer reads them; the cell's share is added."""
+    weights: Float[np.ndarray, "B T S"]
+    """Without rows where nothing reads the weights."""
+
+
+class StepGradients(NamedTuple):
+    """Gradients of the table and the score, and the factors of other gradients that the tape does not hold."""
+
+    queries: Float[np.ndarray, "T B A"]
+    energies: Float[np.ndarray, "B T S"]
+    table: Float[np.ndarray, "V G"]
+    scorer: ScorerGradients
+
+
+class DecoderOutput(NamedTuple):
+    """Results of all steps, and the last cell state, which is empty where the cell has none."""
+
+    hidden: Float[np.ndarray, "B T H"]
+    contexts: Float[np.ndarray, "B T D"]
+    weights: Float[np.ndarray, "B T S"]
+    cell: Float[np.ndarray, "C H"]
+
+
+class DecoderStart(NamedTuple):
+    """Keys and memory of all rows, and the state before the first step."""
+
+    keys: Float[np.ndarray, "B S A"]
+    memory: Float[np.ndarray, "B S D"]
+    hidden: Float[np.ndarray, "B H"]
+    cell: Float[np.ndarray, "C H"]
+    initial_weights: Float[np.ndarray, "L S"]
+    """The weights before the first step, which the location-sensitive score reads; else no rows."""
+
+
+class MemoryGradients(NamedTuple):
+    """Arrays into which every part writes the gradients of its rows. Keys of a projected query have S innermost."""
+
+    keys: Float[np.ndarray, "B S A"]
+    memory: Float[np.ndarray, "B S D"]
+
+
+class UnrolledPart(NamedTuple):
+    """One part of the rows: which they are, and the kernel's arguments and results."""
+
+    rows: slice
+    symbols: Int[np.ndarray, "T R"]
+    source: Source
+    tape: DecoderTape
+
+
+def unroll_decoder(
+    parameters: DecoderWeights,
+    symbols: Int[np.ndarray, "B T"],
+    inputs: AttentionInputs,
+    hidden: Float[np.ndarray, "B H"],
+    cell: Float[np.ndarray, "B H"] | None,
+    initial_weights: Float[np.ndarray, "B S"] | None = None,
+) -> DecoderOutput:
+    """Attend from the state before, then step, over known symbols.
+
+    The location-sensitive score reads the weights before the first step.
+    """
+    given = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
+    assert given, "a location-sensitive score needs the weights before"
+    start = DecoderStart(
+        inputs.keys,
+        inputs.memory,
+        hidden,
+        hidden[:0] if cell is None else cell,
+        NO_ROWS if initial_weights is None else initial_weights,
+    )
+    return join_parts(unroll_parts(step_weights(parameters), scorer_of(parameters), start, symbols, inputs.lengths))
+
+
+def unroll_parts(
+    weights: StepWeights,
+    scorer: Scorer,
+    start: DecoderStart,
+    symbols: Int[np.ndarray, "B T"],
+    lengths: Int[np.ndarray, " B"],
+) -> list[UnrolledPart]:
+    """Return all steps of the rows, a part of them for each thread."""
+    task = partial(_unroll_part, weights, scorer, start, symbols, lengths)
+    return for_each(task, slices(len(symbols), parts_of(len(symbols))))
+
+
+def join_parts(parts: list[UnrolledPart]) -> DecoderOutput:
+    """Return the results of all rows."""
+    tapes = [part.tape for part in parts]
+    return DecoderOutput(
+        contiguous(concat_rows([each.hidden[1:].swapaxes(0, 1) for each in tapes])),
+        concat_rows([each.contexts.swapaxes(0, 1) for each in tapes]),
+        concat_rows([each.weights for each in tapes]),
+        concat_rows([each.cell[-1] for each in tapes]),
+    )
+
+
+def step_weights(parameters: DecoderWeights) -> StepWeights:
+    """Return the parameters of the cell as the arrays that kernels read, gate by gate."""
+    table, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
+    size = recurrent.shape[1]
+    transposed = by_gate_t(recurrent), by_gate_t(context, size)
+    return StepWeights(parameters.cell, table, bias, by_gate(recurrent), by_gate(context, size), *transposed)
+
+
+def _unroll_part(
+    weights: StepWeights,
+    scorer: Scorer,
+    start: DecoderStart,
+    symbols: Int[np.ndarray, "B T"],
+    lengths: Int[np.ndarray, " B"],
+    rows: slice,
+) -> UnrolledPart:
+    """Take one part's steps."""
+    memory, hidden, cell, initial_weights = (contiguous(array[rows]) for array in start[1:])
+    own = lengths[rows]
+    keys = prepare_keys(start.keys[rows], own, scorer.score)
+    source = Source(scorer, keys, positions_innermost(memory, own, False), own, initial_weights)
+    steps = np.ascontiguousarray(symbols[rows].T)
+    return UnrolledPart(rows, steps, source, unroll(weights, steps, source, hidden, cell))
+
+
+def unroll_part_backward(
+    weights: StepWeights, arrived: tuple[np.ndarray | None, ...], whole: MemoryGradients, part: UnrolledPart
+) -> tuple[OutputGradients, StepGradients]:
+    """Return the gradients of one part's states, table and score, and the factors of the others.
+
+    `arrived` are the gradients of the fields of `DecoderOutput`, each of which may be missing. Those of keys and memory
+    are written into `whole`.
+    """
+    tape, hidden = part.tape, np.zeros_like(part.tape.hidden)
+    own = [None if gradient is None else gradient[part.rows] for gradient in arrived]
+    contexts, cell = np.zeros_like(tape.contexts), np.zeros_like(tape.cell[0])
+    for gradient, array in ((own[0], hidden[1:]), (own[1], contexts)):
+        if gradient is not None:
+            array[:] = gradient.swapaxes(0, 1)
+    if own[3] is not None:
+        cell[:] = own[3]
+    of_weights = np.zeros((0, 0, 0), np.float32) if own[2] is None else contiguous(own[2])
+    given = OutputGradients(hidden, cell, contexts, of_weights)
+    keys, memory = whole.keys[part.rows], whole.memory[part.rows]
+    projected = part.source.scorer.score != DOT_PRODUCT
+    ordered = keys.transpose(0, 2, 1) if projected else np.empty((0, 0, 0), np.float32)
+    factors = unroll_backward(weights, part.symbols, part.source, tape, given, ordered)
+    sum_over_steps(tape.weights, contexts, memory)
+    if not projected:
+        sum_over_steps(factors.energies, tape.hidden[:-1], keys)
+    return given, factors
+
+
+@njit_no_refcount
+def sum_over_steps(
+    weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"], result: Float[np.ndarray, "B S D"]
+) -> None:
+    """Compute Σ_t weights_ts vector_t, row by row."""
+    for row in range(weights.shape[0]):
+        gemm_tn(weights[row], vectors[:, row], result[row])
+
+
+@njit
+def unroll(
+    weights: StepWeights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    hidden: Float[np.ndarray, "B H"],
+    cell: Float[np.ndarray, "C H"],
+) -> DecoderTape:
+    """Take all steps from the initial h and c, which is empty where the cell has none."""
+    count, (rows, size), scorer = symbols.shape[0], hidden.shape, source.scorer
+    hiddens = np.empty((count + 1, rows, size), np.float32)
+    cells = np.empty((count + 1, cell.shape[0], size), np.float32)
+    hiddens[0], cells[0] = hidden, cell
+    queries = np.empty((count if scorer.score != DOT_PRODUCT else 0, rows, scorer.energy.shape[0]), np.float32)
+    contexts = np.empty((count, rows, source.memory.shape[1]), np.float32)
+    looks = np.zeros((rows, count, source.memory.shape[2]), np.float32)
+    buffers = np.empty((weights.layout.buffers, count * rows * size), np.float32)
+    tape = DecoderTape(hiddens, cells, queries, contexts, looks, buffers)
+    _unroll_steps(weights, symbols, source, tape, location_buffers(scorer, source.memory.shape[2]))
+    return tape
+
+
+@njit_no_refcount
+def _unroll_steps(
+    weights: StepWeights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    tape: DecoderTape,
+    buffers: LocationBuffers,
+) -> None:
+    """Take the steps of `unroll`, from the initial state, which is on the tape."""
+    for step in range(symbols.shape[0]):
+        query = tape.hidden[step]
+        if source.scorer.score != DOT_PRODUCT:
+            query = tape.queries[step]
+            project_queries(source.scorer, tape.hidden[step], query)
+        attention_forward(source, query, step, buffers, tape.weights, tape.contexts[step])
+        first = step * tape.hidden[0].size
+        add_sums(weights, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
+        before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
+        after = tape.hidden[step + 1].reshape(-1), tape.cell[step + 1].reshape(-1)
+        cell_forward(weights.layout, tape.buffers, first, before, after)
+
+
+@njit_no_refcount
+def add_sums(
+    weights: StepWeights,
+    symbols: Int[np.ndarray, " B"],
+    contexts: Float[np.ndarray, "B D"],
+    before: Float[np.ndarray, "B H"],
+    buffers: GateBuffers,
+    first: int,
+) -> None:
+    """Compute the sums of all gates into their buffers: the projected symbol, C c and U h."""
+    gather_inputs(weights.layout, weights.table, symbols, weights.bias_n, buffers, first)
+    for gate in range(weights.layout.gates):
+        buffer = buffers[gate, first : first + before.size]
+        gemm_add(contexts, weights.context_t[gate], buffer.reshape(before.shape))
+    add_recurrent(weights.layout, before, weights.recurrent_t, buffers, first)
+
+
+@njit
+def unroll_backward(
+    weights: StepWeights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    tape: DecoderTape,
+    arrived: OutputGradients,
+    keys: Float[np.ndarray, "K A S"],
+) -> StepGradients:
+    """Take the backward pass through all steps; the gradients of the sums replace the values on the tape.
+
+    Those of the keys are written into `keys`, which has no rows for a dot product.
+    """
+    (count, rows), scorer = symbols.shape, source.scorer
+    queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, source.keys.shape[1]), np.float32)
+    energies, table = np.zeros(tape.weights.shape, np.float32), np.zeros(weights.table.shape, np.float32)
+    keys[:] = 0
+    sums = ScorerGradients(
+        keys,
+        np.zeros(scorer.energy.shape, np.float32),
+        np.zeros(scorer.location.shape, np.float32),
+        np.zeros(scorer.filters.shape, np.float32),
+        np.zeros(source.initial_weights.shape, np.float32),
+    )
+    gradients = StepGradients(queries, energies, table, sums)
+    buffers = location_buffers(scorer, source.memory.shape[2])
+    _unroll_steps_backward(weights, symbols, source, (tape, arrived), gradients, buffers)
+    return gradients
+
+
+@njit_no_refcount
+def _unroll_steps_backward(
+    weights: StepWeights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    steps: tuple[DecoderTape, OutputGradients],
+    gradients: StepGradients,
+    buffers: LocationBuffers,
+) -> None:
+    """Take the steps of `unroll_backward`."""
+    (tape, arrived), projected = steps, source.scorer.score != DOT_PRODUCT
+    for step in range(symbols.shape[0] - 1, -1, -1):
+        _step_backward(weights, symbols[step], steps, gradients.table, step)
+        asked = gradients.queries[step if projected else 0]
+        own = AttentionGradients(arrived.contexts[step], arrived.weights, gradients.energies, asked)
+        queries = tape.queries[step] if projected else tape.hidden[step]
+        attention_backward(source, own, gradients.scorer, step, (queries, tape.weights), buffers)
+        if projected:
+            gemm_add(asked, source.scorer.query, arrived.hidden[step])
+        else:
+            add_(arrived.hidden[step].reshape(-1), asked.reshape(-1))
+
+
+@njit_no_refcount
+def _step_backward(
+    weights: StepWeights,
+    symbols: Int[np.ndarray, " B"],
+    steps: tuple[DecoderTape, OutputGradients],
+    table: Float[np.ndarray, "V G"],
+    step: int,
+) -> None:
+    """Compute, from the gradients of a step's states, those of its contexts, of the states before, and of the table."""
+    (tape, arrived), layout = steps, weights.layout
+    hidden, first = arrived.hidden[step + 1], step * tape.hidden[0].size
+    before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
+    cell_backward(layout, tape.buffers, first, (hidden.reshape(-1), arrived.cell.reshape(-1)), before)
+    scatter_add(layout, tape.buffers, first, symbols, table)
+    for gate in range(layout.gates):
+        buffer = tape.buffers[gate, first : first + hidden.size]
+        gemm_add(buffer.reshape(hidden.shape), weights.context[gate], arrived.contexts[step])
+    through = arrived.hidden[step]
+    add_(through.reshape(-1), hidden.reshape(-1))
+    add_recurrent_backward(layout, tape.buffers, first, weights.recurrent, through)
+
+
+def warm_up() -> None:
+    """Compile everything here by running the smallest example forward and backward."""
+    one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
+    parameters = DecoderWeights(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
+    start = DecoderStart(single[None], single[None], single, single[:0], NO_ROWS)
+    weights, scorer = step_weights(parameters), scorer_of(parameters)
+    (part,) = unroll_parts(weights, scorer, start, one, one[0])
+    whole = MemoryGradients(single[None].copy(), single[None].copy())
+    unroll_part_backward(weights, (join_parts([part]).hidden, None, None, None), whole, part)
+    double_exp(single[None])
+    positions_innermost(single[None], one[0], True)

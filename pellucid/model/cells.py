@@ -1,0 +1,343 @@
+"""Recurrent cells: the equations of each, and the modules that hold their parameters.
+
+B batch, E input, H hidden units, Q gates, G = Q·H numbers of all gates. Gate equations as in PyTorch, the reset gate
+applied after the product:
+
+    GRU    r = σ(W_r x + U_r h + b_r)   z = σ(W_z x + U_z h + b_z)
+           n = tanh(W_n x + b_n + r ⊙ (U_n h + c_n))   h' = (1 − z) ⊙ n + z ⊙ h
+    LSTM   i, f, o = σ(W x + U h + b)   g = tanh(W_g x + U_g h + b_g)   c' = f ⊙ c + i ⊙ g   h' = o ⊙ tanh(c')
+
+Sources: Cho et al. 2014, section 2.3; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000.
+
+A new cell is a subclass of `CellSpec`, an entry in `CELLS`, and a name in `Cell` of config/settings.py. Nothing else
+asks which cell it is. PyTorch runs it step by step until `kernels.types.CELL_LAYOUTS` names it too.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pellucid.config.settings import Cell, LayerNormalization
+from pellucid.kernels.types import CELL_LAYOUTS, CellLayout
+
+Norm = Callable[[Tensor], Tensor]
+Gates = tuple[Float[Tensor, "B H"], ...]
+
+
+class LayerState(NamedTuple):
+    """State of one layer within a step. Layers are apart, so that no step copies them all."""
+
+    hidden: Float[Tensor, "B H"]
+    cell: Float[Tensor, "B H"] | None
+    """c of cells that have a cell state, as the LSTM."""
+
+
+class CellSpec(ABC):
+    """The equations of one kind of cell, and the facts that follow from them."""
+
+    gates: ClassVar[tuple[str, ...]]
+    """Names of the gates in the order of their rows in the parameters; the candidate counts as a gate."""
+    has_cell_state: ClassVar[bool] = False
+    """Whether a second vector c is carried beside h."""
+    initial_biases: ClassVar[Mapping[str, float]] = {}
+    """Input biases that do not start at zero, by gate."""
+    norm_groups: ClassVar[tuple[int, ...] | None] = None
+    """Numbers of consecutive gates that `NormalizedCell` normalizes together; None for all of them."""
+    torch_module: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = None
+    """PyTorch's module of the same equations; None where PyTorch has none, and sequences run step by step."""
+
+    @abstractmethod
+    def gate_values(self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"]) -> Gates:
+        """Return the activations of all gates from W x + b and U h + c."""
+
+    @abstractmethod
+    def step(
+        self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState, norm: Norm | None = None
+    ) -> LayerState:
+        """Return the state after a step.
+
+        Args:
+            inputs: W x + b of all gates.
+            recurrent: U h + c of all gates.
+            state: The state before.
+            norm: Normalization of c' where h' is computed from it; None for none.
+        """
+
+    def run_fused(
+        self, inputs: Float[Tensor, "B S E"], start: Float[Tensor, "1 B H"], weights: list[Tensor], trains: bool
+    ) -> Float[Tensor, "B S H"]:
+        """Return the hidden states over whole sequences by one call of PyTorch, where there is a `torch_module`."""
+        raise NotImplementedError
+
+
+class GRUSpec(CellSpec):
+    """Gated recurrent unit. Cho et al. 2014, section 2.3, the reset gate applied after the product."""
+
+    gates: ClassVar[tuple[str, ...]] = ("reset", "update", "candidate")
+    norm_groups: ClassVar[tuple[int, ...] | None] = (2, 1)
+    torch_module: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = nn.GRU
+
+    def gate_values(self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"]) -> Gates:
+        """Return r, z and n."""
+        size = inputs.shape[-1] // 3
+        reset, update = torch.sigmoid(inputs[:, : 2 * size] + recurrent[:, : 2 * size]).chunk(2, dim=-1)
+        return reset, update, torch.tanh(inputs[:, 2 * size :] + reset * recurrent[:, 2 * size :])
+
+    def step(
+        self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState, norm: Norm | None = None
+    ) -> LayerState:
+        """Return h'."""
+        _, update, candidate = self.gate_values(inputs, recurrent)
+        return LayerState(candidate + update * (state.hidden - candidate), None)
+
+    def run_fused(
+        self, inputs: Float[Tensor, "B S E"], start: Float[Tensor, "1 B H"], weights: list[Tensor], trains: bool
+    ) -> Float[Tensor, "B S H"]:
+        """Return all h."""
+        return torch.gru(inputs, start, weights, True, 1, 0.0, trains, False, True)[0]
+
+
+class LSTMSpec(CellSpec):
+    """Long short-term memory with forget gate. Gers et al. 2000."""
+
+    gates: ClassVar[tuple[str, ...]] = ("input", "forget", "candidate", "output")
+    has_cell_state: ClassVar[bool] = True
+    initial_biases: ClassVar[Mapping[str, float]] = {"forget": 1.0}
+    torch_module: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = nn.LSTM
+
+    def gate_values(self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"]) -> Gates:
+        """Return i, f, g and o."""
+        enter, forget, candidate, leave = (inputs + recurrent).chunk(4, dim=-1)
+        return torch.sigmoid(enter), torch.sigmoid(forget), torch.tanh(candidate), torch.sigmoid(leave)
+
+    def step(
+        self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState, norm: Norm | None = None
+    ) -> LayerState:
+        """Return h' and c'."""
+        enter, forget, candidate, leave = self.gate_values(inputs, recurrent)
+        cell = forget * cast(Tensor, state.cell) + enter * candidate
+        return LayerState(leave * torch.tanh(cell if norm is None else norm(cell)), cell)
+
+    def run_fused(
+        self, inputs: Float[Tensor, "B S E"], start: Float[Tensor, "1 B H"], weights: list[Tensor], trains: bool
+    ) -> Float[Tensor, "B S H"]:
+        """Return all h."""
+        return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, trains, False, True)[0]
+
+
+CELLS: Mapping[Cell, CellSpec] = {"gru": GRUSpec(), "lstm": LSTMSpec()}
+"""All cells, by the name that the settings give them."""
+
+
+class RecurrentMask(NamedTuple):
+    """Recurrent dropout of one cell. Both parts are None outside training, and where nothing is dropped."""
+
+    weight: Float[Tensor, "G H"] | None = None
+    """U with some of its numbers dropped: a cell with fewer connections, which runs as any other (kernels included)."""
+    state: Float[Tensor, "B H"] | None = None
+    """Factor of h where U h is computed, the same at every step."""
+
+
+NO_DROPOUT = RecurrentMask()
+
+
+class RecurrentCell(nn.Module):
+    """The parameters of one cell: input and hidden weights and biases of all gates, one below the other."""
+
+    kind: ClassVar[str] = "recurrent"
+
+    def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
+        """Initialize input weights by Glorot and Bengio, hidden weights of each gate orthogonally, biases by the spec.
+
+        Args:
+            cell: Name of the equations.
+            input_size: E; 0 for a cell without input.
+            hidden_size: H.
+        """
+        super().__init__()
+        self.cell: Cell = cell
+        self.spec = CELLS[cell]
+        self.hidden_size = hidden_size
+        rows = len(self.spec.gates) * hidden_size
+        self.input_weight = nn.Parameter(torch.empty(rows, input_size))
+        self.hidden_weight = nn.Parameter(torch.empty(rows, hidden_size))
+        self.input_bias = nn.Parameter(torch.zeros(rows))
+        self.hidden_bias = nn.Parameter(torch.zeros(rows))
+        for gate, name in enumerate(self.spec.gates):
+            block = slice(gate * hidden_size, (gate + 1) * hidden_size)
+            if input_size:
+                nn.init.xavier_uniform_(self.input_weight.data[block])
+            nn.init.orthogonal_(self.hidden_weight.data[block])
+            self.input_bias.data[block] = self.spec.initial_biases.get(name, 0.0)
+
+    @property
+    def layout(self) -> CellLayout:
+        """The layout by which kernels compute the cell; other cells have none."""
+        return CELL_LAYOUTS[self.cell]
+
+    def bias_n(self) -> Float[Tensor, " C"]:
+        """Return the hidden bias of the gate whose U h another gate multiplies, for a kernel; empty without one."""
+        gate = self.layout.gated
+        return self.hidden_bias[gate * self.hidden_size : (gate + 1) * self.hidden_size if gate >= 0 else 0]
+
+    def added_bias(self) -> Float[Tensor, " G"]:
+        """Return the sum of all other biases, for a kernel."""
+        gate = self.layout.gated
+        if gate < 0:
+            return self.input_bias + self.hidden_bias
+        return self.input_bias + nn.functional.pad(self.hidden_bias[: gate * self.hidden_size], (0, self.hidden_size))
+
+    def flatten_parameters(self) -> None:
+        """On a GPU, put the four parameters into one piece of memory, or cuDNN copies them at every call."""
+        if self.spec.torch_module is None:
+            return
+        shell = self.spec.torch_module(self.input_weight.shape[1], self.hidden_size, device="meta")
+        names = ("input_weight", "hidden_weight", "input_bias", "hidden_bias")
+        for name, own in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), names, strict=True):
+            setattr(shell, name, getattr(self, own))
+        shell.flatten_parameters()
+
+    def initial_state(self, hidden: Float[Tensor, "B H"]) -> LayerState:
+        """Return the state of this h, with c = 0 where the cell has one."""
+        return LayerState(hidden, torch.zeros_like(hidden) if self.spec.has_cell_state else None)
+
+    def project(self, inputs: Float[Tensor, "*shape E"]) -> Float[Tensor, "*shape G"]:
+        """Return W x + b, which `step` takes."""
+        return nn.functional.linear(inputs, self.input_weight, self.input_bias)
+
+    def step(self, projected: Float[Tensor, "B G"], state: LayerState, mask: RecurrentMask = NO_DROPOUT) -> LayerState:
+        """Return the state after a step from the projected input and the state before."""
+        return self.spec.step(*self.preactivations(projected, state.hidden, mask), state)
+
+    def preactivations(
+        self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], mask: RecurrentMask = NO_DROPOUT
+    ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
+        """Return W x + b and U h + c."""
+        return projected, self.recurrent(hidden, mask, self.hidden_bias)
+
+    def recurrent(
+        self, hidden: Float[Tensor, "B H"], mask: RecurrentMask, bias: Float[Tensor, " G"] | None
+    ) -> Float[Tensor, "B G"]:
+        """Return U h + bias, with recurrent dropout of U or of h."""
+        kept = hidden if mask.state is None else hidden * mask.state
+        return nn.functional.linear(kept, self.hidden_weight if mask.weight is None else mask.weight, bias)
+
+
+class NormalizedCell(RecurrentCell):
+    """A cell whose preactivations are normalized, LN(x; g) = g ⊙ (x − mean) / deviation, over a group of gates.
+
+        GRU    W x and U h become LN(W x; g) and LN(U h; g'): over r and z together, and over n; biases are added then
+        LSTM   the same over all four gates, and h' = o ⊙ tanh(LN(c'; g'') + b'')
+
+    Source: Ba et al. 2016, section 3.1 and the supplement's equations 20 to 22 and 25 to 28.
+    """
+
+    kind: ClassVar[str] = "normalized"
+
+    def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
+        """Start from gains of one beside a cell's own parameters."""
+        super().__init__(cell, input_size, hidden_size)
+        groups = self.spec.norm_groups or (len(self.spec.gates),)
+        rows = len(self.spec.gates) * hidden_size
+        self.groups = [gates * hidden_size for gates in groups]
+        self.input_gain, self.hidden_gain = nn.Parameter(torch.ones(rows)), nn.Parameter(torch.ones(rows))
+        self.leaving = nn.LayerNorm(hidden_size) if self.spec.has_cell_state else None
+
+    def project(self, inputs: Float[Tensor, "*shape E"]) -> Float[Tensor, "*shape G"]:
+        """Return W x; the bias is added after normalization."""
+        return nn.functional.linear(inputs, self.input_weight)
+
+    def step(self, projected: Float[Tensor, "B G"], state: LayerState, mask: RecurrentMask = NO_DROPOUT) -> LayerState:
+        """Return the state after a step from the projected input and the state before."""
+        return self.spec.step(*self.preactivations(projected, state.hidden, mask), state, self.leaving)
+
+    def preactivations(
+        self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], mask: RecurrentMask = NO_DROPOUT
+    ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
+        """Return both preactivations normalized, with their biases."""
+        entered = self._normalized(projected) * self.input_gain + self.input_bias
+        recurrent = self._normalized(self.recurrent(hidden, mask, None)) * self.hidden_gain + self.hidden_bias
+        return entered, recurrent
+
+    def _normalized(self, preactivations: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
+        """Return mean 0 and variance 1 within each group of gates."""
+        parts = torch.split(preactivations, self.groups, dim=-1)
+        return torch.cat([nn.functional.layer_norm(part, part.shape[-1:]) for part in parts], dim=-1)
+
+
+def cell_class(normalization: LayerNormalization) -> type[RecurrentCell]:
+    """Return the class of cells that a setting asks for."""
+    return NormalizedCell if normalization == "cells" else RecurrentCell
+
+
+class StackedCells(nn.Module):
+    """Cells one above the other: a list of modules with the type of its items."""
+
+    def __init__(
+        self, cell: Cell, input_sizes: Sequence[int], hidden_size: int, kind: type[RecurrentCell] = RecurrentCell
+    ) -> None:
+        """Build one cell for each input size."""
+        super().__init__()
+        self.layers = nn.ModuleList(kind(cell, size, hidden_size) for size in input_sizes)
+
+    def __len__(self) -> int:
+        """Return the number of layers."""
+        return len(self.layers)
+
+    def __getitem__(self, layer: int) -> RecurrentCell:
+        """Return the cell of a layer, from the bottom."""
+        return cast(RecurrentCell, self.layers[layer])
+
+    def __iter__(self) -> Iterator[RecurrentCell]:
+        """Yield the cells from the bottom to the top."""
+        return iter(cast(Iterable[RecurrentCell], self.layers))
+
+
+class Peepholes(NamedTuple):
+    """The LSTM whose gates see the cell state: the weight of c in each gate, in two versions that differ in one gate.
+
+        i = σ(a_i + p_i ⊙ c)    f = σ(a_f + p_f ⊙ c)    g = tanh(a_g)    c' = f ⊙ c + i ⊙ g
+        o = σ(a_o + p_o ⊙ c')                      h' = o ⊙ tanh(c')       Gers et al. 2002, section 2.3
+        o = σ(a_o) + p_o ⊙ c'                      h' = o ⊙ tanh(c')       Lasagne until 1 October 2015
+
+    The second adds the last peephole after the sigmoid. It was a mistake, but weights exist that were trained with it.
+    """
+
+    enter: Float[Tensor, " H"]
+    forget: Float[Tensor, " H"]
+    leave: Float[Tensor, " H"]
+
+
+class PeepholeState(NamedTuple):
+    """The state of a peephole LSTM."""
+
+    hidden: Float[Tensor, "B H"]
+    cell: Float[Tensor, "B H"]
+
+
+PeepholeStep = Callable[[Float[Tensor, "B G"], PeepholeState, Peepholes], PeepholeState]
+
+
+def peephole_step(sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes) -> PeepholeState:
+    """Return the state after a step from the sums of the gates i, f, g, o, without the cell state."""
+    cell, leave = _new_cell(sums, before, peepholes)
+    return PeepholeState(torch.sigmoid(leave + peepholes.leave * cell) * torch.tanh(cell), cell)
+
+
+def late_peephole_step(sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes) -> PeepholeState:
+    """Return the state as `peephole_step`, the output gate's peephole added after the sigmoid."""
+    cell, leave = _new_cell(sums, before, peepholes)
+    return PeepholeState((torch.sigmoid(leave) + peepholes.leave * cell) * torch.tanh(cell), cell)
+
+
+def _new_cell(
+    sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
+    """Return c', and the sum of the output gate."""
+    enter, forget, candidate, leave = sums.chunk(4, dim=-1)
+    entered = torch.sigmoid(enter + peepholes.enter * before.cell) * torch.tanh(candidate)
+    return torch.sigmoid(forget + peepholes.forget * before.cell) * before.cell + entered, leave

@@ -1,0 +1,159 @@
+"""Symbols, texts and numbers for display: every character is visible, and none controls the terminal."""
+
+import math
+import unicodedata
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+_SIGNS = {" ": "␣", "\t": "⇥", "\n": "⏎", "\x7f": "␡", "\u00a0": "⍽"}
+_ASCII_SIGNS = {" ": "_", "_": "\\_", "\\": "\\\\", "⟨": "<", "⟩": ">"}
+_BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
+"""Hangul fillers and the empty Braille cell: letters by category, but blank."""
+_JOINERS = ("\u200c", "\u200d")
+
+
+def visible_symbol(symbol: str) -> str:
+    """Return a symbol with every character visible.
+
+    A space becomes ␣, a tab ⇥, an escape ␛. Characters without a sign (bidirectional controls, zero-width characters,
+    unpaired surrogates) become their code points, such as ⟨U+202E⟩. A combining mark without a base is placed on a
+    dotted circle. An empty symbol becomes ⟨empty⟩. Joiners within a word stay, because they shape its letters.
+
+    Args:
+        symbol: The symbol.
+    """
+    parts: list[str] = []
+    for index, character in enumerate(symbol):
+        before, after = symbol[:index][-1:], symbol[index + 1 :][:1]
+        if character in _JOINERS and _is_shaped(before) and _is_shaped(after):
+            parts.append(character)
+        elif _is_mark(character):
+            parts.append(character if _is_drawn(before) or before in _JOINERS else "◌" + character)
+        else:
+            parts.append(_visible_character(character))
+    return "".join(parts) or "⟨empty⟩"
+
+
+def visible_text(text: str) -> str:
+    """Return a text as `visible_symbol` does, but with single spaces between words unchanged."""
+    return "".join(visible_pieces(grapheme_clusters(text))) or "⟨empty⟩"
+
+
+def visible_pieces(pieces: Sequence[str]) -> list[str]:
+    """Return the pieces of a text, cut by `grapheme_clusters`, as `visible_text` does."""
+    padded = [" ", *pieces, " "]
+    return [
+        " " if piece == " " and padded[index] != " " != padded[index + 2] else visible_symbol(piece)
+        for index, piece in enumerate(pieces)
+    ]
+
+
+def visible_message(line: str) -> str:
+    """Return a message as `visible_symbol` does, but with all spaces unchanged."""
+    return "".join(" " if piece == " " else visible_symbol(piece) for piece in grapheme_clusters(line))
+
+
+def ascii_symbol(symbol: str) -> str:
+    r"""Return a symbol in ASCII: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, other characters are escaped."""
+    return "".join(_ascii_character(character) for character in symbol) or "<empty>"
+
+
+def grapheme_clusters(text: str) -> list[str]:
+    """Return the grapheme clusters of a text: each base character with the marks and joiners that follow it."""
+    pieces: list[str] = []
+    for character in text:
+        joined = bool(pieces) and (pieces[-1][-1] in _JOINERS or character in _JOINERS or _is_mark(character))
+        if joined:
+            pieces[-1] += character
+        else:
+            pieces.append(character)
+    return pieces
+
+
+def wrap_columns(shown: str, width: int) -> list[str]:
+    """Split a visible text into lines of a maximum display width, never within a grapheme cluster.
+
+    Args:
+        shown: A visible text.
+        width: Maximum display width of a line, in terminal columns.
+    """
+    lines, used = [""], 0
+    for piece in grapheme_clusters(shown):
+        size = cell_len(piece)
+        if used + size > width:
+            lines.append("")
+            used = 0
+        lines[-1] += piece
+        used += size
+    return lines
+
+
+def truncate_columns(shown: str, max_width: int, cut: str = "…") -> str:
+    """Return a visible text of a maximum display width, with a sign where it is truncated.
+
+    Args:
+        shown: A visible text.
+        max_width: Maximum display width without the sign, in terminal columns.
+        cut: The sign, "…" by default.
+    """
+    return shown if cell_len(shown) <= max_width else wrap_columns(shown, max_width - cell_len(cut))[0] + cut
+
+
+def format_fraction(value: float) -> str:
+    """Return a fraction of 1 as text: "0.93", with four decimals from 0.995, and ">0.9999" rather than "1.0000"."""
+    digits = 4 if 0.995 <= value < 1 else 2
+    shown = f"{value:.{digits}f}"
+    return ">0.9999" if shown == "1.0000" else shown
+
+
+def format_probability(log_probability: float) -> str:
+    """Return a probability as text: "0.93", or "3e-04" if it is small.
+
+    Args:
+        log_probability: Natural logarithm of the probability.
+    """
+    if math.isnan(log_probability):
+        return "unknown"
+    if log_probability >= math.log(0.01):
+        return format_fraction(math.exp(log_probability))
+    if log_probability < -1e9:  # probability 0 in a trace, and values that a float cannot distinguish from it
+        return "0"
+    exponent = math.floor(log_probability / math.log(10))
+    leading = round(math.exp(log_probability - exponent * math.log(10)))
+    if leading == 10:
+        leading, exponent = 1, exponent + 1
+    return f"{leading}e-{-exponent:02d}"
+
+
+def _visible_character(character: str) -> str:
+    """Return a character that is no combining mark, made visible."""
+    if character in _SIGNS:
+        return _SIGNS[character]
+    if ord(character) < 0x20:
+        return chr(0x2400 + ord(character))
+    return character if _is_drawn(character) else f"⟨U+{ord(character):04X}⟩"
+
+
+def _ascii_character(character: str) -> str:
+    """Return one character in ASCII."""
+    if character in _ASCII_SIGNS:
+        return _ASCII_SIGNS[character]
+    if " " < character <= "~":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _is_mark(character: str) -> bool:
+    """Return whether a character is a combining mark."""
+    return unicodedata.category(character)[0] == "M"
+
+
+def _is_drawn(character: str) -> bool:
+    """Return whether a character has a visible glyph; False for the empty string."""
+    return character != "" and unicodedata.category(character)[0] not in "CZ" and character not in _BLANK_LETTERS
+
+
+def _is_shaped(character: str) -> bool:
+    """Return whether an adjacent joiner can change the form of a character: letters, marks and emoji."""
+    return character != "" and unicodedata.category(character) in ("Lo", "Lm", "Ll", "Lu", "Mn", "Mc", "So", "Sk")

@@ -1,0 +1,176 @@
+"""Settings that need others: refused where they cannot be, and where a person gives them in vain."""
+
+from importlib import resources
+from typing import Any
+
+import msgspec
+import pytest
+from command_line import complaint, pellucid
+from trained_runs import copies_run, flags
+
+import pellucid as library
+from pellucid.config.settings import Config
+from pellucid.config.toml import build_config, flatten_config, preset, to_toml, validate_config
+from pellucid.config.validation import (
+    AUTOREGRESSIVE_SETTINGS,
+    REQUIREMENTS,
+    USE_CONDITIONS,
+    reject_unused,
+    reset_unused,
+    unused_settings,
+)
+from pellucid.errors import ConfigError
+from pellucid.training.run_folder import load
+
+NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+    ({"data": {"features_symbols": "+"}}, "data.features_column", {"data": {"features_column": "3"}}),
+    ({"encoder": {"features": "sum"}}, "data.features_column", {"data": {"features_column": "3"}}),
+    ({"encoder": {"merge": "sum", "bidirectional": False}}, "encoder.bidirectional = true", {}),
+    ({"encoder": {"residual": True}}, "encoder.num_layers of 2 or more", {"encoder": {"num_layers": 2}}),
+    ({"decoder": {"residual": True}}, "decoder.num_layers of 2 or more", {"decoder": {"num_layers": 2}}),
+    ({"encoder": {"dropout_mask": "sequence", "dropout": 0.0}}, "encoder.dropout above 0", {}),
+    ({"decoder": {"recurrent_dropout_on": "states"}}, "recurrent_dropout", {"decoder": {"recurrent_dropout": 0.1}}),
+    ({"attention": {"filters": 4}}, "attention.type = 'location'", {"attention": {"type": "location"}}),
+    ({"training": {"sampling_probability": 0.5}}, "scheduled_sampling", {"training": {"scheduled_sampling": "linear"}}),
+    ({"training": {"ema_decay": 0.9}}, "training.weight_averaging = 'ema'", {"training": {"weight_averaging": "ema"}}),
+    ({"training": {"averaged_checkpoints": 3}}, "averaging = 'last'", {"training": {"weight_averaging": "last"}}),
+    ({"training": {"augmentation_ratio": 2.0}}, "training.augmentation", {"training": {"augmentation": "copy"}}),
+    ({"size": "tiny", "training": {"rdrop_alpha": 1.0}}, "a dropout above 0", {"encoder": {"dropout": 0.1}}),
+    ({"search": {"max_length_offset": 5}}, "search.max_length_ratio above 0", {"search": {"max_length_ratio": 2.0}}),
+    ({"search": {"min_length_offset": 5}}, "search.min_length_ratio above 0", {"search": {"min_length_ratio": 0.5}}),
+    ({"search": {"length_penalty_alpha": 2.0}}, "normalization = 'gnmt'", {"search": {"length_normalization": "gnmt"}}),
+    ({"search": {"coverage_penalty": 0.2}, "attention": {"type": "none"}}, "attention, but attention.type", {}),
+]  # fmt: skip
+
+
+def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Settings of both."""
+    return {k: {**one.get(k, {}), **other[k]} if isinstance(other.get(k), dict) else one[k] for k in {**one, **other}}
+
+
+@pytest.mark.parametrize(("settings", "needs", "more"), NEEDS, ids=lambda each: str(each)[:40])
+def test_an_idle_setting_names_what_it_needs_and_may_stand_beside_it(
+    settings: dict[str, Any], needs: str, more: dict[str, Any]
+) -> None:
+    config = build_config(settings, "test")  # a saved run may hold it
+    with pytest.raises(ConfigError) as refused:
+        reject_unused(config)
+    section = next(name for name in settings if name != "size")
+    key = next(iter(settings[section]))
+    assert f"{section}.{key} = " in str(refused.value) and needs in str(refused.value)
+    assert "otherwise it has no effect" in str(refused.value)
+    if more:
+        reject_unused(build_config(joined(settings, more), "test"))
+
+
+def test_every_rule_names_settings_there_are_and_defaults_break_none() -> None:
+    known = set(flatten_config(preset("base")))
+    assert {need.key for need in (*REQUIREMENTS, *USE_CONDITIONS)} <= known
+    for size in ("tiny", "small", "base", "large"):
+        reject_unused(preset(size))
+    for file in resources.files("pellucid.recipes").iterdir():
+        if file.name.endswith(".toml"):
+            reject_unused(library.load_config(resources.files("pellucid.recipes") / file.name))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", AUTOREGRESSIVE_SETTINGS)
+def test_what_only_written_outputs_have_is_refused_of_other_tasks(key: str) -> None:
+    section, _, name = key.rpartition(".")
+    common: dict[str, Any] = {"task": "tag", "device": "cuda"}
+    values = {"decoder.pretrained": "a.vec", "training.scheduled_sampling": "linear", "training.augmentation": "copy"}
+    values |= {"search.length_normalization": "gnmt"}
+    value: Any = values.get(key, True if isinstance(flatten_config(preset("base"))[key], bool) else 2)
+    given = joined(common, {section: {name: value}}) if section else {**common, name: value}
+    with pytest.raises(ConfigError) as refused:
+        build_config(given, "test")
+    assert f"{key} = " in str(refused.value)
+    assert "needs task = 'transduce', whose outputs are generated symbol by symbol" in str(refused.value)
+
+
+def test_a_default_may_be_said() -> None:
+    reject_unused(
+        build_config({"training": {"sampling_probability": 0.25}, "search": {"length_penalty_alpha": 0.6}}, "test")
+    )
+
+
+def test_what_a_program_put_together_loses_its_idle_settings_alone() -> None:
+    config = build_config({"encoder": {"residual": True, "num_layers": 1, "hidden_size": 7}}, "test")
+    settled = reset_unused(config)
+    assert unused_settings(config) and not unused_settings(settled) and validate_config(settled)
+    assert {k for k, v in flatten_config(config).items() if v != flatten_config(settled)[k]} == {"encoder.residual"}
+    assert reset_unused(settled) == settled and "residual = false" in to_toml(settled)
+
+
+def searching(search: dict[str, Any]) -> Config:
+    return build_config({"search": search, "data": {"max_length": 100}}, "test")
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"min_length": 5, "max_length": 4}, "search.min_length = 5 is greater than search.max_length = 4"),
+        (
+            {"min_length_ratio": 2.0, "max_length_ratio": 1.5},
+            "min_length_ratio = 2.0 is greater than search.max_length_ratio = 1.5",
+        ),
+        (
+            {"min_length_ratio": 1.0, "min_length_offset": 3, "max_length_ratio": 1.0},
+            "search.min_length_ratio = 1.0 and search.min_length_offset = 3 require longer outputs than "
+            "search.max_length_ratio = 1.0 allow, for every source: for one of 100 symbols, at least 103 and at most "
+            "100",
+        ),
+        ({"min_length": 50, "max_length_ratio": 0.1}, "search.min_length = 50 require longer"),
+        ({"min_length_ratio": 1.0, "min_length_offset": 9, "max_length": 5}, "10 symbols"),
+    ],
+)
+def test_limits_that_no_source_can_keep_are_refused(search: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        searching(search)
+    assert message in str(refused.value) or "require longer outputs" in str(refused.value)
+
+
+def test_limits_that_cross_for_short_sources_alone_hold_and_are_told() -> None:
+    searching({"min_length_ratio": 0.5, "min_length_offset": 2, "max_length_ratio": 1.5})
+    model = load(copies_run().run)
+    search = msgspec.structs.replace(
+        model.config.search, min_length_ratio=0.5, min_length_offset=2, max_length_ratio=1.0, max_length_offset=0
+    )
+    with pytest.warns(UserWarning, match="the longest holds"):
+        found = model.with_search(search).predict(["a", "abcdabcd"])
+    assert len(found[0].output) <= 1 and 6 <= len(found[1].output) <= 8
+
+
+def test_the_command_line_refuses_them() -> None:
+    trained = copies_run()
+    asked = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
+    message = complaint(pellucid(*asked, "--training.ema-decay", 0.5))
+    assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema'; otherwise it has no effect"
+    message = complaint(pellucid(*asked, "--search.min-length", 100000))
+    assert "search.min_length = 100000 is beyond the greatest length, " in message
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--min-length", 100000], "--min-length = 100000 is beyond the greatest length, 15 (half as"),
+        (["--max-length-offset", 5], "--max-length-offset = 5 needs search.max_length_ratio above 0"),
+        (["--length-penalty-alpha", 2], "--length-penalty-alpha = 2.0 needs search.length_normalization = 'gnmt'"),
+        (
+            ["--min-length-ratio", 3, "--max-length-ratio", 2],
+            "--min-length-ratio = 3.0 is greater than --max-length-ratio = 2.0",
+        ),
+        (["--sample", 2, "--beam-size", 3], "--sample draws outputs, --beam-size searches for them: give one of them"),
+        (["--sample", 2, "--coverage-penalty", 3], "--sample draws outputs, --coverage-penalty searches"),
+        (["--top-k", 2], "--top-k needs --sample"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+def test_a_search_refuses_them(verb: str, given: list[object], message: str) -> None:
+    file = [copies_run().files.valid]
+    assert message in complaint(pellucid(verb, copies_run().run, *file, *given))
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_file_of_vectors_has_a_path(side: str) -> None:
+    with pytest.raises(ConfigError, match=f"{side}.pretrained: expected the path of a file, got"):
+        build_config({side: {"pretrained": "vec\0tors"}}, "config")

@@ -1,0 +1,126 @@
+"""Names and sentences of the package: nouns for classes, plain openings for docstrings, American spelling."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+NOUNS = {
+    *("Batching", "Decoding", "Embedding", "Encoding", "Heading", "Mapping", "Masking", "Packing", "Padding", "Ragged"),
+    *("Sampling", "Setting", "Sharding", "String", "Training", "Warning"),
+}
+"""Words that end like participles and are nouns of the field."""
+NO_NOUNS = {
+    *("Ahead", "Alone", "Apart", "Back", "Begun", "Beside", "Best", "Beyond", "Drawn", "First", "Found", "Given"),
+    *("Heard", "Held", "How", "Kept", "Known", "Likely", "Likeliest", "Made", "Need", "Next", "Over", "Own", "Prompt"),
+    *("Ran", "Read", "Ready", "Rest", "Seen", "Shown", "Sought", "Spot", "Taken", "Together", "Told", "Under", "What"),
+    *("Who", "Wish", "Within", "Worth", "Written"),
+}
+"""Class names that say nothing without their module."""
+GERUNDS = {
+    *("averaging", "batching", "caching", "decoding", "embedding", "encoding", "ensembling", "indexing", "logging"),
+    *("masking", "packaging", "padding", "plotting", "prefetching", "preprocessing", "profiling", "reporting"),
+    *("sampling", "scaling", "scheduling", "serving", "sharding", "streaming", "testing", "timing", "training"),
+    "tuning",
+}
+"""Gerunds that name a subject of the field, and so a module."""
+RIDDLES = re.compile(
+    r"(What|Whether|Who|Whose|How|Where|Why|The same|Those|That which|It is|They are|Nothing|None of)\b"
+)
+UNUSUAL = re.compile(
+    r"\b(ln p|so many|stands? (in|for|beside|still)|tells? (how|what|its|of|where)|mend(s|ed)?|goes on|both[- ]ways"
+    r"|likeliest|one dial|taken apart|comes? to an end|what became of)\b",
+    re.IGNORECASE,
+)
+BRITISH = re.compile(
+    r"(normal|optim|initial|regular|vector|visual|token|serial|summar)is(?!m|t)|learnt|colour|behaviour|neighbour|grey",
+    re.IGNORECASE,
+)
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the parsed modules of the package by their paths."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8"))
+        for path in sorted((ROOT / "pellucid").rglob("*.py"))
+    }
+
+
+def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """Yield every node of these kinds with its place."""
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, kinds):
+                yield f"{path}:{getattr(node, 'lineno', 1)}", node
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield every docstring with its place."""
+    for place, node in nodes(*Documented.__args__):
+        assert isinstance(node, Documented)
+        text = ast.get_docstring(node)
+        if text:
+            yield f"{place} {getattr(node, 'name', '')}", text
+
+
+def class_names() -> list[tuple[str, str]]:
+    """Return the name of every class with its place."""
+    return [(place, node.name) for place, node in nodes(ast.ClassDef) if isinstance(node, ast.ClassDef)]
+
+
+def is_participle(name: str) -> bool:
+    """Return whether a class name is a single participle, adverb or pronoun."""
+    if not re.fullmatch(r"[A-Z][a-z]+", name) or name in NOUNS:
+        return False
+    return name in NO_NOUNS or name.endswith("ing") or (name.endswith("ed") and not name.endswith(("eed", "Feed")))
+
+
+def test_class_names_are_nouns() -> None:
+    assert [f"{place} {name}" for place, name in class_names() if is_participle(name)] == []
+
+
+def test_class_names_are_unique() -> None:
+    counts = Counter(name for _, name in class_names())
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_module_names_are_nouns() -> None:
+    stems = {path: Path(path).stem for path in trees()}
+    assert [path for path, stem in stems.items() if re.fullmatch("[a-z]+ing", stem) and stem not in GERUNDS] == []
+
+
+def test_docstrings_open_with_a_plain_sentence() -> None:
+    assert [f"{place}: {text.splitlines()[0]}" for place, text in docstrings() if RIDDLES.match(text)] == []
+
+
+def test_docstrings_use_the_words_of_the_field() -> None:
+    found = [(place, UNUSUAL.search(text)) for place, text in docstrings()]
+    assert [f"{place}: {match[0]}" for place, match in found if match] == []
+
+
+def test_identifiers_have_american_spelling() -> None:
+    names = [
+        (place, node.target.id)
+        for place, node in nodes(ast.AnnAssign)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]
+    names += [(place, node.name) for place, node in nodes(ast.FunctionDef) if isinstance(node, ast.FunctionDef)]
+    assert [f"{place} {name}" for place, name in [*names, *class_names()] if BRITISH.search(name)] == []
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name
+)
+def test_guides_use_the_words_of_the_field(path: Path) -> None:
+    if path.name == "log.md":
+        pytest.skip("a diary of experiments")
+    lines = enumerate(path.read_text("utf-8").splitlines(), 1)
+    found = [(number, UNUSUAL.search(line) or BRITISH.search(line)) for number, line in lines]
+    assert [f"{path.name}:{number} {match[0]}" for number, match in found if match] == []

@@ -1,0 +1,97 @@
+/** Arrays: decoding from JSON (lists, or base64 of little-endian float32) to flat arrays with shapes. */
+import type { EncodedArray } from "./contents";
+
+/** Matrix in row-major order; a vector is one row. */
+export interface Grid {
+  readonly rows: number;
+  readonly columns: number;
+  readonly values: Float32Array;
+}
+
+/** Array of one or two dimensions, in either form of the schema. */
+export type NumberArray = EncodedArray | number[] | number[][];
+
+// Several panels draw the same array, which is decoded once.
+const decoded = new WeakMap<NumberArray, Float32Array>();
+
+/** Decodes an array. Throws if data and shape disagree. */
+export function decodeArray(block: NumberArray): Float32Array {
+  const known = decoded.get(block);
+  if (known) return known;
+  if (Array.isArray(block)) return Float32Array.from(block.flat());
+  const text = atob(block.data);
+  const bytes = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+  const count = block.shape.reduce((product, size) => product * size, 1);
+  if (bytes.length !== 4 * count) {
+    throw new Error(`a block of shape ${block.shape.join(" × ")} has ${bytes.length} bytes`);
+  }
+  const view = new DataView(bytes.buffer);
+  const values = Float32Array.from({ length: count }, (_, place) => view.getFloat32(4 * place, true));
+  decoded.set(block, values);
+  return values;
+}
+
+/** Converts an encoded array to lists, for readable JSON; returns other values unchanged. */
+export function toPlainLists(value: unknown): unknown {
+  const shape = (value as Partial<EncodedArray> | null)?.shape;
+  if (!shape) return value;
+  const of = toGrid(value as EncodedArray);
+  const rows = Array.from({ length: of.rows }, (_, at) => [...row(of, at)]);
+  return shape.length > 1 ? rows : rows[0];
+}
+
+/** Converts an array to a matrix; a vector is one row. */
+export function toGrid(block: NumberArray): Grid {
+  const [first = 0, second] = Array.isArray(block) ? [block.length, (block[0] as number[] | undefined)?.length] : block.shape;
+  const [rows, columns] = second === undefined ? [1, first] : [first, second];
+  return { rows, columns, values: decodeArray(block) };
+}
+
+/** One row, without copying. */
+export function row(of: Grid, index: number): Float32Array {
+  return of.values.subarray(index * of.columns, (index + 1) * of.columns);
+}
+
+/** Matrix from rows; an empty list has no columns. */
+export function gridFromRows(rows: ArrayLike<number>[]): Grid {
+  const columns = rows[0]?.length ?? 0;
+  const values = new Float32Array(rows.length * columns);
+  rows.forEach((each, index) => values.set(each, index * columns));
+  return { rows: rows.length, columns, values };
+}
+
+/** Selected rows. */
+export const selectRows = (of: Grid, places: readonly number[]): Grid => gridFromRows(places.map((place) => row(of, place)));
+
+/** a − b for matrices of the same shape. */
+export function subtractGrids(a: Grid, b: Grid): Grid {
+  if (a.rows !== b.rows || a.columns !== b.columns) throw new Error("cannot subtract grids of different shapes");
+  return { ...a, values: a.values.map((value, place) => value - (b.values[place] ?? 0)) };
+}
+
+/** Smaller differences count as zero. */
+export const MIN_DIFFERENCE = 5e-5;
+
+/** Maximum magnitude. */
+export function maxMagnitude(of: Grid): number {
+  return of.values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+}
+
+/** Sum of each column. */
+export function columnSums(of: Grid): Float32Array {
+  const sums = new Float32Array(of.columns);
+  for (let place = 0; place < of.values.length; place++) {
+    const column = place % of.columns;
+    sums[column] = (sums[column] ?? 0) + (of.values[place] ?? 0);
+  }
+  return sums;
+}
+
+/** Encodes a matrix, for tests and saved files. */
+export function encodeGrid(of: Grid): EncodedArray {
+  const view = new DataView(new ArrayBuffer(4 * of.values.length));
+  of.values.forEach((value, place) => view.setFloat32(4 * place, value, true));
+  let text = "";
+  for (const byte of new Uint8Array(view.buffer)) text += String.fromCharCode(byte);
+  return { shape: [of.rows, of.columns], data: btoa(text) };
+}

@@ -1,0 +1,41 @@
+/** Display of task outputs, as the contents define it; the page does not depend on task names. */
+import type { PageContents, PageExample, TaskView, Trace } from "./contents";
+
+/** View before the contents are loaded. */
+const UNKNOWN: TaskView = { autoregressive: true, per_position: false, points: false, texts: false, symbol: "symbol", symbols: "symbols", output: "output", scores: {} };
+let known: Record<string, TaskView> = {};
+
+/** Registers the task views of the contents, before anything is drawn. */
+export function registerTaskViews(tasks: Record<string, TaskView>): void {
+  known = tasks;
+}
+
+export const taskViewOf = (trace: Trace | undefined): TaskView => (trace && known[trace.task]) ?? UNKNOWN;
+
+/** View of a page; a single trace has no model card. */
+export const pageView = ({ tasks, card, examples }: PageContents): TaskView => tasks[card?.task ?? examples[0]?.traces[0]?.task ?? ""] ?? UNKNOWN;
+
+/** Source index of a predicted or expected position; null if it is invalid. */
+export function sourcePosition(trace: Trace, position: string | null | undefined): number | null {
+  const place = Number(position) - 1 + trace.features;
+  return /^[1-9][0-9]*$/.test(position ?? "") && place < trace.source.length ? place : null;
+}
+
+/** Predicted position ("answer"), expected position ("expected"), or both ("right"). */
+export function positionMarks(trace: Trace, example: PageExample): ReadonlyMap<number, "answer" | "expected" | "right"> {
+  const marks = new Map<number, "answer" | "expected" | "right">();
+  if (!taskViewOf(trace).points) return marks;
+  for (const reference of example.references) {
+    const place = sourcePosition(trace, reference);
+    if (place !== null) marks.set(place, "expected");
+  }
+  const answer = sourcePosition(trace, trace.target[0]);
+  if (answer !== null) marks.set(answer, marks.has(answer) ? "right" : "answer");
+  return marks;
+}
+
+/** Name of a metric of the log; null if it does not apply. */
+export function metricName({ scores }: TaskView, name: string): string | null {
+  const told = scores[name];
+  return told === undefined ? name.replaceAll("_", " ") : told;
+}

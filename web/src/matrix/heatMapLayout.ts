@@ -1,0 +1,74 @@
+/** Layout of a heat map: labels left and above, cells, sums below. */
+import { labelInterval, rangeSize, type IndexRange } from "../drawing/layout";
+import { textWidth, repeatNumbers } from "../drawing/symbols";
+
+export interface HeatMapLayout {
+  /** Upper left corner of the cells. */
+  readonly left: number;
+  readonly top: number;
+  readonly cell: { readonly width: number; readonly height: number };
+  /** Width of the last rotated label beyond the cells. */
+  readonly right: number;
+  /** Size of all cells. */
+  readonly width: number;
+  readonly height: number;
+  /** Interval between labels; above 1, labels are position numbers. */
+  readonly every: { readonly columns: number; readonly rows: number };
+  /** Font sizes. */
+  readonly letter: { readonly columns: number; readonly rows: number };
+  /** Whether the labels above are rotated, because they are wider than their cells. */
+  readonly turned: boolean;
+}
+
+const LETTER = 14;
+/** Minimum font size, and width of a position number. */
+const LEAST = 9.5;
+const NUMBER = 32;
+const MOST = 30;
+const TALLEST = 560;
+/** Half the width of a digit. */
+const DIGIT = 3.7;
+/** Height of the sums below the cells. */
+export const SUMS_HEIGHT = 34;
+
+/** Width of a digit of a repetition number. */
+const ORDINAL = 5.1;
+const widest = (symbols: readonly string[], numbers: readonly (number | null)[] = []): number =>
+  symbols.reduce((most, symbol, at) => Math.max(most, textWidth(symbol) * LETTER + ORDINAL * `${numbers[at] ?? ""}`.length), 0);
+
+const letter = (cell: number): number => Math.max(LEAST, Math.min(LETTER, cell * 1.1));
+/** Minimum cell width for a letter. */
+const FITTING = 0.85 * LEAST;
+
+export function heatMapLayout(reads: readonly string[], writes: readonly string[], columns: IndexRange, rows: IndexRange, room: number): HeatMapLayout {
+  const left = Math.ceil(Math.min(Math.max(26, widest(writes, repeatNumbers(writes)) + 10), room * 0.3, 150));
+  const above = widest(reads);
+  const free = Math.max(40, room - left - 2);
+  const [across, down] = [Math.max(1, rangeSize(columns)), Math.max(1, rangeSize(rows))];
+  // Rotated words allow narrow cells; letters need cells of their width.
+  const crowded = free / across < FITTING;
+  const turned = !crowded && (above > MOST - 4 || (above > free / across && above > 1.3 * LETTER));
+  // Half of the last number extends beyond the cells.
+  const right = turned ? Math.ceil(Math.min(60, textWidth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : crowded ? DIGIT * `${columns.to}`.length : 0;
+  const cellWidth = Math.min(MOST, (free - right) / across);
+  const cellHeight = Math.min(MOST, Math.max(Math.min(cellWidth, MOST), Math.min(18, TALLEST / down)), TALLEST / down);
+  return {
+    left,
+    right,
+    top: Math.ceil(turned ? Math.min(110, above * 0.87 + 12) : 22),
+    cell: { width: cellWidth, height: cellHeight },
+    width: cellWidth * across,
+    height: cellHeight * down,
+    every: { columns: labelInterval(cellWidth, FITTING, NUMBER), rows: labelInterval(cellHeight, FITTING, 14) },
+    letter: { columns: letter(cellWidth), rows: letter(cellHeight) },
+    turned,
+  };
+}
+
+/** Cell at a point of the picture; null outside. */
+export function cellAtPoint(of: HeatMapLayout, x: number, y: number, columns: IndexRange, rows: IndexRange): [number | null, number | null] {
+  const column = Math.floor((x - of.left) / of.cell.width);
+  const step = Math.floor((y - of.top) / of.cell.height);
+  const inside = (place: number, range: IndexRange): number | null => (place >= 0 && place < rangeSize(range) ? place + range.from : null);
+  return [inside(step, rows), inside(column, columns)];
+}

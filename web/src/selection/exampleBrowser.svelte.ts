@@ -1,0 +1,54 @@
+/** Filter and sort order of the example list, which other views can set. */
+import type { ConfusionCount } from "../data/contents";
+import { describeConfusionShare, NO_FILTER, type ExampleFilter, confusionKey, type SortOrder } from "./exampleRows";
+import { page } from "./page.svelte";
+import { selection } from "./selection.svelte";
+
+class Browser {
+  filter = $state.raw<ExampleFilter>(NO_FILTER);
+  order = $state.raw<SortOrder>("file");
+  descending = $state.raw(false);
+
+  /** Whether the list should take the focus, because the pressed button has disappeared. */
+  reach = $state.raw(false);
+
+  /** Confusion of the filter, or "". */
+  private kind = "";
+
+  /** Lists only these examples. */
+  only(places: number[], why: string): void {
+    if (places.length === 0) return;
+    this.filter = { ...NO_FILTER, only: { places, why } };
+    selection.confusion = this.kind = "";
+    selection.pattern = "";
+    if (!places.includes(selection.example)) selection.choose(places[0]!);
+    selection.tab = "examples";
+    this.reach = true;
+  }
+
+  /** Lists only the examples of a confusion, which the address stores. */
+  confused(each: ConfusionCount): void {
+    if (each.example_indices.length === 0) return;
+    this.only(each.example_indices, describeConfusionShare(each, page.examples, page.view));
+    selection.confusion = this.kind = confusionKey(each.expected, each.predicted);
+  }
+
+  /** Restores the confusion of the address. */
+  restore(): void {
+    const each = page.contents.corpus?.confusions.find(({ expected, predicted: written, example_indices: examples }) => examples.length > 0 && confusionKey(expected, written) === selection.confusion);
+    if (!each) selection.confusion = "";
+    if (this.kind === selection.confusion) return;
+    this.kind = selection.confusion;
+    this.filter = each ? { ...NO_FILTER, only: { places: each.example_indices, why: describeConfusionShare(each, page.examples, page.view) } } : NO_FILTER;
+  }
+
+  /** Lists all examples. */
+  everything(): void {
+    this.filter = NO_FILTER;
+    selection.confusion = this.kind = "";
+    selection.pattern = "";
+    this.reach = true;
+  }
+}
+
+export const exampleBrowser = new Browser();

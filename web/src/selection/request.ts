@@ -1,0 +1,183 @@
+// What-if requests and their changes. Requests are immutable.
+
+import { clamp } from "../drawing/layout";
+import type { DecodeRequest, PageExample, AttentionOverride, Trace } from "../data/contents";
+
+export const EMPTY_REQUEST: DecodeRequest = {
+  text: "",
+  features: [],
+  prefix: [],
+  attention_overrides: [],
+  masked_positions: [],
+  beam_size: 1,
+  num_outputs: 1,
+  lattice: false,
+  attribution: false,
+  states: false,
+  gates: false,
+  run: 0,
+};
+
+/** Request whose response is this example, with its beam size. */
+export function requestFor(example: PageExample): DecodeRequest {
+  return { ...EMPTY_REQUEST, text: example.text, features: example.features, beam_size: Math.max(1, example.traces.length) };
+}
+
+/** Separator of the source symbols; null if the symbols do not determine the text (subwords, unknown symbols). */
+export function findSeparator(text: string, symbols: string[]): string | null {
+  return ["", " "].find((between) => symbols.join(between) === text) ?? null;
+}
+
+/** Source symbols without features. */
+export function sourceSymbols(trace: Trace): string[] {
+  return trace.source.slice(trace.features);
+}
+
+/** Edit of the source symbols, at an index without features. */
+export type SourceEdit =
+  | { kind: "replace" | "insert"; at: number; symbol: string }
+  | { kind: "delete" | "swap"; at: number };
+
+/** Edits the source; masks and overrides move with their symbols. */
+export function editSource(request: DecodeRequest, symbols: string[], between: string, edit: SourceEdit): DecodeRequest {
+  const order = symbols.map((_, index) => index as number | null);
+  const next = [...symbols];
+  if (edit.kind === "replace") next[edit.at] = edit.symbol;
+  if (edit.kind === "insert") {
+    next.splice(edit.at, 0, edit.symbol);
+    order.splice(edit.at, 0, null);
+  }
+  if (edit.kind === "delete") {
+    next.splice(edit.at, 1);
+    order.splice(edit.at, 1);
+  }
+  if (edit.kind === "swap" && edit.at + 1 < next.length) {
+    [next[edit.at], next[edit.at + 1]] = [next[edit.at + 1]!, next[edit.at]!];
+  }
+  const features = request.features.length;
+  const places = [...request.features.map((_, index) => index), ...order.map((old) => (old === null ? null : old + features))];
+  return { ...request, text: next.join(between), ...moveOverrides(request, places) };
+}
+
+/** Masks and overrides after position p has become places[p] (null: a new symbol). */
+export function moveOverrides(request: DecodeRequest, places: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
+  return {
+    masked_positions: places.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
+    attention_overrides: request.attention_overrides.flatMap(({ step, weights }) => {
+      const row = places.map((old) => (old === null ? 0 : (weights[old] ?? 0)));
+      return row.some((weight) => weight > 0) ? [{ step, weights: row }] : [];
+    }),
+  };
+}
+
+/** Replaces the text; masks and overrides are removed. */
+export function replaceText(request: DecodeRequest, text: string): DecodeRequest {
+  return text === request.text ? request : { ...request, text, masked_positions: [], attention_overrides: [] };
+}
+
+/** Masks or unmasks a position. */
+export function toggleMask(request: DecodeRequest, position: number): DecodeRequest {
+  const rest = request.masked_positions.filter((other) => other !== position);
+  return { ...request, masked_positions: rest.length < request.masked_positions.length ? rest : [...rest, position].sort((a, b) => a - b) };
+}
+
+/** Sets or removes (null) the attention override of a step. */
+export function setAttention(request: DecodeRequest, step: number, weights: ArrayLike<number> | null): DecodeRequest {
+  const rest = request.attention_overrides.filter((row) => row.step !== step);
+  const rows: AttentionOverride[] = weights ? [...rest, { step, weights: Array.from(weights) }] : rest;
+  return { ...request, attention_overrides: rows.sort((a, b) => a.step - b.step) };
+}
+
+/** Forces another symbol at a step, after the same prefix. */
+export function forceSymbol(request: DecodeRequest, target: string[], step: number, symbol: string): DecodeRequest {
+  return { ...request, prefix: [...target.slice(0, step), symbol] };
+}
+
+/** Whether two requests are equal. */
+export function sameRequest(left: DecodeRequest, right: DecodeRequest): boolean {
+  return JSON.stringify(left) === JSON.stringify(right);
+}
+
+/** Maximum length of a change in the address: many programs truncate longer addresses. */
+const LONGEST = 2000;
+const CHANGED = ["text", "features", "prefix", "masked_positions", "attention_overrides"] as const;
+
+/** Run-length encoding of numbers with five digits: `0*57_1_0*42`. */
+function runs(values: readonly number[]): string {
+  const found: [number, number][] = [];
+  for (const each of values) {
+    const [value, last] = [Number(each.toPrecision(5)), found.at(-1)];
+    if (last?.[0] === value) last[1]++;
+    else found.push([value, 1]);
+  }
+  return found.map(([value, times]) => (times > 1 ? `${value}*${times}` : `${value}`)).join("_");
+}
+
+/** Encodes overrides; equal rows of consecutive steps are merged, as `3*14`. */
+function rowsTold(rows: readonly AttentionOverride[]): string {
+  const found: { first: number; times: number; row: string }[] = [];
+  for (const { step, weights } of rows) {
+    const [row, last] = [runs(weights), found.at(-1)];
+    if (last?.row === row && last.first + last.times === step) last.times++;
+    else found.push({ first: step, times: 1, row });
+  }
+  return found.map(({ first, times, row }) => `${first}${times > 1 ? `*${times}` : ""}_${row}`).join("__");
+}
+
+/** Maximum number of weights in an address, which is untrusted. */
+const MOST = 1e7;
+
+/** Decodes overrides; null if they are invalid. */
+function rowsRead(text: string): AttentionOverride[] | null {
+  let size = 0;
+  const rows: AttentionOverride[] = [];
+  for (const told of text ? text.split("__") : []) {
+    const [steps, ...values] = told.split("_").map((run) => run.split("*").map(parseFloat)).map(([value, times = 1]) => ({ value: value!, times }));
+    const all = [steps!, ...values];
+    size += steps!.times * values.reduce((sum, { times }) => sum + times, 0);
+    if (!(size <= MOST && values.length > 0 && all.every(({ value, times }) => value >= 0 && value < MOST && times >= 1 && times % 1 === 0) && steps!.value % 1 === 0)) return null;
+    const weights = values.flatMap(({ value, times }) => Array<number>(times).fill(value));
+    for (let step = 0; step < steps!.times; step++) rows.push({ step: steps!.value + step, weights });
+  }
+  return rows;
+}
+
+/** Encodes a change for the address; "" without change, null if it is too long. */
+export function encodeChange(before: DecodeRequest, request: DecodeRequest): string | null {
+  const told = CHANGED.filter((name) => JSON.stringify(request[name]) !== JSON.stringify(before[name])).map((name) => [name, name === "attention_overrides" ? rowsTold(request.attention_overrides) : request[name]]);
+  if (told.length === 0) return "";
+  const text = JSON.stringify(Object.fromEntries(told));
+  return encodeURIComponent(text).length > LONGEST ? null : text;
+}
+
+/** Decodes a change from the address; invalid parts are ignored. */
+export function decodeChange(before: DecodeRequest, edit: string): DecodeRequest {
+  const meant = (name: string, value: unknown): boolean =>
+    name === "text"
+      ? typeof value === "string"
+      : Array.isArray(value) && value.every((each) => (name === "attention_overrides" ? Array.isArray(each?.weights) && each.step >= 0 : typeof each === (name === "masked_positions" ? "number" : "string")));
+  try {
+    const told = JSON.parse(edit);
+    if (typeof told.attention_overrides === "string") told.attention_overrides = rowsRead(told.attention_overrides);
+    return { ...before, ...Object.fromEntries(CHANGED.filter((name) => meant(name, told[name])).map((name) => [name, told[name]])) };
+  } catch {
+    return before;
+  }
+}
+
+/** History of requests with a current index, for undo and redo. */
+export interface RequestHistory {
+  past: DecodeRequest[];
+  now: number;
+}
+
+/** Appends a request; `over` replaces the current one, as while dragging. */
+export function pushRequest(history: RequestHistory, request: DecodeRequest, over = false): RequestHistory {
+  if (sameRequest(history.past[history.now]!, request)) return history;
+  const past = [...history.past.slice(0, history.now + (over ? 0 : 1)), request].slice(-200);
+  return { past, now: past.length - 1 };
+}
+
+export function moveInHistory(history: RequestHistory, by: number): RequestHistory {
+  return { ...history, now: clamp(history.now + by, history.past.length - 1) };
+}

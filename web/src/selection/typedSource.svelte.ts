@@ -1,0 +1,48 @@
+/** Typed source, decoded while typing; only the latest request is answered. */
+import { untrack } from "svelte";
+import { requestDecode, debounceRequest } from "../data/api";
+import { page } from "./page.svelte";
+import { EMPTY_REQUEST } from "./request";
+import { selection } from "./selection.svelte";
+
+class Typing {
+  features = $state.raw("");
+  problem = $state.raw("");
+  /** Source typed in a link: its output keeps the rest of the selection of the link. */
+  told = "";
+
+  /** Number of outputs per source. */
+  private readonly width = $derived(Math.max(1, ...page.examples.slice(0, 20).map((example) => example.traces.length)));
+
+  /** Watches the input while the page is open. */
+  watch(): void {
+    $effect(() => {
+      const typed = selection.typed;
+      const features = this.features.trim() === "" ? [] : this.features.trim().split(/\s+/);
+      if (typed === "" || !page.served) {
+        page.live = null;
+        this.problem = "";
+        return;
+      }
+      const [outputs, lattice] = untrack(() => [this.width, page.examples.some((example) => example.traces[0]?.lattice)]);
+      return debounceRequest(
+        120,
+        (signal) => requestDecode({ ...EMPTY_REQUEST, text: typed, features, beam_size: outputs, num_outputs: outputs, lattice }, signal),
+        (example) => {
+          page.live = example;
+          if (this.told !== typed) selection.choose(selection.example, 0);
+          this.told = this.problem = "";
+        },
+        (why) => (this.problem = why),
+      );
+    });
+    // Selecting another example clears the input.
+    let answered = false;
+    $effect(() => {
+      if (answered && page.live === null && this.problem === "") selection.typed = "";
+      answered = page.live !== null || this.problem !== "";
+    });
+  }
+}
+
+export const typedSource = new Typing();

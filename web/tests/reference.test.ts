@@ -1,0 +1,22 @@
+import { expect, test } from "vitest";
+import { followReference, describeReference } from "../src/beam/reference";
+import { beam } from "./made";
+
+test("an output that was expected is followed as far as the beam went with it", () => {
+  expect(followReference(beam, ["b"])).toEqual({ way: [1, 3], lacks: null });
+  expect(followReference(beam, ["a", "d"])).toEqual({ way: [0, 4], lacks: "⟨end⟩" });
+  expect(followReference(beam, ["b", "c"])).toEqual({ way: [1], lacks: "c" });
+  expect(followReference(beam, ["x"])).toEqual({ way: [], lacks: "x" });
+  expect(followReference({ ...beam, fates: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ way: [0], lacks: null });
+  expect(followReference(beam, [])).toEqual({ way: [], lacks: "⟨end⟩" });
+});
+
+test("what became of it is told", () => {
+  const said = (...expected: string[]): string => describeReference(beam, followReference(beam, expected));
+  expect(said("b")).toBe("The expected output (underlined) is in the beam too: log p = −1.500, of the output −0.750.");
+  expect(said("a", "d", "x")).toBe("The expected output (underlined) was pruned at step 2 with “d”, log p = −3.500.");
+  expect(said("a", "c", "x")).toBe("The expected output (underlined) was kept at step 2, where the search ended, log p = −0.750.");
+  expect(said("b", "c")).toBe("The expected output (underlined) left the beam at step 2: “c” was not considered.");
+  expect(said("a")).toBe("The expected output (underlined) left the beam at step 2: “⟨end⟩” was not considered.");
+  expect(said("x")).toBe("The expected output left the beam at step 1: “x” was not considered.");
+});
