@@ -19,9 +19,9 @@ from pellucid.recipes.experiments import (
     EnsembleRun,
     Experiment,
     ExperimentSuite,
+    ExperimentTraining,
     MetricName,
     SplitScores,
-    TrainingJob,
     TransductionRun,
     TransductionScores,
     ensemble_name,
@@ -408,7 +408,7 @@ def _table_rows(suite: ExperimentSuite, run: TransductionRun | EnsembleRun) -> I
 class TransductionJob(NamedTuple):
     """One training and its evaluation, in a worker process."""
 
-    training: TrainingJob
+    training: ExperimentTraining
     candidates: int
     title: str
     introduction: str
@@ -480,7 +480,7 @@ def score_ensemble(jobs: Sequence[TransductionJob], tell: ProgressCallback) -> E
     return EnsembleRun(first.experiment, len(jobs), SplitScores(score_set(first.paths.dev), test))
 
 
-def _plan_job(suite: ExperimentSuite, training: TrainingJob) -> TransductionJob:
+def _plan_job(suite: ExperimentSuite, training: ExperimentTraining) -> TransductionJob:
     """Return the job of a training with title and introduction of its page."""
     title = f"{suite.title}: {training.name}"
     return TransductionJob(training, suite.candidates, title, suite.introduction)

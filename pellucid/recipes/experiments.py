@@ -92,7 +92,7 @@ class SplitFiles(NamedTuple):
     """Maximum epochs over a reduced training set, derived from the size of the full set where none is configured."""
 
 
-class TrainingJob(NamedTuple):
+class ExperimentTraining(NamedTuple):
     """Training of one experiment with one seed."""
 
     experiment: str
@@ -107,7 +107,7 @@ class TrainingJob(NamedTuple):
         return f"{self.experiment}, seed {self.config.seed}"
 
 
-def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[TrainingJob]]:
+def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[ExperimentTraining]]:
     """Return the training jobs, a list per seed with one job per experiment.
 
     Args:
@@ -124,7 +124,7 @@ def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[
     return found
 
 
-def ensemble_name(members: Sequence[TrainingJob]) -> str:
+def ensemble_name(members: Sequence[ExperimentTraining]) -> str:
     """Return the name of the ensemble of the runs of one experiment."""
     return f"{members[0].experiment}, ensemble of {len(members)}"
 
@@ -209,14 +209,14 @@ def sample_evenly(pairs: Sequence[Example], count: int) -> list[Example]:
 
 def _plan_training(
     suite: ExperimentSuite, experiment: Experiment, paths: SplitFiles, at: tuple[int, Path]
-) -> TrainingJob:
+) -> ExperimentTraining:
     """Return the training job of an experiment; `at` holds seed and output folder."""
     seed, out = at
     config = load_recipe_config(suite.name, {**experiment.settings, "seed": seed})
     if paths.reduction and not config.training.epochs:
         training = msgspec.structs.replace(config.training, epochs=paths.max_epochs)
         config = msgspec.structs.replace(config, training=training)
-    return TrainingJob(experiment.name, config, paths, out / "runs" / f"{experiment.name}-seed-{seed}")
+    return ExperimentTraining(experiment.name, config, paths, out / "runs" / f"{experiment.name}-seed-{seed}")
 
 
 def _write_if_changed(path: Path, text: str) -> None:

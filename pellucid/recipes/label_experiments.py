@@ -19,7 +19,7 @@ from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, Valid
 from pellucid.files import write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.experiments import ExperimentSuite, TrainingJob, ensemble_name, plan_trainings, read_pairs
+from pellucid.recipes.experiments import ExperimentSuite, ExperimentTraining, ensemble_name, plan_trainings, read_pairs
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.tasks.registry import configured_task
@@ -140,7 +140,7 @@ class LabelSuite(NamedTuple):
 class LabelJob(NamedTuple):
     """One training and its evaluation, in a worker process."""
 
-    training: TrainingJob
+    training: ExperimentTraining
     scoring: ScoringFunction
     extra_results: ExtraResults
     readable: bool
