@@ -106,7 +106,7 @@ def test_only_drawn_words_and_targets_are_trained() -> None:
 
 
 def test_sample_of_the_whole_vocabulary_is_refused() -> None:
-    with pytest.raises(ValueError, match="of 9 words 9 different ones"):
+    with pytest.raises(ValueError, match="expected a sample of 1 to 8 distinct words of 9, got 9"):
         draw_distinct_words(np.random.default_rng(1), 9, 9)
 
 

@@ -70,7 +70,7 @@ OWN_ERRORS = {
         "ArgumentError",
         "ConstraintError",
         "TypeMismatchError",
-        "MismatchError",
+        "ReproductionError",
         "DataError",
         "HeaderError",
         "RecordError",

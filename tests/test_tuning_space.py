@@ -127,7 +127,7 @@ def test_given_settings_are_not_searched_and_links_follow_them() -> None:
 
 def test_values_that_contradict_each_other_are_a_config_error(tmp_path: Path) -> None:
     space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
-    with pytest.raises(ConfigError, match="a trial: attention\\.score"):
+    with pytest.raises(ConfigError, match="a trial: attention\\.type"):
         apply_values(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
 
 

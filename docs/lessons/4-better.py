@@ -84,7 +84,9 @@ notebook, short = (
 theirs = [
     run_study(DigitsStudy("2016", notebook, short, seed=1)),
     run_study(DigitsStudy("2016, weights scaled by size", notebook._replace(initial="scaled"), short, seed=1)),
-    run_study(DigitsStudy("2016, rate 0.02 falling", notebook, short._replace(rate=0.02, decay="cosine"), seed=1)),
+    run_study(
+        DigitsStudy("2016, rate 0.02 falling", notebook, short._replace(learning_rate=0.02, decay="cosine"), seed=1)
+    ),
 ]
 figure = curve_figure([DigitsRuns(run.name, [run]) for run in (ours.outcome, *theirs)], [], SAMPLES)
 Image(to_png(figure, 100), alt="Accuracy over the samples: Pellucid's network, and three of 2016")

@@ -114,7 +114,7 @@ Image(to_png(figure, 100), alt="Accuracy over the samples: one-hot and learned e
 
 # %%
 optimizers = [
-    trained(f"{name}, rate {rate:g}", DigitsArchitecture(), plan._replace(optimizer=name, rate=rate))
+    trained(f"{name}, rate {rate:g}", DigitsArchitecture(), plan._replace(optimizer=name, learning_rate=rate))
     for name, (rate, *_) in LEARNING_RATES.items()
 ]
 

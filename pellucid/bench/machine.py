@@ -57,9 +57,9 @@ def peak_memory_mib() -> float:
 
 def _processor_name() -> str:
     """Return the name of the processor."""
-    told = Path("/proc/cpuinfo")
-    if told.exists():
-        for line in told.read_text("utf-8", "replace").splitlines():
+    path = Path("/proc/cpuinfo")
+    if path.exists():
+        for line in path.read_text("utf-8", "replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

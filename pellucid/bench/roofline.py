@@ -209,9 +209,9 @@ def measure_rates(shape: StepShape, seconds: float) -> MachineRates:
     with _single_thread():
         return MachineRates(
             operations=max(_product_rate(sizes, each) for sizes in _products(shape)),
-            bend_seconds=_function_seconds(torch.tanh, "tangent_over", each),
-            energy_seconds=min(_compiled_seconds(name, each) for name in ("energies_over", "paired_energies_over")),
-            exponential_seconds=_function_seconds(torch.exp, "exponential_over", each),
+            bend_seconds=_function_seconds(torch.tanh, "sum_tanh", each),
+            energy_seconds=min(_compiled_seconds(name, each) for name in ("sum_energies", "sum_paired_energies")),
+            exponential_seconds=_function_seconds(torch.exp, "sum_exponential", each),
             row_bytes=_reading_rate(row, each),
             update_bytes=_reading_rate(4.0 * FLOAT_BYTES * shape.parameters, each),
         )

@@ -74,12 +74,12 @@ def format_comparisons(suite: ExperimentSuite, comparisons: Sequence[SettingComp
     """Yield one line per comparison."""
     for each in comparisons:
         sets = f"{each.num_sets} set" + "s" * (each.num_sets > 1)
-        told = "; ".join(
+        values = "; ".join(
             f"{which} {METRIC_LABELS[suite.measure]} {_format_difference(suite.measure, comparison)}"
             for which, comparison in (("test", each.test), ("dev", each.dev))
             if comparison is not None
         )
-        yield f"{each.setting} against {each.baseline}, {each.label}, {sets}: {told}"
+        yield f"{each.setting} against {each.baseline}, {each.label}, {sets}: {values}"
 
 
 def comparison_table(suite: ExperimentSuite, comparisons: Sequence[SettingComparison]) -> ReportTable:

@@ -187,8 +187,8 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
     train, dev, whole = pairs.train, pairs.dev, len(pairs.train)
     if 0 < samples < whole:
         train, dev = train[:samples], sample_evenly(dev, max(round(len(dev) * samples / whole), MIN_DEV_PAIRS))
-        told = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} validation pairs"
-        paths = paths._replace(reduction=told, max_epochs=float(round(derived_epochs(whole))))
+        reduction = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} validation pairs"
+        paths = paths._replace(reduction=reduction, max_epochs=float(round(derived_epochs(whole))))
     make_folder(folder)
     for path, examples in zip(paths[:3], (train, dev, pairs.test), strict=True):
         if path is not None:

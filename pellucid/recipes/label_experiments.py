@@ -230,10 +230,10 @@ def format_run(suite: LabelSuite, run: LabelRun) -> str:
         f"{name}: {', '.join(f'{system} {value:.2f}' for system, value in systems.items())}"
         for name, systems in suite.published.items()
     )
-    told = f"{run.experiment}, {run.label}: test {test}{f' [published: {beside}]' if beside else ''}; dev {dev}"
+    line = f"{run.experiment}, {run.label}: test {test}{f' [published: {beside}]' if beside else ''}; dev {dev}"
     stopped = run.stopped
     trained = f", {stopped['samples']:,} samples in {stopped['seconds']:,.0f} s" if stopped else ""
-    return f"{told}; {run.parameters:,} parameters{trained}"
+    return f"{line}; {run.parameters:,} parameters{trained}"
 
 
 def write_reports(suite: LabelSuite, request: RecipeRequest, runs: Sequence[LabelRun]) -> str:

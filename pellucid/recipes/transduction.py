@@ -378,7 +378,7 @@ def scan_suite() -> ExperimentSuite:
         introduction=SCAN_INTRODUCTION,
         origin="SCAN (github.com/brendenlake/SCAN, the files of simple_split and length_split, each also as .gz)",
         measure="exact_match",
-        experiments=[Experiment(split, partial(_read_scan, split), told) for split, told in SCAN_PUBLISHED.items()],
+        experiments=[Experiment(split, partial(_read_scan, split), scores) for split, scores in SCAN_PUBLISHED.items()],
     )
 
 

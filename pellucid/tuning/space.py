@@ -215,8 +215,8 @@ def _check_value(key: str, value: Value, origin: str) -> None:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        told = abbreviate_reason(error).replace("`", "")
-        raise ConfigError(f"{origin}: {key}: {told}, got {quote(value)}") from error
+        reason = abbreviate_reason(error).replace("`", "")
+        raise ConfigError(f"{origin}: {key}: {reason}, got {quote(value)}") from error
 
 
 def _parse_link(key: str, form: _LinkForm, now: Mapping[str, Any], origin: str) -> LinkedSetting:

@@ -103,19 +103,17 @@ class TuningStudy:
                 way = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
                 self.study = optuna.create_study(study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=way)
         except (KeyError, ValueError, TypeError) as error:
-            told = abbreviate_reason(error)
-            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {told}") from error
+            reason = abbreviate_reason(error)
+            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {reason}") from error
 
-    def check_terms(self, told: Mapping[str, Any]) -> list[str]:
+    def check_terms(self, new: Mapping[str, Any]) -> list[str]:
         """Store the terms of a new study; for an existing one return the names of the terms that differ."""
         before = self.study.user_attrs.get("terms")
         if before is None:
-            self.study.set_user_attr("terms", dict(told))
+            self.study.set_user_attr("terms", dict(new))
             return []
-        return [name for name in told if name != "settings" and before[name] != told[name]] + [
-            f"settings ({key})"
-            for key, value in told["settings"].items()
-            if before["settings"].get(key, value) != value
+        return [name for name in new if name != "settings" and before[name] != new[name]] + [
+            f"settings ({key})" for key, value in new["settings"].items() if before["settings"].get(key, value) != value
         ]
 
     def enqueue_first(self, values: Mapping[str, Value]) -> None:
@@ -263,8 +261,8 @@ def _ended_trial(trial: FrozenTrial) -> EndedTrial:
     )
     state: Literal["finished", "pruned", "failed"] = dict(states).get(trial.state, "failed")
     noted = trial.user_attrs
-    told = noted.get("score"), noted.get("why", ""), noted.get("seconds", 0.0)
-    return EndedTrial(trial.number, state, *told, _trial_values(trial), _count_tries(trial))
+    noted_values = noted.get("score"), noted.get("why", ""), noted.get("seconds", 0.0)
+    return EndedTrial(trial.number, state, *noted_values, _trial_values(trial), _count_tries(trial))
 
 
 def _count_tries(trial: FrozenTrial) -> int:

@@ -250,18 +250,18 @@ def train_and_probe(study: DigitsStudy, tell: ProgressCallback = discard_progres
     """Train, then fit the probe."""
     network, outcome = train_network(study, tell)
     generator = np.random.default_rng([study.seed, 2])
-    fitted, judged = (study.plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2))
-    probed = probe_codes(network, fitted, judged) if study.design.decoder == "repeat" else []
-    return PositionResult(study, outcome, probed, judged.starts.std(axis=0).tolist())
+    fitted, held_out = (study.plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2))
+    probed = probe_codes(network, fitted, held_out) if study.design.decoder == "repeat" else []
+    return PositionResult(study, outcome, probed, held_out.starts.std(axis=0).tolist())
 
 
-def probe_codes(network: DigitsNetwork, fitted: DigitSamples, judged: DigitSamples) -> list[float]:
+def probe_codes(network: DigitsNetwork, fitted: DigitSamples, held_out: DigitSamples) -> list[float]:
     """Fit a softmax regression from the code to the digit at each position.
 
     Args:
         network: Trained network without attention.
         fitted: Samples to fit the regression.
-        judged: Samples to evaluate it.
+        held_out: Samples to evaluate it.
 
     Returns:
         Accuracy of the regression at each target position.
@@ -280,7 +280,7 @@ def probe_codes(network: DigitsNetwork, fitted: DigitSamples, judged: DigitSampl
         return value
 
     optimizer.step(cost)  # type: ignore[no-untyped-call]
-    codes, answers = encode_codes(network, judged)
+    codes, answers = encode_codes(network, held_out)
     with torch.no_grad():
         read = regression((codes - mean) / deviation).view(*answers.shape, NUM_OUTPUTS).argmax(dim=-1)
     right: list[float] = (read == answers).float().mean(dim=0).tolist()
@@ -320,19 +320,19 @@ def _probe_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
 def _padding_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
     """Yield accuracy of attention, with and without padding, and the spread of word starts."""
     title = "Effect of padding on attention"
-    looked = [each for each in found if each.study.design.decoder == "attention" and each.outcome.seed == 1]
+    attention_results = [each for each in found if each.study.design.decoder == "attention" and each.outcome.seed == 1]
     rows = [
-        [str(place + 1), *(f"{value:.3f}" for each in looked for value in _accuracy_and_spread(each, place))]
-        for place in range(len(looked[0].spread) - 1)
+        [str(place + 1), *(f"{value:.3f}" for each in attention_results for value in _accuracy_and_spread(each, place))]
+        for place in range(len(attention_results[0].spread) - 1)
     ]
     heads = ["position"]
-    for each in looked:
+    for each in attention_results:
         heads += [f"{each.outcome.name}: right", "letters of spread"]
     yield ReportTable(
         title, "Spread: standard deviation of the position at which the word begins. Seed 1.", heads, rows
     )
     lines = []
-    for each in looked:
+    for each in attention_results:
         right = np.array(each.outcome.final.per_position[:-1])
         words = f"{each.outcome.name}: first ten digits {right[:10].mean():.3f}, last ten {right[10:].mean():.3f}"
         lines.append(f"{words}, lowest {right.min():.3f} at {right.argmin() + 1}.")

@@ -165,8 +165,8 @@ DEMO_INTRODUCTION = """\
 A bidirectional GRU encoder of 5 + 5 units reads twenty spelled digits, about 99 characters. A GRU decoder of 10 units
 with additive attention writes them as digits. Every training pair is seen once; the test pairs are new.
 
-The 2016 notebook reached at most 89.2 % symbol accuracy, with twice the samples and more parameters; its
-encoder-decoder without attention reached a quarter."""
+The 2016 notebook results at most 89.2 % symbol accuracy, with twice the samples and more parameters; its
+encoder-decoder without attention results a quarter."""
 
 
 def run_attention(request: RecipeRequest) -> Iterator[str]:
@@ -308,7 +308,7 @@ def _samples_table(groups: list[DigitsRuns]) -> ReportTable:
             )
         )
     heads = ("network", "samples to 99 % of the symbols", "symbols right, %", "sequences right, %", "parameters")
-    return ReportTable("Ablations and additions", "One number per seed; –: not reached.", heads, rows)
+    return ReportTable("Ablations and additions", "One number per seed; –: not results.", heads, rows)
 
 
 EXTRAPOLATION_SAMPLES, EXTRAPOLATION_DEV_PAIRS, EXTRAPOLATION_TEST_PAIRS = 100_000, 300, 1_000
@@ -366,24 +366,24 @@ def run_extrapolate(request: RecipeRequest) -> Iterator[str]:
         for score in ATTENTION_TYPES
         for seed in range(1, request.seeds + 1)
     ]
-    reached = list(
+    results = list(
         run_jobs(train_and_test_lengths, [(f"{task.name}, seed {task.seed}", task) for task in tasks], request)
     )
     groups = [
-        DigitsRuns(score, [each.outcome for each in reached if each.outcome.name == score]) for score in ATTENTION_TYPES
+        DigitsRuns(score, [each.outcome for each in results if each.outcome.name == score]) for score in ATTENTION_TYPES
     ]
     for group in groups:
         yield from run_lines(group)
-    for each in reached:
+    for each in results:
         last = each.lengths[-1]
         yield (
             f"{_result_name(each)}, {last.digits} digits: {100 * last.symbol_accuracy:.2f} % of the symbols, "
             f"{100 * last.exact_match:.1f} % of the sequences, alignment error {100 * last.agreement.error:.2f} %, "
             f"{100 * last.stays:.1f} % of the steps do not move"
         )
-    numbers = {"lengths": {_result_name(each): [length._asdict() for length in each.lengths] for each in reached}}
+    numbers = {"lengths": {_result_name(each): [length._asdict() for length in each.lengths] for each in results}}
     lesson = LessonReport("digits-extrapolate", "Extrapolation to longer inputs", EXTRAPOLATION_INTRODUCTION, groups)
-    yield write_lesson_report(request, lesson._replace(parts=_length_parts(reached), numbers=numbers))
+    yield write_lesson_report(request, lesson._replace(parts=_length_parts(results), numbers=numbers))
 
 
 def _extrapolation_settings(score: str, seed: int) -> dict[str, Any]:
@@ -415,7 +415,7 @@ def stationary_share(traces: Sequence[Trace]) -> float:
     return sum(int((place[1:] == place[:-1]).sum()) for place in places) / max(looks, 1)
 
 
-def _length_parts(reached: Sequence[ExtrapolationResult]) -> list[ReportPart]:
+def _length_parts(results: Sequence[ExtrapolationResult]) -> list[ReportPart]:
     """Return accuracy by length, as a figure and as a table."""
     caption = (
         f"Symbol accuracy on {PAIRS_PER_LENGTH} pairs of each length. Training lengths are shaded. A thin line is one "
@@ -423,7 +423,7 @@ def _length_parts(reached: Sequence[ExtrapolationResult]) -> list[ReportPart]:
     )
     heads = (
         "digits",
-        *(f"{_result_name(each)}: symbols, sequences, alignment error, stationary steps" for each in reached),
+        *(f"{_result_name(each)}: symbols, sequences, alignment error, stationary steps" for each in results),
     )
     rows = [
         (
@@ -431,25 +431,25 @@ def _length_parts(reached: Sequence[ExtrapolationResult]) -> list[ReportPart]:
             *(
                 f"{100 * each.lengths[at].symbol_accuracy:.2f}, {100 * each.lengths[at].exact_match:.1f}, "
                 f"{100 * each.lengths[at].agreement.error:.2f}, {100 * each.lengths[at].stays:.1f}"
-                for each in reached
+                for each in results
             ),
         )
         for at, digits in enumerate(TEST_LENGTHS)
     ]
     title = "Accuracy by length"
     return [
-        ReportFigure(title, caption, to_svg(_length_figure(reached))),
+        ReportFigure(title, caption, to_svg(_length_figure(results))),
         ReportTable(title, "All in percent.", heads, rows),
     ]
 
 
-def _length_figure(reached: Sequence[ExtrapolationResult]) -> Figure:
+def _length_figure(results: Sequence[ExtrapolationResult]) -> Figure:
     """Draw accuracy over length."""
     figure = empty_figure(7.2, 3.8)
     axes = figure.add_subplot()
     axes.axvspan(1, 20, color="#eef2f7", linewidth=0)
     for score, color in zip(ATTENTION_TYPES, line_colors(len(ATTENTION_TYPES)), strict=True):
-        runs = [[length.symbol_accuracy for length in each.lengths] for each in reached if each.outcome.name == score]
+        runs = [[length.symbol_accuracy for length in each.lengths] for each in results if each.outcome.name == score]
         for values in runs:
             axes.plot(TEST_LENGTHS, values, color=color, linewidth=0.7, alpha=0.6)
         axes.plot(TEST_LENGTHS, np.mean(runs, axis=0), color=color, linewidth=2, label=score)
@@ -461,6 +461,6 @@ def _length_figure(reached: Sequence[ExtrapolationResult]) -> Figure:
     return freeze_layout(figure)
 
 
-def _result_name(reached: ExtrapolationResult) -> str:
+def _result_name(results: ExtrapolationResult) -> str:
     """Return name and seed of a run."""
-    return f"{reached.outcome.name}, seed {reached.outcome.seed}"
+    return f"{results.outcome.name}, seed {results.outcome.seed}"

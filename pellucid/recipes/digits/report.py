@@ -257,11 +257,11 @@ def run_lines(group: DigitsRuns) -> Iterator[str]:
     """Yield one line per run."""
     for outcome in group.outcomes:
         final, agreed = outcome.final, outcome.final.agreement
-        looked = f", alignment error {100 * agreed.error:.2f} %" if agreed else ""
+        alignment = f", alignment error {100 * agreed.error:.2f} %" if agreed else ""
         ended = "; interrupted" if outcome.interrupted else ""
         yield (
             f"{group.name}, seed {outcome.seed}: {final.symbol_accuracy:.4f} of the symbols, "
-            f"{final.exact_match:.4f} of the sequences{looked}; {outcome.parameters:,} parameters, "
+            f"{final.exact_match:.4f} of the sequences{alignment}; {outcome.parameters:,} parameters, "
             f"{outcome.curve[-1].samples:,} samples in {outcome.seconds:,.0f} s{ended}"
         )
 
@@ -324,11 +324,11 @@ def _attention_figures(groups: Sequence[DigitsRuns]) -> Iterator[ReportPart]:
 
 def _run_table(groups: Sequence[DigitsRuns]) -> ReportTable:
     """Return a table of all runs; with columns for attention if any run has it."""
-    looks = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
-    attention = ("alignment error", "weight on the word") if looks else ()
+    has_attention = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
+    attention = ("alignment error", "weight on the word") if has_attention else ()
     heads = ("run", "symbols right", "sequences right", *attention, "parameters", "seconds")
-    rows = [_run_row(group, outcome, looks) for group in groups for outcome in group.outcomes]
-    return ReportTable("Validation while training", _ATTENTION_CAPTION if looks else "", heads, rows)
+    rows = [_run_row(group, outcome, has_attention) for group in groups for outcome in group.outcomes]
+    return ReportTable("Validation while training", _ATTENTION_CAPTION if has_attention else "", heads, rows)
 
 
 _ATTENTION_CAPTION = (
@@ -337,7 +337,7 @@ _ATTENTION_CAPTION = (
 )
 
 
-def _run_row(group: DigitsRuns, outcome: DigitsResult, looks: bool) -> list[str]:
+def _run_row(group: DigitsRuns, outcome: DigitsResult, has_attention: bool) -> list[str]:
     """Return the table row of a run."""
     final, agreed = outcome.final, outcome.final.agreement
     attention = [f"{100 * agreed.error:.2f} %", f"{agreed.mass:.3f}"] if agreed else ["–", "–"]
@@ -345,7 +345,7 @@ def _run_row(group: DigitsRuns, outcome: DigitsResult, looks: bool) -> list[str]
         f"{group.name}, seed {outcome.seed}",
         f"{100 * final.symbol_accuracy:.2f} %",
         f"{100 * final.exact_match:.2f} %",
-        *(attention if looks else []),
+        *(attention if has_attention else []),
         f"{outcome.parameters:,}",
         f"{outcome.seconds:,.0f}",
     ]

@@ -162,20 +162,20 @@ def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress)
     torch.manual_seed(study.seed)
     network = DigitsNetwork(study.design)
     validation = study.plan.draw_samples(study.plan.validation_samples, np.random.default_rng([study.seed, 1]))
-    curve, judged, seconds, interrupted = list[DigitsValidation](), list[DigitsEvaluation](), 0.0, False
+    curve, evaluations, seconds, interrupted = list[DigitsValidation](), list[DigitsEvaluation](), 0.0, False
     started = time.perf_counter()
     try:
         for samples, cost in training_steps(network, study.plan, study.seed):
             seconds += time.perf_counter() - started
-            judged.append(evaluate_network(network, validation))
-            curve.append(DigitsValidation(samples, cost, judged[-1].symbol_accuracy, judged[-1].exact_match))
+            evaluations.append(evaluate_network(network, validation))
+            curve.append(DigitsValidation(samples, cost, evaluations[-1].symbol_accuracy, evaluations[-1].exact_match))
             tell(SampleProgress(samples, study.plan.samples, f"symbols right {100 * curve[-1].symbol_accuracy:5.2f} %"))
             started = time.perf_counter()
     except KeyboardInterrupt:
         if not curve:
             raise
         interrupted = True
-    numbers = (parameter_count(network), seconds, curve, judged[len(curve) - 1], interrupted)
+    numbers = (parameter_count(network), seconds, curve, evaluations[len(curve) - 1], interrupted)
     return network, DigitsResult(study.name, study.seed, *numbers)
 
 

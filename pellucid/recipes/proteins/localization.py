@@ -298,7 +298,7 @@ def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
     ]
     heads = ["place", "proteins", "first residues", "attention, %", "uniform, %", "ratio"]
     caption = "Means over the proteins of the test set by true location; 95 % intervals of the mean in brackets."
-    return ReportTable("Attention by position", caption, heads, rows)
+    return ReportTable("Where attention lies", caption, heads, rows)
 
 
 def _share_cell(share: Mapping[str, Any]) -> str:
@@ -374,11 +374,11 @@ def place_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
 
 def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
     """Yield the attention profiles of the first run of each split with attention."""
-    told = set[str]()
+    shown = set[str]()
     for run in runs:
         profiles = run.scores.test.extra_results.get("attention")
-        if profiles and run.experiment not in told:
-            told.add(run.experiment)
+        if profiles and run.experiment not in shown:
+            shown.add(run.experiment)
             table = profile_table(profiles)
             title = f"{table.title}: {run.experiment}, {run.label}"
             caption = "The dashed line is uniform attention."

@@ -260,13 +260,13 @@ def run_golden(request: RecipeRequest) -> Iterator[str]:
     make_folder(request.out)
     folder = request.data / NAME
     proteins = read_validation_set(folder)
-    judged = {name: score_network(folder, name, name, proteins) for name in NETWORKS}
-    checks = check_numbers(judged, score_network(folder, ATTENTION, "moved", proteins))
+    scores = {name: score_network(folder, name, name, proteins) for name in NETWORKS}
+    checks = check_numbers(scores, score_network(folder, ATTENTION, "moved", proteins))
     for each in checks:
         verdict = "equal" if each.agrees else "DIFFERENT"
         yield f"{each.network:<19}{each.measure:<33}{_format_ours(each):>10}  published {each.published:<9}{verdict}"
-    write_report(request.out / "report.html", _report_page(judged, checks))
-    write_json(request.out / "report.json", _report_json(judged, checks))
+    write_report(request.out / "report.html", _report_page(scores, checks))
+    write_json(request.out / "report.json", _report_json(scores, checks))
     yield f"report: {request.out / 'report.html'}"
     wrong = [each for each in checks if not each.agrees]
     if wrong:
@@ -305,15 +305,15 @@ def score_network(folder: Path, file: str, network: str, proteins: ProteinProfil
     return StoredNetworkScores(loss, counts, sum(each.numel() for each in weights))
 
 
-def check_numbers(judged: dict[str, StoredNetworkScores], moved: StoredNetworkScores) -> list[NumberCheck]:
+def check_numbers(scores: dict[str, StoredNetworkScores], moved: StoredNetworkScores) -> list[NumberCheck]:
     """Return every published or ported number with the computed one."""
     checks = [
-        NumberCheck(name, f"{measure}{by}", getattr(judged[name], measure), value)
+        NumberCheck(name, f"{measure}{by}", getattr(scores[name], measure), value)
         for by, table in (("", PUBLISHED), (", port", PORTED))
         for name, values in table.items()
         for measure, value in zip(("loss", "accuracy"), values, strict=True)
     ]
-    best = judged[ATTENTION]
+    best = scores[ATTENTION]
     checks += [
         NumberCheck(ATTENTION, "proteins right, port", best.right, NUM_CORRECT),
         NumberCheck(ATTENTION, "correlation, port", matthews_correlation(best.counts.numpy()), CORRELATION),
@@ -324,9 +324,9 @@ def check_numbers(judged: dict[str, StoredNetworkScores], moved: StoredNetworkSc
     return checks + [NumberCheck(ATTENTION, f"recall, {name}", ours, theirs) for name, ours, theirs in recalls]
 
 
-def _report_page(judged: dict[str, StoredNetworkScores], checks: Sequence[NumberCheck]) -> Report:
+def _report_page(scores: dict[str, StoredNetworkScores], checks: Sequence[NumberCheck]) -> Report:
     """Return the page."""
-    best, equal = judged[ATTENTION], sum(each.agrees for each in checks)
+    best, equal = scores[ATTENTION], sum(each.agrees for each in checks)
     summary = [
         ("numbers equal", f"{equal} of {len(checks)}"),
         ("loss with attention", f"{best.loss:.6f}"),
@@ -338,13 +338,13 @@ def _report_page(judged: dict[str, StoredNetworkScores], checks: Sequence[Number
             *(name, f"{each.loss:.6f}", PUBLISHED[name][0], f"{each.accuracy:.4f}", PUBLISHED[name][1]),
             *(f"{matthews_correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
         )
-        for name, each in judged.items()
+        for name, each in scores.items()
     ]
     heads = ("network", "loss", "published", "accuracy", "published", "correlation", "numbers stored")
     parts = [
         ReportTable("The four networks", "Correlation: Matthews' for several classes (Gorodkin 2004).", heads, rows),
         ReportTable(
-            "Every number beside its like",
+            "All numbers",
             "Port: the same weights in an independent port of the original code.",
             ("network", "number", "ours", "published", "equal"),
             [
@@ -365,7 +365,7 @@ def _report_page(judged: dict[str, StoredNetworkScores], checks: Sequence[Number
     return Report(title="The protein networks of 2016", introduction=INTRODUCTION, summary=summary, parts=parts)
 
 
-def _report_json(judged: dict[str, StoredNetworkScores], checks: Sequence[NumberCheck]) -> dict[str, object]:
+def _report_json(scores: dict[str, StoredNetworkScores], checks: Sequence[NumberCheck]) -> dict[str, object]:
     """Return report.json."""
     networks = {
         name: {
@@ -376,7 +376,7 @@ def _report_json(judged: dict[str, StoredNetworkScores], checks: Sequence[Number
                 "counts": each.counts.tolist(),
             },
         }
-        for name, each in judged.items()
+        for name, each in scores.items()
     }
     listed = [{**each._asdict(), "agrees": each.agrees} for each in checks]
     return {"name": NAME, "places": list(LOCATION_NAMES), "networks": networks, "checks": listed}

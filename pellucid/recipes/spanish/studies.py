@@ -196,10 +196,10 @@ def _softmax_step(
     network: SpanishNetwork,
     optimizer: torch.optim.Adam,
     batch: SentenceBatch,
-    told: tuple[SoftmaxStudy, np.random.Generator],
+    study: tuple[SoftmaxStudy, np.random.Generator],
 ) -> float:
     """Make one update; return the seconds of the loss and its gradient."""
-    plan, generator = told
+    plan, generator = study
     network.train()
     optimizer.zero_grad()
     written = network(network.encode(batch.source, batch.lengths), batch.given).outputs.flatten(0, 1)

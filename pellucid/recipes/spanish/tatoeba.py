@@ -230,19 +230,19 @@ def score_system(
         system: The system, which tells words from subwords.
         pairs: Pairs of one split.
     """
-    asked = group_references(pairs)
-    traces = predictor.predict(asked.sources)
-    scored = score_traces(traces, asked.references, predictor.tokenizers)
+    grouped = group_references(pairs)
+    traces = predictor.predict(grouped.sources)
+    scored = score_traces(traces, grouped.references, predictor.tokenizers)
     evaluation = evaluate_examples(scored)
-    outputs, references = plain_texts(traces, asked, system.as_words)
+    outputs, references = plain_texts(traces, grouped, system.as_words)
     scores = TranslationScores(
         evaluation,
         bleu(outputs, references),
         chrf(outputs, references),
-        len(asked.sources),
-        sum(map(len, asked.references)),
+        len(grouped.sources),
+        sum(map(len, grouped.references)),
     )
-    return ScoredRun(predictor, traces, asked.references, scored, evaluation), scores
+    return ScoredRun(predictor, traces, grouped.references, scored, evaluation), scores
 
 
 def plain_texts(
@@ -426,21 +426,21 @@ def _report_parts(outcome: TranslationResult) -> Iterator[ReportPart]:
     if mean is not None:
         caption = "Mean weights over the test set; every source and every target is scaled to ten bins."
         yield ReportFigure(title, caption, to_svg(mean_weights_figure(mean)))
-    told = [
+    statistics = [
         f"{each.name}: {each.value:.3f} {each.unit} ({each.low:.3f} to {each.high:.3f})"
         for each in _alignment_statistics(outcome)
     ]
-    yield ReportText(title, "; ".join(told) + ".")
+    yield ReportText(title, "; ".join(statistics) + ".")
     rows = [[each.written, f"{each.times:,}", each.read, f"{100 * each.share:.0f} %"] for each in outcome.links]
     caption = (
         "The most frequent output symbols, each with the source symbol of greatest weight, summed over the test set."
     )
     yield ReportTable(title, caption, ["written", "times", "looked at", "share of the weight"], rows)
-    asked = group_references(outcome.system.tested)
-    every = max(1, len(asked.sources) // NUM_EXAMPLES)
+    grouped = group_references(outcome.system.tested)
+    every = max(1, len(grouped.sources) // NUM_EXAMPLES)
     judgement = outcome.judgement
-    chosen = range(0, every * min(NUM_EXAMPLES, len(asked.sources)), every)
-    lines = [[asked.sources[n], judgement.traces[n].output, " / ".join(judgement.references[n][:3])] for n in chosen]
+    chosen = range(0, every * min(NUM_EXAMPLES, len(grouped.sources)), every)
+    lines = [[grouped.sources[n], judgement.traces[n].output, " / ".join(judgement.references[n][:3])] for n in chosen]
     caption = f"Every {every}th sentence of the test set, and up to three of its translations."
     yield ReportTable(
         f"Translations: {_result_name(outcome)}", caption, ["English", "written", "translations of the set"], lines

@@ -275,7 +275,7 @@ def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorS
     written = network(encoded, batch.given)
     logits = network.softmax(written.outputs).flatten(0, 1)
     four = encoded.outputs[:, :, None]
-    told: list[tuple[str, str, Tensor]] = [
+    listed: list[tuple[str, str, Tensor]] = [
         ("encoder inputs", "N, max_len", batch.source),
         ("lengths", "N", batch.lengths),
         ("encoder inputs, embedded", "N, max_len, H", network.source_embedding[batch.source]),
@@ -303,4 +303,4 @@ def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorS
         ("targets, flattened", "N·max_len", batch.targets.flatten()),
         ("loss", "", sentence_loss(logits.unflatten(0, batch.targets.shape), batch.targets)),
     ]
-    return [TensorShape(name, post, tuple(tensor.shape)) for name, post, tensor in told]
+    return [TensorShape(name, post, tuple(tensor.shape)) for name, post, tensor in listed]

@@ -119,17 +119,17 @@ def vowel_separation(vectors: Float[np.ndarray, "V 2"]) -> Separation:
 
 def _measure_claims(outcome: TypoResult, common: str) -> dict[str, Any]:
     """Return the claims of the post in numbers, before and after training."""
-    told: dict[str, Any] = {"seed": outcome.seed, "commonest": common}
+    claims: dict[str, Any] = {"seed": outcome.seed, "commonest": common}
     for when, vectors in (("before", outcome.film[0]), ("after", outcome.film[-1])):
         apart = vowel_separation(vectors)
         alone, ranks = isolation(vectors[: len(ALPHABET)])
         at = ALPHABET.index(common)
-        told[when] = {
+        claims[when] = {
             **{"ratio": apart.ratio, "p": apart.p, "nearest": apart.nearest},
             **{"alone": float(alone[at]), "rank_alone": int(ranks[at]), "median_alone": float(np.median(alone))},
             "most_alone": [ALPHABET[place] for place in np.argsort(-alone)[:3]],
         }
-    return told
+    return claims
 
 
 def _claims_line(measured: dict[str, Any]) -> str:

@@ -184,8 +184,8 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
     parts = split_words(kept, round(scale * DEV_WORDS), round(scale * TEST_WORDS), seed)
     counts = ((parts.train, TYPOS_PER_WORD), (parts.dev, 1), (parts.test, 1))
     train, dev, test = (make_typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts))
-    judged = {typo.wrong for typo in (*dev, *test)}
-    return TypoData([typo for typo in train if typo.wrong not in judged], dev, test)
+    held_out = {typo.wrong for typo in (*dev, *test)}
+    return TypoData([typo for typo in train if typo.wrong not in held_out], dev, test)
 
 
 def run_study(study: TypoStudy, tell: ProgressCallback) -> TypoResult:
@@ -209,7 +209,7 @@ def train_with_validation(
     steps: Iterable[TypoUpdate],
     batch: int,
     validations: int,
-    judged: Callable[[], TypoPredictions],
+    evaluate: Callable[[], TypoPredictions],
     tell: ProgressCallback,
 ) -> tuple[list[TypoValidation], float]:
     """Make all updates and validate at even intervals.
@@ -218,7 +218,7 @@ def train_with_validation(
         steps: Updates.
         batch: Typos of an update.
         validations: Number of validations.
-        judged: Function that predicts the validation typos.
+        evaluate: Function that predicts the validation typos.
         tell: Progress callback.
 
     Returns:
@@ -229,7 +229,7 @@ def train_with_validation(
         costs.append(cost)
         if _is_due(update, of, validations):
             seconds += time.perf_counter() - started
-            right = float((judged().ranks == 1).mean())
+            right = float((evaluate().ranks == 1).mean())
             curve.append(TypoValidation(update * batch, float(np.mean(costs)), right))
             tell(SampleProgress(update * batch, of * batch, f"positions right {100 * right:5.2f} %"))
             costs, started = [], time.perf_counter()
@@ -274,8 +274,8 @@ def training_steps(network: TypoNetwork, study: TypoStudy, data: Sequence[Typo])
 
 def predict_positions(chances: PositionModel, data: Sequence[Typo]) -> TypoPredictions:
     """Predict the wrong position of typos."""
-    told = chances([typo.wrong for typo in data])
-    return TypoPredictions(told, rank_positions(told, data))
+    predicted = chances([typo.wrong for typo in data])
+    return TypoPredictions(predicted, rank_positions(predicted, data))
 
 
 def predict_post_words(chances: PositionModel) -> list[list[float]]:
