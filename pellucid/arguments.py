@@ -503,8 +503,11 @@ def argument_error(name: str, expected: str, value: object) -> ArgumentError:
     return ArgumentError(TypeMismatchError(expected, value, _shape_hint(value)).message(name))
 
 
-def check_lengths(**given: Sized) -> None:
+def check_lengths(given: Mapping[str, Sized]) -> None:
     """Check that arguments have equal lengths.
+
+    Args:
+        given: The arguments by their names.
 
     Raises:
         ArgumentError: The lengths differ; the message names both arguments.

@@ -404,7 +404,7 @@ class Sized(Unending):
 def test_a_sequence_whose_items_never_end_ends_at_its_length_or_is_refused() -> None:
     assert convert_argument("sources", Sized(), Iterable[str]) == ["ab"] * 3
     assert convert_argument("sources", Sized(), tuple[str, ...]) == ("ab",) * 3
-    with pytest.raises(ArgumentError, match=r"^sources: expected a list of texts, got <.*Unending object") as caught:
+    with pytest.raises(ArgumentError, match=r"^sources: expected a list of strings, got <.*Unending object") as caught:
         convert_argument("sources", Unending(), Iterable[str])
     assert "raises" not in str(caught.value)
 
@@ -426,8 +426,8 @@ class EndlessTable(Mapping[str, Any]):
     ("value", "kind", "message"),
     [
         (repeat("run"), str | Path | Sequence[str | Path], "a path or a list of paths with at most 4,096 items"),
-        (repeat("a"), tuple[str, ...], "a list of texts with at most 1,048,576 items"),
-        (repeat("a"), tuple[str, str], "a tuple of 2 texts"),
+        (repeat("a"), tuple[str, ...], "a list of strings with at most 1,048,576 items"),
+        (repeat("a"), tuple[str, str], "a tuple of 2 strings"),
         (EndlessTable(), Mapping[str, int], "a mapping (dict) with at most 2 keys"),
     ],
 )

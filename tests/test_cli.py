@@ -140,9 +140,9 @@ def code_of(monkeypatch: pytest.MonkeyPatch, error: BaseException, loading: bool
     [
         (DataError("a.tsv:3: the target is empty"), 2, "a.tsv:3: the target is empty"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (MemoryError(), 2, "not enough memory"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), 2, "not enough memory"),
-        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"), 2, "not enough memory"),
+        (MemoryError(), 2, "out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), 2, "out of memory"),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"), 2, "out of memory"),
     ],
 )
 def test_errors_become_one_line_and_a_code(

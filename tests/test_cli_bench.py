@@ -66,7 +66,7 @@ def test_several_cases_are_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_curves_are_drawn_and_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scaling, "measured_briefly", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
+    monkeypatch.setattr(scaling, "run_step_measurement", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
     assert bench.main(["greedy", "--scaling", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count("hidden") == 5

@@ -200,7 +200,9 @@ def test_nbest_tells_how_often_the_right_one_is_near() -> None:
     assert report(pairs_file(), "--beam-size", "3")["exact_match"] == found["exact_match"]
     assert 0 < found["mean_reciprocal_rank"] <= shares[-1] / 100
     assert report(pairs_file(), "--nbest", "3", "--beam-size", "2")["oracle"] == found["oracle"]
-    assert "--nbest: expected 1 to 1,024 outputs, got 0" in complaint(evaluate(pairs_file(), "--nbest", "0"))
+    assert "--nbest: expected 1 to 1,024 outputs, the largest beam size, got 0" in complaint(
+        evaluate(pairs_file(), "--nbest", "0")
+    )
 
 
 def test_a_column_of_groups(tmp_path: Path) -> None:
@@ -227,7 +229,7 @@ def test_a_name_in_the_paths(tmp_path: Path) -> None:
             copy_of(digits_run().run, tmp_path / name)
     done = pellucid("evaluate", tmp_path / "{}", tmp_path / "{}_test.tsv", "--json")
     found = json.loads(done.out)
-    assert "no run for 1 of 3 files, left out: cat" in done.err
+    assert "no run for 1 of 3 files, which are skipped: cat" in done.err
     assert [(row["group"], row["examples"]) for row in found["groups"]] == [("ady", 20), ("bul", 20)]
     assert found["macro"]["exact_match"] == pytest.approx(sum(row["exact_match"] for row in found["groups"]) / 2)
     one_run = json.loads(evaluate(tmp_path / "{}_test.tsv", "--json").out)

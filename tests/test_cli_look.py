@@ -57,7 +57,7 @@ def test_without_a_file_the_terminal_shows_the_runs_own_development_file(tmp_pat
     run = copy_of(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
     assert complaint(pellucid("look", run, "--terminal")) == (
-        f"{run}: its log names no validation file that is still where it was in training: give a FILE"
+        f"{run}: the validation file named in its log was not found: give a FILE"
     )
 
 
@@ -90,7 +90,7 @@ def test_a_page_of_a_whole_file(tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, f"{tmp_path / 'page.html'}\n")
     assert done.err == "pellucid: decoding 40 examples of dev.tsv\n"
     told = page_of(tmp_path / "page.html")
-    assert told["total"] == 40 and len(told["items"]) == 12 and not told["served"]
+    assert told["num_examples"] == 40 and len(told["examples"]) == 12 and not told["served"]
     card = (digits_run().run / "card.md").read_text("utf-8")
     exact = re.search(r"exact match (\d+\.\d\d) %", card)
     assert exact is not None and f"{told['corpus']['scores'][0]['value']:.2f}" == exact[1]
@@ -98,7 +98,7 @@ def test_a_page_of_a_whole_file(tmp_path: Path) -> None:
 
 def test_without_a_file_the_page_shows_the_runs_own(tmp_path: Path) -> None:
     assert look("--export", tmp_path / "page.html").code == 0
-    assert page_of(tmp_path / "page.html")["total"] == 40
+    assert page_of(tmp_path / "page.html")["num_examples"] == 40
 
 
 def test_a_page_of_sources_and_of_several_runs(tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ def test_a_page_of_sources_and_of_several_runs(tmp_path: Path) -> None:
     )
     assert done.code == 0
     told = page_of(tmp_path / "page.html")
-    assert [item["text"] for item in told["items"]] == ["one", "two"] and told["corpus"] is None
-    assert len(told["rivals"]) == 1 and len(told["items"][0]["traces"]) == 2
+    assert [item["text"] for item in told["examples"]] == ["one", "two"] and told["corpus"] is None
+    assert len(told["rivals"]) == 1 and len(told["examples"][0]["traces"]) == 2
 
 
 def test_a_page_of_standard_input(tmp_path: Path) -> None:
     assert look("-", "--export", tmp_path / "page.html", stdin=b"one\n").code == 0
-    assert [item["text"] for item in page_of(tmp_path / "page.html")["items"]] == ["one"]
+    assert [item["text"] for item in page_of(tmp_path / "page.html")["examples"]] == ["one"]
 
 
 def test_the_page_is_served_until_ctrl_c() -> None:
@@ -130,7 +130,7 @@ def test_the_page_is_served_until_ctrl_c() -> None:
     address = process.stdout.readline().strip()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
     with urlopen(f"{address}api/contents", timeout=60) as answer:
-        assert json.load(answer)["total"] == 40
+        assert json.load(answer)["num_examples"] == 40
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 0 and told.endswith("pellucid: ended\n") and "Traceback" not in told
@@ -206,7 +206,7 @@ def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
     data = msgspec.structs.replace(config.data, target_symbols="position")
     (other / CONFIG).write_text(to_toml(msgspec.structs.replace(config, task="point", data=data)))
     message = complaint(pellucid("look", digits_run().run, other, "--no-open"))
-    assert "runs of different tasks cannot be compared" in message and "of other 'point'" in message
+    assert "runs of different tasks cannot be compared" in message and "other is 'point'" in message
 
 
 def test_what_names_no_run_is_told(tmp_path: Path) -> None:

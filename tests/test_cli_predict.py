@@ -188,7 +188,7 @@ def test_a_skipped_line_has_an_empty_output(form: str, nothing: str) -> None:
     assert done.code == 0 and len(lines) == 4
     assert all(lines[at] == nothing or (form == "jsonl" and lines[at].startswith(nothing)) for at in (1, 2))
     assert "no output for standard input:2: invalid UTF-8" in done.err
-    assert "no output for standard input:3: a NUL byte" in done.err
+    assert "no output for standard input:3: NUL byte" in done.err
     assert [lines[0], lines[3]] == outputs(predict("--format", form, stdin="one\nfour\n").out)
 
 
@@ -358,10 +358,10 @@ def test_prefixes_that_cannot_be_are_named(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--nbest", 0), "--nbest: expected 1 to 1,024 outputs, got 0"),
-        (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000"),
+        (("--nbest", 0), "--nbest: expected 1 to 1,024 outputs, the largest beam size, got 0"),
+        (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, the largest beam size, got 100000"),
         (("--beam-size", 0), "--beam-size: expected a whole number of at least 1, got 0"),
-        (("--min-length", 9, "--max-length", 3), "--min-length = 9 is beyond --max-length = 3"),
+        (("--min-length", 9, "--max-length", 3), "--min-length = 9 is greater than --max-length = 3"),
         (("--nbest", 2, "--top-mass", 1.5), "--top-mass: expected a probability above 0 and at most 1, got 1.5"),
         (("--nbest", 2, "--top-mass", 0), "--top-mass: expected a probability above 0 and at most 1, got 0.0"),
     ],

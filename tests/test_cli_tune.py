@@ -150,7 +150,7 @@ def test_when_the_time_is_over_trials_wait_for_the_next_call(tmp_path: Path) -> 
     config = small_config({"epochs": 100000, "eval_interval": 1000})
     trained = Trained(copy_files(tmp_path), tmp_path, config)
     done = pellucid(*given(trained, tmp_path / "out", 2), "--minutes", 0.05, "--jobs", 1)
-    assert done.code == 0 and "1 trial to go on with" in done.out and "no trial has finished yet" in done.out
+    assert done.code == 0 and "1 trial unfinished" in done.out and "no trial has finished yet" in done.out
     assert not (tmp_path / "out" / "best.toml").exists()
 
 

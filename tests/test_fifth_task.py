@@ -299,7 +299,7 @@ def test_the_page_shows_it_in_its_own_words(made: Made, tmp_path: Path, opened: 
     expect(panel(page, "End").get_by_text("Most probable ends")).to_be_visible()
     expect(panel(page, "Attention over the source")).to_be_visible()
     tab(page, "Corpus")
-    expect(page.get_by_text("Accuracy by length")).to_be_visible()
+    expect(page.get_by_text("Accuracy by source length")).to_be_visible()
     expect(page.get_by_text("Accuracy by position")).to_have_count(0)
     report = opened(told.as_uri())
     expect(report.get_by_text("spans right").first).to_be_visible()

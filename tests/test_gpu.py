@@ -157,7 +157,7 @@ def test_memory_that_a_gpu_has_not_is_told_in_a_sentence(capsys: pytest.CaptureF
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_run", run)
+        patch.setattr(cli, "_run_subcommand", run)
         assert cli.main(["train"]) == 2
     assert capsys.readouterr().err.startswith("pellucid: out of memory; reduce training.batch_size")
 

@@ -167,7 +167,7 @@ class Script:
 def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
     """What rows that write one symbol fewer than their source has become, and how many rows each step had."""
     network, script = network_of(config_of({}), 1), Script()
-    patch.setattr(network.decoder, "start", script.start)
+    patch.setattr(network.decoder, "init_hidden", script.start)
     patch.setattr(network.decoder, "step", script.step)
     decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
     return [row.ids.tolist() for row in decoded], script.widths

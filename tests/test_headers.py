@@ -299,7 +299,7 @@ def test_a_training_notes_what_may_be_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("word\tabc\n" + copies_run().files.train.read_text())
     done = train(path, copies_run().files.valid, tmp_path / "run")
-    assert done.code == 0 and "the source 'word' is what columns are named by; it is read as an example" in done.err
+    assert done.code == 0 and "the source 'word' is a usual column name; it is read as an example" in done.err
     done = pellucid("evaluate", copies_run().run, "-", stdin=path.read_bytes())
     assert "pellucid: note: standard input: the first line may be a header: the source 'word' " in done.err
 
@@ -400,7 +400,7 @@ def test_prediction_notes_a_first_line_that_may_be_a_header_and_answers_it(run: 
     """One line out for every line in: of sources alone nobody can be sure."""
     plain, path = copies_run().run, tmp_path / "a.tsv"
     path.write_text("word\n" + "ab\ncd\n")
-    told = "the first line may be a header: the source 'word' is what columns are named by; it is read as an example ("
+    told = "the first line may be a header: the source 'word' is a usual column name; it is read as an example ("
     for trained in (plain, run):
         done = pellucid("predict", trained, path)
         assert len(outputs(done.out)) == 3 and f"note: {path}:1: {told}" in done.err

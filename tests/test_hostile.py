@@ -190,7 +190,7 @@ def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Pa
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
 def test_an_output_without_space_is_told(verb: str) -> None:
     done = pellucid(verb, copies_run().run, copies_run().files.valid, stdout=Path("/dev/full"))
-    assert complaint(done) == "the system refused: no space left on device"
+    assert complaint(done) == "system error: no space left on device"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.html"])
@@ -229,7 +229,7 @@ def test_a_closed_output_ends_without_a_traceback() -> None:
 def test_a_disk_that_is_full_when_python_ends_is_told_once() -> None:
     """From the start to the very end of a process, which flushes what is left."""
     done = shell('"$@" > /dev/full', "predict", copies_run().run, copies_run().files.valid)
-    assert complaint(done) == "the system refused: no space left on device" and "Exception ignored" not in done.err
+    assert complaint(done) == "system error: no space left on device" and "Exception ignored" not in done.err
 
 
 def test_an_odd_locale_changes_no_byte() -> None:

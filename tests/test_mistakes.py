@@ -48,7 +48,7 @@ WRONG = {
     "run --out a -b 3": "there is no flag -b",
     "run --out a --forbid": "--forbid: expected a value, got nothing",
     "run --out a --forbid --beam 3": "--forbid: expected a value, got the flag --beam",
-    "run --out a --open-page=no": "--open-page is a switch: it takes no value, got 'no'",
+    "run --out a --open-page=no": "--open-page is a switch and takes no value, got 'no'",
     "run too --out a": "'too' is a surplus argument: expected RUN and flags",
     "run --out a --open-page no": "'no' is a surplus argument: expected RUN and flags",
 }

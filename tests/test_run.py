@@ -129,8 +129,8 @@ def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None
     program = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from pellucid.training.run_folder import locked\n"
-        "with locked(Path(sys.argv[1])):\n"
+        "from pellucid.training.run_folder import lock_run_folder\n"
+        "with lock_run_folder(Path(sys.argv[1])):\n"
         "    print('locked', flush=True)\n"
         "    time.sleep(60)\n"
     )

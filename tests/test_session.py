@@ -179,9 +179,9 @@ def test_training_imports_no_compiler_of_graphs(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from pellucid.config.toml import build_config
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import TrainingFiles, train_run
 config = build_config({"size": "tiny", "training": {"epochs": 1}}, origin="test")
-events = list(train_run(Files(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
+events = list(train_run(TrainingFiles(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
 print(len(events), "torch._dynamo" in sys.modules)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PELLUCID_PLAIN": "1"}

@@ -37,7 +37,7 @@ def parameters_of(function: Function) -> list[ast.arg]:
 def signature_faults(function: Function) -> Iterator[str]:
     """What is wrong with one function's annotations and defaults."""
     parameters = parameters_of(function)
-    if function.args.kwarg:
+    if function.args.kwarg and not ast.unparse(function.args.kwarg.annotation or function).endswith(".kwargs"):
         yield "takes **" + function.args.kwarg.arg
     if function.returns is None or not all(parameter.annotation for parameter in parameters):
         yield "is not fully annotated"

@@ -66,5 +66,5 @@ def test_empty_texts_are_scored(outputs: list[str], references: list[list[str]],
 
 @pytest.mark.parametrize(("outputs", "references"), [([], []), (["a"], [[]])])
 def test_nothing_to_compare_with_is_refused(outputs: list[str], references: list[list[str]]) -> None:
-    with pytest.raises(InputError, match="none"):
+    with pytest.raises(InputError, match="expected at least one output"):
         score_texts(outputs, references)

@@ -145,7 +145,7 @@ def test_a_value_of_another_type_in_a_record_is_refused_by_its_field(name: str, 
 def test_a_field_that_a_program_has_set_is_checked_where_the_trace_is_written(tmp_path: Path) -> None:
     """The types of fields are checked under pytest, so they are set past the checks."""
     for name, value, message in (
-        ("source", 5, "trace.source: expected a list of texts, got 5"),
+        ("source", 5, "trace.source: expected a list of strings, got 5"),
         ("target", ("a",), "trace.top_symbols: expected as many symbols for each of 1 steps"),
         ("attention", np.zeros((1, 1)), "trace.attention: expected"),
         ("attention", [[1.0]], "trace.attention: expected an array of floating-point numbers, got"),

@@ -194,7 +194,7 @@ def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bo
     same(transducer.predict(["abc"])[0], expected)
     assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(require_seq2seq(transducer.network).decoder, "start", lambda memory: 1 / 0)
+        patch.setattr(require_seq2seq(transducer.network).decoder, "init_hidden", lambda memory: 1 / 0)
         transducer.predict(["abc"])
     assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
 

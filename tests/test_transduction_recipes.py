@@ -287,7 +287,7 @@ def test_error_for_unknown_experiment_lists_all(tmp_path: Path) -> None:
 
 def test_only_is_for_recipes_of_experiments(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "digits-data", "--only", "arm", "--out", tmp_path / "out"))
-    assert message.startswith("digits-data has no experiments to choose from")
+    assert message.startswith("digits-data has only one experiment")
     message = complaint(pellucid("recipe", "scan", "--only", "simple,x", "--out", tmp_path / "out"))
     assert message.startswith("scan has no experiment 'x' (there are: simple, length)")
 

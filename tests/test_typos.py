@@ -43,7 +43,7 @@ def test_positions_and_letters_are_uniform() -> None:
 def test_a_letter_that_makes_a_word_is_not_drawn() -> None:
     known = frozenset(["a", *(letter for letter in "bcdefghijklmnopqrstuvwxy")])
     assert {typo.wrong for typo in make_typos(["a"], 20, known, 1)} == {"z"}
-    with pytest.raises(DataError, match="every form one letter away from 'a' is a word of the list"):
+    with pytest.raises(DataError, match="every form that differs from 'a' in one letter is a word of the list"):
         make_typos(["a"], 1, known | {"z"}, 1)
 
 
@@ -64,7 +64,7 @@ def test_parts_share_no_word() -> None:
     assert [len(part) for part in parts] == [5, 2, 3]
     assert sorted([*parts.train, *parts.dev, *parts.test]) == WORDS
     assert split_words(WORDS, 2, 3, 1) == parts != split_words(WORDS, 2, 3, 2)
-    with pytest.raises(DataError, match="10 words are too few for 5 to develop on, 5 to test on"):
+    with pytest.raises(DataError, match="10 words are too few for 5 validation words, 5 test words"):
         split_words(WORDS, 5, 5, 1)
 
 

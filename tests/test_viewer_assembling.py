@@ -177,7 +177,7 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
     assert [known.line for known in sources.metadata] == [1, 5]
     contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert contents.selection_note == (
-        "all 2 examples; the file has 3 columns, read are 1 as source, 2 as target; "
+        "all 2 examples; the file has 3 columns; used are 1 as source, 2 as target; "
         "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2; 1 blank line skipped"
     )
     with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook shows files whose lines are all good"):

@@ -143,18 +143,18 @@ def test_a_question_that_breaks_off_is_nobodys_fault(port: int, caplog: pytest.L
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        (json.dumps({"text": "one", "prefix": ["1"] * 5000 + ["⟨end⟩"]}).encode(), "begin with: expected at most"),
-        (json.dumps({"text": "one", "prefix": ["1"] * 5000}).encode(), "begin with: the prefix and"),
+        (json.dumps({"text": "one", "prefix": ["1"] * 5000 + ["⟨end⟩"]}).encode(), "prefix: expected at most"),
+        (json.dumps({"text": "one", "prefix": ["1"] * 5000}).encode(), "prefix: the prefix and"),
         (json.dumps({"text": "one " * 5000}).encode(), "data.max_length"),
         (b'{"text": "one", "features": ["V"]}', "features"),
-        (b'{"text": "one", "prefix": ["x"]}', "begin with: the model never writes"),
+        (b'{"text": "one", "prefix": ["x"]}', "prefix: the model never writes"),
         (b'{"text": "one", "beam_size": 0}', "beam_size"),
         (b'{"text": "one", "num_outputs": 1000}', "outputs"),
         (b'{"text": "one", "run": 7}', "run"),
-        (b'{"text": "one", "masked_positions": [3]}', "masked_positions"),
-        (b'{"text": "one", "masked_positions": [0, 1, 2]}', "masked_positions"),
-        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [1]}]}', "attention_overrides"),
-        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [0, 0, 0]}]}', "attention_overrides"),
+        (b'{"text": "one", "masked_positions": [3]}', "masked"),
+        (b'{"text": "one", "masked_positions": [0, 1, 2]}', "masked"),
+        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [1]}]}', "painted"),
+        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [0, 0, 0]}]}', "painted"),
     ],
 )
 def test_a_question_without_an_answer_is_no_error_of_the_browser(port: int, question: bytes, words: str) -> None:
@@ -180,8 +180,12 @@ def test_a_what_if_that_changes_nothing(port: int) -> None:
 
 
 def test_neighbours_over_the_service(port: int) -> None:
-    nearby = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "count": 5}
-    for wrong, words in (({"count": 0}, "count"), ({"count": 10**30}, "count"), ({"target": ["1"] * 5000}, "target")):
+    nearby = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "num_neighbors": 5}
+    for wrong, words in (
+        ({"num_neighbors": 0}, "num_neighbors"),
+        ({"num_neighbors": 10**30}, "num_neighbors"),
+        ({"target": ["1"] * 5000}, "target"),
+    ):
         assert words in post(port, "/api/neighbors", {**nearby, **wrong}).json["error"]
     answer = post(port, "/api/neighbors", nearby).json
     assert len(answer["neighbors"]) == 5 and answer["num_searched"] > 40

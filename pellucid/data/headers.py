@@ -97,7 +97,7 @@ def header_note(cells: Sequence[tuple[str, ...]]) -> str:
 
 def name_note(role: str, cell: str) -> str:
     """Return a note about a first line of one cell that is a common column name."""
-    return f"the first line may be a header: the {role} {quote(cell)} is what columns are named by; {READ_AS_EXAMPLE}"
+    return f"the first line may be a header: the {role} {quote(cell)} is a usual column name; {READ_AS_EXAMPLE}"
 
 
 def check_shared_header(training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], place: str) -> str:

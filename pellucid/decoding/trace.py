@@ -350,12 +350,13 @@ def _is_plain(value: object, kind: Any) -> bool:  # noqa: ANN401
 
 def _check_array(name: str, values: object, shape: tuple[int | None, ...]) -> None:
     """Raise `ArgumentError` unless a value is an array of floats of this shape; None means any size."""
-    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+    if not issubclass(type(values), np.ndarray) or cast(np.ndarray, values).dtype.kind != "f":
         raise ArgumentError(f"trace.{name}: expected an array of floating-point numbers, got {describe_value(values)}")
-    if len(values.shape) != len(shape) or any(
-        size not in (None, own) for size, own in zip(shape, values.shape, strict=True)
+    array = cast(np.ndarray, values)
+    if len(array.shape) != len(shape) or any(
+        size not in (None, own) for size, own in zip(shape, array.shape, strict=True)
     ):
-        raise ArgumentError(f"trace.{name}: expected {shown_shape(shape)} numbers, got {shown_shape(values.shape)}")
+        raise ArgumentError(f"trace.{name}: expected {shown_shape(shape)} numbers, got {shown_shape(array.shape)}")
 
 
 def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:

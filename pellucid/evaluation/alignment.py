@@ -420,7 +420,7 @@ def summarize_attention(
         ArgumentError: As in `trace_statistics`, or there are not as many gold alignments as traces.
     """
     spans: Sequence[GoldSpans | None] = gold if gold is not None else [None] * len(traces)
-    check_lengths(traces=traces, gold=spans)
+    check_lengths({"traces": traces, "gold": spans})
     _check_each(traces)
     for at, (trace, own) in enumerate(zip(traces, spans, strict=True)):
         _check_gold(f"gold[{at}]", trace, own)

@@ -69,7 +69,7 @@ def score_traces(
     Raises:
         ArgumentError: The numbers of traces and references differ, or an argument has the wrong type.
     """
-    check_lengths(traces=traces, references=references)
+    check_lengths({"traces": traces, "references": references})
     return [
         _score_trace(
             trace, tuple(tuple(tokenizers.target.split(text)) for text in texts), tokenizers.target.ignored_tag
@@ -322,7 +322,7 @@ def assess_outputs(
         ArgumentError: The lists of `decoded` differ in length, an example has no output, or an argument has the wrong
             type.
     """
-    check_lengths(**{f"decoded.{field}": values for field, values in decoded._asdict().items()})
+    check_lengths({f"decoded.{field}": values for field, values in decoded._asdict().items()})
     for at, outputs in enumerate(decoded.outputs):
         check_not_empty(f"decoded.outputs[{at}]", outputs, "output")
     flat = [trace for outputs in decoded.outputs for trace in outputs]

@@ -98,7 +98,7 @@ def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequ
         Y. Geifman, G. Uziel and R. El-Yaniv (2019), "Bias-reduced uncertainty estimation for deep neural classifiers"
             (AURC).
     """
-    check_lengths(log_probabilities=log_probabilities, right=right)
+    check_lengths({"log_probabilities": log_probabilities, "right": right})
     check_not_empty("log_probabilities", log_probabilities, "output")
     scores, hits = np.asarray(log_probabilities, np.float64), np.asarray(right, bool)
     # Sorted, so that floating-point sums do not depend on the order of the examples.

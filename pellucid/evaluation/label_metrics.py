@@ -187,7 +187,7 @@ def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) ->
         ArgumentError: There is no example, or the numbers of outputs and traces differ.
     """
     check_not_empty("scored", scored, "example")
-    check_lengths(scored=scored, traces=traces)
+    check_lengths({"scored": scored, "traces": traces})
     accuracy, interval = _label_accuracy(scored, per_position=False)
     hits = sum(_in_top_k(*pair) for pair in zip(scored, traces, strict=True))
     first, first_interval = 100 * hits / len(scored), wilson_interval(hits, len(scored)).percent
@@ -206,7 +206,7 @@ def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> La
         ArgumentError: There is no example or no label, or the numbers of outputs and traces differ.
     """
     check_not_empty("scored", scored, "example")
-    check_lengths(scored=scored, traces=traces)
+    check_lengths({"scored": scored, "traces": traces})
     per_position = traces[0].per_position
     accuracy, interval = _label_accuracy(scored, per_position)
     pairs = Counter(pair for example in scored for pair in pair_symbols(example))

@@ -102,7 +102,7 @@ def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count],
             ICASSP.
         B. Efron and R. J. Tibshirani (1993), "An introduction to the bootstrap", chapter 13.
     """
-    check_lengths(numerators=numerators, denominators=denominators)
+    check_lengths({"numerators": numerators, "denominators": denominators})
     check_not_empty("numerators", numerators, "example")
     sums = resample_sums(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
     valid = sums[sums.any(axis=1)]
@@ -494,7 +494,7 @@ def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
 
 def _check_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     """Raise `InputError` if there is no output, or an output has no reference."""
-    check_lengths(outputs=outputs, references=references)
+    check_lengths({"outputs": outputs, "references": references})
     if not outputs or not all(references):
         raise InputError("expected at least one output, and at least one reference for each")
 

@@ -67,7 +67,7 @@ def edit_the_source(page: Page) -> None:
 def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
     item, contents = first("tag"), shown("tag").contents
     assert {decode_array(trace.attention).shape for each in contents.examples for trace in each.traces} == {(0, 0)}
-    assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("accuracy of tags ")
+    assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("tag accuracy ")
     with on_page("tag", opened) as page:
         own = panel(page, "Tags")
         cells, wrong = own.locator(".cell"), [edit for edit in item.edits if edit.kind != "same"]

@@ -271,7 +271,10 @@ def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     several = next(item for item in digits_shown(beam=3).contents.examples if len(item.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
     expect(page.locator(".picked")).to_contain_text(f"probability normalized over these {len(several.traces)}")
-    for layer, said in {"occlusion": "embedding is set to zero", "gradient": "Gradient of the log-probability"}.items():
+    for layer, said in {
+        "occlusion": "embedding of a source position is set to zero",
+        "gradient": "Gradient of the log-probability",
+    }.items():
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers + p")).to_contain_text(said)
     tab(page, "Compare")
