@@ -236,7 +236,7 @@ def test_a_name_in_the_paths(tmp_path: Path) -> None:
     assert len(one_run["groups"]) == 3 and one_run["examples"] == 60
     assert "no file matches" in complaint(evaluate(tmp_path / "{}.none"))
     assert "no run folder matches" in complaint(pellucid("evaluate", tmp_path / "no" / "{}", tmp_path / "{}_test.tsv"))
-    assert "has none" in complaint(pellucid("evaluate", tmp_path / "{}", pairs_file()))
+    assert "does not" in complaint(pellucid("evaluate", tmp_path / "{}", pairs_file()))
 
 
 def test_texts_are_scored_where_asked() -> None:

@@ -110,7 +110,7 @@ def test_a_page_of_sources_and_of_several_runs(tmp_path: Path) -> None:
     assert done.code == 0
     told = page_of(tmp_path / "page.html")
     assert [item["text"] for item in told["examples"]] == ["one", "two"] and told["corpus"] is None
-    assert len(told["rivals"]) == 1 and len(told["examples"][0]["traces"]) == 2
+    assert len(told["compared_runs"]) == 1 and len(told["examples"][0]["traces"]) == 2
 
 
 def test_a_page_of_standard_input(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_page_is_served_until_ctrl_c() -> None:
         assert json.load(answer)["num_examples"] == 40
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
-    assert process.returncode == 0 and told.endswith("pellucid: ended\n") and "Traceback" not in told
+    assert process.returncode == 0 and told.endswith("pellucid: server stopped\n") and "Traceback" not in told
 
 
 def test_a_port_that_is_taken_is_told() -> None:

@@ -1,6 +1,7 @@
 """What reaches the terminal: no message acts on it, and a message that nobody can read changes no exit code."""
 
 import json
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def test_names_of_files_and_columns_and_symbols(tmp_path: Path) -> None:
     assert_visible(pellucid("predict", folder / "run", folder / "none.tsv"))
     done = pellucid("predict", folder / "run", stdin="a\x07\u2066\n".encode())
     assert "2 different" in done.err and acting(done.err) == set()
-    for more in ([], [folder / "run"]):
+    for more in ([], [shutil.copytree(folder / "run", folder / "other")]):
         done = pellucid("evaluate", folder / "run", *more, dev, "--html", folder / "a.html")
         assert done.code == 0 and acting(done.out) == set()
         assert_visible(done)

@@ -180,7 +180,7 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
         "all 2 examples; the file has 3 columns; used are 1 as source, 2 as target; "
         "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2; 1 blank line skipped"
     )
-    with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook shows files whose lines are all good"):
+    with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook requires a file without bad lines"):
         read_example_file(path, trained.config.data)
     (tmp_path / "sources.txt").write_bytes(b"one\n\xff\n\n \nnine\n")
     alone = read_example_file(tmp_path / "sources.txt", skipping)
