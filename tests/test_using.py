@@ -36,7 +36,9 @@ def test_the_python_examples_run(tmp_path: Path) -> None:
     train_to_end(TrainingFiles(examples / "train.tsv", examples / "dev.tsv"), tmp_path / "runs" / "roman", config)
     assert os.listdir(tmp_path) == ["runs"]
     shown = run([sys.executable, "-W", "error", "-"], "\n".join(blocks), tmp_path)
-    assert "(1,)" in shown and "(0, 1)" in shown and "monotonicity: " in shown and "Drive(temporal=" in shown
+    assert (
+        "(1,)" in shown and "(0, 1)" in shown and "monotonicity: " in shown and "ScoreDecomposition(temporal=" in shown
+    )
     assert "['MC" in shown and " → " in shown
 
 
