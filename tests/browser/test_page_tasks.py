@@ -85,7 +85,7 @@ def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
         expect(panel(page, "After").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
         tab(page, "Corpus")
         expect(panel(page, "Accuracy by target position")).not_to_contain_text("fewest edits")
-        expect(panel(page, "Confusions")).to_contain_text("by position")
+        expect(panel(page, "Confusions")).to_contain_text("counts of expected and predicted tags")
         tab(page, "About")
         expect(page.get_by_text("state at its own position")).to_be_visible()
 
