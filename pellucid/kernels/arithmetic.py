@@ -21,17 +21,26 @@ E5, E6, E7 = np.float32(1 / 120), np.float32(1 / 720), np.float32(1 / 5040)
 
 @njit_no_refcount
 def clamp(x: np.float32, limit: np.float32) -> np.float32:
-    """Return x within ±limit; NaN stays NaN, because no comparison with it holds."""
-    below = limit if x > limit else x
-    return -limit if below < -limit else below
+    """Return x within ±limit; NaN stays NaN, because no comparison with it holds.
+
+    Args:
+        x: Number to clamp.
+        limit: Largest absolute value of the result; positive.
+    """
+    capped = limit if x > limit else x
+    return -limit if capped < -limit else capped
 
 
 @njit_no_refcount
 def exp(x: np.float32) -> np.float32:
-    """Return e^x = 2^n e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2 and Taylor's series to r⁷; x is clamped to ±87."""
-    within = clamp(x, EXPONENT_LIMIT)
-    n = np.int32(within * PER_LN2 + FLOOR_SHIFT) - np.int32(FLOOR_INTEGER)
-    r = within - np.float32(n) * LN2
+    """Return e^x = 2^n e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2 and Taylor's series to r⁷; x is clamped to ±87.
+
+    Args:
+        x: Exponent.
+    """
+    clamped = clamp(x, EXPONENT_LIMIT)
+    n = np.int32(clamped * PER_LN2 + FLOOR_SHIFT) - np.int32(FLOOR_INTEGER)
+    r = clamped - np.float32(n) * LN2
     series = E4 + r * (E5 + r * (E6 + r * E7))
     series = ONE + r * (ONE + r * (E2 + r * (E3 + r * series)))
     return series * np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
@@ -47,37 +56,59 @@ Q4, Q6 = np.float32(1.18534705686654e-04), np.float32(1.19825839466702e-06)
 
 @njit_no_refcount
 def tanh(x: np.float32) -> np.float32:
-    """Return tanh x, a quotient of polynomials, to about 1e-7. Coefficients: Eigen, MathFunctionsImpl.h."""
-    within = clamp(x, TANH_LIMIT)
-    square = within * within
-    above = P5 + square * (P7 + square * (P9 + square * (P11 + square * P13)))
-    above = within * (P1 + square * (P3 + square * above))
-    return above / (Q0 + square * (Q2 + square * (Q4 + square * Q6)))
+    """Return tanh x, a quotient of polynomials, to about 1e-7. Coefficients: Eigen, MathFunctionsImpl.h.
+
+    Args:
+        x: Argument of the function.
+    """
+    clamped = clamp(x, TANH_LIMIT)
+    square = clamped * clamped
+    numerator = P5 + square * (P7 + square * (P9 + square * (P11 + square * P13)))
+    numerator = clamped * (P1 + square * (P3 + square * numerator))
+    return numerator / (Q0 + square * (Q2 + square * (Q4 + square * Q6)))
 
 
 @njit_no_refcount
 def sigmoid_(values: Flat) -> None:
-    """Replace every value v by σ(v) = ½ + ½ tanh(v / 2)."""
+    """Replace every value v by σ(v) = ½ + ½ tanh(v / 2).
+
+    Args:
+        values: Array to change in place.
+    """
     for i in range(values.shape[0]):
         values[i] = HALF + HALF * tanh(HALF * values[i])
 
 
 @njit_no_refcount
 def tanh_(values: Flat) -> None:
-    """Replace every value by its tanh."""
+    """Replace every value by its tanh.
+
+    Args:
+        values: Array to change in place.
+    """
     for i in range(values.shape[0]):
         values[i] = tanh(values[i])
 
 
 @njit_no_refcount
-def add_(values: Flat, more: Flat) -> None:
-    """Compute values += more."""
+def add_(values: Flat, addend: Flat) -> None:
+    """Compute values += addend in place.
+
+    Args:
+        values: Array to change.
+        addend: Array of at least as many numbers.
+    """
     for i in range(values.shape[0]):
-        values[i] += more[i]
+        values[i] += addend[i]
 
 
 @njit_no_refcount
-def copy_(values: Flat, more: Flat) -> None:
-    """Compute values = more."""
+def copy_(values: Flat, source: Flat) -> None:
+    """Compute values = source in place.
+
+    Args:
+        values: Array to change.
+        source: Array of at least as many numbers.
+    """
     for i in range(values.shape[0]):
-        values[i] = more[i]
+        values[i] = source[i]

@@ -1,10 +1,10 @@
 """Attention scores, forward and backward: the only place where kernels compute them.
 
-Stepping, searching and unrolling call `attention_weights`; unrolling calls `attention_backward` too. Which equations
-they take is `Scorer.score`, one of the numbers of types.py.
+Stepping, searching and unrolling call `attention_weights`; unrolling calls `attention_backward` too. `Scorer.score`
+selects the equations; it is one of the constants of types.py.
 
 B rows, S source positions, n real ones, A units of the keys, D memory, F filters, N positions that a filter covers.
-Keys and memory have the positions innermost, so that few units still fill the vectors; what lies beyond a row's n is
+Keys and memory have the positions innermost, so that few units still fill the vectors; values beyond a row's n are
 never read.
 
 **Dot product.** e_s = q · k_s.
@@ -18,7 +18,7 @@ where e^{2k} is computed once a source and e^{2q} once a step. u is computed aga
 stored. Summands beyond ±43 count as ±43, where e^{2k} ends; that changes nothing unless two such cancel.
 
 **Location-sensitive.** e_s = Σ_a v_a tanh(q_a + k_as + Σ_f L_af f_fs), with f_fs = Σ_j F_fj α'_{s+j} over the weights
-α' of the step before, which count as zero beyond a row's positions. What is added to q + k is different at every step,
+α' of the previous step, which count as zero beyond a row's positions. The term added to q + k differs at every step,
 so no exponential can be shared between steps: keys and queries are left as they are.
 """
 
@@ -42,7 +42,7 @@ HIGHEST = np.float32(1e18)
 
 
 class Scorer(NamedTuple):
-    """A score and its parameters; those that it does not have are empty."""
+    """A score and its parameters; parameters that the score does not have are empty."""
 
     score: int
     query: Float[np.ndarray, "A H"]
@@ -69,7 +69,7 @@ class ScorerGradients(NamedTuple):
 
 
 class LocationBuffers(NamedTuple):
-    """Memory that the location-sensitive score works in, for one row at a time; empty for other scores."""
+    """Scratch memory of the location-sensitive score, for one row at a time; empty for other scores."""
 
     pad: Flat
     """α' with N − 1 zeros around it; later, its gradient."""
@@ -96,7 +96,7 @@ class Source(NamedTuple):
 
 
 class AttentionGradients(NamedTuple):
-    """Gradients of one step's attention: of contexts and weights given, of energies and queries computed."""
+    """Gradients of one step's attention. Contexts and weights are inputs; energies and queries are computed."""
 
     contexts: Float[np.ndarray, "B D"]
     weights: Float[np.ndarray, "B T S"]
@@ -105,16 +105,23 @@ class AttentionGradients(NamedTuple):
 
 
 def scorer_of(weights: DecoderWeights) -> Scorer:
-    """Return the score and its parameters as contiguous arrays."""
-    query, location, filters = (contiguous(each) for each in (weights.query, weights.location, weights.filters))
-    query_t, location_t, filters_t = (contiguous(each.T) for each in (query, location, filters))
+    """Return the score and its parameters as contiguous arrays.
+
+    Args:
+        weights: Parameters of the decoder's step.
+    """
+    query, location, filters = (contiguous(array) for array in (weights.query, weights.location, weights.filters))
+    query_t, location_t, filters_t = (contiguous(array.T) for array in (query, location, filters))
     return Scorer(weights.score, query, query_t, contiguous(weights.energy), location, location_t, filters, filters_t)
 
 
 def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"], score: int) -> KeyMatrix:
     """Return the keys as the score reads them: e^{2k} for the additive score, else k; the positions innermost.
 
-    Keys as keys.py leaves them have that order already.
+    Args:
+        keys: Projected memory. Keys as keys.py returns them have the positions innermost already.
+        lengths: Number of real positions of each row.
+        score: Kind of score, a constant of types.py.
     """
     ordered = keys.transpose(0, 2, 1)
     if not ordered.flags.c_contiguous:
@@ -126,14 +133,20 @@ def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"
 def positions_innermost(
     values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"], as_double_exp: bool
 ) -> KeyMatrix:
-    """Return the values with the positions innermost, as they are or as e^{2v}; undefined beyond the lengths."""
+    """Return the values with the positions innermost; undefined beyond the lengths.
+
+    Args:
+        values: Vectors of the source positions.
+        lengths: Number of real positions of each row.
+        as_double_exp: Return e^{2v} instead of v.
+    """
     ordered = np.empty((values.shape[0], values.shape[2], values.shape[1]), np.float32)
     for row in range(values.shape[0]):
         for first in range(0, values.shape[2], BLOCK):
             for unit in range(first, min(first + BLOCK, values.shape[2])):
-                own = ordered[row, unit]
+                unit_values = ordered[row, unit]
                 for position in range(lengths[row]):
-                    own[position] = values[row, position, unit]
+                    unit_values[position] = values[row, position, unit]
         if as_double_exp:
             for unit in range(values.shape[2]):
                 double_exp_(ordered[row, unit, : lengths[row]])
@@ -142,37 +155,56 @@ def positions_innermost(
 
 @njit
 def double_exp(keys: KeyMatrix) -> KeyMatrix:
-    """Return e^{2k} of keys that have the positions innermost."""
+    """Return e^{2k}.
+
+    Args:
+        keys: Keys with the positions innermost.
+    """
     result = np.empty_like(keys)
-    given, exponentials = keys.reshape(-1), result.reshape(-1)
-    for i in range(given.shape[0]):
-        exponentials[i] = exp(TWO * given[i])
+    flat_keys, exponentials = keys.reshape(-1), result.reshape(-1)
+    for i in range(flat_keys.shape[0]):
+        exponentials[i] = exp(TWO * flat_keys[i])
     return result
 
 
 @njit_no_refcount
 def double_exp_(values: Flat) -> None:
-    """Replace every value v by e^{2v}."""
+    """Replace every value v by e^{2v}.
+
+    Args:
+        values: Array to change in place.
+    """
     for i in range(values.shape[0]):
         values[i] = exp(TWO * values[i])
 
 
 @njit
 def location_buffers(scorer: Scorer, positions: int) -> LocationBuffers:
-    """Return memory for a score's work on rows of at most this many positions."""
-    (count, width), units = scorer.filters.shape, scorer.location.shape[0]
+    """Return scratch memory of a score.
+
+    Args:
+        scorer: The score; only the location-sensitive one has filters.
+        positions: Largest number of source positions of a row.
+    """
+    (num_filters, width), units = scorer.filters.shape, scorer.location.shape[0]
     return LocationBuffers(
         np.empty(positions + width if width else 0, np.float32),
         np.empty(width * positions, np.float32),
-        np.empty(count * positions, np.float32),
+        np.empty(num_filters * positions, np.float32),
         np.empty(units * positions, np.float32),
-        np.empty(max(count, width) * positions, np.float32),
+        np.empty(max(num_filters, width) * positions, np.float32),
     )
 
 
 @njit_no_refcount
 def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: Float[np.ndarray, "R A"]) -> None:
-    """Compute queries as the score reads them: e^{2 W s} for the additive score, W s for the location-sensitive one."""
+    """Compute queries as the score reads them: e^{2 W s} for the additive score, W s for the location-sensitive one.
+
+    Args:
+        scorer: The score and its W.
+        states: Decoder states s.
+        queries: Output.
+    """
     gemm(states, scorer.query_t, queries)
     if scorer.score == ADDITIVE:
         double_exp_(queries.reshape(-1))
@@ -183,7 +215,7 @@ def attention_weights(
     scorer: Scorer,
     keys: Float[np.ndarray, "A S"],
     query: Flat,
-    before: Flat,
+    previous_weights: Flat,
     buffers: LocationBuffers,
     weights: Flat,
 ) -> None:
@@ -192,15 +224,15 @@ def attention_weights(
     Args:
         scorer: The score.
         keys: Keys of the source.
-        query: The query.
-        before: α of the step before; read by the location-sensitive score alone.
-        buffers: Memory to work in.
+        query: The query, as `project_queries` computes it.
+        previous_weights: α of the previous step; only the location-sensitive score reads it.
+        buffers: Scratch memory.
         weights: Zeros that become α, one for each real position.
     """
     if scorer.score == ADDITIVE:
         _additive_energies(keys, query, scorer.energy, weights)
     elif scorer.score == LOCATION_SENSITIVE:
-        _location_energies(scorer, keys, query, before, buffers, weights)
+        _location_energies(scorer, keys, query, previous_weights, buffers, weights)
     else:
         add_weighted(keys, query, weights)
     softmax(weights)
@@ -215,14 +247,23 @@ def attention_forward(
     weights: Float[np.ndarray, "B T S"],
     contexts: Float[np.ndarray, "B D"],
 ) -> None:
-    """Compute α of all rows into `weights`, which are zero before, at this step, and Σ α h into `contexts`."""
+    """Compute α = softmax(e) and the contexts Σ_s α_s h_s of all rows at one step.
+
+    Args:
+        source: Keys and memory of the rows.
+        queries: Queries as `project_queries` computes them.
+        step: Index of the step.
+        buffers: Scratch memory.
+        weights: Weights of all steps; zeros at this step, which become α.
+        contexts: Output.
+    """
     for row in range(queries.shape[0]):
         n = source.lengths[row]
-        own, before = weights[row, step, :n], weights[row, max(step - 1, 0), :n]
+        row_weights, previous_weights = weights[row, step, :n], weights[row, max(step - 1, 0), :n]
         if step == 0 and source.scorer.score == LOCATION_SENSITIVE:
-            before = source.initial_weights[row, :n]
-        attention_weights(source.scorer, source.keys[row], queries[row], before, buffers, own)
-        row_products(source.memory[row], own, contexts[row])
+            previous_weights = source.initial_weights[row, :n]
+        attention_weights(source.scorer, source.keys[row], queries[row], previous_weights, buffers, row_weights)
+        row_products(source.memory[row], row_weights, contexts[row])
 
 
 @njit_no_refcount
@@ -234,104 +275,115 @@ def attention_backward(
     forward: tuple[Float[np.ndarray, "B A"], Float[np.ndarray, "B T S"]],
     buffers: LocationBuffers,
 ) -> None:
-    """Compute the gradients of `attention_forward`: dα += dα' + h · dc, de = α ⊙ (dα − α · dα), then of the score.
+    """Compute the gradients of `attention_forward`: dα += dα' + h · dc, de = α ⊙ (dα − α · dα), then the score's.
 
-    `forward` are its queries and weights. Before, `gradients.energies` of a step hold what the step after adds to dα,
-    and zero if it adds nothing.
+    Args:
+        source: Keys and memory of the rows.
+        gradients: Gradients of the step. `energies` holds the share of dα that the next step computed, else zero.
+        sums: Gradients that are summed over the steps; this step's are added.
+        step: Index of the step.
+        forward: Queries of the step and weights of all steps, from the forward pass.
+        buffers: Scratch memory.
     """
     (queries, weights), scorer = forward, source.scorer
     for row in range(queries.shape[0]):
         n = source.lengths[row]
-        own, energies = weights[row, step, :n], gradients.energies[row, step, :n]
+        row_weights, energies = weights[row, step, :n], gradients.energies[row, step, :n]
         if gradients.weights.shape[0] > 0:
             add_(energies, gradients.weights[row, step, :n])
         add_weighted(source.memory[row], gradients.contexts[row], energies)
-        softmax_backward(own, energies)
+        softmax_backward(row_weights, energies)
         if scorer.score == ADDITIVE:
             _additive_backward(source, sums, row, queries[row], energies, gradients.queries[row])
         elif scorer.score == LOCATION_SENSITIVE:
-            before, before_gradient = weights[row, max(step - 1, 0), :n], gradients.energies[row, max(step - 1, 0), :n]
+            previous = max(step - 1, 0)
+            previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
             if step == 0:
-                before, before_gradient = source.initial_weights[row, :n], sums.initial_weights[row, :n]
-            _filter(scorer, before, buffers)
+                previous_weights, previous_gradient = source.initial_weights[row, :n], sums.initial_weights[row, :n]
+            _filter(scorer, previous_weights, buffers)
             _location_backward(source, sums, row, (queries[row], energies, buffers.added), gradients.queries[row])
-            _filter_backward(scorer, sums, buffers, before_gradient)
+            _filter_backward(scorer, sums, buffers, previous_gradient)
         else:
             row_products(source.keys[row], energies, gradients.queries[row])
 
 
 @njit_no_refcount
 def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, energies: Flat) -> None:
-    """Compute e_s = Σ_a −2 v_a u_as: Σ v less than vᵀ tanh(q + k), which does not change the softmax.
+    """Compute e_s = Σ_a −2 v_a u_as, which is vᵀ tanh(q + k) minus the constant Σ v; the softmax is the same.
 
     Two units share a division: a/x + b/y = (a y + b x) / (x y).
     """
     pairs = keys.shape[0] // 2
     for pair in range(pairs):
-        first, second = keys[2 * pair], keys[2 * pair + 1]
-        asked, other = query[2 * pair], query[2 * pair + 1]
-        share, rest = -TWO * energy[2 * pair], -TWO * energy[2 * pair + 1]
+        first_key, second_key = keys[2 * pair], keys[2 * pair + 1]
+        first_query, second_query = query[2 * pair], query[2 * pair + 1]
+        first_scale, second_scale = -TWO * energy[2 * pair], -TWO * energy[2 * pair + 1]
         for s in range(energies.shape[0]):
-            x, y = ONE + asked * first[s], ONE + other * second[s]
+            x, y = ONE + first_query * first_key[s], ONE + second_query * second_key[s]
             x, y = HIGHEST if x > HIGHEST else x, HIGHEST if y > HIGHEST else y
-            energies[s] += (share * y + rest * x) / (x * y)
+            energies[s] += (first_scale * y + second_scale * x) / (x * y)
     for unit in range(2 * pairs, keys.shape[0]):
-        key, asked, share = keys[unit], query[unit], -TWO * energy[unit]
+        key, first_query, first_scale = keys[unit], query[unit], -TWO * energy[unit]
         for s in range(energies.shape[0]):
-            energies[s] += share / (ONE + asked * key[s])
+            energies[s] += first_scale / (ONE + first_query * key[s])
 
 
 @njit_no_refcount
 def _additive_backward(
-    source: Source, sums: ScorerGradients, row: int, query: Flat, energies: Flat, asked: Flat
+    source: Source, sums: ScorerGradients, row: int, query: Flat, energies: Flat, query_gradient: Flat
 ) -> None:
     """Compute, with g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0."""
     keys, gradients, energy, energy_sums = source.keys[row], sums.keys[row], source.scorer.energy, sums.energy
     for unit in range(query.shape[0]):
-        key, gradient, own, share = keys[unit], gradients[unit], query[unit], TWO * TWO * energy[unit]
-        through, total = ZERO, ZERO
+        key, gradient, unit_query, scale = keys[unit], gradients[unit], query[unit], TWO * TWO * energy[unit]
+        query_sum, energy_sum = ZERO, ZERO
         for s in range(energies.shape[0]):
-            u = ONE / (ONE + own * key[s])
-            entered = energies[s] * u
-            total += entered
-            entered -= entered * u
-            through += entered
-            gradient[s] += share * entered
-        asked[unit] = share * through
-        energy_sums[unit] -= TWO * total
+            u = ONE / (ONE + unit_query * key[s])
+            summand = energies[s] * u
+            energy_sum += summand
+            summand -= summand * u
+            query_sum += summand
+            gradient[s] += scale * summand
+        query_gradient[unit] = scale * query_sum
+        energy_sums[unit] -= TWO * energy_sum
 
 
 @njit_no_refcount
 def _location_energies(
-    scorer: Scorer, keys: Float[np.ndarray, "A S"], query: Flat, before: Flat, buffers: LocationBuffers, energies: Flat
+    scorer: Scorer,
+    keys: Float[np.ndarray, "A S"],
+    query: Flat,
+    previous_weights: Flat,
+    buffers: LocationBuffers,
+    energies: Flat,
 ) -> None:
     """Compute e_s = Σ_a v_a tanh(q_a + k_as + (L f)_as)."""
-    _filter(scorer, before, buffers)
+    _filter(scorer, previous_weights, buffers)
     n = energies.shape[0]
     for unit in range(query.shape[0]):
-        key, more, asked, share = keys[unit], buffers.added[unit * n : unit * n + n], query[unit], scorer.energy[unit]
+        key, added, q, scale = keys[unit], buffers.added[unit * n : unit * n + n], query[unit], scorer.energy[unit]
         for s in range(n):
-            energies[s] += share * tanh(asked + key[s] + more[s])
+            energies[s] += scale * tanh(q + key[s] + added[s])
 
 
 @njit_no_refcount
-def _filter(scorer: Scorer, before: Flat, buffers: LocationBuffers) -> None:
+def _filter(scorer: Scorer, previous_weights: Flat, buffers: LocationBuffers) -> None:
     """Compute the windows of α', f = F ∗ α' and L f into the buffers."""
-    n, (count, width), units = before.shape[0], scorer.filters.shape, scorer.location.shape[0]
+    n, (num_filters, width), units = previous_weights.shape[0], scorer.filters.shape, scorer.location.shape[0]
     padded = buffers.pad[: n + width - 1]
-    for at in range(padded.shape[0]):
-        padded[at] = ZERO
-    copy_(padded[width // 2 : width // 2 + n], before)
-    for place in range(width):
-        copy_(buffers.windows[place * n : place * n + n], padded[place : place + n])
-    features = buffers.features[: count * n].reshape((count, n))
+    for i in range(padded.shape[0]):
+        padded[i] = ZERO
+    copy_(padded[width // 2 : width // 2 + n], previous_weights)
+    for offset in range(width):
+        copy_(buffers.windows[offset * n : offset * n + n], padded[offset : offset + n])
+    features = buffers.features[: num_filters * n].reshape((num_filters, n))
     gemm(scorer.filters, buffers.windows[: width * n].reshape((width, n)), features)
     gemm(scorer.location, features, buffers.added[: units * n].reshape((units, n)))
 
 
 @njit_no_refcount
 def _location_backward(
-    source: Source, sums: ScorerGradients, row: int, forward: tuple[Flat, Flat, Flat], asked: Flat
+    source: Source, sums: ScorerGradients, row: int, forward: tuple[Flat, Flat, Flat], query_gradient: Flat
 ) -> None:
     """Compute, with t the tanh: dv_a += Σ_s de_s t, dk_a += g = v_a de (1 − t²), dq_a = Σ_s g; g replaces L f.
 
@@ -340,29 +392,29 @@ def _location_backward(
     (query, energies, added), n = forward, forward[1].shape[0]
     keys, gradients, energy_sums = source.keys[row], sums.keys[row], sums.energy
     for unit in range(query.shape[0]):
-        key, gradient, own = keys[unit], gradients[unit], added[unit * n : unit * n + n]
-        value, share = query[unit], source.scorer.energy[unit]
-        through, total = ZERO, ZERO
+        key, gradient, location_term = keys[unit], gradients[unit], added[unit * n : unit * n + n]
+        unit_query, scale = query[unit], source.scorer.energy[unit]
+        query_sum, energy_sum = ZERO, ZERO
         for s in range(n):
-            squashed = tanh(value + key[s] + own[s])
-            entered = energies[s] * squashed
-            total += entered
-            entered = share * (energies[s] - entered * squashed)
-            through += entered
-            gradient[s] += entered
-            own[s] = entered
-        asked[unit] = through
-        energy_sums[unit] += total
+            activation = tanh(unit_query + key[s] + location_term[s])
+            summand = energies[s] * activation
+            energy_sum += summand
+            summand = scale * (energies[s] - summand * activation)
+            query_sum += summand
+            gradient[s] += summand
+            location_term[s] = summand
+        query_gradient[unit] = query_sum
+        energy_sums[unit] += energy_sum
 
 
 @njit_no_refcount
-def _filter_backward(scorer: Scorer, sums: ScorerGradients, buffers: LocationBuffers, before: Flat) -> None:
+def _filter_backward(scorer: Scorer, sums: ScorerGradients, buffers: LocationBuffers, previous_gradient: Flat) -> None:
     """Compute, from g: dL += g fᵀ, df = Lᵀ g, dF_fj += Σ_s df_s α'_{s+j}, and dα'_{s+j} += Σ_f F_fj df_fs."""
-    n, (count, width), units = before.shape[0], scorer.filters.shape, scorer.location.shape[0]
+    n, (num_filters, width), units = previous_gradient.shape[0], scorer.filters.shape, scorer.location.shape[0]
     added = buffers.added[: units * n].reshape((units, n))
-    features = buffers.features[: count * n].reshape((count, n))
+    features = buffers.features[: num_filters * n].reshape((num_filters, n))
     windows = buffers.windows[: width * n].reshape((width, n))
-    features_t = buffers.transposed[: n * count].reshape((n, count))
+    features_t = buffers.transposed[: n * num_filters].reshape((n, num_filters))
     _transpose(features, features_t)
     gemm_add(added, features_t, sums.location)
     gemm(scorer.location_t, added, features)
@@ -371,11 +423,11 @@ def _filter_backward(scorer: Scorer, sums: ScorerGradients, buffers: LocationBuf
     gemm_add(features, windows_t, sums.filters)
     gemm(scorer.filters_t, features, windows)
     padded = buffers.pad[: n + width - 1]
-    for at in range(padded.shape[0]):
-        padded[at] = ZERO
-    for place in range(width):
-        add_(padded[place : place + n], windows[place])
-    add_(before, padded[width // 2 : width // 2 + n])
+    for i in range(padded.shape[0]):
+        padded[i] = ZERO
+    for offset in range(width):
+        add_(padded[offset : offset + n], windows[offset])
+    add_(previous_gradient, padded[width // 2 : width // 2 + n])
 
 
 @njit_no_refcount
@@ -390,33 +442,45 @@ def _transpose(matrix: Float[np.ndarray, "U n"], result: Float[np.ndarray, "n U"
 def highest(values: Flat) -> np.float32:
     """Return the greatest value by the order of the bits, in which NaN is greater than all numbers.
 
-    A comparison of integers fills the vectors; one of floats would have to ask for NaN at every step.
+    A comparison of integers fills the vectors; one of floats would need a test for NaN at every step.
+
+    Args:
+        values: At least one number.
     """
     bits = values.view(np.int32)
-    top = NEGATIVE
+    max_bits = NEGATIVE
     for s in range(bits.shape[0]):
         ordered = bits[s] ^ ((bits[s] >> SIGN) & POSITIVE)
-        top = max(top, ordered)
-    return np.int32(top ^ ((top >> SIGN) & POSITIVE)).view(np.float32)
+        max_bits = max(max_bits, ordered)
+    return np.int32(max_bits ^ ((max_bits >> SIGN) & POSITIVE)).view(np.float32)
 
 
 @njit_no_refcount
 def softmax(values: Flat) -> None:
-    """Replace every value e by α = exp(e − max e) / Σ."""
-    top = highest(values)
+    """Replace every value e by α = exp(e − max e) / Σ.
+
+    Args:
+        values: Energies, replaced in place.
+    """
+    maximum = highest(values)
     for s in range(values.shape[0]):
-        values[s] = exp(values[s] - top)
+        values[s] = exp(values[s] - maximum)
     total = ZERO
     for s in range(values.shape[0]):
         total += values[s]
-    share = ONE / total
+    scale = ONE / total
     for s in range(values.shape[0]):
-        values[s] *= share
+        values[s] *= scale
 
 
 @njit_no_refcount
 def softmax_backward(weights: Flat, gradients: Flat) -> None:
-    """Replace every dα by de = α (dα − Σ α dα)."""
+    """Replace every dα by de = α (dα − Σ α dα).
+
+    Args:
+        weights: α.
+        gradients: dα, replaced in place.
+    """
     mean = ZERO
     for s in range(weights.shape[0]):
         mean += weights[s] * gradients[s]
@@ -426,16 +490,28 @@ def softmax_backward(weights: Flat, gradients: Flat) -> None:
 
 @njit_no_refcount
 def add_weighted(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
-    """Compute sums_s += Σ_u vector_u matrix_us."""
+    """Compute sums_s += Σ_u vector_u matrix_us.
+
+    Args:
+        matrix: Vectors of the units.
+        vector: Factor of each unit.
+        sums: Output, of at most S numbers.
+    """
     for unit in range(matrix.shape[0]):
-        values, share = matrix[unit], vector[unit]
+        values, weight = matrix[unit], vector[unit]
         for s in range(sums.shape[0]):
-            sums[s] += share * values[s]
+            sums[s] += weight * values[s]
 
 
 @njit_no_refcount
 def row_products(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
-    """Compute results_u = Σ_s matrix_us vector_s over the s that the vector has."""
+    """Compute results_u = Σ_s matrix_us vector_s, over the positions s of the vector.
+
+    Args:
+        matrix: Vectors of the units.
+        vector: At most S numbers.
+        results: Output.
+    """
     for unit in range(matrix.shape[0]):
         values, total = matrix[unit], ZERO
         for s in range(vector.shape[0]):

@@ -1,9 +1,9 @@
-"""Backends, and the one description of what is asked of them.
+"""Backends, and the description of the computations requested of them.
 
 A request lists all facts on which a result may depend. A backend lists, for every fact that it knows, the values for
 which it computes exactly what the equations say. It declines a request that holds a fact, or a value, that it does not
 list. So a new setting, a new decoding option or a new part of a value switches a backend off until somebody has decided
-what the backend does with it; none is ignored without a word.
+what the backend does with it; none is ignored silently.
 """
 
 import warnings
@@ -33,7 +33,7 @@ Facts = tuple[Fact, ...]
 
 @dataclass(frozen=True)
 class Request:
-    """One computation, described by all that the answer of a backend may depend on."""
+    """One computation, described by all facts on which a backend's result may depend."""
 
     computation: Computation
     device: str
@@ -41,24 +41,33 @@ class Request:
     dtype: str
     """Type of the operands' numbers, as float32."""
     gradients: bool
-    """Whether gradients are to flow through the computation."""
+    """Whether gradients flow through the computation."""
     facts: Facts = ()
-    """AllFacts else, by name: settings, kinds of layers, and which optional parts are there."""
+    """All other facts by name: settings, kinds of layers, and which optional parts are present."""
 
 
 class AnyValue:
-    """All values: a computation that does not depend on the fact, or that computes it whatever it is."""
+    """All values of a fact: the computation does not depend on it, or computes every value of it."""
 
     def __contains__(self, value: object) -> bool:
-        """Return True."""
+        """Return True.
+
+        Args:
+            value: Value of a fact.
+        """
         return True
 
 
 class AllFacts(dict[str, Container[Any]]):
-    """A table of all facts, whatever they are."""
+    """A table that accepts every value of every fact."""
 
     def get(self, name: str, default: object = None) -> AnyValue:
-        """Return all values."""
+        """Return `ANYTHING`.
+
+        Args:
+            name: Name of a fact.
+            default: Ignored.
+        """
         return ANYTHING
 
 
@@ -68,19 +77,27 @@ Table = Mapping[str, Container[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """A way to compute: for each computation that it has, the values of all facts that it covers."""
+    """A way to compute: for each computation it supports, the values of all facts that it covers."""
 
     name: str
     tables: Mapping[Computation, Table] = field(repr=False)
     is_available: Callable[[], bool] = field(repr=False)
-    """Whether this machine can run it; the first call may compile."""
+    """Returns whether this machine can run the backend; the first call may compile."""
 
     def supports(self, request: Request) -> bool:
-        """Return whether the backend computes what is asked, exactly, with no fact left out."""
+        """Return whether the backend computes the request exactly, with no fact left out.
+
+        Args:
+            request: The computation and its facts.
+        """
         return not self.unsupported(request)
 
     def unsupported(self, request: Request) -> Facts:
-        """Return the facts for which the backend declines; all of them where it does not have the computation."""
+        """Return the facts for which the backend declines; all facts if it lacks the computation.
+
+        Args:
+            request: The computation and its facts.
+        """
         table: Table = self.tables.get(request.computation, {})
         return tuple((name, value) for name, value in _all_facts(request) if value not in table.get(name, ()))
 
@@ -106,10 +123,10 @@ SEARCH: Table = {
     "search.length_penalty_alpha": ANYTHING,  # of the normalization
     "search.coverage_penalty": {0.0},
     "search.batch_size": ANYTHING,
-    "options.prefix": ANYTHING,  # seen in the constraints
+    "options.prefix": ANYTHING,  # the constraints contain it
     "options.forbidden": ANYTHING,
     "options.required": ANYTHING,
-    "options.lexicon": ANYTHING,  # asked before the search
+    "options.lexicon": ANYTHING,  # looked up before the search
     "options.lattice": {False},
     "options.painted": {False},
     "options.masked": {False},
@@ -117,30 +134,43 @@ SEARCH: Table = {
     "constraints.required": {False},
     "constraints.prefixes": {False},
 }
-"""What `greedy` and `beam` of search/ know, in PyTorch as in kernels: limits of length and the width of the beam."""
+"""Options of `greedy` and `beam` in decoding/, in PyTorch as in kernels: length limits and the beam size."""
 
 
 def settings_of(section: str, settings: Any) -> Facts:  # noqa: ANN401 (a frozen msgspec struct or dataclass)
-    """Return every setting of a section with its value: a new one is a new fact."""
+    """Return every setting of a section with its value as facts. A new setting is a new fact.
+
+    Args:
+        section: Name of the section, the prefix of the facts' names.
+        settings: The settings, a frozen msgspec struct or dataclass.
+    """
     return _settings_of(section, settings)
 
 
 @lru_cache(maxsize=1024)
 def _settings_of(section: str, settings: Any) -> Facts:  # noqa: ANN401
-    """Return the facts of a section, decided once for each."""
+    """Return the facts of a section; cached."""
     return tuple((f"{section}.{name}", getattr(settings, name)) for name in _names(type(settings)))
 
 
 def parts_given(section: str, value: Any) -> Facts:  # noqa: ANN401 (a NamedTuple or a dataclass)
-    """Return, for every optional part of a value, whether it is given: a new part is a new fact."""
-    kind: Any = type(value)
+    """Return, for every optional part of a value, whether it is present, as facts. A new part is a new fact.
+
+    Args:
+        section: Prefix of the facts' names.
+        value: A NamedTuple or a dataclass; its optional parts are the fields that have a default.
+    """
+    value_type: Any = type(value)
     return tuple(
-        [(fact, _is_given(getattr(value, name), default)) for name, fact, default in _optional_parts(section, kind)]
+        [
+            (fact, _is_given(getattr(value, name), default))
+            for name, fact, default in _optional_parts(section, value_type)
+        ]
     )
 
 
 def _is_given(part: Any, default: object) -> bool:  # noqa: ANN401
-    """Return whether an optional part is there: no None, no empty sequence, and not what it is by default."""
+    """Return whether an optional part is present: it is not None, not an empty sequence, and not its default."""
     if part is None or part is default:
         return False
     if isinstance(part, str | tuple) or hasattr(part, "__array__"):
@@ -148,26 +178,35 @@ def _is_given(part: Any, default: object) -> bool:  # noqa: ANN401
     return bool(part != default)
 
 
-def _names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401
+def _names(settings_type: Any) -> tuple[str, ...]:  # noqa: ANN401
     """Return the names of all fields of a struct or dataclass."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else tuple(kind.__struct_fields__)
+    return (
+        tuple(member.name for member in fields(settings_type))
+        if is_dataclass(settings_type)
+        else tuple(settings_type.__struct_fields__)
+    )
 
 
 @cache
-def _optional_parts(section: str, kind: Hashable) -> tuple[tuple[str, str, object], ...]:
-    """Return the fields of a class that have a default: their names, what they are called as facts, and the default."""
-    if is_dataclass(kind):
-        defaults: dict[str, object] = {each.name: each.default for each in fields(kind)}
+def _optional_parts(section: str, value_type: Hashable) -> tuple[tuple[str, str, object], ...]:
+    """Return the fields of a class that have a default: their names, the names of their facts, and the defaults."""
+    if is_dataclass(value_type):
+        defaults: dict[str, object] = {member.name: member.default for member in fields(value_type)}
     else:
-        defaults = getattr(kind, "_field_defaults")  # noqa: B009 (of a class that is told as hashable)
+        defaults = getattr(value_type, "_field_defaults")  # noqa: B009 (the class is typed as hashable)
     return tuple((name, f"{section}.{name}", default) for name, default in defaults.items())
 
 
-def compiles(warm_up: Callable[[], None], otherwise: str) -> bool:
-    """Return whether kernels compile; if not, warn why, beginning with what follows from it."""
+def compiles(warm_up: Callable[[], None], consequence: str) -> bool:
+    """Return whether kernels compile; if they do not, warn with the reason.
+
+    Args:
+        warm_up: Function that compiles the kernels.
+        consequence: Beginning of the warning: what happens without the kernels.
+    """
     try:
         warm_up()
-    except Exception as error:  # whatever a compiler may meet on a machine nobody has seen
-        warnings.warn(f"{otherwise}, slower: {abbreviate_reason(error)}", stacklevel=3)
+    except Exception as error:  # a compiler may fail in any way on an unknown machine
+        warnings.warn(f"{consequence}, slower: {abbreviate_reason(error)}", stacklevel=3)
         return False
     return True

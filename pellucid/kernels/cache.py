@@ -12,13 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 COMPLETE = "complete"
-"""The file that stands beside the kernels once all of them do, with their digests: a compilation may be interrupted,
-and a damaged kernel computes something else without a word."""
+"""Name of the file that lists the digests of the kernels, written once all of them are compiled. A compilation may be
+interrupted, and a damaged kernel computes wrong results silently."""
 
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the folder for this state of the kernels' sources; None where nothing can be written."""
+    """Return the folder for the present sources of the kernels; None if no folder is writable."""
     name = f"kernels-{hashlib.sha256(repr(list(_decisive())).encode()).hexdigest()[:16]}"
     for folder in _places():
         try:
@@ -31,10 +31,10 @@ def cache_folder() -> Path | None:
 
 
 def _decisive() -> Iterator[object]:
-    """Yield everything on which compiled code, or Numba's reuse of it, depends.
+    """Yield every fact on which compiled code, or Numba's reuse of it, depends.
 
-    Numba notices a change of a function's own file only, not one of a function that is compiled into it; and it goes by
-    the place and the time of the file, by its own version, and by the processor.
+    Numba notices changes of a function's own file only, not of functions compiled into it. It also checks the path and
+    the modification time of the file, its own version, and the processor.
     """
     kernels = Path(__file__).resolve().parent
     for path in (*sorted(kernels.glob("*.py")), kernels.parent / "data" / "vocabulary.py"):
@@ -46,20 +46,20 @@ def _decisive() -> Iterator[object]:
 
 
 def _places() -> list[Path]:
-    """The folder that PELLUCID_CACHE names; else beside the package, else in the user's cache."""
-    named = os.environ.get("PELLUCID_CACHE")
-    usual = [Path(__file__).parent / "__pycache__", Path(os.path.expanduser("~/.cache/pellucid"))]
-    return [Path(named)] if named else usual
+    """Return the folder that PELLUCID_CACHE names; else the one beside the package and the one in the user's cache."""
+    configured = os.environ.get("PELLUCID_CACHE")
+    default_folders = [Path(__file__).parent / "__pycache__", Path(os.path.expanduser("~/.cache/pellucid"))]
+    return [Path(configured)] if configured else default_folders
 
 
 def is_filled() -> bool:
-    """Return whether all kernels of these sources were compiled here before."""
+    """Return whether all kernels of these sources are compiled on this machine."""
     folder = cache_folder()
     return folder is not None and (folder / COMPLETE).exists()
 
 
 def mark_filled() -> None:
-    """Note that all kernels are there. Where that cannot be written, they are taken for missing."""
+    """Record that all kernels are compiled. If the record cannot be written, they count as missing."""
     folder = cache_folder()
     if folder is not None:
         with suppress(OSError):
@@ -68,7 +68,7 @@ def mark_filled() -> None:
 
 @contextmanager
 def by_one() -> Iterator[None]:
-    """Let one process at a time compile these kernels; another one waits here."""
+    """Let one process at a time compile these kernels; other processes wait."""
     folder = cache_folder()
     if folder is None:
         yield
@@ -79,20 +79,20 @@ def by_one() -> Iterator[None]:
 
 
 def is_damaged() -> bool:
-    """Return whether a kernel differs from what was compiled. Files that Numba adds later are not checked."""
+    """Return whether a kernel differs from the one compiled. Files that Numba adds later are not checked."""
     folder = cache_folder()
     if folder is None or not is_filled():
         return False
     try:
-        noted = (folder / COMPLETE).read_text("utf-8").splitlines()
-        found = dict(_digests(folder))
+        recorded = (folder / COMPLETE).read_text("utf-8").splitlines()
+        digests = dict(_digests(folder))
     except (OSError, UnicodeDecodeError):
         return True
-    return any(found.get(line.partition(" ")[2]) != line.partition(" ")[0] for line in noted)
+    return any(digests.get(line.partition(" ")[2]) != line.partition(" ")[0] for line in recorded)
 
 
 def _digests(folder: Path) -> Iterator[tuple[str, str]]:
-    """The name of each file of machine code, and a hash of its bytes."""
+    """Yield the path of each file of machine code, and a hash of its bytes."""
     for path in sorted(folder.rglob("*.nbc")):
         yield path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -1,10 +1,10 @@
 """One step of each recurrent cell over all rows at once, forward and backward, from sums that are already computed.
 
-`cell_forward` and `cell_backward` are the only functions that tell cells apart, by `CellLayout.cell`. A cell that a
-kernel is to compute needs a layout in types.py, two functions here, and a branch in each of these two.
+`cell_forward` and `cell_backward` are the only functions that distinguish cells, by `CellLayout.cell`. A cell that a
+kernel computes needs a layout in types.py, two functions here, and a branch in each of these two.
 
-n rows, H units, P buffers, F numbers of a buffer, those of the step from `first` on. Equations and order of the gates
-as in model/cells.py. Each gate has a buffer of its own, in which rows and units form one axis: a loop is as long as
+n rows, H units, P buffers, F numbers of a buffer; a step begins at index `first`. Equations and order of the gates
+as in model/cells.py. Each gate has its own buffer, in which rows and units form one axis: a loop is as long as
 rows times units and fills the vectors even when units are few. A loop touches few arrays, because a compiler must
 prove at run time that they do not overlap, and stops vectorizing when there are too many pairs to prove; loops follow
 each other piece by piece, so that a piece stays in the nearest cache.
@@ -32,14 +32,14 @@ def cell_forward(
     before: tuple[Flat, Flat],
     after: tuple[Flat, Flat],
 ) -> None:
-    """Compute a step from the sums in `buffers`, and leave there what the backward pass reads.
+    """Compute a step from the preactivations in `buffers`, and leave there the values that the backward pass reads.
 
     Args:
         layout: The cell.
-        buffers: The sums W x + b + U h of each gate; for a gate whose U h is multiplied, W x + b, and U h apart.
-        first: Where the step begins in each buffer.
+        buffers: Preactivations W x + b + U h of each gate; for a gate whose U h is multiplied, W x + b, and U h apart.
+        first: Index at which the step begins in each buffer.
         before: h and c; c is empty where the cell has none.
-        after: Where h' and c' are written.
+        after: Outputs h' and c'.
     """
     if layout.cell == GRU_CELL:
         _gru_forward(buffers, first, before[0], after[0])
@@ -59,9 +59,10 @@ def cell_backward(
 
     Args:
         layout: The cell.
-        buffers: What `cell_forward` left; becomes the gradients of the sums.
-        first: Where the step begins in each buffer.
-        gradients: Gradients of h' and c'; become those of h and c, without the part that flows through the sums.
+        buffers: Values that `cell_forward` left; replaced by the gradients of the preactivations.
+        first: Index at which the step begins in each buffer.
+        gradients: Gradients of h' and c'; replaced by those of h and c, without the part that flows through the
+            preactivations.
         before: h and c.
     """
     if layout.cell == GRU_CELL:
@@ -72,14 +73,14 @@ def cell_backward(
 
 @njit_no_refcount
 def _gru_forward(buffers: GateBuffers, first: int, before: Flat, after: Flat) -> None:
-    """Compute `after` = h' from `before` = h. `buffers` hold the sums of r and z, W x + b of n, and U_n h + c_n.
+    """Compute `after` = h' from `before` = h.
 
-    Afterwards they hold r, z, n and U_n h + c_n.
+    `buffers` hold the preactivations of r and z, W x + b of n, and U_n h + c_n; then r, z, n and U_n h + c_n.
     """
     for start in range(0, before.shape[0], PIECE):
         end = min(start + PIECE, before.shape[0])
-        at, to = first + start, first + end
-        r, z, n, u = buffers[0, at:to], buffers[1, at:to], buffers[2, at:to], buffers[3, at:to]
+        lo, hi = first + start, first + end
+        r, z, n, u = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi], buffers[3, lo:hi]
         h, result = before[start:end], after[start:end]
         sigmoid_(r)
         sigmoid_(z)
@@ -90,13 +91,13 @@ def _gru_forward(buffers: GateBuffers, first: int, before: Flat, after: Flat) ->
 
 
 @njit_no_refcount
-def _gru_backward(buffers: GateBuffers, first: int, hidden: Flat, before: Flat) -> None:
-    """Replace r, z, n and u by the gradients of their sums, and dh' in `hidden` by z ⊙ dh'."""
+def _gru_backward(buffers: GateBuffers, first: int, hidden_gradient: Flat, before: Flat) -> None:
+    """Replace r, z, n and u by the gradients of their preactivations, and dh' in `hidden_gradient` by z ⊙ dh'."""
     for start in range(0, before.shape[0], PIECE):
         end = min(start + PIECE, before.shape[0])
-        at, to = first + start, first + end
-        r, z, n, u = buffers[0, at:to], buffers[1, at:to], buffers[2, at:to], buffers[3, at:to]
-        dh, h = hidden[start:end], before[start:end]
+        lo, hi = first + start, first + end
+        r, z, n, u = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi], buffers[3, lo:hi]
+        dh, h = hidden_gradient[start:end], before[start:end]
         _gru_candidate_backward(z, n, dh, h)
         for i in range(r.shape[0]):
             dr = n[i] * u[i] * r[i] * (ONE - r[i])
@@ -116,54 +117,54 @@ def _gru_candidate_backward(z: Flat, n: Flat, dh: Flat, h: Flat) -> None:
 
 @njit_no_refcount
 def _lstm_forward(buffers: GateBuffers, first: int, cell: Flat, cell_after: Flat, after: Flat) -> None:
-    """Compute `after`, `cell_after` = h', c' from `cell` = c. `buffers` hold the sums of i, f, g and o.
+    """Compute `after`, `cell_after` = h', c' from `cell` = c.
 
-    Afterwards they hold i, f, g, o and tanh c'.
+    `buffers` hold the preactivations of i, f, g and o; then i, f, g, o and tanh c'.
     """
     for start in range(0, cell.shape[0], PIECE):
         end = min(start + PIECE, cell.shape[0])
-        at, to = first + start, first + end
-        enter, forget, candidate = buffers[0, at:to], buffers[1, at:to], buffers[2, at:to]
-        leave, squashed = buffers[3, at:to], buffers[4, at:to]
-        old, new, result = cell[start:end], cell_after[start:end], after[start:end]
-        sigmoid_(enter)
-        sigmoid_(forget)
+        lo, hi = first + start, first + end
+        input_gate, forget_gate, candidate = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi]
+        output_gate, tanh_cell = buffers[3, lo:hi], buffers[4, lo:hi]
+        c, new_c, result = cell[start:end], cell_after[start:end], after[start:end]
+        sigmoid_(input_gate)
+        sigmoid_(forget_gate)
         tanh_(candidate)
-        sigmoid_(leave)
-        for i in range(old.shape[0]):
-            new[i] = forget[i] * old[i] + enter[i] * candidate[i]
-        for i in range(old.shape[0]):
-            squashed[i] = tanh(new[i])
-            result[i] = leave[i] * squashed[i]
+        sigmoid_(output_gate)
+        for i in range(c.shape[0]):
+            new_c[i] = forget_gate[i] * c[i] + input_gate[i] * candidate[i]
+        for i in range(c.shape[0]):
+            tanh_cell[i] = tanh(new_c[i])
+            result[i] = output_gate[i] * tanh_cell[i]
 
 
 @njit_no_refcount
-def _lstm_backward(buffers: GateBuffers, first: int, hidden: Flat, cell: Flat, before: Flat) -> None:
-    """Replace i, f, g and o by the gradients of their sums, and dc' in `cell` by dc; `before` is c.
+def _lstm_backward(buffers: GateBuffers, first: int, hidden_gradient: Flat, cell_gradient: Flat, before: Flat) -> None:
+    """Replace i, f, g and o by the gradients of their preactivations, and dc' in `cell_gradient` by dc; `before` is c.
 
-    dh' in `hidden` becomes zero, because h enters the step through the sums alone.
+    dh' in `hidden_gradient` becomes zero, because h enters the step through the preactivations alone.
     """
     for start in range(0, before.shape[0], PIECE):
         end = min(start + PIECE, before.shape[0])
-        at, to = first + start, first + end
-        enter, forget, candidate = buffers[0, at:to], buffers[1, at:to], buffers[2, at:to]
-        leave, squashed = buffers[3, at:to], buffers[4, at:to]
-        dh, dc, c = hidden[start:end], cell[start:end], before[start:end]
+        lo, hi = first + start, first + end
+        input_gate, forget_gate, candidate = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi]
+        output_gate, tanh_cell = buffers[3, lo:hi], buffers[4, lo:hi]
+        dh, dc, c = hidden_gradient[start:end], cell_gradient[start:end], before[start:end]
         for i in range(dc.shape[0]):
-            dc[i] += dh[i] * leave[i] * (ONE - squashed[i] * squashed[i])
-            leave[i] = dh[i] * squashed[i] * leave[i] * (ONE - leave[i])
+            dc[i] += dh[i] * output_gate[i] * (ONE - tanh_cell[i] * tanh_cell[i])
+            output_gate[i] = dh[i] * tanh_cell[i] * output_gate[i] * (ONE - output_gate[i])
             dh[i] = 0
-        _lstm_input_backward(enter, candidate, dc)
+        _lstm_input_backward(input_gate, candidate, dc)
         for i in range(dc.shape[0]):
-            carried = dc[i] * forget[i]
-            forget[i] = carried * c[i] * (ONE - forget[i])
-            dc[i] = carried
+            dc_forget = dc[i] * forget_gate[i]
+            forget_gate[i] = dc_forget * c[i] * (ONE - forget_gate[i])
+            dc[i] = dc_forget
 
 
 @njit_no_refcount
-def _lstm_input_backward(enter: Flat, candidate: Flat, dc: Flat) -> None:
+def _lstm_input_backward(input_gate: Flat, candidate: Flat, dc: Flat) -> None:
     """Replace i and g by di and dg."""
     for i in range(dc.shape[0]):
-        di = dc[i] * candidate[i] * enter[i] * (ONE - enter[i])
-        candidate[i] = dc[i] * enter[i] * (ONE - candidate[i] * candidate[i])
-        enter[i] = di
+        di = dc[i] * candidate[i] * input_gate[i] * (ONE - input_gate[i])
+        candidate[i] = dc[i] * input_gate[i] * (ONE - candidate[i] * candidate[i])
+        input_gate[i] = di
