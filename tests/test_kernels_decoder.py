@@ -128,7 +128,7 @@ def test_what_stands_beyond_a_length_is_never_read(score: Score) -> None:
 
 @pytest.mark.parametrize("score", ["additive", "location"])
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, score: Score) -> None:
-    monkeypatch.setattr(parallel, "ROWS", 1)
+    monkeypatch.setattr(parallel, "MIN_ROWS", 1)
     torch.manual_seed(0)
     decoder, lengths = small_decoder(score, "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
     states, symbols = torch.randn(5, 6, 4, requires_grad=True), torch.randint(0, 6, (5, 4))

@@ -17,7 +17,7 @@ def test_keys_equal_plain_ones(rows: int, positions: int, size: int, units: int,
 
 
 def test_rows_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "ROWS", 2)
+    monkeypatch.setattr(parallel, "MIN_ROWS", 2)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -107,7 +107,7 @@ def test_gradients_are_taken_once() -> None:
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_threads_change_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "ROWS", 1)
+    monkeypatch.setattr(parallel, "MIN_ROWS", 1)
     torch.manual_seed(0)
     encoder = Encoder(EncoderConfig(cell=cell, hidden_size=6, embedding_size=4, dropout=0.0), 9)
     source, lengths = torch.randint(0, 9, (7, 8)), torch.tensor([8, 3, 1, 5, 5, 2, 7])

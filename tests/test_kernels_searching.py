@@ -101,14 +101,14 @@ def test_batch_mates_and_threads_change_nothing(
         compiled(network, source[row : row + 1, :length], torch.tensor([length]), limits, width)[0]
         for row, length in enumerate(lengths)
     ]
-    before, rows = torch.get_num_threads(), parallel.ROWS
+    before, rows = torch.get_num_threads(), parallel.MIN_ROWS
     try:
         torch.set_num_threads(threads)
-        parallel.ROWS = 1
+        parallel.MIN_ROWS = 1
         together = compiled(network, source, torch.tensor(lengths), limits, width)
     finally:
         torch.set_num_threads(before)
-        parallel.ROWS = rows
+        parallel.MIN_ROWS = rows
     assert_same(together, alone)
 
 

@@ -58,17 +58,17 @@ def test_steps_equal_plain_ones(
     lengths = lengths_within(data, sources, positions)
     compiled, uncompiled = attendables(decoder, memory_of(torch.randn(sources, positions, memory_size), lengths))
     kept = torch.tensor(data.draw(st.lists(st.integers(0, sources - 1), min_size=1, max_size=sources, unique=True)))
-    before, rows = torch.get_num_threads(), parallel.ROWS
+    before, rows = torch.get_num_threads(), parallel.MIN_ROWS
     for rounds in range(2):
         symbols = torch.randint(0, 6, (each * len(compiled.materialize().keys),))
         state = random_state(decoder, len(symbols), positions)
         try:
             torch.set_num_threads(threads)
-            parallel.ROWS = 1
+            parallel.MIN_ROWS = 1
             got = parts(decoder.step(symbols, state, compiled))
         finally:
             torch.set_num_threads(before)
-            parallel.ROWS = rows
+            parallel.MIN_ROWS = rows
         assert_equal(got, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
         if rounds == 0:
             compiled, uncompiled = compiled.index_select(kept), uncompiled.index_select(kept)

@@ -1,4 +1,4 @@
-"""The kernels as PyTorch functions: tensors in and out, and gradients. The other kernels for CPUs take arrays.
+"""The kernels as PyTorch functions with gradients: tensors in, tensors out. All other CPU kernels take arrays.
 
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
 rows of a table or symbols, R hypotheses of a search.
@@ -44,17 +44,17 @@ from pellucid.kernels.types import (
 
 
 def _array(tensor: Tensor | np.ndarray) -> np.ndarray:
-    """Return the numbers of a tensor, which are not copied; an array as it is."""
+    """Return the array of a tensor without a copy; an array as it is."""
     return tensor.detach().numpy() if isinstance(tensor, Tensor) else tensor
 
 
 def _arrays(*tensors: Tensor | np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the numbers of several tensors."""
+    """Return the arrays of several tensors."""
     return tuple(_array(tensor) for tensor in tensors)
 
 
 class RecurrentTensors(NamedTuple):
-    """The hidden states of each direction, zero beyond a row's length, and each row's last."""
+    """Hidden states of each direction, zero beyond a row's length, and each row's final state."""
 
     states: Float[Tensor, "B S N H"]
     hidden: Float[Tensor, "B N H"]
@@ -63,23 +63,27 @@ class RecurrentTensors(NamedTuple):
 def run_recurrence(
     directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
 ) -> RecurrentTensors:
-    """Return the states of each direction run from zero over every row, on W x + b = table[symbol].
+    """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].
 
-    The first runs from a row's first position to its last, the second from its last to its first. Lengths are at
-    least 1.
+    The first direction runs from a row's first position to its last, the second from its last to its first.
+
+    Args:
+        directions: Projected inputs and parameters of one or two directions.
+        symbols: Row of the table for each position.
+        lengths: Number of real positions of each row, at least 1.
     """
     groups = row_groups(_array(symbols), _array(lengths), len(directions))
     cells = [direction.cell for direction in directions]
     tensors = [tensor for direction in directions for tensor in direction[1:]]
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
-        ran, _ = run_groups(_recurrent_weights(cells, tensors), groups, shape, False)
-        return RecurrentTensors(torch.from_numpy(ran.states), torch.from_numpy(ran.hidden))
+        output, _ = run_groups(_recurrent_weights(cells, tensors), groups, shape, False)
+        return RecurrentTensors(torch.from_numpy(output.states), torch.from_numpy(output.hidden))
     return RecurrentTensors(*_Recurrence.apply(cells, groups, shape, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Recurrence(torch.autograd.Function):
-    """Forward and backward by the kernels; the gradients of the parameters are one product each over all positions."""
+    """Forward and backward by the kernels; each parameter's gradient is one product over all positions."""
 
     @staticmethod
     def forward(
@@ -89,46 +93,64 @@ class _Recurrence(torch.autograd.Function):
         shape: tuple[int, int, int],
         *tensors: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the states and the last ones."""
-        ran, ctx.tapes = run_groups(_recurrent_weights(cells, tensors), groups, shape, True)
+        """Return all states and the final ones.
+
+        Args:
+            ctx: Context of autograd.
+            cells: Layout of each direction's cell.
+            groups: Rows that run together.
+            shape: B, S and N.
+            *tensors: Table, weight and `bias_n` of each direction.
+        """
+        output, ctx.tapes = run_groups(_recurrent_weights(cells, tensors), groups, shape, True)
         ctx.cells, ctx.groups = cells, groups
         ctx.save_for_backward(*tensors)
-        return torch.from_numpy(ran.states), torch.from_numpy(ran.hidden)
+        return torch.from_numpy(output.states), torch.from_numpy(output.hidden)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, states: Tensor, hidden: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """Return the gradients of the arguments from those of the results."""
+        """Return the gradients of the arguments of `forward`.
+
+        Args:
+            ctx: Context of autograd.
+            states: Gradients of all states.
+            hidden: Gradients of the final states.
+        """
         weights = _recurrent_weights(ctx.cells, ctx.saved_tensors)
         if ctx.tapes is None:
-            raise RuntimeError("these gradients were taken already, and are taken only once")
+            raise RuntimeError(
+                "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
+            )
         tapes, ctx.tapes = ctx.tapes, None
-        arrived = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
+        grad_outputs = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
         pairs = list(zip(ctx.groups, tapes, strict=True))
-        parts = for_each(partial(_run_group_backward, weights, arrived), pairs)
+        parts = for_each(partial(_run_group_backward, weights, grad_outputs), pairs)
         sums: list[Tensor] = []
-        for at in range(len(weights)):
-            own = [gradients for group, gradients in zip(ctx.groups, parts, strict=True) if group.direction == at]
-            sums += [reduce(torch.add, tensors) for tensors in zip(*own, strict=True)]
+        for direction in range(len(weights)):
+            group_gradients = [
+                gradients for group, gradients in zip(ctx.groups, parts, strict=True) if group.direction == direction
+            ]
+            sums += [reduce(torch.add, tensors) for tensors in zip(*group_gradients, strict=True)]
         return None, None, None, *sums
 
 
 def _recurrent_weights(cells: list[CellLayout], tensors: Any) -> list[RecurrentWeights]:  # noqa: ANN401 (a sequence)
-    """Return the directions from the flat list that PyTorch passes, as the kernels read them."""
+    """Return the weights of each direction, as the kernels read them, from the flat list that PyTorch passes."""
     arrays = _arrays(*tensors)
-    return [recurrent_weights(Direction(cell, *arrays[3 * at : 3 * at + 3])) for at, cell in enumerate(cells)]
+    return [recurrent_weights(Direction(cell, *arrays[3 * index : 3 * index + 3])) for index, cell in enumerate(cells)]
 
 
 def _run_group_backward(
     weights: list[RecurrentWeights],
-    arrived: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B N H"]],
-    done: tuple[RowGroup, RecurrentTape],
+    grad_outputs: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B N H"]],
+    group_and_tape: tuple[RowGroup, RecurrentTape],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return one group's gradients of table, weight and `bias_n` of its direction."""
-    (group, tape), (states, hidden) = done, arrived
-    own = weights[group.direction]
-    table = backward(own, group.packed, tape, states, hidden[group.rows, group.direction])
-    layout, size = own.layout, own.recurrent.shape[1]
+    (group, tape), (states, hidden) = group_and_tape, grad_outputs
+    direction_weights = weights[group.direction]
+    table = backward(direction_weights, group.packed, tape, states, hidden[group.rows, group.direction])
+    layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
     weight, before = torch.empty(layout.gates * size, size), torch.from_numpy(tape.before)
     for gate in range(layout.gates):
@@ -138,45 +160,61 @@ def _run_group_backward(
 
 
 def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Float[Tensor, " C"]:
-    """Return the gradient of the bias of the gate whose U h another multiplies; empty without one."""
+    """Return the gradient of the bias of the gate whose U h another gate multiplies; empty without such a gate."""
     return buffers[layout.gates].sum(dim=0) if layout.gated >= 0 else torch.empty(0)
 
 
 def project(
     memory: Float[Tensor, "B S D"], weight: Float[Tensor, "A D"], bias: Tensor | None
 ) -> Float[Tensor, "B S A"]:
-    """Return `nn.functional.linear(memory, weight, bias)`, the positions innermost; gradients flow to all three."""
-    given = memory, weight, weight.new_zeros(0) if bias is None else bias
-    keys: Tensor = _Projected.apply(*given)  # type: ignore[no-untyped-call]
+    """Return `nn.functional.linear(memory, weight, bias)` with the positions innermost; gradients flow to all three.
+
+    Args:
+        memory: Encoder states.
+        weight: Weight of the projection.
+        bias: Bias of the projection; None for none.
+    """
+    arguments = memory, weight, weight.new_zeros(0) if bias is None else bias
+    keys: Tensor = _Projected.apply(*arguments)  # type: ignore[no-untyped-call]
     return keys
 
 
 class _Projected(torch.autograd.Function):
-    """Forward and backward by the kernels, each part of the rows by a thread."""
+    """Forward and backward by the kernels, one part of the rows per thread."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> Tensor:  # noqa: ANN401
-        """Return the keys, transposed."""
+        """Return the keys, transposed.
+
+        Args:
+            ctx: Context of autograd.
+            *tensors: Memory, weight and bias.
+        """
         ctx.save_for_backward(*tensors)
         return torch.from_numpy(project_arrays(_projection(tensors))).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, arrived: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
-        """Return the gradients of memory, weight and bias from that of the keys."""
-        given = _projection(ctx.saved_tensors)
-        memory = torch.empty(given.memory.shape)
-        weight, bias = project_backward(given, arrived.transpose(1, 2).contiguous().numpy(), memory.numpy())
+    def backward(ctx: Any, grad_keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+        """Return the gradients of memory, weight and bias.
+
+        Args:
+            ctx: Context of autograd.
+            grad_keys: Gradients of the keys.
+        """
+        projection = _projection(ctx.saved_tensors)
+        memory = torch.empty(projection.memory.shape)
+        weight, bias = project_backward(projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy())
         return memory, torch.from_numpy(weight), torch.from_numpy(bias)
 
 
 def _projection(tensors: tuple[Tensor, ...]) -> KeyProjection:
-    """Return tensors as the arrays that kernels take."""
+    """Return the arguments of the projection as the arrays that kernels take."""
     return KeyProjection(*(tensor.detach().contiguous().numpy() for tensor in tensors))
 
 
 class DecoderTensors(NamedTuple):
-    """Results of all steps, and the last state; the cell is empty where the cell has none."""
+    """Results of all steps, and the last state; `cell` is empty where the decoder's cell has no cell state."""
 
     hidden: Float[Tensor, "B T H"]
     contexts: Float[Tensor, "B T D"]
@@ -193,23 +231,31 @@ def unroll_decoder(
     cell: Float[Tensor, "B H"] | None,
     initial_weights: Float[Tensor, "B S"] | None = None,
 ) -> DecoderTensors:
-    """Attend from the state before, then step, over known symbols; gradients flow to and from everything.
+    """Attend from the previous state, then step, over known symbols. Gradients flow to all floating-point arguments.
 
-    The location-sensitive score reads the weights before the first step.
+    Args:
+        parameters: Parameters of the decoder's step.
+        symbols: Row of the table for each step.
+        inputs: Keys, memory and lengths.
+        hidden: Initial h.
+        cell: Initial c; None where the cell has none.
+        initial_weights: Attention weights before the first step, which only the location-sensitive score reads.
     """
-    given = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
-    assert given, "a location-sensitive score needs the weights before"
+    has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
+    assert has_weights, "a location-sensitive score needs the initial weights"
     start = hidden[:0] if cell is None else cell
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
-    own = (torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in parameters[2:])
-    tensors = [*own, inputs.keys, inputs.memory, hidden, start, weights_before]
-    done = _Unrolled.apply(parameters.cell, parameters.score, symbols, inputs.lengths, *tensors)  # type: ignore[no-untyped-call]
-    hiddens, contexts, weights, cells = done
+    parameter_tensors = (
+        torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:]
+    )
+    tensors = [*parameter_tensors, inputs.keys, inputs.memory, hidden, start, weights_before]
+    results = _Unrolled.apply(parameters.cell, parameters.score, symbols, inputs.lengths, *tensors)  # type: ignore[no-untyped-call]
+    hiddens, contexts, weights, cells = results
     return DecoderTensors(hiddens, contexts, weights, hiddens[:, -1], cells)
 
 
 class _Gradients(NamedTuple):
-    """Gradients of all that the steps are a function of, ids and lengths apart."""
+    """Gradients of all arguments of the steps except ids and lengths."""
 
     table: Tensor
     bias_n: Tensor
@@ -227,7 +273,7 @@ class _Gradients(NamedTuple):
 
 
 PARAMETERS = _Gradients._fields.index("keys")
-"""Tensors of the decoder's parameters; those after them belong to rows."""
+"""Number of tensors that are parameters of the decoder; the later ones have one entry per row."""
 
 
 class _MemoryGradients(NamedTuple):
@@ -238,7 +284,7 @@ class _MemoryGradients(NamedTuple):
 
 
 class _Unrolled(torch.autograd.Function):
-    """Forward and backward by the kernels; the gradients of weights are one product each over all steps."""
+    """Forward and backward by the kernels; each weight's gradient is one product over all steps."""
 
     @staticmethod
     def forward(
@@ -249,7 +295,16 @@ class _Unrolled(torch.autograd.Function):
         lengths: Tensor,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Return hidden states, contexts and weights of all steps, and the last cell state."""
+        """Return hidden states, contexts and weights of all steps, and the last cell state.
+
+        Args:
+            ctx: Context of autograd.
+            cell: Layout of the cell.
+            score: Kind of score, a constant of types.py.
+            symbols: Row of the table for each step.
+            lengths: Number of source positions of each row.
+            *tensors: The fields of `_Gradients`.
+        """
         arrays = _arrays(*tensors)
         parameters = DecoderWeights(cell, score, *arrays[:PARAMETERS])
         ctx.weights, ctx.scorer = unroll.step_weights(parameters), scorer_of(parameters)
@@ -261,34 +316,43 @@ class _Unrolled(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *arrived: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """Return the gradients of the arguments from those of the results."""
-        given = _Gradients(*ctx.saved_tensors)  # refuses parameters that were changed since: the parts hold arrays
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """Return the gradients of the arguments of `forward`.
+
+        Args:
+            ctx: Context of autograd.
+            *grad_outputs: Gradients of the results; None where nothing depends on a result.
+        """
+        arguments = _Gradients(*ctx.saved_tensors)  # raises if a parameter was changed in place: the parts hold arrays
         if ctx.parts is None:
-            raise RuntimeError("these gradients were taken already, and are taken only once")
+            raise RuntimeError(
+                "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
+            )
         parts, ctx.parts = ctx.parts, None
-        whole = _memory_gradients(given, ctx.scorer)
-        gradients = tuple(None if gradient is None else gradient.numpy() for gradient in arrived)
-        own = for_each(partial(_unroll_part_backward, ctx.weights, gradients, whole), parts)
-        return None, None, None, None, *map(_joined, _Gradients._fields, zip(*own, strict=True))
+        memory_gradients = _memory_gradients(arguments, ctx.scorer)
+        gradients = tuple(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
+        part_gradients = for_each(partial(_unroll_part_backward, ctx.weights, gradients, memory_gradients), parts)
+        return None, None, None, None, *map(_joined, _Gradients._fields, zip(*part_gradients, strict=True))
 
 
-def _memory_gradients(given: _Gradients, scorer: Scorer) -> _MemoryGradients:
-    """Return room for the gradients of all rows."""
-    keys = torch.empty(given.keys.shape)
+def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradients:
+    """Return uninitialized tensors for the gradients of all rows."""
+    keys = torch.empty(arguments.keys.shape)
     if scorer.score != DOT_PRODUCT:
-        keys = torch.empty(given.keys.transpose(1, 2).shape).transpose(1, 2)
-    return _MemoryGradients(keys, torch.empty(given.memory.shape))
+        keys = torch.empty(arguments.keys.transpose(1, 2).shape).transpose(1, 2)
+    return _MemoryGradients(keys, torch.empty(arguments.memory.shape))
 
 
 def _unroll_part_backward(
     weights: unroll.StepWeights,
-    arrived: tuple[np.ndarray | None, ...],
-    whole: _MemoryGradients,
+    grad_outputs: tuple[np.ndarray | None, ...],
+    memory_gradients: _MemoryGradients,
     part: unroll.UnrolledPart,
 ) -> _Gradients:
-    """Return one part's gradients, of parameters the part's share: products over all steps of the kernel's factors."""
-    given, factors = unroll.unroll_part_backward(weights, arrived, unroll.MemoryGradients(*_arrays(*whole)), part)
+    """Return one part's gradients; those of parameters are products over the part's steps and summed later."""
+    state_gradients, factors = unroll.unroll_part_backward(
+        weights, grad_outputs, unroll.MemoryGradients(*_arrays(*memory_gradients)), part
+    )
     layout, size, scorer = weights.layout, weights.recurrent.shape[1], factors.scorer
     buffers = torch.from_numpy(part.tape.buffers).view(layout.buffers, -1, size)
     contexts = torch.from_numpy(part.tape.contexts).flatten(0, 1)
@@ -307,28 +371,32 @@ def _unroll_part_backward(
         energy=torch.from_numpy(scorer.energy),
         location=torch.from_numpy(scorer.location),
         filters=torch.from_numpy(scorer.filters),
-        keys=whole.keys,
-        memory=whole.memory,
-        hidden=torch.from_numpy(given.hidden[0]),
-        cell=torch.from_numpy(given.cell),
+        keys=memory_gradients.keys,
+        memory=memory_gradients.memory,
+        hidden=torch.from_numpy(state_gradients.hidden[0]),
+        cell=torch.from_numpy(state_gradients.cell),
         initial_weights=torch.from_numpy(scorer.initial_weights),
     )
 
 
 def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:
-    """Return the gradient from those of all parts: rows end to end, parameters summed; some have all rows already."""
+    """Return one gradient of all parts: rows concatenated, parameters summed; keys and memory have all rows already."""
     if len(parts) == 1 or name in _MemoryGradients._fields:
         return parts[0]
     return torch.cat(parts) if name in ("hidden", "cell", "initial_weights") else torch.stack(parts).sum(dim=0)
 
 
 class NumbaDecoder(NamedTuple):
-    """A decoder with the sources that it reads, laid out once for all steps of a search; see `model.memory`."""
+    """A decoder with its sources, prepared once for all steps of a search; implements `model.memory.DecoderKernel`."""
 
     decoder: decoder_step.PreparedDecoder
 
     def index_select(self, rows: Int[Tensor, " r"]) -> "NumbaDecoder":
-        """Return the decoder with the chosen of the running sources; only their numbers are copied."""
+        """Return the decoder with a selection of the running sources; only their numbers are copied.
+
+        Args:
+            rows: Indices among the running sources.
+        """
         return NumbaDecoder(self.decoder.index_select(_array(rows)))
 
     def running(self) -> Int[Tensor, " b"]:
@@ -342,33 +410,61 @@ class NumbaDecoder(NamedTuple):
         cell: Float[Tensor, "R H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
     ) -> RawStepOutput:
-        """Take one step of all hypotheses, those of a source one after the other."""
-        before = tuple(None if each is None else _array(each) for each in (cell, attention_state))
-        return RawStepOutput(*map(torch.from_numpy, self.decoder.step(_array(symbols), _array(hidden), *before)))
+        """Take one step of all hypotheses; the hypotheses of a source are consecutive.
+
+        Args:
+            symbols: Symbol fed back, for each hypothesis.
+            hidden: h.
+            cell: c; None where the cell has none.
+            attention_state: Attention weights of the previous step, which only the location-sensitive score reads.
+        """
+        optional_arrays = tuple(None if tensor is None else _array(tensor) for tensor in (cell, attention_state))
+        return RawStepOutput(
+            *map(torch.from_numpy, self.decoder.step(_array(symbols), _array(hidden), *optional_arrays))
+        )
 
 
 def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> NumbaDecoder:
-    """Lay out the arrays that every step reads."""
+    """Return a decoder with its weights and sources arranged as the kernel reads them at every step.
+
+    Args:
+        parameters: Parameters of the decoder's step.
+        head: Parameters of the output layer.
+        inputs: Keys, memory and lengths.
+    """
     weights = DecoderWeights(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
     return NumbaDecoder(decoder_step.prepare(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs))))
 
 
 def search_greedily(prepared: object, first: InitialState, limits: SearchLimits) -> list[SearchResult]:
-    """Return the most probable symbol at every step for all sources, in consecutive parts of the rows."""
-    assert isinstance(prepared, NumbaDecoder), "made by `prepare`"
+    """Return the most probable symbol at every step for all sources, in consecutive parts of the rows.
+
+    Args:
+        prepared: The decoder, a `NumbaDecoder`.
+        first: State before the first step.
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+    """
+    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare` returns"
     return greedy.search_greedily(prepared.decoder, _initial_arrays(first), limits)
 
 
 def search_beams(
     prepared: object, first: InitialState, limits: SearchLimits, sizes: beam.BeamSizes
 ) -> list[beam.BeamResult]:
-    """Return the most probable outputs of all sources, in consecutive parts of the rows."""
-    assert isinstance(prepared, NumbaDecoder), "made by `prepare`"
+    """Return the most probable outputs of all sources, in consecutive parts of the rows.
+
+    Args:
+        prepared: The decoder, a `NumbaDecoder`.
+        first: State before the first step.
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+        sizes: Beam size and number of outputs.
+    """
+    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare` returns"
     return beam.search_beams(prepared.decoder, _initial_arrays(first), limits, sizes)
 
 
 def _initial_arrays(first: InitialState) -> InitialState:
-    """Return the state that a search begins with, as arrays."""
+    """Return the initial state of a search as arrays."""
     return InitialState(*(None if part is None else _array(part) for part in first))
 
 
@@ -380,28 +476,48 @@ class CrossEntropy(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401
         logits: Float[Tensor, "M V"],
         targets: Int[Tensor, " M"],
-        ignored: int,
+        ignore_index: int,
         smoothing: float,
     ) -> Float[Tensor, ""]:
-        """Return the loss, and keep the gradient."""
-        given = logits.detach().contiguous().numpy()
-        loss, gradient = training.loss_and_gradient(given, targets.numpy(), ignored, np.float32(smoothing))
+        """Return the loss; its gradient is computed too and stored.
+
+        Args:
+            ctx: Context of autograd.
+            logits: Logits of each position.
+            targets: Target id of each position.
+            ignore_index: Target id of positions that do not contribute.
+            smoothing: ε of label smoothing.
+        """
+        logit_array = logits.detach().contiguous().numpy()
+        loss, gradient = training.loss_and_gradient(logit_array, targets.numpy(), ignore_index, np.float32(smoothing))
         ctx.save_for_backward(torch.from_numpy(gradient))
         return logits.new_tensor(loss)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, arrived: Float[Tensor, ""]) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
-        """Return the gradient, times the one that arrives."""
+    def backward(ctx: Any, grad_output: Float[Tensor, ""]) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
+        """Return the stored gradient times the gradient of the loss.
+
+        Args:
+            ctx: Context of autograd.
+            grad_output: Gradient of the loss.
+        """
         (gradient,) = ctx.saved_tensors
-        return gradient * arrived, None, None, None
+        return gradient * grad_output, None, None, None
 
 
 def adam_update(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
-    numbers: tuple[float, float, float, float],
+    coefficients: tuple[float, float, float, float],
 ) -> None:
-    """Compute `training.optimizer.adam_update` for float32 on a CPU."""
-    training.adam_update(gradient.numpy(), mean.numpy(), square.numpy(), numbers)
+    """Compute `training.optimizer.adam_update` for float32 on a CPU, in place.
+
+    Args:
+        gradient: Gradient; replaced by the update.
+        mean: First moment, updated.
+        square: Second moment, updated.
+        coefficients: Weight of the gradient in the mean, weight of its square, step size, and ε.
+    """
+    training.adam_update(gradient.numpy(), mean.numpy(), square.numpy(), coefficients)

@@ -1,7 +1,8 @@
 """Beam search of a whole batch in one call, by the rules of decoding/beam_search.py.
 
-N sources, b of them that still run, k hypotheses of each before a step, K after it, R = b·k, S source positions, V
-vocabulary, C candidates kept for inspection, H hidden, W twice the width of the beam: room for every end of a source.
+N sources, b of them active, k hypotheses of each before a step, K after it, R = b·k, S source positions, V
+vocabulary, C candidates recorded for inspection, H hidden, W twice the beam size: the most hypotheses that a source
+finishes.
 """
 
 from functools import partial
@@ -28,14 +29,14 @@ from pellucid.kernels.unroll import StepWeights
 
 
 class BeamSizes(NamedTuple):
-    """Number of hypotheses of a source, and of outputs to return."""
+    """Beam size, and number of outputs to return for each source."""
 
     width: int
     best: int
 
 
 class BeamKernelStep(NamedTuple):
-    """One step of all hypotheses: weights and candidates of each, and the K extensions chosen of each source."""
+    """One step of all hypotheses: weights and candidates of each, and the best K extensions of each source."""
 
     sources: Int[np.ndarray, " b"]
     weights: Float[np.ndarray, "R S"]
@@ -48,17 +49,17 @@ class BeamKernelStep(NamedTuple):
 
 
 class FinishedHypotheses(NamedTuple):
-    """Step and place at which the outputs of each source end, best first; those that were cut come last."""
+    """Step and beam index at which the outputs of each source end, best first; unfinished ones last."""
 
     counts: Int[np.ndarray, " N"]
     losses: Float[np.ndarray, "N W"]
     """Minus the scores."""
     steps: Int[np.ndarray, "N W"]
-    places: Int[np.ndarray, "N W"]
+    beam_indices: Int[np.ndarray, "N W"]
 
 
 class BeamResult(NamedTuple):
-    """The outputs of all sources one after the other, and the number of each source."""
+    """Outputs of all sources, those of a source consecutive, and their number for each source."""
 
     outputs: SearchResult
     counts: Int[np.ndarray, " N"]
@@ -67,17 +68,24 @@ class BeamResult(NamedTuple):
 def search_beams(
     decoder: PreparedDecoder, first: InitialState, limits: SearchLimits, sizes: BeamSizes
 ) -> list[BeamResult]:
-    """Return the most probable outputs of all sources, in consecutive parts of the rows."""
+    """Return the most probable outputs of all sources, in consecutive parts of the rows.
+
+    Args:
+        decoder: The decoder and its sources.
+        first: State before the first step.
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+        sizes: Beam size and number of outputs.
+    """
     task, rows = partial(_search_part, decoder, search_state(first), (limits, sizes)), len(first.hidden)
     return for_each(task, slices(rows, min(rows, parts_of(rows * sizes.width))))
 
 
 def _search_part(
-    decoder: PreparedDecoder, start: SearchState, how: tuple[SearchLimits, BeamSizes], part: slice
+    decoder: PreparedDecoder, start: SearchState, settings: tuple[SearchLimits, BeamSizes], part: slice
 ) -> BeamResult:
     """Search one part of the rows."""
     sources = decoder.sources._replace(rows=decoder.sources.rows[part])
-    return beam_steps(decoder.weights, decoder.output, sources, start.part(part), how)
+    return beam_steps(decoder.weights, decoder.output, sources, start.part(part), settings)
 
 
 @njit
@@ -86,157 +94,179 @@ def beam_steps(
     output: OutputWeights,
     sources: Sources,
     start: SearchState,
-    how: tuple[SearchLimits, BeamSizes],
+    settings: tuple[SearchLimits, BeamSizes],
 ) -> BeamResult:
-    """Take all steps, until no hypothesis that still runs can be among the best ones."""
-    (limits, sizes), (hidden, cell, attention_state), count = how, start, start.hidden.shape[0]
-    running, scores, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
-    room, ends, steps = np.full(count, sizes.width), _no_ends(count, 2 * sizes.width), []
-    for written in range(limits.maximum + 1):
-        closed = limits.closed_early if written < limits.minimum else limits.closed
-        own_sources = running_sources(sources, running)
-        hidden, cell, _, looks, logits = step(
-            weights, output, own_sources, symbols, SearchState(hidden, cell, attention_state)
+    """Take all steps, until no active hypothesis can be among the best outputs.
+
+    Args:
+        weights: Parameters of the cell.
+        output: Parameters of the output layer.
+        sources: Keys and memory.
+        start: State before the first step.
+        settings: Limits and sizes of the search.
+    """
+    (limits, sizes), (hidden, cell, attention_state), count = settings, start, start.hidden.shape[0]
+    active, scores, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
+    open_slots, finished, steps = np.full(count, sizes.width), _empty_finished(count, 2 * sizes.width), []
+    for length in range(limits.max_length + 1):
+        suppressed = limits.suppressed_early if length < limits.min_length else limits.suppressed
+        active_sources = running_sources(sources, active)
+        hidden, cell, _, attn_weights, logits = step(
+            weights, output, active_sources, symbols, SearchState(hidden, cell, attention_state)
         )
-        width = min(room[running].max(), scores.shape[1] * logits.shape[1])
-        ids, values, numbers, own, totals = extend(logits, closed, scores, (limits.candidates, width))
-        parents, chosen = numbers // logits.shape[1], numbers % logits.shape[1]
-        taken = BeamKernelStep(running, looks, ids, values, parents, chosen, own, totals)
-        steps.append(taken)
-        going = _collect(taken, ends, room, (written, sizes.best))
-        _drop_broken(taken, scores, ends, going)
-        if written == limits.maximum:
-            _cut(taken, scores, ends, written)
+        width = min(open_slots[active].max(), scores.shape[1] * logits.shape[1])
+        ids, values, numbers, log_probabilities, total_scores = extend(
+            logits, suppressed, scores, (limits.num_candidates, width)
+        )
+        parents, extension_ids = numbers // logits.shape[1], numbers % logits.shape[1]
+        record = BeamKernelStep(
+            active, attn_weights, ids, values, parents, extension_ids, log_probabilities, total_scores
+        )
+        steps.append(record)
+        is_active = _collect(record, finished, open_slots, (length, sizes.best))
+        _drop_non_finite(record, scores, finished, is_active)
+        if length == limits.max_length:
+            _collect_unfinished(record, scores, finished, length)
             break
-        if not going.any():
+        if not is_active.any():
             break
-        places = _places(taken, going, scores.shape[1])
-        running, scores, symbols = running[going], totals[going], chosen[going].ravel()
-        hidden = hidden[places]
-        cell = cell[places] if cell.shape[0] else cell
-        attention_state = looks[places] if attention_state.shape[0] else attention_state
-    return _written(steps, ends, sizes.best)
+        parent_rows = _parent_rows(record, is_active, scores.shape[1])
+        active, scores, symbols = active[is_active], total_scores[is_active], extension_ids[is_active].ravel()
+        hidden = hidden[parent_rows]
+        cell = cell[parent_rows] if cell.shape[0] else cell
+        attention_state = attn_weights[parent_rows] if attention_state.shape[0] else attention_state
+    return _trace_outputs(steps, finished, sizes.best)
 
 
 @njit
-def _no_ends(sources: int, room: int) -> FinishedHypotheses:
-    """Return room for finished hypotheses, empty."""
-    shape = (sources, room)
+def _empty_finished(sources: int, capacity: int) -> FinishedHypotheses:
+    """Return arrays for finished hypotheses, without entries."""
+    shape = (sources, capacity)
     losses, zeros = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
     return FinishedHypotheses(np.zeros(sources, np.int64), losses, zeros, zeros.copy())
 
 
 @njit
 def _collect(
-    taken: BeamKernelStep, ends: FinishedHypotheses, room: Int[np.ndarray, " N"], at: tuple[int, int]
+    record: BeamKernelStep,
+    finished: FinishedHypotheses,
+    open_slots: Int[np.ndarray, " N"],
+    step_and_best: tuple[int, int],
 ) -> Bool[np.ndarray, " b"]:
-    """Note the hypotheses that wrote EOS, and remove them from `taken.scores`; return which sources continue."""
-    step, best = at
-    going = np.zeros(taken.sources.shape[0], np.bool_)
-    for row in range(taken.sources.shape[0]):
-        source, scores, highest = taken.sources[row], taken.scores[row], IMPOSSIBLE
-        scores[room[source] :] = IMPOSSIBLE
-        for place in range(scores.shape[0]):
-            if taken.ids[row, place] == EOS and scores[place] > IMPOSSIBLE:
-                _note(ends, source, 0, (-scores[place], step, place))
-                room[source] -= 1
-                scores[place] = IMPOSSIBLE
-            highest = max(highest, scores[place])
-        beaten = ends.counts[source] >= best and -ends.losses[source, best - 1] >= highest
-        going[row] = highest > IMPOSSIBLE and not beaten
-    return going
+    """Record the hypotheses that end with EOS and remove them from `record.scores`; return which sources continue."""
+    step, best = step_and_best
+    is_active = np.zeros(record.sources.shape[0], np.bool_)
+    for row in range(record.sources.shape[0]):
+        source, scores, best_score = record.sources[row], record.scores[row], IMPOSSIBLE
+        scores[open_slots[source] :] = IMPOSSIBLE
+        for beam_index in range(scores.shape[0]):
+            if record.ids[row, beam_index] == EOS and scores[beam_index] > IMPOSSIBLE:
+                _insert_finished(finished, source, 0, (-scores[beam_index], step, beam_index))
+                open_slots[source] -= 1
+                scores[beam_index] = IMPOSSIBLE
+            best_score = max(best_score, scores[beam_index])
+        is_beaten = finished.counts[source] >= best and -finished.losses[source, best - 1] >= best_score
+        is_active[row] = best_score > IMPOSSIBLE and not is_beaten
+    return is_active
 
 
 @njit
-def _drop_broken(
-    taken: BeamKernelStep, before: Float[np.ndarray, "b k"], ends: FinishedHypotheses, going: Bool[np.ndarray, " b"]
+def _drop_non_finite(
+    record: BeamKernelStep,
+    previous_scores: Float[np.ndarray, "b k"],
+    finished: FinishedHypotheses,
+    is_active: Bool[np.ndarray, " b"],
 ) -> None:
-    """Remove all outputs and hypotheses of a source where a hypothesis has probabilities that are not finite."""
-    each = before.shape[1]
-    for row in range(taken.sources.shape[0]):
-        if np.isnan(taken.top_log_probabilities[row * each : (row + 1) * each, 0]).any():
-            ends.counts[taken.sources[row]], going[row] = 0, False
-            before[row] = IMPOSSIBLE
+    """Remove all outputs and hypotheses of a source if a hypothesis has probabilities that are not finite."""
+    beam_size = previous_scores.shape[1]
+    for row in range(record.sources.shape[0]):
+        if np.isnan(record.top_log_probabilities[row * beam_size : (row + 1) * beam_size, 0]).any():
+            finished.counts[record.sources[row]], is_active[row] = 0, False
+            previous_scores[row] = IMPOSSIBLE
 
 
 @njit
-def _note(ends: FinishedHypotheses, source: int, first: int, end: tuple[np.float32, int, int]) -> None:
-    """Insert an end among those of a source from the `first` on; of equal ones the earlier stays first."""
-    losses, steps, places = ends.losses[source], ends.steps[source], ends.places[source]
-    at = ends.counts[source]
-    while at > first and losses[at - 1] > end[0]:
-        losses[at], steps[at], places[at] = losses[at - 1], steps[at - 1], places[at - 1]
-        at -= 1
-    losses[at], steps[at], places[at] = end
-    ends.counts[source] += 1
+def _insert_finished(finished: FinishedHypotheses, source: int, first: int, entry: tuple[np.float32, int, int]) -> None:
+    """Insert (loss, step, beam index) among a source's entries from `first` on; equal losses keep their order."""
+    losses, steps, beam_indices = finished.losses[source], finished.steps[source], finished.beam_indices[source]
+    index = finished.counts[source]
+    while index > first and losses[index - 1] > entry[0]:
+        losses[index], steps[index], beam_indices[index] = losses[index - 1], steps[index - 1], beam_indices[index - 1]
+        index -= 1
+    losses[index], steps[index], beam_indices[index] = entry
+    finished.counts[source] += 1
 
 
 @njit
-def _cut(taken: BeamKernelStep, before: Float[np.ndarray, "b k"], ends: FinishedHypotheses, step: int) -> None:
-    """Note the hypotheses that had the maximum length and did not write EOS then."""
-    for row in range(taken.sources.shape[0]):
-        source = taken.sources[row]
-        finished, left = ends.counts[source], np.isfinite(before[row])
-        for end in range(finished):
-            if ends.steps[source, end] == step:
-                left[taken.parents[row, ends.places[source, end]]] = False
-        for place in range(left.shape[0]):
-            if left[place]:
-                _note(ends, source, finished, (-before[row, place], step - 1, place))
+def _collect_unfinished(
+    record: BeamKernelStep, previous_scores: Float[np.ndarray, "b k"], finished: FinishedHypotheses, step: int
+) -> None:
+    """Record the hypotheses that have the maximum length and do not end with EOS."""
+    for row in range(record.sources.shape[0]):
+        source = record.sources[row]
+        num_finished, is_unfinished = finished.counts[source], np.isfinite(previous_scores[row])
+        for entry in range(num_finished):
+            if finished.steps[source, entry] == step:
+                is_unfinished[record.parents[row, finished.beam_indices[source, entry]]] = False
+        for beam_index in range(is_unfinished.shape[0]):
+            if is_unfinished[beam_index]:
+                _insert_finished(
+                    finished, source, num_finished, (-previous_scores[row, beam_index], step - 1, beam_index)
+                )
 
 
 @njit
-def _places(taken: BeamKernelStep, going: Bool[np.ndarray, " b"], each: int) -> Int[np.ndarray, " R"]:
-    """Return the places of the parents of the hypotheses that continue, among all of the step."""
-    rows = np.flatnonzero(going)
-    places = np.empty((rows.shape[0], taken.parents.shape[1]), np.int64)
-    for at in range(rows.shape[0]):
-        places[at] = taken.parents[rows[at]] + rows[at] * each
-    return places.ravel()
+def _parent_rows(record: BeamKernelStep, is_active: Bool[np.ndarray, " b"], beam_size: int) -> Int[np.ndarray, " R"]:
+    """Return the rows of the parents of the hypotheses that continue, among all rows of the step."""
+    rows = np.flatnonzero(is_active)
+    parent_rows = np.empty((rows.shape[0], record.parents.shape[1]), np.int64)
+    for index in range(rows.shape[0]):
+        parent_rows[index] = record.parents[rows[index]] + rows[index] * beam_size
+    return parent_rows.ravel()
 
 
 @njit
-def _written(steps: list[BeamKernelStep], ends: FinishedHypotheses, best: int) -> BeamResult:
-    """Return the best outputs of each source, each from its end back to its first symbol."""
-    counts = np.minimum(ends.counts, best)
+def _trace_outputs(steps: list[BeamKernelStep], finished: FinishedHypotheses, best: int) -> BeamResult:
+    """Return the best outputs of each source, each traced back from its end to its first symbol."""
+    counts = np.minimum(finished.counts, best)
     (positions, candidates), total = (steps[0].weights.shape[1], steps[0].top_ids.shape[1]), counts.sum()
     outputs = empty_result((total, len(steps)), positions, candidates)
-    sources, places = np.empty(total, np.int64), np.empty(total, np.int64)
-    at = 0
+    sources, beam_indices = np.empty(total, np.int64), np.empty(total, np.int64)
+    output = 0
     for source in range(counts.shape[0]):
-        for end in range(counts[source]):
-            sources[at], places[at] = source, ends.places[source, end]
-            outputs.steps[at] = ends.steps[source, end] + 1
-            at += 1
-    for step_ in range(len(steps) - 1, -1, -1):
-        _trace_back(steps[step_], outputs, step_, sources, places)
+        for entry in range(counts[source]):
+            sources[output], beam_indices[output] = source, finished.beam_indices[source, entry]
+            outputs.steps[output] = finished.steps[source, entry] + 1
+            output += 1
+    for number in range(len(steps) - 1, -1, -1):
+        _trace_back(steps[number], outputs, number, sources, beam_indices)
     return BeamResult(outputs, counts)
 
 
 @njit
 def _trace_back(
-    taken: BeamKernelStep,
+    record: BeamKernelStep,
     outputs: SearchResult,
     step: int,
     sources: Int[np.ndarray, " n"],
-    places: Int[np.ndarray, " n"],
+    beam_indices: Int[np.ndarray, " n"],
 ) -> None:
-    """Write one step of all outputs that have it; `places` become those of their parents."""
-    each = taken.weights.shape[0] // taken.sources.shape[0]
-    rows = np.searchsorted(taken.sources, sources)
-    for at in range(sources.shape[0]):
-        if step < outputs.steps[at]:
-            row, place = rows[at], places[at]
-            parent = taken.parents[row, place]
-            own = row * each + parent
-            outputs.ids[at, step] = taken.ids[row, place]
-            outputs.log_probabilities[at, step] = taken.log_probabilities[row, place]
-            outputs.weights[at, step] = taken.weights[own]
-            outputs.top_ids[at, step] = taken.top_ids[own]
-            outputs.top_log_probabilities[at, step] = taken.top_log_probabilities[own]
-            places[at] = parent
+    """Write one step of all outputs that have it; `beam_indices` become those of their parents."""
+    beam_size = record.weights.shape[0] // record.sources.shape[0]
+    rows = np.searchsorted(record.sources, sources)
+    for output in range(sources.shape[0]):
+        if step < outputs.steps[output]:
+            row, beam_index = rows[output], beam_indices[output]
+            parent = record.parents[row, beam_index]
+            parent_row = row * beam_size + parent
+            outputs.ids[output, step] = record.ids[row, beam_index]
+            outputs.log_probabilities[output, step] = record.log_probabilities[row, beam_index]
+            outputs.weights[output, step] = record.weights[parent_row]
+            outputs.top_ids[output, step] = record.top_ids[parent_row]
+            outputs.top_log_probabilities[output, step] = record.top_log_probabilities[parent_row]
+            beam_indices[output] = parent
 
 
 def warm_up() -> None:
-    """Compile everything here by running the smallest example."""
+    """Compile every kernel of this module by running the smallest example."""
     search_beams(*smallest_search(), BeamSizes(1, 1))

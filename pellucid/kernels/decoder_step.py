@@ -1,6 +1,6 @@
-"""One step of a search for all hypotheses: attend from the state before, then step; nothing is kept for gradients.
+"""One step of a search for all hypotheses: attend from the previous state, then step; gradients are not supported.
 
-B sources, b of them that still run, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
+B sources, b of them running, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
 H hidden, V vocabulary, C as many as R where the cell has a cell state, else 0.
 """
 
@@ -40,7 +40,7 @@ from pellucid.kernels.unroll import StepWeights, add_sums, step_weights
 
 
 class Sources(NamedTuple):
-    """Keys and memory of a search. The memory keeps its order: contexts of one source are one product."""
+    """Keys and memory of a search. The memory keeps its order, so that the contexts of one source are one product."""
 
     scorer: Scorer
     keys: KeyMatrix
@@ -48,24 +48,28 @@ class Sources(NamedTuple):
     memory: Float[np.ndarray, "B S D"]
     lengths: Int[np.ndarray, " B"]
     rows: Int[np.ndarray, " b"]
-    """Numbers of the sources that run; a search drops the finished ones by their numbers alone."""
+    """Numbers of the running sources; a search drops finished sources without copying keys or memory."""
 
 
 class SearchState(NamedTuple):
-    """The state before a step, as arrays."""
+    """State before a step, as arrays."""
 
     hidden: Float[np.ndarray, "R H"]
     cell: Float[np.ndarray, "C H"]
     attention_state: Float[np.ndarray, "L S"]
-    """The weights of the step before; without rows where no score reads them."""
+    """The weights of the previous step; without rows if the score does not read them."""
 
     def part(self, rows: slice) -> "SearchState":
-        """Return the state of some rows."""
+        """Return the state of some rows.
+
+        Args:
+            rows: Slice of the rows.
+        """
         return SearchState(self.hidden[rows], self.cell[rows], self.attention_state[rows])
 
 
 class OutputWeights(NamedTuple):
-    """W_h and W_c of the head, transposed; a part that is not read has no columns."""
+    """W_h and W_c of the head, transposed; a part that the head does not read has no columns."""
 
     state: Float[np.ndarray, "H N"]
     context: Float[np.ndarray, "D M"]
@@ -73,14 +77,18 @@ class OutputWeights(NamedTuple):
 
 
 class PreparedDecoder(NamedTuple):
-    """Weights and sources as the kernel reads them, laid out once for all steps, and the step itself."""
+    """Weights and sources arranged as the kernel reads them at every step."""
 
     weights: StepWeights
     output: OutputWeights
     sources: Sources
 
     def index_select(self, rows: Int[np.ndarray, " r"]) -> "PreparedDecoder":
-        """Return the decoder with the chosen of the running sources; only their numbers are copied."""
+        """Return the decoder with a selection of the running sources; only their numbers are copied.
+
+        Args:
+            rows: Indices among the running sources.
+        """
         return self._replace(sources=self.sources._replace(rows=self.sources.rows[rows]))
 
     def step(
@@ -90,12 +98,16 @@ class PreparedDecoder(NamedTuple):
         cell: Float[np.ndarray, "R H"] | None,
         attention_state: Float[np.ndarray, "R S"] | None = None,
     ) -> RawStepOutput:
-        """Take one step of all hypotheses, those of a source one after the other.
+        """Take one step of all hypotheses; the hypotheses of a source are consecutive.
 
-        The location-sensitive score reads the weights of the step before, `attention_state`.
+        Args:
+            symbols: Symbol fed back, for each hypothesis.
+            hidden: h.
+            cell: c; None where the cell has none.
+            attention_state: Attention weights of the previous step, which only the location-sensitive score reads.
         """
-        given = self.sources.scorer.score != LOCATION_SENSITIVE or attention_state is not None
-        assert given, "a location-sensitive score needs the weights before"
+        has_weights = self.sources.scorer.score != LOCATION_SENSITIVE or attention_state is not None
+        assert has_weights, "a location-sensitive score needs the previous weights"
         task = partial(_step_part, self, symbols, search_state(InitialState(hidden, cell, attention_state)))
         running = len(self.sources.rows)
         parts = for_each(task, slices(running, min(running, parts_of(len(hidden)))))
@@ -103,7 +115,13 @@ class PreparedDecoder(NamedTuple):
 
 
 def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
-    """Lay out the arrays that every step reads."""
+    """Return a decoder with its weights and sources arranged as the kernel reads them at every step.
+
+    Args:
+        parameters: Parameters of the decoder's step.
+        head: Parameters of the output layer.
+        inputs: Keys, memory and lengths.
+    """
     _, memory, lengths = (contiguous(array) for array in inputs)
     state, context = contiguous(head.state.T), contiguous(head.context.T)
     keys = prepare_keys(inputs.keys, lengths, parameters.score)
@@ -112,7 +130,11 @@ def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> 
 
 
 def search_state(first: InitialState) -> SearchState:
-    """Return a state as contiguous arrays."""
+    """Return a state as contiguous arrays.
+
+    Args:
+        first: The state.
+    """
     hidden, weights = contiguous(first.hidden), first.attention_state
     cell = hidden[:0] if first.cell is None else contiguous(first.cell)
     return SearchState(hidden, cell, NO_ROWS if weights is None else contiguous(weights))
@@ -121,11 +143,11 @@ def search_state(first: InitialState) -> SearchState:
 def _step_part(
     decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, part: slice
 ) -> tuple[np.ndarray, ...]:
-    """Take one part's step."""
-    sources, each = decoder.sources, len(state.hidden) // len(decoder.sources.rows)
-    rows = slice(part.start * each, part.stop * each)
-    own = sources._replace(rows=sources.rows[part])
-    return step(decoder.weights, decoder.output, own, symbols[rows], state.part(rows))
+    """Take the step of one part of the running sources."""
+    sources, beam_size = decoder.sources, len(state.hidden) // len(decoder.sources.rows)
+    rows = slice(part.start * beam_size, part.stop * beam_size)
+    part_sources = sources._replace(rows=sources.rows[part])
+    return step(decoder.weights, decoder.output, part_sources, symbols[rows], state.part(rows))
 
 
 @njit
@@ -142,22 +164,33 @@ def step(
     Float[np.ndarray, "R S"],
     Float[np.ndarray, "R V"],
 ]:
-    """Return h', c', contexts, weights and logits from h and c."""
+    """Take one step of all hypotheses.
+
+    Args:
+        weights: Parameters of the cell.
+        output: Parameters of the output layer.
+        sources: Keys and memory.
+        symbols: Symbol fed back, for each hypothesis.
+        state: State before the step.
+
+    Returns:
+        h', c', contexts, attention weights and logits.
+    """
     (before, cell, attention_state), scorer = state, sources.scorer
     rows = before.shape[0]
     after, cell_after = np.empty(before.shape, np.float32), np.empty(cell.shape, np.float32)
     contexts = np.empty((rows, sources.memory.shape[2]), np.float32)
-    looks = np.zeros((rows, sources.memory.shape[1]), np.float32)
+    attn_weights = np.zeros((rows, sources.memory.shape[1]), np.float32)
     if scorer.score != DOT_PRODUCT:
         queries = np.empty((rows, scorer.energy.shape[0]), np.float32)
         project_queries(scorer, before, queries)
-        attend(sources, queries, attention_state, looks, contexts)
+        attend(sources, queries, attention_state, attn_weights, contexts)
     else:
-        attend(sources, before, attention_state, looks, contexts)
+        attend(sources, before, attention_state, attn_weights, contexts)
     buffers = np.empty((weights.layout.buffers, before.size), np.float32)
     add_sums(weights, symbols, contexts, before, buffers, 0)
     cell_forward(weights.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
-    return after, cell_after, contexts, looks, logits_of(output, after, contexts)
+    return after, cell_after, contexts, attn_weights, logits_of(output, after, contexts)
 
 
 @njit
@@ -165,47 +198,61 @@ def attend(
     sources: Sources,
     queries: Float[np.ndarray, "R A"],
     attention_state: Float[np.ndarray, "L S"],
-    looks: Float[np.ndarray, "R S"],
+    attn_weights: Float[np.ndarray, "R S"],
     contexts: Float[np.ndarray, "R D"],
 ) -> None:
-    """Compute α of every hypothesis into `looks`, zero before, and Σ α h into `contexts`."""
-    each, scorer = queries.shape[0] // sources.rows.shape[0], sources.scorer
+    """Compute α of every hypothesis, and the contexts Σ_s α_s h_s.
+
+    Args:
+        sources: Keys and memory.
+        queries: Queries as `project_queries` computes them.
+        attention_state: Weights of the previous step; without rows if the score does not read them.
+        attn_weights: Zeros that become α.
+        contexts: Output.
+    """
+    beam_size, scorer = queries.shape[0] // sources.rows.shape[0], sources.scorer
     buffers = location_buffers(scorer, sources.memory.shape[1])
-    for place in range(sources.rows.shape[0]):
-        row, first = sources.rows[place], place * each
+    for index in range(sources.rows.shape[0]):
+        row, first = sources.rows[index], index * beam_size
         length = sources.lengths[row]
-        for query in range(first, first + each):
-            own = looks[query, :length]
-            before = attention_state[query, :length] if scorer.score == LOCATION_SENSITIVE else own
-            attention_weights(scorer, sources.keys[row], queries[query], before, buffers, own)
-        if each == 1:
-            _mean(sources.memory[row], looks[first, :length], contexts[first])
+        for query in range(first, first + beam_size):
+            query_weights = attn_weights[query, :length]
+            previous_weights = attention_state[query, :length] if scorer.score == LOCATION_SENSITIVE else query_weights
+            attention_weights(scorer, sources.keys[row], queries[query], previous_weights, buffers, query_weights)
+        if beam_size == 1:
+            _mean(sources.memory[row], attn_weights[first, :length], contexts[first])
         else:
-            own_rows = looks[first : first + each, :length]
-            gemm(own_rows, sources.memory[row, :length], contexts[first : first + each])
+            source_weights = attn_weights[first : first + beam_size, :length]
+            gemm(source_weights, sources.memory[row, :length], contexts[first : first + beam_size])
 
 
 @njit
 def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> None:
-    """Compute Σ α h of one hypothesis, four positions at once: where units are few, in half the time of a product."""
+    """Compute Σ α h of one hypothesis, four positions at once: half the time of a product if units are few."""
     context[:] = 0
-    fours = weights.shape[0] // 4 * 4
-    for at in range(0, fours, 4):
-        first, second, third, fourth = memory[at], memory[at + 1], memory[at + 2], memory[at + 3]
-        a, b, c, d = weights[at], weights[at + 1], weights[at + 2], weights[at + 3]
+    num_grouped = weights.shape[0] // 4 * 4
+    for s in range(0, num_grouped, 4):
+        first, second, third, fourth = memory[s], memory[s + 1], memory[s + 2], memory[s + 3]
+        a, b, c, d = weights[s], weights[s + 1], weights[s + 2], weights[s + 3]
         for unit in range(context.shape[0]):
             context[unit] += a * first[unit] + b * second[unit] + c * third[unit] + d * fourth[unit]
-    for at in range(fours, weights.shape[0]):
-        state, share = memory[at], weights[at]
+    for s in range(num_grouped, weights.shape[0]):
+        state, weight = memory[s], weights[s]
         for unit in range(context.shape[0]):
-            context[unit] += share * state[unit]
+            context[unit] += weight * state[unit]
 
 
 @njit
 def logits_of(
     output: OutputWeights, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
 ) -> Float[np.ndarray, "R V"]:
-    """Return W_h h + W_c c + b."""
+    """Return W_h h + W_c c + b.
+
+    Args:
+        output: Parameters of the output layer.
+        hidden: h.
+        contexts: c.
+    """
     logits = np.empty((hidden.shape[0], output.bias.shape[0]), np.float32)
     for row in range(hidden.shape[0]):
         logits[row] = output.bias
@@ -217,7 +264,7 @@ def logits_of(
 
 
 def warm_up() -> None:
-    """Compile everything here by running the smallest example."""
+    """Compile every kernel of this module by running the smallest example."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     parameters = DecoderWeights(GRU, 0, np.zeros((2, 3), np.float32), square[0], empty, empty)
     head, inputs = Head(square, square, square[0]), AttentionInputs(square[None], square[None], one)

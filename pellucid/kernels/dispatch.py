@@ -1,8 +1,8 @@
-"""The one place that decides which backend computes.
+"""Selection of the backend that computes: the only place that decides it.
 
-Each computation is described by a `Request`. A compiled backend takes it where it supports every fact of it, is
-available, and was not left out by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1. AllFacts else
-is computed in plain PyTorch, by the reference implementation in model/ and search/.
+Each computation is described by a `Request`. A compiled backend is selected if it supports every fact of the request,
+is available, and is not disabled by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1. Every other
+request is computed in plain PyTorch, by the reference implementation in model/ and decoding/.
 """
 
 import os
@@ -18,9 +18,9 @@ from pellucid.kernels.numba_backend import NUMBA, is_numba_available
 from pellucid.kernels.triton_backend import TRITON
 
 WORTH_LOADING = 500
-"""Hypotheses whose search is quicker by as much time as loading the kernels takes, about."""
+"""Number of hypotheses from which kernels save more time in a search than loading them takes, approximately."""
 TORCH = Backend("Torch", {**dict.fromkeys(get_args(Computation), AllFacts()), "search": SEARCH}, lambda: True)
-"""The reference, which computes everything; of searches, `greedy` and `beam`, beside which there are single steps."""
+"""The reference, which computes everything. Its whole-batch searches are `greedy` and `beam`."""
 COMPILED: tuple[Backend, ...] = (TRITON, NUMBA)
 
 _DISABLED = ContextVar("kernels_disabled", default=False)
@@ -28,7 +28,7 @@ _DISABLED = ContextVar("kernels_disabled", default=False)
 
 @contextmanager
 def disable_kernels() -> Iterator[None]:
-    """Compute everything within in plain PyTorch."""
+    """Compute everything within the block in plain PyTorch."""
     token = _DISABLED.set(True)
     try:
         yield
@@ -37,7 +37,11 @@ def disable_kernels() -> Iterator[None]:
 
 
 def choose_backend(request: Request) -> Backend:
-    """Return the backend that computes what is asked: a compiled one where it may, else the reference."""
+    """Return the backend that computes a request: a compiled one if possible, else the reference.
+
+    Args:
+        request: The computation and its facts.
+    """
     supporting = _first_supporting(request)
     if supporting is None or are_kernels_disabled() or not supporting.is_available():
         return TORCH
@@ -46,35 +50,46 @@ def choose_backend(request: Request) -> Backend:
 
 @lru_cache(maxsize=4096)
 def _first_supporting(request: Request) -> Backend | None:
-    """Return the first compiled backend that supports a request: decided once, for most are made at every update."""
+    """Return the first compiled backend that supports a request; cached, as requests recur at every update."""
     return next((backend for backend in COMPILED if backend.supports(request)), None)
 
 
 @lru_cache(maxsize=1024)
 def searches_whole_batches(request: Request) -> bool:
-    """Return whether `greedy` and `beam` of search/ do all that is asked of a search, whoever takes their steps.
+    """Return whether `greedy` and `beam` in decoding/ support all options of a search, whichever backend steps.
 
-    Any other search is made of single steps, by `stepwise` of decoding/beam_search.py, which knows every option.
+    Any other search takes single steps, by `stepwise` of decoding/beam_search.py, which supports every option.
+
+    Args:
+        request: The search and its facts.
     """
     return TORCH.supports(request) and NUMBA.supports(request)
 
 
 def use_kernel(request: Request) -> bool:
-    """Return whether a compiled backend computes what is asked."""
+    """Return whether a compiled backend computes a request.
+
+    Args:
+        request: The computation and its facts.
+    """
     return choose_backend(request) is not TORCH
 
 
 def are_kernels_disabled() -> bool:
-    """Return whether kernels are disabled, in the code or by the environment variable PELLUCID_PLAIN."""
+    """Return whether kernels are disabled, by `disable_kernels()` or by the environment variable PELLUCID_PLAIN."""
     return _DISABLED.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
 
 
 @contextmanager
 def inference_kernels(hypotheses: int, device: str) -> Iterator[None]:
-    """Let CPU kernels compute a search within only where that is faster.
+    """Let CPU kernels compute a search within the block only where that is faster.
 
-    It is where this process has loaded them, or where the machine has compiled them and there are enough hypotheses to
-    be worth the second that loading takes. No search waits for a compiler.
+    It is faster if this process has loaded the kernels, or if they are compiled on this machine and there are enough
+    hypotheses to justify the second that loading takes. No search waits for a compiler.
+
+    Args:
+        hypotheses: Number of hypotheses of the search, over all sources.
+        device: Type of the device: "cpu" or "cuda".
     """
     loaded = device != "cpu" or bool(is_numba_available.cache_info().currsize)
     with nullcontext() if loaded or (hypotheses >= WORTH_LOADING and is_filled()) else disable_kernels():
@@ -82,5 +97,5 @@ def inference_kernels(hypotheses: int, device: str) -> Iterator[None]:
 
 
 def will_compile() -> bool:
-    """Return whether the next training has to compile the kernels first, as far as can be known before."""
+    """Return whether the next training has to compile the kernels first, as far as can be known in advance."""
     return not are_kernels_disabled() and not is_numba_available.cache_info().currsize and not is_filled()

@@ -1,8 +1,8 @@
 """Matrix products inside compiled kernels: C = A B, C += A B, C = A Bᵀ and C = Aᵀ B, in single precision.
 
 n rows, K columns of the left, N columns of the right. NumPy's `dot` in a kernel calls SciPy's OpenBLAS. PyTorch
-has a library of its own (Intel's MKL on most processors), which is 1.5 times as fast at 64 rows and twice at 32. It is
-called where it is found, through the Fortran interface that both have.
+has its own library (Intel's MKL on most processors), which is 1.5 times as fast at 64 rows and twice at 32. It is
+called if it is present, through the Fortran interface that both have.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from pellucid.kernels.arithmetic import ONE, ZERO
 from pellucid.kernels.jit import njit_no_refcount
 
 SYMBOL = "pellucid_sgemm"
-"""Name under which compiled code, kept on the disk, finds the function in the process that loads it."""
+"""Name under which compiled code, loaded from the disk, finds the function in its process."""
 
 PLAIN, TRANSPOSED = ord("N"), ord("T")
 
@@ -65,7 +65,7 @@ binding.add_symbol(SYMBOL, _address())
 
 @contextmanager
 def in_one_thread() -> Iterator[None]:
-    """Run products within in the calling thread alone, and restore the setting of this thread afterwards."""
+    """Compute products within the block in the calling thread alone, and restore the thread's setting afterwards."""
     library = _torch_library()
     if library is None:
         with _blas().limit(limits=1):
@@ -104,23 +104,42 @@ def _sgemm(
     pointer = letter.as_pointer()
 
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:  # noqa: ANN401
+        """Generate the call.
+
+        Args:
+            context: Numba's target context.
+            builder: LLVM's instruction builder.
+            _: Signature of the call.
+            arguments: Values of the five arguments.
+        """
+
         def stored(value: Any) -> Any:  # noqa: ANN401
+            """Return a pointer to the value, stored on the stack.
+
+            Args:
+                value: An LLVM value.
+            """
             slot = cgutils.alloca_once(builder, value.type)
             builder.store(value, slot)
             return builder.bitcast(slot, pointer)
 
         def counted(value: Any) -> Any:  # noqa: ANN401
+            """Return a pointer to the integer, truncated to 32 bits and stored on the stack.
+
+            Args:
+                value: An LLVM integer of 64 bits.
+            """
             return stored(builder.trunc(value, integer))
 
-        n, k, columns = (counted(builder.extract_value(arguments[0], at)) for at in range(3))
-        places = [builder.extract_value(arguments[at], 0) for at in (1, 2, 4)]
-        strides = [counted(builder.extract_value(arguments[at], 1)) for at in (1, 2, 4)]
-        transposed = [stored(builder.trunc(builder.extract_value(arguments[0], at), letter)) for at in (4, 3)]
+        n, k, columns = (counted(builder.extract_value(arguments[0], index)) for index in range(3))
+        pointers = [builder.extract_value(arguments[index], 0) for index in (1, 2, 4)]
+        strides = [counted(builder.extract_value(arguments[index], 1)) for index in (1, 2, 4)]
+        transposed = [stored(builder.trunc(builder.extract_value(arguments[0], index), letter)) for index in (4, 3)]
         one = stored(ir.Constant(number, 1.0))
-        given = [*transposed, columns, n, k, one, places[1], strides[1], places[0], strides[0]]
+        prefix = [*transposed, columns, n, k, one, pointers[1], strides[1], pointers[0], strides[0]]
         kind = ir.FunctionType(ir.VoidType(), [pointer] * 13)
         function = cgutils.get_or_insert_function(builder.module, kind, SYMBOL)
-        builder.call(function, [*given, stored(arguments[3]), places[2], strides[2]])
+        builder.call(function, [*prefix, stored(arguments[3]), pointers[2], strides[2]])
         return context.get_dummy_value()
 
     return signature, generate
@@ -128,25 +147,49 @@ def _sgemm(
 
 @njit_no_refcount
 def gemm(left: Rows, right: Across, result: Result) -> None:
-    """Compute result = left right. The numbers of a row are contiguous; rows may be apart."""
+    """Compute result = left right. The numbers of a row are contiguous; rows may be apart.
+
+    Args:
+        left: Left operand.
+        right: Right operand.
+        result: Output.
+    """
     _multiply(left, right, (PLAIN, PLAIN), ZERO, result)
 
 
 @njit_no_refcount
 def gemm_add(left: Rows, right: Across, result: Result) -> None:
-    """Compute result += left right."""
+    """Compute result += left right.
+
+    Args:
+        left: Left operand.
+        right: Right operand.
+        result: Sum, changed in place.
+    """
     _multiply(left, right, (PLAIN, PLAIN), ONE, result)
 
 
 @njit_no_refcount
 def gemm_nt(left: Rows, right: Float[np.ndarray, "N K"], result: Result) -> None:
-    """Compute result = left rightᵀ."""
+    """Compute result = left rightᵀ.
+
+    Args:
+        left: Left operand.
+        right: Right operand, transposed in the product.
+        result: Output.
+    """
     _multiply(left, right, (PLAIN, TRANSPOSED), ZERO, result)
 
 
 @njit_no_refcount
 def gemm_tn(left: Float[np.ndarray, "K n"], right: Across, result: Result) -> None:
-    """Compute result = leftᵀ right."""
+    """Compute result = leftᵀ right.
+
+    Args:
+        left: Left operand, transposed in the product.
+        right: Right operand.
+        result: Output.
+    """
     _multiply(left, right, (TRANSPOSED, PLAIN), ZERO, result)
 
 
@@ -158,7 +201,7 @@ def _multiply(
     beta: np.float32,
     result: Result,
 ) -> None:
-    """Compute result = beta result + the product of the operands, or of their transposes."""
+    """Compute result = beta result + the product of the operands, each transposed if `transposed` says so."""
     n, columns = result.shape
     k = left.shape[0] if transposed[0] == TRANSPOSED else left.shape[1]
     if n == 0 or columns == 0:

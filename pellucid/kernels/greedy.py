@@ -1,6 +1,6 @@
-"""Greedy search of a whole batch in one call: every step, its choice, and the rows that it ends.
+"""Greedy search of a whole batch in one call.
 
-N sources, R rows that still run, S source positions, T steps, V vocabulary, C candidates kept for inspection, H hidden,
+N sources, R running rows, S source positions, T steps, V vocabulary, C candidates recorded for inspection, H hidden,
 n as many as N where the cell has a cell state, else 0; L as many where the score is location-sensitive, else 0.
 """
 
@@ -36,7 +36,7 @@ from pellucid.kernels.unroll import StepWeights
 
 
 class GreedyStep(NamedTuple):
-    """One step: the rows that ran, their attention weights and their candidates."""
+    """One step: the running rows, their attention weights and their candidates."""
 
     rows: Int[np.ndarray, " R"]
     weights: Float[np.ndarray, "R S"]
@@ -45,7 +45,13 @@ class GreedyStep(NamedTuple):
 
 
 def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> list[SearchResult]:
-    """Return the most probable symbol at every step for all sources, in consecutive parts of the rows."""
+    """Return the most probable symbol at every step for all sources, in consecutive parts of the rows.
+
+    Args:
+        decoder: The decoder and its sources.
+        first: State before the first step.
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+    """
     task = partial(_search_part, decoder, search_state(first), limits)
     return for_each(task, slices(len(first.hidden), parts_of(len(first.hidden))))
 
@@ -60,43 +66,62 @@ def _search_part(decoder: PreparedDecoder, start: SearchState, limits: SearchLim
 def greedy_steps(
     weights: StepWeights, output: OutputWeights, sources: Sources, start: SearchState, limits: SearchLimits
 ) -> SearchResult:
-    """Take all steps: those of a row end with EOS, which may come one step after the longest output."""
+    """Take all steps. A row ends with EOS, which may come one step after the longest output.
+
+    Args:
+        weights: Parameters of the cell.
+        output: Parameters of the output layer.
+        sources: Keys and memory.
+        start: State before the first step.
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+    """
     rows, (hidden, cell, attention_state) = np.arange(start.hidden.shape[0]), start
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
-    taken = []
-    for written in range(limits.maximum + 1):
-        closed = limits.closed_early if written < limits.minimum else limits.closed
+    records = []
+    for length in range(limits.max_length + 1):
+        suppressed = limits.suppressed_early if length < limits.min_length else limits.suppressed
         running = running_sources(sources, rows)
-        hidden, cell, _, looks, logits = step(
+        hidden, cell, _, attn_weights, logits = step(
             weights, output, running, symbols, SearchState(hidden, cell, attention_state)
         )
-        ids, values = rank(logits, closed, limits.candidates)
-        taken.append(GreedyStep(rows, looks, ids, values))
+        ids, values = rank(logits, suppressed, limits.num_candidates)
+        records.append(GreedyStep(rows, attn_weights, ids, values))
         symbols = ids[:, 0].copy()
-        ended = symbols == EOS
-        for place in range(rows.shape[0]):
-            if ended[place] or written < limits.maximum:
-                steps[rows[place]] = written + 1
-        if ended.any():
-            kept = np.flatnonzero(~ended)
-            if kept.shape[0] == 0:
+        is_finished = symbols == EOS
+        for index in range(rows.shape[0]):
+            if is_finished[index] or length < limits.max_length:
+                steps[rows[index]] = length + 1
+        if is_finished.any():
+            unfinished = np.flatnonzero(~is_finished)
+            if unfinished.shape[0] == 0:
                 break
-            rows, symbols, hidden = rows[kept], symbols[kept], hidden[kept]
-            cell = cell[kept] if cell.shape[0] else cell
-            looks = looks[kept] if attention_state.shape[0] else looks
-        attention_state = looks if attention_state.shape[0] else attention_state
-    return _stack_steps(taken, steps)
+            rows, symbols, hidden = rows[unfinished], symbols[unfinished], hidden[unfinished]
+            cell = cell[unfinished] if cell.shape[0] else cell
+            attn_weights = attn_weights[unfinished] if attention_state.shape[0] else attn_weights
+        attention_state = attn_weights if attention_state.shape[0] else attention_state
+    return _stack_steps(records, steps)
 
 
 @njit
-def running_sources(sources: Sources, places: Int[np.ndarray, " R"]) -> Sources:
-    """Return the sources with only these of the running ones."""
-    return Sources(sources.scorer, sources.keys, sources.memory, sources.lengths, sources.rows[places])
+def running_sources(sources: Sources, indices: Int[np.ndarray, " R"]) -> Sources:
+    """Return the sources with a selection of the running ones.
+
+    Args:
+        sources: Keys and memory.
+        indices: Indices among the running sources.
+    """
+    return Sources(sources.scorer, sources.keys, sources.memory, sources.lengths, sources.rows[indices])
 
 
 @njit
 def empty_result(shape: tuple[int, int], positions: int, candidates: int) -> SearchResult:
-    """Return room for shape[0] outputs of shape[1] steps."""
+    """Return a result to be filled, of zeros.
+
+    Args:
+        shape: Number of outputs and of steps.
+        positions: Number of source positions.
+        candidates: Number of candidates recorded at each step.
+    """
     return SearchResult(
         np.zeros(shape, np.int64),
         np.zeros(shape, np.float32),
@@ -108,31 +133,31 @@ def empty_result(shape: tuple[int, int], positions: int, candidates: int) -> Sea
 
 
 @njit
-def _stack_steps(taken: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> SearchResult:
+def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> SearchResult:
     """Return the steps of each row."""
-    outputs = empty_result((steps.shape[0], len(taken)), taken[0].weights.shape[1], taken[0].top_ids.shape[1])
+    outputs = empty_result((steps.shape[0], len(records)), records[0].weights.shape[1], records[0].top_ids.shape[1])
     outputs.steps[:] = steps
-    for at in range(len(taken)):
-        rows, weights, ids, values = taken[at]
-        for place in range(rows.shape[0]):
-            row = rows[place]
-            outputs.weights[row, at] = weights[place]
-            outputs.top_ids[row, at], outputs.top_log_probabilities[row, at] = ids[place], values[place]
-            outputs.ids[row, at], outputs.log_probabilities[row, at] = ids[place, 0], values[place, 0]
+    for t in range(len(records)):
+        rows, weights, ids, values = records[t]
+        for index in range(rows.shape[0]):
+            row = rows[index]
+            outputs.weights[row, t] = weights[index]
+            outputs.top_ids[row, t], outputs.top_log_probabilities[row, t] = ids[index], values[index]
+            outputs.ids[row, t], outputs.log_probabilities[row, t] = ids[index, 0], values[index, 0]
     return outputs
 
 
 def smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
-    """Return the smallest example of a search."""
+    """Return the smallest example of a search: decoder, initial state and limits."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
     parameters = DecoderWeights(GRU, 0, table, square[0], empty, empty)
     head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
-    closed = np.zeros(4, np.bool_)
-    limits = SearchLimits(closed, closed, 0, 1, 1)
+    suppressed = np.zeros(4, np.bool_)
+    limits = SearchLimits(suppressed, suppressed, 0, 1, 1)
     return prepare(parameters, head, inputs), InitialState(square, None, None), limits
 
 
 def warm_up() -> None:
-    """Compile everything here by running the smallest example."""
+    """Compile every kernel of this module by running the smallest example."""
     search_greedily(*smallest_search())

@@ -1,7 +1,7 @@
 """The computations of the Numba kernels on CPUs, and the compilation of these kernels.
 
-They take float32. The tables name every setting on which a computation may depend; `ANYTHING` marks those whose
-values the kernels compute all, or that matter only before or after them.
+They take float32. The tables name every setting on which a computation may depend; `ANYTHING` marks settings of which
+the kernels compute all values, or that matter only before or after the kernels.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ PROCESSOR: Table = {"device": {"cpu"}, "dtype": {"float32"}, "gradients": ANYTHI
 TRAINED: Table = {**PROCESSOR, "gradients": {True}}
 ANSWERED: Table = {**PROCESSOR, "gradients": {False}}
 
-# A whole matrix of recurrent weights may stand in for the cell's own; a mask of states would change at every row.
+# A matrix of recurrent weights may replace the cell's own; a mask of states would differ in every row.
 RECURRENT_MASK: Table = {"recurrent_mask.weight": ANYTHING, "recurrent_mask.state": {False}}
 DECODER: Table = {
     "decoder.kind": {"attend-then-step"},
@@ -40,7 +40,7 @@ DECODER: Table = {
     "decoder.dropout": ANYTHING,
     "decoder.dropout_mask": ANYTHING,
     "decoder.embedding_dropout": ANYTHING,
-    "decoder.recurrent_dropout": ANYTHING,  # what it drops is seen in the masks
+    "decoder.recurrent_dropout": ANYTHING,  # the masks show what is dropped
     "decoder.recurrent_dropout_on": ANYTHING,
     "decoder.layer_normalization": {"none"},
     "decoder.residual": ANYTHING,  # of the layers above the first
@@ -54,8 +54,8 @@ DECODER: Table = {
     "attention.num_heads": {1},
     "memory.source": ANYTHING,
     "memory.masked": {False},
-    "masks.outputs": ANYTHING,  # read of outputs after all steps
-    "masks.dropped_tokens": ANYTHING,  # and of symbols before
+    "masks.outputs": ANYTHING,  # applied to the outputs after all steps
+    "masks.dropped_tokens": ANYTHING,  # applied to the symbols before all steps
     **RECURRENT_MASK,
 }
 STEP: Table = {**ANSWERED, **DECODER, "training": {False}}
@@ -64,7 +64,7 @@ UNROLL: Table = {
     **PROCESSOR,
     **DECODER,
     "training": ANYTHING,
-    "decoder.layer_normalization": {"none", "outputs"},  # of outputs after all steps: none reads them
+    "decoder.layer_normalization": {"none", "outputs"},  # applied to the outputs after all steps; no step reads them
 }
 
 
@@ -75,20 +75,20 @@ def is_numba_available() -> bool:
 
 
 def _warm_up_once() -> None:
-    """Load the kernels from the disk, or compile them, one process for all that want them now."""
+    """Load the kernels from the disk, or compile them in one process while the others wait."""
     with nullcontext() if is_filled() else by_one():
         _warm_up_from_disk()
 
 
 def _warm_up_from_disk() -> None:
-    """Load the kernels from the disk; where they are missing or damaged there, compile them first."""
+    """Load the kernels from the disk; compile them first if they are missing or damaged."""
     filled, damaged = is_filled(), is_damaged()
     if filled and not damaged:
         try:
             _warm_up()
-        except (ImportError, MemoryError, OSError):  # no compiler, no memory: nothing the disk could be blamed for
+        except (ImportError, MemoryError, OSError):  # no compiler or no memory: the files are not the cause
             raise
-        except Exception:  # a damaged file shows as whatever its reader stumbles over
+        except Exception:  # a damaged file may raise any error in its reader
             damaged = True
         else:
             return
@@ -103,18 +103,18 @@ def _warm_up_from_disk() -> None:
 
 
 def _compile_in_child() -> None:
-    """Compile all kernels in a process of its own, which leaves them on the disk.
+    """Compile all kernels in a child process, which stores them on the disk.
 
     Kernels round differently in the process that compiled them than in one that loads them from the disk. So every
     process loads them, and a training that is interrupted in its first process resumes to the same bits.
 
     Raises:
-        RuntimeError: The process failed; the message is the last line that it wrote.
+        RuntimeError: The process failed; the message is the last line of its error output.
     """
     command = [sys.executable, "-c", PROGRAM, *sys.path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise RuntimeError((completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"])[-1])
 
 
 def _warm_up() -> None:

@@ -1,9 +1,9 @@
 """Recurrent cells over whole sequences of unequal lengths, forward and backward, spread over threads.
 
 B rows, S positions, N directions (1 or 2), H units, P buffers of a step, Q gates, G = Q·H, V rows of the table of
-projected inputs, M all real positions. Rows are sorted by length, longest first, and their states laid end to end, step
-by step: step k holds the counts[k] rows longer than k, so that every product is over real positions only, and one over
-all steps is one product. The gradients of a step replace what it kept.
+projected inputs, M all real positions. Rows are sorted by length, longest first, and their states concatenated, step
+by step: step k holds the counts[k] rows longer than k, so that every product is over real positions only, and a product
+over all steps is one call. The gradients of a step replace the values that it stored.
 """
 
 from functools import partial
@@ -22,15 +22,15 @@ from pellucid.kernels.types import GRU, CellLayout, Direction
 
 
 class PackedSequence(NamedTuple):
-    """Rows laid end to end: for each packed position its row in the table and in the states; rows at each step."""
+    """Packed rows: each packed position's row in the table and in the states, and the number of rows of each step."""
 
     symbols: Int[np.ndarray, " M"]
-    places: Int[np.ndarray, " M"]
+    state_rows: Int[np.ndarray, " M"]
     counts: Int[np.ndarray, " S"]
 
 
 class RecurrentWeights(NamedTuple):
-    """Inputs projected beforehand, one row of the table each, and the recurrent parameters."""
+    """Projected inputs, one row of the table each, and the recurrent parameters."""
 
     layout: CellLayout
     table: Float[np.ndarray, "V G"]
@@ -42,7 +42,7 @@ class RecurrentWeights(NamedTuple):
 
 
 class RecurrentTape(NamedTuple):
-    """Values of a forward pass that the backward pass reads, and the last states of the rows, longest first."""
+    """Values of a forward pass that the backward pass reads, and the final states of the rows, longest first."""
 
     before: Float[np.ndarray, "M H"]
     cell_before: Float[np.ndarray, "C H"]
@@ -51,7 +51,7 @@ class RecurrentTape(NamedTuple):
 
 
 class RecurrentOutput(NamedTuple):
-    """The hidden states of each direction, zero beyond a row's length, and each row's last."""
+    """Hidden states of each direction, zero beyond a row's length, and each row's final state."""
 
     states: Float[np.ndarray, "B S N H"]
     hidden: Float[np.ndarray, "B N H"]
@@ -68,104 +68,152 @@ class RowGroup(NamedTuple):
 def run_recurrence(
     directions: list[Direction], symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
 ) -> RecurrentOutput:
-    """Return the states of each direction run from zero over every row, on W x + b = table[symbol].
+    """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].
 
-    The first runs from a row's first position to its last, the second from its last to its first. Lengths are at
-    least 1.
+    The first direction runs from a row's first position to its last, the second from its last to its first.
+
+    Args:
+        directions: Projected inputs and parameters of one or two directions.
+        symbols: Row of the table for each position.
+        lengths: Number of real positions of each row, at least 1.
     """
     groups, shape = row_groups(symbols, lengths, len(directions)), (*symbols.shape, len(directions))
-    return run_groups([recurrent_weights(each) for each in directions], groups, shape, False)[0]
+    return run_groups([recurrent_weights(direction) for direction in directions], groups, shape, False)[0]
 
 
 def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[RowGroup]:
-    """Return the work of every thread: each direction is a group, or as many as its share of the threads.
+    """Return the groups of rows of all threads; the directions share the threads.
 
-    Rows are dealt out in turn, longest first, so that each group has its share of long ones.
+    Rows are assigned in turn, longest first, so that every group has long and short rows.
+
+    Args:
+        symbols: Row of the table for each position.
+        lengths: Number of real positions of each row.
+        directions: Number of directions, 1 or 2.
     """
-    order, count = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
-    dealt = [order[first::count] for first in range(count)]
-    return [_row_group(symbols, lengths, rows, (at, directions)) for at in range(directions) for rows in dealt]
+    order, num_groups = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
+    row_sets = [order[first::num_groups] for first in range(num_groups)]
+    return [
+        _row_group(symbols, lengths, rows, (direction, directions))
+        for direction in range(directions)
+        for rows in row_sets
+    ]
 
 
 def _row_group(
-    symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
+    symbols: Int[np.ndarray, "B S"],
+    lengths: Int[np.ndarray, " B"],
+    rows: Int[np.ndarray, " R"],
+    direction_and_count: tuple[int, int],
 ) -> RowGroup:
-    """Return rows packed, the finished ones last and left out."""
+    """Return the packed rows of one group."""
     with defer_sigint():
-        return RowGroup(at[0], rows, pack(symbols, lengths, rows, at))
+        return RowGroup(direction_and_count[0], rows, pack(symbols, lengths, rows, direction_and_count))
 
 
 def run_groups(
-    weights: list[RecurrentWeights], groups: list[RowGroup], shape: tuple[int, int, int], keep: bool
+    weights: list[RecurrentWeights], groups: list[RowGroup], shape: tuple[int, int, int], with_tape: bool
 ) -> tuple[RecurrentOutput, list[RecurrentTape]]:
-    """Return the output of all groups together, and the tape of each, complete if `keep` says so."""
+    """Return the output of all groups together, and the tape of each.
+
+    Args:
+        weights: Weights of each direction.
+        groups: Groups of rows.
+        shape: B, S and N.
+        with_tape: Store the values that the backward pass reads.
+    """
     size = weights[0].recurrent.shape[1]
     states, hidden = zeros((shape[0] * shape[1] * shape[2], size)), empty((shape[0], shape[2], size))
-    tapes = for_each(partial(_run_group, weights, states, keep), groups)
+    tapes = for_each(partial(_run_group, weights, states, with_tape), groups)
     for group, tape in zip(groups, tapes, strict=True):
         hidden[group.rows, group.direction] = tape.hidden
     return RecurrentOutput(states.reshape(*shape, size), hidden), tapes
 
 
 def _run_group(
-    weights: list[RecurrentWeights], states: Float[np.ndarray, "M H"], keep: bool, group: RowGroup
+    weights: list[RecurrentWeights], states: Float[np.ndarray, "M H"], with_tape: bool, group: RowGroup
 ) -> RecurrentTape:
-    """Run one group; its states are written among those of the others."""
-    return forward(weights[group.direction], group.packed, states, keep)
+    """Run one group, and write its states into those of all groups."""
+    return forward(weights[group.direction], group.packed, states, with_tape)
 
 
 def recurrent_weights(direction: Direction) -> RecurrentWeights:
-    """Return the parameters of a direction as the kernels read them."""
+    """Return the parameters of a direction as the kernels read them.
+
+    Args:
+        direction: Projected inputs and parameters.
+    """
     table, weight, bias = (contiguous(array) for array in direction[1:])
     return RecurrentWeights(direction.cell, table, by_gate(weight), by_gate_t(weight), bias)
 
 
 def by_gate(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q H N"]:
-    """Return the weight of each gate; G is Q·H, H the second size where it is not given."""
+    """Return the weight of each gate.
+
+    Args:
+        weight: Weights of all gates, one below the other.
+        size: H; default N.
+    """
     return weight.reshape(-1, size or weight.shape[1], weight.shape[1])
 
 
 def by_gate_t(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q N H"]:
-    """Return the transposed weight of each gate."""
+    """Return the transposed weight of each gate.
+
+    Args:
+        weight: Weights of all gates, one below the other.
+        size: H; default N.
+    """
     return contiguous(by_gate(weight, size).transpose(0, 2, 1))
 
 
 @njit
 def pack(
-    symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
+    symbols: Int[np.ndarray, "B S"],
+    lengths: Int[np.ndarray, " B"],
+    rows: Int[np.ndarray, " R"],
+    direction_and_count: tuple[int, int],
 ) -> PackedSequence:
-    """Return rows, longest first, laid end to end step by step.
+    """Return rows packed step by step.
 
-    `at` is (direction, number of directions); the second direction reads from the end.
+    Args:
+        symbols: Row of the table for each position.
+        lengths: Number of real positions of each row.
+        rows: Rows of the batch to pack, longest first.
+        direction_and_count: Index of the direction, and the number of directions. The second direction reads from the end.
     """
-    (direction, directions), longest = at, lengths[rows[0]]
+    (direction, directions), longest = direction_and_count, lengths[rows[0]]
     counts = np.zeros(longest, np.int64)
     for row in rows:
         counts[: lengths[row]] += 1
-    kept, places = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64)
+    packed_symbols, state_rows = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64)
     start = 0
     for step in range(longest):
-        for place in range(counts[step]):
-            row = rows[place]
+        for index in range(counts[step]):
+            row = rows[index]
             position = lengths[row] - 1 - step if direction else step
-            kept[start + place] = symbols[row, position]
-            places[start + place] = (row * symbols.shape[1] + position) * directions + direction
+            packed_symbols[start + index] = symbols[row, position]
+            state_rows[start + index] = (row * symbols.shape[1] + position) * directions + direction
         start += counts[step]
-    return PackedSequence(kept, places, counts)
+    return PackedSequence(packed_symbols, state_rows, counts)
 
 
 @njit
 def forward(
-    weights: RecurrentWeights, packed: PackedSequence, states: Float[np.ndarray, "M H"], keep: bool
+    weights: RecurrentWeights, packed: PackedSequence, states: Float[np.ndarray, "M H"], with_tape: bool
 ) -> RecurrentTape:
-    """Run every row from the zero state over its positions; the state at each is written to its place in `states`.
+    """Run every row from the zero state over its positions.
 
-    The values that only the backward pass reads are kept where `keep` says so.
+    Args:
+        weights: Weights of the direction.
+        packed: The rows.
+        states: Output: the state at each position is written to its row.
+        with_tape: Store the values that only the backward pass reads.
     """
     size, rows, layout = weights.recurrent_t.shape[1], packed.counts[0], weights.layout
-    room, cells = packed.places.shape[0] if keep else rows, layout.states - 1
-    buffers, before = np.empty((layout.buffers, room * size), np.float32), np.zeros((room, size), np.float32)
-    cell_before = np.zeros((room * cells, size), np.float32)
+    capacity, cells = packed.state_rows.shape[0] if with_tape else rows, layout.states - 1
+    buffers, before = np.empty((layout.buffers, capacity * size), np.float32), np.zeros((capacity, size), np.float32)
+    cell_before = np.zeros((capacity * cells, size), np.float32)
     hidden, cell = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
     tape = RecurrentTape(before, cell_before, buffers, hidden)
     _forward_steps(weights, packed, tape, cell, states)
@@ -180,20 +228,21 @@ def _forward_steps(
     cell: Float[np.ndarray, "C H"],
     states: Float[np.ndarray, "M H"],
 ) -> None:
-    """Take the steps of `forward`; the tape has room for all of them, or for one, which they then share."""
-    keep, start, layout = tape.before.shape[0] == packed.places.shape[0], 0, weights.layout
+    """Take the steps of `forward`; the tape has space for all steps, or for one, which they then share."""
+    with_tape, start, layout = tape.before.shape[0] == packed.state_rows.shape[0], 0, weights.layout
     for step in range(packed.counts.shape[0]):
         n = packed.counts[step]
-        first, cells = start if keep else 0, n * (layout.states - 1)
-        at, before, hidden = first * tape.hidden.shape[1], tape.before[first : first + n], tape.hidden[:n].reshape(-1)
+        first, cells = start if with_tape else 0, n * (layout.states - 1)
+        offset = first * tape.hidden.shape[1]
+        before, hidden = tape.before[first : first + n], tape.hidden[:n].reshape(-1)
         copy_(before.reshape(-1), hidden)
-        gather_inputs(layout, weights.table, packed.symbols[start : start + n], weights.bias_n, tape.buffers, at)
-        add_recurrent(layout, before, weights.recurrent_t, tape.buffers, at)
-        cell_before, own = tape.cell_before[first : first + cells].reshape(-1), cell[:cells].reshape(-1)
-        copy_(cell_before, own)
-        cell_forward(layout, tape.buffers, at, (before.reshape(-1), cell_before), (hidden, own))
+        gather_inputs(layout, weights.table, packed.symbols[start : start + n], weights.bias_n, tape.buffers, offset)
+        add_recurrent(layout, before, weights.recurrent_t, tape.buffers, offset)
+        cell_before, cell_state = tape.cell_before[first : first + cells].reshape(-1), cell[:cells].reshape(-1)
+        copy_(cell_before, cell_state)
+        cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_state))
         for row in range(n):
-            copy_(states[packed.places[start + row]], tape.hidden[row])
+            copy_(states[packed.state_rows[start + row]], tape.hidden[row])
         start += n
 
 
@@ -205,9 +254,14 @@ def backward(
     states: Float[np.ndarray, "M H"],
     hidden: Float[np.ndarray, "B H"],
 ) -> Float[np.ndarray, "V G"]:
-    """Return the gradient of the table from those of the states and of the last hidden ones, which are overwritten.
+    """Return the gradient of the table; gradients of the preactivations replace the values on the tape.
 
-    The gradients of the sums replace the values on the tape.
+    Args:
+        weights: Weights of the direction.
+        packed: The rows.
+        tape: Values of the forward pass, overwritten.
+        states: Gradients of the states.
+        hidden: Gradients of the final states, overwritten.
     """
     rows, size = packed.counts[0] * (weights.layout.states - 1), weights.recurrent.shape[1]
     table, cell = np.zeros(weights.table.shape, np.float32), np.zeros((rows, size), np.float32)
@@ -224,18 +278,18 @@ def _backward_steps(
     table: Float[np.ndarray, "V G"],
 ) -> None:
     """Take the steps of `backward`, from the gradients of states, hidden and cell."""
-    (states, hidden, cell), end, size = gradients, packed.places.shape[0], weights.recurrent.shape[1]
+    (states, hidden, cell), end, size = gradients, packed.state_rows.shape[0], weights.recurrent.shape[1]
     layout = weights.layout
     for step in range(packed.counts.shape[0] - 1, -1, -1):
         n = packed.counts[step]
         start, cells = end - n, n * (layout.states - 1)
         for row in range(n):
-            add_(hidden[row], states[packed.places[start + row]])
-        at, own = start * size, hidden[:n]
+            add_(hidden[row], states[packed.state_rows[start + row]])
+        offset, hidden_gradient = start * size, hidden[:n]
         before = tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1)
-        cell_backward(layout, tape.buffers, at, (own.reshape(-1), cell[:cells].reshape(-1)), before)
-        scatter_add(layout, tape.buffers, at, packed.symbols[start:end], table)
-        add_recurrent_backward(layout, tape.buffers, at, weights.recurrent, own)
+        cell_backward(layout, tape.buffers, offset, (hidden_gradient.reshape(-1), cell[:cells].reshape(-1)), before)
+        scatter_add(layout, tape.buffers, offset, packed.symbols[start:end], table)
+        add_recurrent_backward(layout, tape.buffers, offset, weights.recurrent, hidden_gradient)
         end = start
 
 
@@ -248,7 +302,16 @@ def gather_inputs(
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Copy W x + b of every gate from the rows of the table to its buffer, and `bias_n` to its own."""
+    """Copy W x + b of every gate from the rows of the table to its buffer, and `bias_n` to its own.
+
+    Args:
+        layout: The cell.
+        table: W x + b of every symbol.
+        symbols: Row of the table for each row of the step.
+        bias_n: Bias of the gate whose U h another gate multiplies; empty for none.
+        buffers: Output.
+        first: Index at which the step begins in each buffer.
+    """
     size = table.shape[1] // layout.gates
     for gate in range(layout.gates):
         buffer = buffers[gate, first : first + symbols.shape[0] * size]
@@ -271,7 +334,15 @@ def scatter_add(
     symbols: Int[np.ndarray, " n"],
     table: Float[np.ndarray, "V G"],
 ) -> None:
-    """Add the gradients of W x + b to the rows of the table."""
+    """Add the gradients of W x + b to the rows of the table.
+
+    Args:
+        layout: The cell.
+        buffers: Gradients of the preactivations.
+        first: Index at which the step begins in each buffer.
+        symbols: Row of the table for each row of the step.
+        table: Sum.
+    """
     size = table.shape[1] // layout.gates
     for gate in range(layout.gates):
         buffer = buffers[gate, first : first + symbols.shape[0] * size]
@@ -283,7 +354,12 @@ def scatter_add(
 
 @njit_no_refcount
 def recurrent_buffer(layout: CellLayout, gate: int) -> int:
-    """Return the buffer of U h of a gate: its own, except for a gate whose U h another multiplies."""
+    """Return the index of the buffer of a gate's U h: the gate's own, except for a gate whose U h another multiplies.
+
+    Args:
+        layout: The cell.
+        gate: Index of the gate.
+    """
     return layout.gates if gate == layout.gated else gate
 
 
@@ -295,7 +371,15 @@ def add_recurrent(
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Add U h of every gate to its buffer."""
+    """Add U h of every gate to its buffer.
+
+    Args:
+        layout: The cell.
+        before: h.
+        recurrent_t: Uᵀ of each gate.
+        buffers: Preactivations, changed in place.
+        first: Index at which the step begins in each buffer.
+    """
     for gate in range(layout.gates):
         buffer = buffers[recurrent_buffer(layout, gate), first : first + before.size]
         gemm_add(before, recurrent_t[gate], buffer.reshape(before.shape))
@@ -309,14 +393,22 @@ def add_recurrent_backward(
     recurrent: Float[np.ndarray, "Q H H"],
     hidden: Float[np.ndarray, "n H"],
 ) -> None:
-    """Add Uᵀ times the gradients of every gate's U h to those of h."""
+    """Add Uᵀ times the gradients of every gate's U h to the gradients of h.
+
+    Args:
+        layout: The cell.
+        buffers: Gradients of the preactivations.
+        first: Index at which the step begins in each buffer.
+        recurrent: U of each gate.
+        hidden: Gradients of h, changed in place.
+    """
     for gate in range(layout.gates):
         buffer = buffers[recurrent_buffer(layout, gate), first : first + hidden.size]
         gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden)
 
 
 def warm_up() -> None:
-    """Compile everything here by running the smallest example forward and backward."""
+    """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32)
     weights = recurrent_weights(Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0]))
     groups = row_groups(one, one[0], 1)

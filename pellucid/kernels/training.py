@@ -1,7 +1,7 @@
-"""The kernels of an update beside the network: cross-entropy with its gradient, and Adam.
+"""Kernels of an update outside the network: cross-entropy with its gradient, and Adam.
 
-M positions, V vocabulary, P numbers of all parameters that are updated together. A position whose target is `ignored`
-counts for nothing.
+M positions, V vocabulary, P numbers of all parameters that are updated together. Positions whose target is
+`ignore_index` do not contribute.
 """
 
 import numpy as np
@@ -14,40 +14,54 @@ from pellucid.kernels.jit import njit, njit_no_refcount
 
 @njit
 def loss_and_gradient(
-    logits: Float[np.ndarray, "M V"], targets: Int[np.ndarray, " M"], ignored: int, smoothing: np.float32
+    logits: Float[np.ndarray, "M V"], targets: Int[np.ndarray, " M"], ignore_index: int, smoothing: np.float32
 ) -> tuple[float, Float[np.ndarray, "M V"]]:
-    """Return the mean of −Σ_v q_v log p_v, q = (1 − ε) one-hot + ε / V, and its gradient (p − q) / count."""
+    """Return the mean of −Σ_v q_v log p_v, q = (1 − ε) one-hot + ε / V, and its gradient (p − q) / count.
+
+    Args:
+        logits: Logits of each position.
+        targets: Target id of each position.
+        ignore_index: Target id of positions that do not contribute.
+        smoothing: ε of label smoothing.
+    """
     gradient, total, count = np.zeros(logits.shape, np.float32), 0.0, 0
     for row in range(logits.shape[0]):
-        count += targets[row] != ignored
-    share, rest = ONE / np.float32(max(count, 1)), smoothing / np.float32(logits.shape[1])
+        count += targets[row] != ignore_index
+    row_scale, uniform = ONE / np.float32(max(count, 1)), smoothing / np.float32(logits.shape[1])
     for row in range(logits.shape[0]):
-        if targets[row] == ignored:
+        if targets[row] == ignore_index:
             continue
-        own, change = logits[row], gradient[row]
-        top, sum_of_exponents, sum_of_logits = highest(own), ZERO, ZERO
-        for v in range(own.shape[0]):
-            change[v] = exp(own[v] - top)
-            sum_of_exponents += change[v]
-            sum_of_logits += own[v] - top
+        row_logits, row_gradient = logits[row], gradient[row]
+        maximum, sum_of_exponents, sum_of_logits = highest(row_logits), ZERO, ZERO
+        for v in range(row_logits.shape[0]):
+            row_gradient[v] = exp(row_logits[v] - maximum)
+            sum_of_exponents += row_gradient[v]
+            sum_of_logits += row_logits[v] - maximum
         norm = np.log(sum_of_exponents)
-        total += norm - (ONE - smoothing) * (own[targets[row]] - top) - rest * sum_of_logits
-        scale = share / sum_of_exponents
-        for v in range(own.shape[0]):
-            change[v] = change[v] * scale - rest * share
-        change[targets[row]] -= (ONE - smoothing) * share
+        total += norm - (ONE - smoothing) * (row_logits[targets[row]] - maximum) - uniform * sum_of_logits
+        scale = row_scale / sum_of_exponents
+        for v in range(row_logits.shape[0]):
+            row_gradient[v] = row_gradient[v] * scale - uniform * row_scale
+        row_gradient[targets[row]] -= (ONE - smoothing) * row_scale
     return total / count if count else np.nan, gradient
 
 
-def adam_update(gradient: Flat, mean: Flat, square: Flat, numbers: tuple[float, float, float, float]) -> None:
-    """Compute `training.optimizer.adam_update` for float32 on a CPU: moments and gradient are updated in place."""
-    _adam_update(gradient, mean, square, np.array(numbers, dtype=np.float32))
+def adam_update(gradient: Flat, mean: Flat, square: Flat, coefficients: tuple[float, float, float, float]) -> None:
+    """Compute `training.optimizer.adam_update` for float32 on a CPU, in place.
+
+    Args:
+        gradient: Gradient; replaced by the update.
+        mean: First moment, updated.
+        square: Second moment, updated.
+        coefficients: Weight of the gradient in the mean, weight of its square, step size, and ε.
+    """
+    _adam_update(gradient, mean, square, np.array(coefficients, dtype=np.float32))
 
 
 @njit_no_refcount
-def _adam_update(gradient: Flat, mean: Flat, square: Flat, numbers: Float[np.ndarray, "4"]) -> None:
-    """Update every number, its operations together, so that the loop is vectorized."""
-    mean_weight, square_weight, step, epsilon = numbers[0], numbers[1], numbers[2], numbers[3]
+def _adam_update(gradient: Flat, mean: Flat, square: Flat, coefficients: Float[np.ndarray, "4"]) -> None:
+    """Update every number in one pass, so that the loop is vectorized."""
+    mean_weight, square_weight, step, epsilon = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
     for i in range(gradient.shape[0]):
         g = gradient[i]
         m = mean[i] + mean_weight * (g - mean[i])
@@ -58,7 +72,7 @@ def _adam_update(gradient: Flat, mean: Flat, square: Flat, numbers: Float[np.nda
 
 
 def warm_up() -> None:
-    """Compile everything here."""
+    """Compile every kernel of this module by running the smallest example."""
     loss_and_gradient(np.zeros((1, 2), np.float32), np.ones(1, np.int64), 0, ZERO)
     gradient, mean, square = np.zeros((3, 1), np.float32)
     adam_update(gradient, mean, square, (0.1, 0.001, 0.1, 1e-8))

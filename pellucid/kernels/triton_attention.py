@@ -1,6 +1,6 @@
 """Additive attention on a GPU: a Triton kernel forward, and one backward.
 
-One program takes one query and holds its scores in registers; energies are not stored, the backward kernel computes
+One program computes one query and holds its scores in registers; energies are not stored, the backward kernel computes
 them again. No sum uses atomic additions, so the same inputs give the same bits. Positions beyond a source's length are
 never read. Sums are in float32, whatever the inputs are in.
 
@@ -28,7 +28,7 @@ TILE = 4096
 class AttentionArguments(NamedTuple):
     """Arguments of the attention of all queries."""
 
-    asked: Tensor
+    queries: Tensor
     energy: Tensor
     keys: Tensor
     states: Tensor
@@ -48,9 +48,9 @@ class BackwardArguments(NamedTuple):
     context_gradient: Tensor
     weights: Tensor
     weights_gradient: Tensor | None
-    asked: Tensor
+    queries: Tensor
     energy: Tensor
-    """A row for each source, still to be summed."""
+    """One row for each source; their sum is the gradient."""
     keys: Tensor
     states: Tensor
 
@@ -65,17 +65,24 @@ class AttentionSizes(NamedTuple):
 
 
 def attend(
-    asked: Float[Tensor, "R A"],
+    queries: Float[Tensor, "R A"],
     energy: Float[Tensor, " A"],
     keys: Float[Tensor, "B S A"],
     states: Float[Tensor, "B S D"],
     lengths: Int[Tensor, " B"],
 ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R S"]]:
-    """Return the context Σ_s α_s h_s and α = softmax(energyᵀ tanh(asked + key_s)) over the real positions, in float32.
+    """Return the contexts Σ_s α_s h_s, and α = softmax(energyᵀ tanh(q + key_s)) over the real positions, in float32.
 
-    `asked` is W q, projected already. Lengths are at least 1. There are gradients for one query a source only.
+    Gradients exist for one query a source only.
+
+    Args:
+        queries: W q, projected already; those of a source one after the other.
+        energy: v, the weight of each unit.
+        keys: Projected states.
+        states: h.
+        lengths: Number of real positions of each source, at least 1.
     """
-    context, weights = _Attend.apply(asked, energy, keys, states, lengths)  # type: ignore[no-untyped-call]
+    context, weights = _Attend.apply(queries, energy, keys, states, lengths)  # type: ignore[no-untyped-call]
     return context, weights
 
 
@@ -87,13 +94,18 @@ class _Attend(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401
         *tensors: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the context and the weights."""
-        given = AttentionArguments(*(tensor.contiguous() for tensor in tensors))
-        queries, (_, positions, size) = len(given.asked), given.states.shape
-        context = given.states.new_empty(queries, size, dtype=torch.float32)
-        weights = given.states.new_empty(queries, positions, dtype=torch.float32)
-        _launch(_attention_forward, given, AttentionResults(context, weights))
-        ctx.save_for_backward(*given, weights)
+        """Return the contexts and the weights.
+
+        Args:
+            ctx: Context of autograd.
+            *tensors: The fields of `AttentionArguments`.
+        """
+        arguments = AttentionArguments(*(tensor.contiguous() for tensor in tensors))
+        num_queries, (_, positions, memory_size) = len(arguments.queries), arguments.states.shape
+        context = arguments.states.new_empty(num_queries, memory_size, dtype=torch.float32)
+        weights = arguments.states.new_empty(num_queries, positions, dtype=torch.float32)
+        _launch(_attention_forward, arguments, AttentionResults(context, weights))
+        ctx.save_for_backward(*arguments, weights)
         ctx.set_materialize_grads(False)
         return context, weights
 
@@ -104,33 +116,43 @@ class _Attend(torch.autograd.Function):
         context: Tensor | None,
         weights_gradient: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
-        """Return the gradients of the arguments from those of the results."""
+        """Return the gradients of the arguments.
+
+        Args:
+            ctx: Context of autograd.
+            context: Gradients of the contexts.
+            weights_gradient: Gradients of the weights.
+        """
         *saved, weights = ctx.saved_tensors
-        given = AttentionArguments(*saved)
-        if len(given.asked) != len(given.keys):
-            raise NotImplementedError("gradients of several queries a source")
+        arguments = AttentionArguments(*saved)
+        if len(arguments.queries) != len(arguments.keys):
+            raise NotImplementedError("the Triton kernel has gradients for one query a source only: disable kernels")
         if context is None:
-            context = given.states.new_zeros(given.states.shape[::2], dtype=torch.float32)
-        arrived = None if weights_gradient is None else weights_gradient.contiguous()
-        rows = torch.empty_like(given.asked, dtype=torch.float32)
-        asked, keys, states = (torch.empty_like(tensor) for tensor in (given.asked, given.keys, given.states))
+            context = arguments.states.new_zeros(arguments.states.shape[::2], dtype=torch.float32)
+        weights_gradient_rows = None if weights_gradient is None else weights_gradient.contiguous()
+        energy_rows = torch.empty_like(arguments.queries, dtype=torch.float32)
+        query_gradient, keys, states = (
+            torch.empty_like(tensor) for tensor in (arguments.queries, arguments.keys, arguments.states)
+        )
         _launch(
             _attention_backward,
-            given,
-            BackwardArguments(context.contiguous(), weights, arrived, asked, rows, keys, states),
+            arguments,
+            BackwardArguments(
+                context.contiguous(), weights, weights_gradient_rows, query_gradient, energy_rows, keys, states
+            ),
         )
-        return asked, rows.sum(dim=0).to(given.energy.dtype), keys, states, None
+        return query_gradient, energy_rows.sum(dim=0).to(arguments.energy.dtype), keys, states, None
 
 
-def _launch(kernel: Any, given: AttentionArguments, done: AttentionResults | BackwardArguments) -> None:  # noqa: ANN401 (Triton's functions have no type)
+def _launch(kernel: Any, arguments: AttentionArguments, results: AttentionResults | BackwardArguments) -> None:  # noqa: ANN401 (Triton's functions have no type)
     """Run one program for each query. A tile holds all positions, and as many units as fit beside them."""
-    sources, positions, units = given.keys.shape
-    sizes = AttentionSizes(len(given.asked) // sources, positions, units, given.states.shape[2])
+    sources, positions, units = arguments.keys.shape
+    sizes = AttentionSizes(len(arguments.queries) // sources, positions, units, arguments.states.shape[2])
     positions_tile = triton.next_power_of_2(positions)
     units_tile, memory_tile = (
         min(max(1, TILE // positions_tile), triton.next_power_of_2(size)) for size in (units, sizes.memory)
     )
-    kernel[(len(given.asked),)](given, done, sizes, positions_tile, units_tile, memory_tile)
+    kernel[(len(arguments.queries),)](arguments, results, sizes, positions_tile, units_tile, memory_tile)
 
 
 def _compiled(function: Callable[..., object]) -> Any:  # noqa: ANN401
@@ -141,9 +163,9 @@ def _compiled(function: Callable[..., object]) -> Any:  # noqa: ANN401
 @_compiled
 def _tanh(x: tl.tensor) -> tl.tensor:
     """Return tanh in float32, to an absolute error of 1e-7."""
-    shrunk = tl.exp(-2 * tl.abs(x))  # never overflows
-    size = (1 - shrunk) / (1 + shrunk)
-    return tl.where(x < 0, -size, size)
+    exponential = tl.exp(-2 * tl.abs(x))  # never overflows
+    magnitude = (1 - exponential) / (1 + exponential)
+    return tl.where(x < 0, -magnitude, magnitude)
 
 
 @_compiled
@@ -154,43 +176,43 @@ def _tile(matrix: tl.tensor, rows: tl.tensor, columns: tl.tensor, width: int, in
 
 @_compiled
 def _attention_forward(
-    given: AttentionArguments,
-    looked: AttentionResults,
+    arguments: AttentionArguments,
+    results: AttentionResults,
     sizes: AttentionSizes,
     positions_tile: tl.constexpr,
     units_tile: tl.constexpr,
     memory_tile: tl.constexpr,
 ) -> None:
-    """Compute scores, their softmax, and the mean of the states by it, for one query."""
+    """Compute scores, their softmax, and the mean of the states weighted by it, for one query."""
     row = tl.program_id(0).to(tl.int64)
     source = row // sizes.queries
-    at = tl.arange(0, positions_tile)
-    real = at < tl.load(given.lengths + source)
-    keys = given.keys + source * sizes.positions * sizes.units
+    position = tl.arange(0, positions_tile)
+    is_real = position < tl.load(arguments.lengths + source)
+    keys = arguments.keys + source * sizes.positions * sizes.units
     scores = tl.zeros([positions_tile], tl.float32)
     for start in range(0, sizes.units, units_tile):
         unit = start + tl.arange(0, units_tile)
-        fits = unit < sizes.units
-        asked = tl.load(given.asked + row * sizes.units + unit, mask=fits, other=0).to(tl.float32)
-        energy = tl.load(given.energy + unit, mask=fits, other=0).to(tl.float32)
-        key = _tile(keys, at, unit, sizes.units, real[:, None] & fits)
-        scores += tl.sum(_tanh(key + asked) * energy, axis=1)
-    scores = tl.where(real, scores, -float("inf"))
+        in_range = unit < sizes.units
+        query = tl.load(arguments.queries + row * sizes.units + unit, mask=in_range, other=0).to(tl.float32)
+        energy = tl.load(arguments.energy + unit, mask=in_range, other=0).to(tl.float32)
+        key = _tile(keys, position, unit, sizes.units, is_real[:, None] & in_range)
+        scores += tl.sum(_tanh(key + query) * energy, axis=1)
+    scores = tl.where(is_real, scores, -float("inf"))
     weights = tl.exp(scores - tl.max(scores, axis=0))
     weights = weights / tl.sum(weights, axis=0)
-    tl.store(looked.weights + row * sizes.positions + at, weights, mask=at < sizes.positions)
-    states = given.states + source * sizes.positions * sizes.memory
+    tl.store(results.weights + row * sizes.positions + position, weights, mask=position < sizes.positions)
+    states = arguments.states + source * sizes.positions * sizes.memory
     for start in range(0, sizes.memory, memory_tile):
         unit = start + tl.arange(0, memory_tile)
-        fits = unit < sizes.memory
-        state = _tile(states, at, unit, sizes.memory, real[:, None] & fits)
-        tl.store(looked.context + row * sizes.memory + unit, tl.sum(weights[:, None] * state, axis=0), mask=fits)
+        in_range = unit < sizes.memory
+        state = _tile(states, position, unit, sizes.memory, is_real[:, None] & in_range)
+        tl.store(results.context + row * sizes.memory + unit, tl.sum(weights[:, None] * state, axis=0), mask=in_range)
 
 
 @_compiled
 def _attention_backward(
-    given: AttentionArguments,
-    back: BackwardArguments,
+    arguments: AttentionArguments,
+    gradients: BackwardArguments,
     sizes: AttentionSizes,
     positions_tile: tl.constexpr,
     units_tile: tl.constexpr,
@@ -198,44 +220,48 @@ def _attention_backward(
 ) -> None:
     """Compute the gradients of one source's attention.
 
-    ∂α_s = ∂c · h_s + ∂α_s from outside, ∂e = α (∂α − Σ α ∂α), ∂h_s = α_s ∂c. With t = tanh(asked + key_s):
-    ∂key_s = ∂e_s energy (1 − t²), ∂asked = Σ_s ∂key_s, ∂energy = Σ_s ∂e_s t.
+    ∂α_s = ∂c · h_s + the given ∂α_s, ∂e = α (∂α − Σ α ∂α), ∂h_s = α_s ∂c. With t = tanh(q + key_s):
+    ∂key_s = ∂e_s energy (1 − t²), ∂q = Σ_s ∂key_s, ∂energy = Σ_s ∂e_s t.
     """
     row = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, positions_tile)
-    real = at < tl.load(given.lengths + row)
-    stored = at < sizes.positions
-    weights = tl.load(back.weights + row * sizes.positions + at, mask=stored, other=0)
-    arriving = tl.zeros([positions_tile], tl.float32)
-    if back.weights_gradient is not None:
-        arriving += tl.load(back.weights_gradient + row * sizes.positions + at, mask=real, other=0)
+    position = tl.arange(0, positions_tile)
+    is_real = position < tl.load(arguments.lengths + row)
+    in_row = position < sizes.positions
+    weights = tl.load(gradients.weights + row * sizes.positions + position, mask=in_row, other=0)
+    weights_gradient = tl.zeros([positions_tile], tl.float32)
+    if gradients.weights_gradient is not None:
+        weights_gradient += tl.load(
+            gradients.weights_gradient + row * sizes.positions + position, mask=is_real, other=0
+        )
     offset = row * sizes.positions * sizes.memory
     for start in range(0, sizes.memory, memory_tile):
         unit = start + tl.arange(0, memory_tile)
-        fits = unit < sizes.memory
-        context = tl.load(back.context_gradient + row * sizes.memory + unit, mask=fits, other=0)
-        state = _tile(given.states + offset, at, unit, sizes.memory, real[:, None] & fits)
-        arriving += tl.sum(state * context, axis=1)
-        place = back.states + offset + at[:, None] * sizes.memory + unit
-        tl.store(place, weights[:, None] * context, mask=stored[:, None] & fits)
-    scores = weights * (arriving - tl.sum(weights * arriving, axis=0))
+        in_range = unit < sizes.memory
+        context = tl.load(gradients.context_gradient + row * sizes.memory + unit, mask=in_range, other=0)
+        state = _tile(arguments.states + offset, position, unit, sizes.memory, is_real[:, None] & in_range)
+        weights_gradient += tl.sum(state * context, axis=1)
+        pointer = gradients.states + offset + position[:, None] * sizes.memory + unit
+        tl.store(pointer, weights[:, None] * context, mask=in_row[:, None] & in_range)
+    scores = weights * (weights_gradient - tl.sum(weights * weights_gradient, axis=0))
     offset = row * sizes.positions * sizes.units
     for start in range(0, sizes.units, units_tile):
         unit = start + tl.arange(0, units_tile)
-        fits = unit < sizes.units
-        asked = tl.load(given.asked + row * sizes.units + unit, mask=fits, other=0).to(tl.float32)
-        energy = tl.load(given.energy + unit, mask=fits, other=0).to(tl.float32)
-        squashed = _tanh(_tile(given.keys + offset, at, unit, sizes.units, real[:, None] & fits) + asked)
-        key = scores[:, None] * energy * (1 - squashed * squashed)
-        place = back.keys + offset + at[:, None] * sizes.units + unit
-        tl.store(place, key, mask=stored[:, None] & fits)
-        tl.store(back.asked + row * sizes.units + unit, tl.sum(key, axis=0), mask=fits)
-        place = back.energy + row * sizes.units + unit
-        tl.store(place, tl.sum(scores[:, None] * squashed, axis=0), mask=fits)
+        in_range = unit < sizes.units
+        query = tl.load(arguments.queries + row * sizes.units + unit, mask=in_range, other=0).to(tl.float32)
+        energy = tl.load(arguments.energy + unit, mask=in_range, other=0).to(tl.float32)
+        activation = _tanh(
+            _tile(arguments.keys + offset, position, unit, sizes.units, is_real[:, None] & in_range) + query
+        )
+        key = scores[:, None] * energy * (1 - activation * activation)
+        pointer = gradients.keys + offset + position[:, None] * sizes.units + unit
+        tl.store(pointer, key, mask=in_row[:, None] & in_range)
+        tl.store(gradients.queries + row * sizes.units + unit, tl.sum(key, axis=0), mask=in_range)
+        pointer = gradients.energy + row * sizes.units + unit
+        tl.store(pointer, tl.sum(scores[:, None] * activation, axis=0), mask=in_range)
 
 
 def warm_up() -> None:
-    """Compile everything here by running the smallest example forward and backward."""
+    """Compile both kernels by running the smallest example forward and backward."""
     one = torch.ones(1, 1, 1, device="cuda", requires_grad=True)
     context, _ = attend(one[0], one[0, 0], one, one, torch.ones(1, dtype=torch.int64, device="cuda"))
     torch.autograd.grad(context.sum(), one)

@@ -5,12 +5,12 @@ from functools import cache
 from pellucid.kernels.backend import ANYTHING, Backend, compiles
 
 MAX_POSITIONS = 8192
-"""Source positions that the kernel for GPUs takes at most: one program holds them all."""
+"""Largest number of source positions of the kernel for GPUs: one program holds them all."""
 
 
 @cache
 def is_triton_available() -> bool:
-    """Return whether Triton is there and can compile for this GPU."""
+    """Return whether Triton is installed and can compile for this GPU."""
     return compiles(_warm_up, "attention runs without its kernel for GPUs")
 
 

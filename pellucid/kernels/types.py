@@ -1,4 +1,4 @@
-"""Arguments and results of kernels, and the tables of cells and scores that kernels know.
+"""Arguments and results of kernels, and the tables of cells and scores that kernels compute.
 
 Neither Numba nor PyTorch is needed to import this module. Kernels take and return arrays; autograd.py passes PyTorch's
 tensors in the same fields.
@@ -18,19 +18,19 @@ Array = Any
 """An array, or a tensor."""
 NO_ROWS = np.empty((0, 0), np.float32)
 NO_UNITS = np.empty(0, np.float32)
-"""Stand for the parameters that a score does not have."""
+"""Empty arrays in place of the parameters that a score does not have."""
 
 
 class CellLayout(NamedTuple):
     """Layout of a recurrent cell in kernels. All fields are integers, which compiled code reads."""
 
     cell: int
-    """Number by which `cells.cell_forward` and `cells.cell_backward` choose the equations."""
+    """Number by which `cells.cell_forward` and `cells.cell_backward` select the equations."""
     gates: int
     states: int
-    """Vectors that a step carries on: 1, h; 2, h and c."""
+    """Number of state vectors: 1 for h; 2 for h and c."""
     buffers: int
-    """Vectors that a step keeps for the backward pass: those of the gates come first."""
+    """Number of vectors that a step stores for the backward pass, those of the gates first."""
     gated: int
     """Gate whose U h another gate multiplies, which must be the last; −1 for none. Its U h has the buffer after the
     gates, and its hidden bias, `bias_n`, is added there."""
@@ -42,7 +42,7 @@ CELL_LAYOUTS: Mapping[str, CellLayout] = {"gru": GRU, "lstm": LSTM}
 """The cells that Numba kernels compute, by their name in the settings."""
 
 DOT_PRODUCT, ADDITIVE, LOCATION_SENSITIVE = 0, 1, 2
-"""Numbers by which attention.py chooses the equations of a score."""
+"""Numbers by which attention.py selects the equations of a score."""
 SCORES: Mapping[str, int] = {
     "additive": ADDITIVE,
     "location": LOCATION_SENSITIVE,
@@ -50,7 +50,7 @@ SCORES: Mapping[str, int] = {
     "general": DOT_PRODUCT,
     "scaled-dot": DOT_PRODUCT,
 }
-"""The scores that Numba kernels compute, by the kind of attention; those of products differ in their keys alone."""
+"""The scores that Numba kernels compute, by the kind of attention; dot products differ only in their keys."""
 
 
 class Direction(NamedTuple):
@@ -58,7 +58,7 @@ class Direction(NamedTuple):
 
     cell: CellLayout
     table: Float[Array, "V G"]
-    """W x + b of every input, with every bias that nothing multiplies."""
+    """W x + b of every input, with every bias that no gate multiplies."""
     weight: Float[Array, "G H"]
     bias_n: Float[Array, " C"]
 
@@ -66,13 +66,13 @@ class Direction(NamedTuple):
 class DecoderWeights(NamedTuple):
     """Parameters of a decoder's step. Scores: e = energyᵀ tanh(query h + key + location f), or e = h · key.
 
-    f are the filters over the weights of the step before, where the score is location-sensitive.
+    f are the filters over the weights of the previous step, where the score is location-sensitive.
     """
 
     cell: CellLayout
     score: int
     table: Float[Array, "V G"]
-    """The projected symbols, with every bias that nothing multiplies."""
+    """The projected symbols, with every bias that no gate multiplies."""
     bias_n: Float[Array, " C"]
     recurrent: Float[Array, "G H"]
     context: Float[Array, "G D"]
@@ -99,7 +99,7 @@ class AttentionInputs(NamedTuple):
 
 
 class InitialState(NamedTuple):
-    """State at the first step: h, c where the cell has one, and the weights before where the score reads them."""
+    """State at the first step: h, c if the cell has one, and the initial attention weights if the score reads them."""
 
     hidden: Float[Array, "N H"]
     cell: Float[Array, "N H"] | None
@@ -109,13 +109,14 @@ class InitialState(NamedTuple):
 class SearchLimits(NamedTuple):
     """Symbols and lengths that a search allows, and how many candidates it records."""
 
-    closed_early: Bool[np.ndarray, " V"]
-    """Symbols that cannot be written before the minimum length."""
-    closed: Bool[np.ndarray, " V"]
-    minimum: int
-    maximum: int
-    candidates: int
-    """Most probable symbols recorded at each step."""
+    suppressed_early: Bool[np.ndarray, " V"]
+    """Symbols that have probability zero before the minimum length."""
+    suppressed: Bool[np.ndarray, " V"]
+    """Symbols that have probability zero from the minimum length on."""
+    min_length: int
+    max_length: int
+    num_candidates: int
+    """Number of most probable symbols recorded at each step."""
 
 
 class SearchResult(NamedTuple):

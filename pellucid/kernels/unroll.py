@@ -1,8 +1,8 @@
 """The decoder's steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
 
 B rows, T steps, S source positions, A units of the query, D memory, H hidden, P buffers of a step, Q gates, G = Q·H, V
-target symbols, F = T·B·H. Gradients of weights are products over all steps and come after them, outside; here the steps
-leave their factors, in place of the values that the forward pass kept.
+target symbols, F = T·B·H. Gradients of weights are products over all steps and are computed by the caller; the steps
+store the factors in place of the values of the forward pass.
 """
 
 from functools import partial
@@ -56,7 +56,7 @@ class StepWeights(NamedTuple):
 
     layout: CellLayout
     table: Float[np.ndarray, "V G"]
-    """The projected symbols, with every bias that nothing multiplies."""
+    """The projected symbols, with every bias that no gate multiplies."""
     bias_n: Flat
     recurrent: Float[np.ndarray, "Q H H"]
     context: Float[np.ndarray, "Q H D"]
@@ -77,14 +77,14 @@ class DecoderTape(NamedTuple):
 
 
 class OutputGradients(NamedTuple):
-    """Gradients of the steps' results; those of the states are overwritten, the first by the initial state's."""
+    """Gradients of the steps' results. Those of the states are overwritten, the first by the initial state's."""
 
     hidden: Float[np.ndarray, "T1 B H"]
     cell: Float[np.ndarray, "C H"]
     contexts: Float[np.ndarray, "T B D"]
-    """Those of the contexts as the output layer reads them; the cell's share is added."""
+    """Gradients of the contexts from the output layer; the backward pass adds those from the cell."""
     weights: Float[np.ndarray, "B T S"]
-    """Without rows where nothing reads the weights."""
+    """Without rows if nothing depends on the weights."""
 
 
 class StepGradients(NamedTuple):
@@ -113,7 +113,7 @@ class DecoderStart(NamedTuple):
     hidden: Float[np.ndarray, "B H"]
     cell: Float[np.ndarray, "C H"]
     initial_weights: Float[np.ndarray, "L S"]
-    """The weights before the first step, which the location-sensitive score reads; else no rows."""
+    """Attention weights before the first step, which the location-sensitive score reads; else no rows."""
 
 
 class MemoryGradients(NamedTuple):
@@ -124,7 +124,7 @@ class MemoryGradients(NamedTuple):
 
 
 class UnrolledPart(NamedTuple):
-    """One part of the rows: which they are, and the kernel's arguments and results."""
+    """One part of the rows, and the kernel's arguments and results for it."""
 
     rows: slice
     symbols: Int[np.ndarray, "T R"]
@@ -140,12 +140,18 @@ def unroll_decoder(
     cell: Float[np.ndarray, "B H"] | None,
     initial_weights: Float[np.ndarray, "B S"] | None = None,
 ) -> DecoderOutput:
-    """Attend from the state before, then step, over known symbols.
+    """Attend from the previous state, then step, over known symbols.
 
-    The location-sensitive score reads the weights before the first step.
+    Args:
+        parameters: Parameters of the decoder's step.
+        symbols: Row of the table for each step.
+        inputs: Keys, memory and lengths.
+        hidden: Initial h.
+        cell: Initial c; None where the cell has none.
+        initial_weights: Attention weights before the first step, which only the location-sensitive score reads.
     """
-    given = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
-    assert given, "a location-sensitive score needs the weights before"
+    has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
+    assert has_weights, "a location-sensitive score needs the initial weights"
     start = DecoderStart(
         inputs.keys,
         inputs.memory,
@@ -163,24 +169,40 @@ def unroll_parts(
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
 ) -> list[UnrolledPart]:
-    """Return all steps of the rows, a part of them for each thread."""
+    """Take all steps of all rows, one part of the rows per thread, and return the parts.
+
+    Args:
+        weights: Parameters of the cell.
+        scorer: The score.
+        start: Keys, memory and initial state.
+        symbols: Row of the table for each step.
+        lengths: Number of source positions of each row.
+    """
     task = partial(_unroll_part, weights, scorer, start, symbols, lengths)
     return for_each(task, slices(len(symbols), parts_of(len(symbols))))
 
 
 def join_parts(parts: list[UnrolledPart]) -> DecoderOutput:
-    """Return the results of all rows."""
+    """Return the results of all rows.
+
+    Args:
+        parts: Parts in the order of their rows.
+    """
     tapes = [part.tape for part in parts]
     return DecoderOutput(
-        contiguous(concat_rows([each.hidden[1:].swapaxes(0, 1) for each in tapes])),
-        concat_rows([each.contexts.swapaxes(0, 1) for each in tapes]),
-        concat_rows([each.weights for each in tapes]),
-        concat_rows([each.cell[-1] for each in tapes]),
+        contiguous(concat_rows([tape.hidden[1:].swapaxes(0, 1) for tape in tapes])),
+        concat_rows([tape.contexts.swapaxes(0, 1) for tape in tapes]),
+        concat_rows([tape.weights for tape in tapes]),
+        concat_rows([tape.cell[-1] for tape in tapes]),
     )
 
 
 def step_weights(parameters: DecoderWeights) -> StepWeights:
-    """Return the parameters of the cell as the arrays that kernels read, gate by gate."""
+    """Return the parameters of the cell as the arrays that kernels read, gate by gate.
+
+    Args:
+        parameters: Parameters of the decoder's step.
+    """
     table, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
     size = recurrent.shape[1]
     transposed = by_gate_t(recurrent), by_gate_t(context, size)
@@ -195,48 +217,60 @@ def _unroll_part(
     lengths: Int[np.ndarray, " B"],
     rows: slice,
 ) -> UnrolledPart:
-    """Take one part's steps."""
+    """Take all steps of one part of the rows."""
     memory, hidden, cell, initial_weights = (contiguous(array[rows]) for array in start[1:])
-    own = lengths[rows]
-    keys = prepare_keys(start.keys[rows], own, scorer.score)
-    source = Source(scorer, keys, positions_innermost(memory, own, False), own, initial_weights)
+    part_lengths = lengths[rows]
+    keys = prepare_keys(start.keys[rows], part_lengths, scorer.score)
+    source = Source(scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights)
     steps = np.ascontiguousarray(symbols[rows].T)
     return UnrolledPart(rows, steps, source, unroll(weights, steps, source, hidden, cell))
 
 
 def unroll_part_backward(
-    weights: StepWeights, arrived: tuple[np.ndarray | None, ...], whole: MemoryGradients, part: UnrolledPart
+    weights: StepWeights,
+    grad_outputs: tuple[np.ndarray | None, ...],
+    memory_gradients: MemoryGradients,
+    part: UnrolledPart,
 ) -> tuple[OutputGradients, StepGradients]:
-    """Return the gradients of one part's states, table and score, and the factors of the others.
+    """Return the gradients of one part's states, table and score, and the factors of the other gradients.
 
-    `arrived` are the gradients of the fields of `DecoderOutput`, each of which may be missing. Those of keys and memory
-    are written into `whole`.
+    Args:
+        weights: Parameters of the cell.
+        grad_outputs: Gradients of the fields of `DecoderOutput`, for all rows; None for a missing one.
+        memory_gradients: Output: gradients of keys and memory, of which this part's rows are written.
+        part: The part.
     """
     tape, hidden = part.tape, np.zeros_like(part.tape.hidden)
-    own = [None if gradient is None else gradient[part.rows] for gradient in arrived]
+    part_gradients = [None if gradient is None else gradient[part.rows] for gradient in grad_outputs]
     contexts, cell = np.zeros_like(tape.contexts), np.zeros_like(tape.cell[0])
-    for gradient, array in ((own[0], hidden[1:]), (own[1], contexts)):
+    for gradient, array in ((part_gradients[0], hidden[1:]), (part_gradients[1], contexts)):
         if gradient is not None:
             array[:] = gradient.swapaxes(0, 1)
-    if own[3] is not None:
-        cell[:] = own[3]
-    of_weights = np.zeros((0, 0, 0), np.float32) if own[2] is None else contiguous(own[2])
-    given = OutputGradients(hidden, cell, contexts, of_weights)
-    keys, memory = whole.keys[part.rows], whole.memory[part.rows]
+    if part_gradients[3] is not None:
+        cell[:] = part_gradients[3]
+    weights_gradient = np.zeros((0, 0, 0), np.float32) if part_gradients[2] is None else contiguous(part_gradients[2])
+    output_gradients = OutputGradients(hidden, cell, contexts, weights_gradient)
+    keys, memory = memory_gradients.keys[part.rows], memory_gradients.memory[part.rows]
     projected = part.source.scorer.score != DOT_PRODUCT
     ordered = keys.transpose(0, 2, 1) if projected else np.empty((0, 0, 0), np.float32)
-    factors = unroll_backward(weights, part.symbols, part.source, tape, given, ordered)
+    factors = unroll_backward(weights, part.symbols, part.source, tape, output_gradients, ordered)
     sum_over_steps(tape.weights, contexts, memory)
     if not projected:
         sum_over_steps(factors.energies, tape.hidden[:-1], keys)
-    return given, factors
+    return output_gradients, factors
 
 
 @njit_no_refcount
 def sum_over_steps(
     weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"], result: Float[np.ndarray, "B S D"]
 ) -> None:
-    """Compute Σ_t weights_ts vector_t, row by row."""
+    """Compute Σ_t weights_ts vector_t of every row.
+
+    Args:
+        weights: Weight of each source position at each step.
+        vectors: Vector of each step.
+        result: Output.
+    """
     for row in range(weights.shape[0]):
         gemm_tn(weights[row], vectors[:, row], result[row])
 
@@ -249,16 +283,24 @@ def unroll(
     hidden: Float[np.ndarray, "B H"],
     cell: Float[np.ndarray, "C H"],
 ) -> DecoderTape:
-    """Take all steps from the initial h and c, which is empty where the cell has none."""
+    """Take all steps and return their results.
+
+    Args:
+        weights: Parameters of the cell.
+        symbols: Row of the table for each step.
+        source: Keys and memory.
+        hidden: Initial h.
+        cell: Initial c; without rows where the cell has none.
+    """
     count, (rows, size), scorer = symbols.shape[0], hidden.shape, source.scorer
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell.shape[0], size), np.float32)
     hiddens[0], cells[0] = hidden, cell
     queries = np.empty((count if scorer.score != DOT_PRODUCT else 0, rows, scorer.energy.shape[0]), np.float32)
     contexts = np.empty((count, rows, source.memory.shape[1]), np.float32)
-    looks = np.zeros((rows, count, source.memory.shape[2]), np.float32)
+    attn_weights = np.zeros((rows, count, source.memory.shape[2]), np.float32)
     buffers = np.empty((weights.layout.buffers, count * rows * size), np.float32)
-    tape = DecoderTape(hiddens, cells, queries, contexts, looks, buffers)
+    tape = DecoderTape(hiddens, cells, queries, contexts, attn_weights, buffers)
     _unroll_steps(weights, symbols, source, tape, location_buffers(scorer, source.memory.shape[2]))
     return tape
 
@@ -271,7 +313,7 @@ def _unroll_steps(
     tape: DecoderTape,
     buffers: LocationBuffers,
 ) -> None:
-    """Take the steps of `unroll`, from the initial state, which is on the tape."""
+    """Take the steps of `unroll` from the initial state, which is on the tape."""
     for step in range(symbols.shape[0]):
         query = tape.hidden[step]
         if source.scorer.score != DOT_PRODUCT:
@@ -294,7 +336,16 @@ def add_sums(
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Compute the sums of all gates into their buffers: the projected symbol, C c and U h."""
+    """Compute the preactivations of all gates in their buffers: the projected symbol, C c and U h.
+
+    Args:
+        weights: Parameters of the cell.
+        symbols: Row of the table for each row.
+        contexts: c.
+        before: h.
+        buffers: Output.
+        first: Index at which the step begins in each buffer.
+    """
     gather_inputs(weights.layout, weights.table, symbols, weights.bias_n, buffers, first)
     for gate in range(weights.layout.gates):
         buffer = buffers[gate, first : first + before.size]
@@ -308,12 +359,18 @@ def unroll_backward(
     symbols: Int[np.ndarray, "T B"],
     source: Source,
     tape: DecoderTape,
-    arrived: OutputGradients,
+    output_gradients: OutputGradients,
     keys: Float[np.ndarray, "K A S"],
 ) -> StepGradients:
-    """Take the backward pass through all steps; the gradients of the sums replace the values on the tape.
+    """Take the backward pass through all steps; gradients of the preactivations replace the values on the tape.
 
-    Those of the keys are written into `keys`, which has no rows for a dot product.
+    Args:
+        weights: Parameters of the cell.
+        symbols: Row of the table for each step.
+        source: Keys and memory.
+        tape: Results of `unroll`, overwritten.
+        output_gradients: Gradients of the results.
+        keys: Output: gradients of the keys; without rows for a dot product.
     """
     (count, rows), scorer = symbols.shape, source.scorer
     queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, source.keys.shape[1]), np.float32)
@@ -328,7 +385,7 @@ def unroll_backward(
     )
     gradients = StepGradients(queries, energies, table, sums)
     buffers = location_buffers(scorer, source.memory.shape[2])
-    _unroll_steps_backward(weights, symbols, source, (tape, arrived), gradients, buffers)
+    _unroll_steps_backward(weights, symbols, source, (tape, output_gradients), gradients, buffers)
     return gradients
 
 
@@ -342,17 +399,19 @@ def _unroll_steps_backward(
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll_backward`."""
-    (tape, arrived), projected = steps, source.scorer.score != DOT_PRODUCT
+    (tape, output_gradients), projected = steps, source.scorer.score != DOT_PRODUCT
     for step in range(symbols.shape[0] - 1, -1, -1):
         _step_backward(weights, symbols[step], steps, gradients.table, step)
-        asked = gradients.queries[step if projected else 0]
-        own = AttentionGradients(arrived.contexts[step], arrived.weights, gradients.energies, asked)
+        query_gradient = gradients.queries[step if projected else 0]
+        attention_gradients = AttentionGradients(
+            output_gradients.contexts[step], output_gradients.weights, gradients.energies, query_gradient
+        )
         queries = tape.queries[step] if projected else tape.hidden[step]
-        attention_backward(source, own, gradients.scorer, step, (queries, tape.weights), buffers)
+        attention_backward(source, attention_gradients, gradients.scorer, step, (queries, tape.weights), buffers)
         if projected:
-            gemm_add(asked, source.scorer.query, arrived.hidden[step])
+            gemm_add(query_gradient, source.scorer.query, output_gradients.hidden[step])
         else:
-            add_(arrived.hidden[step].reshape(-1), asked.reshape(-1))
+            add_(output_gradients.hidden[step].reshape(-1), query_gradient.reshape(-1))
 
 
 @njit_no_refcount
@@ -363,22 +422,22 @@ def _step_backward(
     table: Float[np.ndarray, "V G"],
     step: int,
 ) -> None:
-    """Compute, from the gradients of a step's states, those of its contexts, of the states before, and of the table."""
-    (tape, arrived), layout = steps, weights.layout
-    hidden, first = arrived.hidden[step + 1], step * tape.hidden[0].size
+    """Compute the gradients of a step's contexts, of the previous states and of the table from those of its states."""
+    (tape, output_gradients), layout = steps, weights.layout
+    hidden, first = output_gradients.hidden[step + 1], step * tape.hidden[0].size
     before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
-    cell_backward(layout, tape.buffers, first, (hidden.reshape(-1), arrived.cell.reshape(-1)), before)
+    cell_backward(layout, tape.buffers, first, (hidden.reshape(-1), output_gradients.cell.reshape(-1)), before)
     scatter_add(layout, tape.buffers, first, symbols, table)
     for gate in range(layout.gates):
         buffer = tape.buffers[gate, first : first + hidden.size]
-        gemm_add(buffer.reshape(hidden.shape), weights.context[gate], arrived.contexts[step])
-    through = arrived.hidden[step]
-    add_(through.reshape(-1), hidden.reshape(-1))
-    add_recurrent_backward(layout, tape.buffers, first, weights.recurrent, through)
+        gemm_add(buffer.reshape(hidden.shape), weights.context[gate], output_gradients.contexts[step])
+    previous_hidden = output_gradients.hidden[step]
+    add_(previous_hidden.reshape(-1), hidden.reshape(-1))
+    add_recurrent_backward(layout, tape.buffers, first, weights.recurrent, previous_hidden)
 
 
 def warm_up() -> None:
-    """Compile everything here by running the smallest example forward and backward."""
+    """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
     parameters = DecoderWeights(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
     start = DecoderStart(single[None], single[None], single, single[:0], NO_ROWS)
