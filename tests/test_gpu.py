@@ -37,7 +37,7 @@ from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model import cells
 from pellucid.model import device as device_module
-from pellucid.model.device import autocast, find_device, generators, use_determinism
+from pellucid.model.device import autocast, find_device, rng_devices, use_determinism
 from pellucid.model.network import EncoderDecoder
 from pellucid.training.gradients import Gradients, LossAndGradients
 from pellucid.training.loop import TrainingState, UpdateCompleted
@@ -67,7 +67,7 @@ def test_a_gpu_that_is_not_there_is_told_and_auto_does_without() -> None:
     with pytest.raises(ConfigError, match=r"^device: expected cpu \(or auto\) on this machine, got 'cuda': "):
         find_device("cuda")
     assert find_device("auto") == find_device("cpu") == torch.device("cpu")
-    assert generators(torch.device("cpu")) == []
+    assert rng_devices(torch.device("cpu")) == []
 
 
 @needs_no_gpu
@@ -266,7 +266,7 @@ def test_a_gpu_has_the_gradients_of_the_processor(cell: Cell) -> None:
     network = network_of(config, 1, torch.float32)
     batch = odd_batch()
     exact, expected = losses(network, config, batch)
-    device_module.place(network, find_device("cuda"))
+    device_module.move_to_device(network, find_device("cuda"))
     loss, gradients = named(network, Gradients(network, config)(batch))
     torch.testing.assert_close(loss.cpu(), exact, rtol=1e-4, atol=1e-5)
     assert gradients.keys() == expected.keys()
@@ -278,7 +278,7 @@ def test_a_gpu_has_the_gradients_of_the_processor(cell: Cell) -> None:
 def test_an_update_on_a_gpu_waits_for_nothing_on_its_way_back() -> None:
     config = config_of({})
     network = network_of(config, 1, torch.float32).train()
-    device_module.place(network, find_device("cuda"))
+    device_module.move_to_device(network, find_device("cuda"))
     batch = odd_batch()
     gradients, there = Gradients(network, config), batch.to(find_device("cuda"))
     gradients(there)

@@ -180,7 +180,7 @@ def pack(
         symbols: Row of the table for each position.
         lengths: Number of real positions of each row.
         rows: Rows of the batch to pack, longest first.
-        direction_and_count: Index of the direction, and the number of directions. The second direction reads from the end.
+        direction_and_count: Index of the direction, and number of directions. The second direction reads from the end.
     """
     (direction, directions), longest = direction_and_count, lengths[rows[0]]
     counts = np.zeros(longest, np.int64)

@@ -5,8 +5,8 @@ units. Each source of the memory serves K consecutive queries: one in training a
 hypothesis in a beam, so that no search copies a memory.
 
 A new attention is a subclass of `Attention`, or of `ScoredAttention` where it has a score, an entry in `ATTENTIONS`,
-and a name in `AttentionConfig` of config/settings.py. Nothing else asks which attention it is. PyTorch computes it
-until a kernel knows it too (`kernels.types.SCORES`), and only then is `score_params` needed.
+and a name in `AttentionConfig` of config/settings.py. No other module depends on the kind of attention. PyTorch
+computes it until a kernel supports it (`kernels.types.SCORES`), and only then is `score_params` needed.
 """
 
 import math
@@ -28,9 +28,12 @@ from pellucid.model.requests import kind_of, request_of
 def attend(
     scores: Float[Tensor, "R S"], memory: Memory, override: Float[Tensor, "R S"] | None = None
 ) -> AttentionOutput:
-    """Return α = softmax(scores over the positions that may be attended to), and the contexts Σ_s α_s h_s.
+    """Return α = softmax(scores) over the positions that may be attended to, and the contexts Σ_s α_s h_s.
 
-    `override` replaces α by rows that a user forces.
+    Args:
+        scores: Score of each query at each position.
+        memory: States and lengths of the sources.
+        override: Weights that replace α; None for none.
     """
     weights = override if override is not None else masked_softmax(scores, memory)
     contexts = torch.bmm(group_by_source(weights, memory), memory.states)
@@ -38,19 +41,29 @@ def attend(
 
 
 def masked_softmax(scores: Float[Tensor, "R S"], memory: Memory) -> Float[Tensor, "R S"]:
-    """Return the softmax over positions that are neither padding nor hidden; the others get exactly zero."""
+    """Return the softmax over the positions that are neither padding nor hidden; the others get exactly zero.
+
+    Args:
+        scores: Score of each query at each position.
+        memory: Lengths and hidden positions of the sources.
+    """
     outside = ~memory.attention_mask()[:, None]
     return group_by_source(scores, memory).masked_fill(outside, -torch.inf).softmax(dim=-1).flatten(0, 1)
 
 
 def group_by_source(rows: Float[Tensor, "R N"], memory: Memory) -> Float[Tensor, "B K N"]:
-    """Return rows of queries grouped by source."""
+    """Return the rows of queries grouped by source.
+
+    Args:
+        rows: One row for each query; those of a source are consecutive.
+        memory: The sources.
+    """
     return rows.view(memory.lengths.shape[0], -1, rows.shape[1])
 
 
 with torch.inference_mode(False):
     NO_ROWS, NO_UNITS = torch.empty(0, 0), torch.empty(0)
-    """Stand for the parameters that a score does not have."""
+    """Empty tensors in place of the parameters that a score does not have."""
 
 
 class ScoreParams(NamedTuple):
@@ -67,108 +80,178 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return the part of the scores that is computed once a source."""
+        """Return the part of the scores that is computed once a source.
+
+        Args:
+            memory: Encoder output.
+        """
 
     @abstractmethod
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        attendable: AttentionCache,
+        cache: AttentionCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Attend from each query, given `attention_state` of the step before (`initial_state` at first)."""
+        """Attend from each query.
+
+        Args:
+            query: Decoder state of each hypothesis; those of a source are consecutive.
+            cache: Memory and keys.
+            attention_state: Weights of the previous step, first `initial_state`; None if the attention reads none.
+            override: Weights that replace α; None for none.
+        """
 
     def score_params(self) -> ScoreParams:
-        """Return the parameters that a kernel reads; called for the kinds of attention that a kernel supports."""
+        """Return the parameters that a kernel reads; called only for kinds of attention that a kernel supports."""
         raise NotImplementedError(type(self).__name__)
 
     def prepare(self, memory: Memory) -> AttentionCache:
-        """Return the memory with its keys."""
+        """Return the memory with its keys.
+
+        Args:
+            memory: Encoder output.
+        """
         return AttentionCache(memory, self.keys(memory))
 
     def initial_state(self, memory: Memory) -> Float[Tensor, "B S"] | None:
-        """Return `attention_state` of the first step; None where no step depends on the attention before."""
+        """Return `attention_state` of the first step; None if no step depends on the previous weights.
+
+        Args:
+            memory: Encoder output.
+        """
         return None
 
 
 class ScoredAttention(Attention):
-    """Attention by a score of query and state alone, softmax over positions, and the weighted mean of the states."""
+    """Attention by a score of query and state alone: softmax over positions, and the weighted mean of the states."""
 
     @abstractmethod
     def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
-        """Return the score e_s of each position."""
+        """Return the score e_s of each position.
+
+        Args:
+            query: Queries of each source.
+            keys: Keys of each source.
+        """
 
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        attendable: AttentionCache,
+        cache: AttentionCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return α = softmax(e) and the context Σ α_s h_s."""
-        scores = self.scores(group_by_source(query, attendable.memory), attendable.keys)
-        return attend(scores.flatten(0, 1), attendable.memory, override)
+        """Return α = softmax(e) and the contexts Σ α_s h_s.
+
+        Args:
+            query: Decoder state of each hypothesis; those of a source are consecutive.
+            cache: Memory and keys.
+            attention_state: Not read.
+            override: Weights that replace α; None for none.
+        """
+        scores = self.scores(group_by_source(query, cache.memory), cache.keys)
+        return attend(scores.flatten(0, 1), cache.memory, override)
 
 
 def additive_energies(
     queries: Float[Tensor, "B K A"],
     keys: Float[Tensor, "B S A"],
     energy: Float[Tensor, " A"],
-    located: Float[Tensor, "B K S A"] | None = None,
+    location_term: Float[Tensor, "B K S A"] | None = None,
 ) -> Float[Tensor, "B K S"]:
-    """Return vᵀ tanh(q + key_s), or vᵀ tanh(q + key_s + l_s): the reference of every additive score."""
+    """Return vᵀ tanh(q + key_s), or vᵀ tanh(q + key_s + l_s): the reference of every additive score.
+
+    Args:
+        queries: q, projected.
+        keys: Projected states.
+        energy: v.
+        location_term: l, for location-sensitive attention; None for none.
+    """
     summed = queries[:, :, None] + keys[:, None]
-    energies: Tensor = torch.tanh(summed if located is None else summed + located) @ energy
+    energies: Tensor = torch.tanh(summed if location_term is None else summed + location_term) @ energy
     return energies
 
 
 class AdditiveAttention(ScoredAttention):
-    """e_s = vᵀ tanh(W q + U h_s + b). Bahdanau et al. 2015, section 3.1 and appendix A.1.2."""
+    """e_s = vᵀ tanh(W q + U h_s + b).
+
+    References:
+        Bahdanau et al. 2015, section 3.1 and appendix A.1.2.
+    """
 
     kind: ClassVar[str] = "additive"
 
     def __init__(self, query_size: int, memory_size: int, units: int) -> None:
-        """W: query_size → units, U and b: memory_size → units, v: units."""
+        """Initialize W: query_size → units, U and b: memory_size → units, v: units.
+
+        Args:
+            query_size: H.
+            memory_size: D.
+            units: A.
+        """
         super().__init__()
         self.query_projection = nn.Linear(query_size, units, bias=False)
         self.key_projection = nn.Linear(memory_size, units)
         self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1).mul_((3 / units) ** 0.5))
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return U h_s + b."""
+        """Return U h_s + b.
+
+        Args:
+            memory: Encoder output.
+        """
         return _projected(self.key_projection, memory.states)
 
     def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
-        """Return vᵀ tanh(W q + keys)."""
+        """Return vᵀ tanh(W q + keys).
+
+        Args:
+            query: Queries of each source.
+            keys: Keys of each source.
+        """
         return additive_energies(self.query_projection(query), keys, self.energy)
 
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        attendable: AttentionCache,
+        cache: AttentionCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return α and the context; by a kernel on a GPU where it supports them."""
-        if not use_kernel(self.request(query, attendable, override)):
-            return super().forward(query, attendable, attention_state, override)
-        from pellucid.kernels.triton_attention import attend as attend_triton  # Triton is an extra
+        """Return α and the contexts; a kernel computes them on a GPU if it supports the request.
 
-        asked, memory = self.query_projection(query), attendable.memory
-        return AttentionOutput(*attend_triton(asked, self.energy, attendable.keys, memory.states, memory.lengths))
+        Args:
+            query: Decoder state of each hypothesis; those of a source are consecutive.
+            cache: Memory and keys.
+            attention_state: Not read.
+            override: Weights that replace α; None for none.
+        """
+        if not use_kernel(self.request(query, cache, override)):
+            return super().forward(query, cache, attention_state, override)
+        from pellucid.kernels.triton_attention import attend as attend_triton  # Triton is an optional dependency
+
+        projected_query, memory = self.query_projection(query), cache.memory
+        return AttentionOutput(*attend_triton(projected_query, self.energy, cache.keys, memory.states, memory.lengths))
 
     def request(
-        self, query: Float[Tensor, "R H"], attendable: AttentionCache, override: Float[Tensor, "R S"] | None
+        self, query: Float[Tensor, "R H"], cache: AttentionCache, override: Float[Tensor, "R S"] | None
     ) -> Request:
-        """Return what is asked of a backend that attends from all queries."""
-        keys = attendable.keys
+        """Return the request to a backend that attends from all queries.
+
+        Args:
+            query: Decoder states.
+            cache: Memory and keys.
+            override: Weights that replace α; None for none.
+        """
+        keys = cache.keys
         facts = (
             ("attention.kind", kind_of(self)),
             ("attention.override", override is not None),
             ("attention.differentiated_queries", len(query) // len(keys) if torch.is_grad_enabled() else 0),
             ("attention.positions", keys.shape[1]),
-            *parts_given("memory", attendable.memory),
+            *parts_given("memory", cache.memory),
         )
         return request_of("attention", keys, facts)
 
@@ -181,7 +264,12 @@ class DotProductAttention(ScoredAttention):
     """e_s = qᵀ key_s: the score of all attentions whose keys have the size of the query."""
 
     def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
-        """Return q · keys."""
+        """Return q · keys.
+
+        Args:
+            query: Queries of each source.
+            keys: Keys of each source.
+        """
         return torch.bmm(query, keys.transpose(1, 2))
 
     def score_params(self) -> ScoreParams:
@@ -190,37 +278,66 @@ class DotProductAttention(ScoredAttention):
 
 
 class DotAttention(DotProductAttention):
-    """e_s = qᵀ h_s. Luong et al. 2015, section 3.1, "dot". Query and memory have one size."""
+    """e_s = qᵀ h_s. Query and memory have one size.
+
+    References:
+        Luong et al. 2015, section 3.1, "dot".
+    """
 
     kind: ClassVar[str] = "dot"
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return the states themselves."""
+        """Return the states themselves.
+
+        Args:
+            memory: Encoder output.
+        """
         return memory.states
 
 
 class ScaledDotAttention(DotProductAttention):
-    """e_s = qᵀ h_s / √D. Vaswani et al. 2017, section 3.2.1. Query and memory have one size."""
+    """e_s = qᵀ h_s / √D. Query and memory have one size.
+
+    References:
+        Vaswani et al. 2017, section 3.2.1.
+    """
 
     kind: ClassVar[str] = "scaled-dot"
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return the states over √D."""
+        """Return the states divided by √D.
+
+        Args:
+            memory: Encoder output.
+        """
         return memory.states / math.sqrt(memory.states.shape[-1])
 
 
 class GeneralAttention(DotProductAttention):
-    """e_s = qᵀ W h_s. Luong et al. 2015, section 3.1, "general"."""
+    """e_s = qᵀ W h_s.
+
+    References:
+        Luong et al. 2015, section 3.1, "general".
+    """
 
     kind: ClassVar[str] = "general"
 
     def __init__(self, query_size: int, memory_size: int) -> None:
-        """W: memory_size → query_size."""
+        """Initialize W: memory_size → query_size.
+
+        Args:
+            query_size: H.
+            memory_size: D.
+        """
         super().__init__()
         self.key_projection = nn.Linear(memory_size, query_size, bias=False)
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return W h_s."""
+        """Return W h_s.
+
+        Args:
+            memory: Encoder output.
+        """
         return _projected(self.key_projection, memory.states)
 
 
@@ -235,9 +352,9 @@ def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[T
 
 
 class LocationSensitiveAttention(Attention):
-    """e_s = vᵀ tanh(W q + U h_s + b + L f_s): the additive score with the weights of the step before.
+    """e_s = vᵀ tanh(W q + U h_s + b + L f_s): the additive score with the weights of the previous step.
 
-    f_s = Σ_j F_j α'_{s+j}, j from −radius to radius: filters that slide over the weights α' of the step before. α' is
+    f_s = Σ_j F_j α'_{s+j}, j from −radius to radius: filters that slide over the weights α' of the previous step. α' is
     zero outside a row's positions, and everywhere at the first step. Source: Chorowski et al. 2015, section 2.1,
     equations 8 and 9.
     """
@@ -245,7 +362,15 @@ class LocationSensitiveAttention(Attention):
     kind: ClassVar[str] = "location"
 
     def __init__(self, query_size: int, memory_size: int, units: int, filters: int, radius: int) -> None:
-        """W: query_size → units, U and b: memory_size → units, L: filters → units, v: units, F: 2 radius + 1 wide."""
+        """Initialize W: query_size → units, U and b: memory_size → units, L: filters → units, v: units, and F.
+
+        Args:
+            query_size: H.
+            memory_size: D.
+            units: A.
+            filters: Number of filters.
+            radius: Positions that a filter covers on each side; a filter has 2 radius + 1 weights.
+        """
         super().__init__()
         self.query_projection = nn.Linear(query_size, units, bias=False)
         self.key_projection = nn.Linear(memory_size, units)
@@ -254,29 +379,46 @@ class LocationSensitiveAttention(Attention):
         self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1).mul_((3 / units) ** 0.5))
 
     def initial_state(self, memory: Memory) -> Float[Tensor, "B S"]:
-        """Return zeros."""
+        """Return zeros.
+
+        Args:
+            memory: Encoder output.
+        """
         return memory.states.new_zeros(memory.states.shape[:2])
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return U h_s + b."""
+        """Return U h_s + b.
+
+        Args:
+            memory: Encoder output.
+        """
         return _projected(self.key_projection, memory.states)
 
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        attendable: AttentionCache,
+        cache: AttentionCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return α = softmax(e) and the context Σ α_s h_s. The next step reads a forced α as any other."""
-        assert attention_state is not None, "a location-sensitive score needs the weights before"
-        memory = attendable.memory
-        asked: Tensor = self.query_projection(group_by_source(query, memory))
-        before = group_by_source(attention_state, memory).masked_fill(~memory.mask()[:, None], 0)
-        located = self.location_projection(self.filters(before.flatten(0, 1)[:, None]).transpose(1, 2))
-        energies = additive_energies(asked, attendable.keys, self.energy, located.unflatten(0, asked.shape[:2]))
-        attended = attend(energies.flatten(0, 1), memory, override)
-        return attended._replace(attention_state=attended.weights)
+        """Return α = softmax(e) and the contexts Σ α_s h_s. The next step reads a forced α like any other.
+
+        Args:
+            query: Decoder state of each hypothesis; those of a source are consecutive.
+            cache: Memory and keys.
+            attention_state: Weights of the previous step.
+            override: Weights that replace α; None for none.
+        """
+        assert attention_state is not None, "a location-sensitive score needs the previous weights"
+        memory = cache.memory
+        projected_query: Tensor = self.query_projection(group_by_source(query, memory))
+        previous_weights = group_by_source(attention_state, memory).masked_fill(~memory.mask()[:, None], 0)
+        location_term = self.location_projection(self.filters(previous_weights.flatten(0, 1)[:, None]).transpose(1, 2))
+        energies = additive_energies(
+            projected_query, cache.keys, self.energy, location_term.unflatten(0, projected_query.shape[:2])
+        )
+        output = attend(energies.flatten(0, 1), memory, override)
+        return output._replace(attention_state=output.weights)
 
     def score_params(self) -> ScoreParams:
         """Return W, v, L and F."""
@@ -285,95 +427,133 @@ class LocationSensitiveAttention(Attention):
 
 
 class NoAttention(Attention):
-    """The bottleneck: the context is the encoder's final state at every step. Its weights are zero.
+    """No attention: the context is the encoder's final state at every step. The weights are zero.
 
-    Source: Cho et al. 2014, section 2.2.
+    References:
+        Cho et al. 2014, section 2.2.
     """
 
     kind: ClassVar[str] = "none"
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return keys without units."""
+        """Return keys without units.
+
+        Args:
+            memory: Encoder output.
+        """
         return memory.states[:, :, :0]
 
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        attendable: AttentionCache,
+        cache: AttentionCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return the final state of the top layer; with an override, the mean of the states by its weights."""
-        memory = attendable.memory
+        """Return the final state of the top layer; with an override, the mean of the states by its weights.
+
+        Args:
+            query: Decoder state of each hypothesis; only their number is read.
+            cache: Memory and keys.
+            attention_state: Not read.
+            override: Weights that the context uses; None for the final state.
+        """
+        memory = cache.memory
         if override is not None:
             return attend(override, memory, override)
-        queries = len(query) // len(memory.lengths)
-        code = memory.final.hidden[:, -1].repeat_interleave(queries, dim=0)
-        return AttentionOutput(code, memory.states.new_zeros(len(query), memory.states.shape[1]))
+        queries_per_source = len(query) // len(memory.lengths)
+        final_state = memory.final.hidden[:, -1].repeat_interleave(queries_per_source, dim=0)
+        return AttentionOutput(final_state, memory.states.new_zeros(len(query), memory.states.shape[1]))
 
 
 class MultiHeadAttention(Attention):
     """e_ns = v_nᵀ tanh(W_n q + U_n h_s + b_n), α_n = softmax(e_n), c = W_o [Σ_s α_1s h_s; …; Σ_s α_Ns h_s].
 
-    Each head is an additive attention of its own (Bahdanau et al. 2015, appendix A.1.2) with its part of the units, so
-    that N heads cost about what one does; their contexts are joined and projected back to the size of one (Vaswani et
-    al. 2017, section 3.2.2). The weights returned are the mean over the heads; `AttentionOutput.heads` holds their own.
+    Each head is an additive attention (Bahdanau et al. 2015, appendix A.1.2) with its part of the units, so that N
+    heads cost about as much as one; their contexts are concatenated and projected to the size of one (Vaswani et al.
+    2017, section 3.2.2). The returned weights are the mean over the heads; `AttentionOutput.heads` holds each head's.
     """
 
     kind: ClassVar[str] = "multi-head additive"
 
     def __init__(self, query_size: int, memory_size: int, units: int, heads: int) -> None:
-        """W: query_size → units, U and b: memory_size → units, v: units, W_o: heads · memory_size → memory_size."""
+        """Initialize W: query_size → units, U, b: memory_size → units, v: units, and W_o.
+
+        Args:
+            query_size: H.
+            memory_size: D.
+            units: A of all heads together.
+            heads: N, the number of heads, which divides `units`; W_o: N · memory_size → memory_size.
+        """
         super().__init__()
         self.query_projection = nn.Linear(query_size, units, bias=False)
         self.key_projection = nn.Linear(memory_size, units)
-        own = units // heads
-        self.energy = nn.Parameter(torch.empty(heads, own).uniform_(-1, 1).mul_((3 / own) ** 0.5))
+        head_size = units // heads
+        self.energy = nn.Parameter(torch.empty(heads, head_size).uniform_(-1, 1).mul_((3 / head_size) ** 0.5))
         self.context_projection = nn.Linear(heads * memory_size, memory_size, bias=False)
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return U h_s + b of all heads, side by side."""
+        """Return U h_s + b of all heads, concatenated.
+
+        Args:
+            memory: Encoder output.
+        """
         keys: Tensor = self.key_projection(memory.states)
         return keys
 
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        attendable: AttentionCache,
+        cache: AttentionCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Attend with every head; an override forces all of them."""
-        (heads, own), memory = self.energy.shape, attendable.memory
-        asked: Tensor = self.query_projection(group_by_source(query, memory))
-        summed = torch.tanh(asked[:, :, None] + attendable.keys[:, None])
-        scores = torch.einsum("bksnu,nu->bkns", summed.view(*summed.shape[:3], heads, own), self.energy).flatten(0, 2)
+        """Attend with every head; an override forces all of them.
+
+        Args:
+            query: Decoder state of each hypothesis; those of a source are consecutive.
+            cache: Memory and keys.
+            attention_state: Not read.
+            override: Weights that replace α; None for none.
+        """
+        (heads, head_size), memory = self.energy.shape, cache.memory
+        projected_query: Tensor = self.query_projection(group_by_source(query, memory))
+        summed = torch.tanh(projected_query[:, :, None] + cache.keys[:, None])
+        scores = torch.einsum("bksnu,nu->bkns", summed.view(*summed.shape[:3], heads, head_size), self.energy).flatten(
+            0, 2
+        )
         forced = None if override is None else override.repeat_interleave(heads, dim=0)
-        each = attend(scores, memory, forced)
-        weights = each.weights.view(len(query), heads, -1)
-        context: Tensor = self.context_projection(each.context.reshape(len(query), -1))
+        head_output = attend(scores, memory, forced)
+        weights = head_output.weights.view(len(query), heads, -1)
+        context: Tensor = self.context_projection(head_output.context.reshape(len(query), -1))
         return AttentionOutput(context, weights.mean(dim=1), heads=weights)
 
 
-SMALLEST = 1e-10
-"""Lower bound of a product of probabilities that divides."""
+MIN_DIVISOR = 1e-10
+"""Lower bound of a divisor that is a product of probabilities."""
 
 
 class MonotonicAttention(Attention):
-    """Scan the source from where the last scan stopped, and stop at each position with probability p.
+    """Monotonic attention: scan the source from the last attended position, stop at each position with probability p.
 
         e_s = g vᵀ/‖v‖ tanh(W q + U h_s + b) + r        p_s = σ(e_s + N(0, 1))
-        α_s = p_s Σ_{k ≤ s} α'_k Π_{l = k … s−1} (1 − p_l),    α' the weights of the step before
+        α_s = p_s Σ_{k ≤ s} α'_k Π_{l = k … s−1} (1 − p_l),    α' the weights of the previous step
 
-    In training α is the expected place to stop; the noise teaches p to be near 0 or 1. In use p is 1 where e_s > 0 and
-    0 elsewhere: each output attends to one position, never before the last one's; past the last open position to
-    none. Source: Raffel et al. 2017, sections 2.2 to 2.4, equations 8 to 10 and 16.
+    In training α is the distribution of the stop; the noise drives p towards 0 or 1. In decoding p is 1 where e_s > 0
+    and 0 elsewhere: each output attends to one position, never before the previous output's; past the last open
+    position to none. Source: Raffel et al. 2017, sections 2.2 to 2.4, equations 8 to 10 and 16.
     """
 
     kind: ClassVar[str] = "monotonic"
 
     def __init__(self, query_size: int, memory_size: int, units: int) -> None:
-        """W: query_size → units, U and b: memory_size → units, v: units; g starts at 1/√units, r at −1."""
+        """Initialize W: query_size → units, U and b: memory_size → units, v: units, g = 1/√units and r = −1.
+
+        Args:
+            query_size: H.
+            memory_size: D.
+            units: A.
+        """
         super().__init__()
         self.query_projection = nn.Linear(query_size, units, bias=False)
         self.key_projection = nn.Linear(memory_size, units)
@@ -382,68 +562,93 @@ class MonotonicAttention(Attention):
         self.offset = nn.Parameter(torch.tensor(-1.0))
 
     def initial_state(self, memory: Memory) -> Float[Tensor, "B S"]:
-        """Return weight 1 at the first position, where the scan begins."""
-        first = memory.states.new_zeros(memory.states.shape[:2])
-        first[:, 0] = 1
-        return first
+        """Return weight 1 at the first position, where the scan begins.
+
+        Args:
+            memory: Encoder output.
+        """
+        weights = memory.states.new_zeros(memory.states.shape[:2])
+        weights[:, 0] = 1
+        return weights
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return U h_s + b."""
+        """Return U h_s + b.
+
+        Args:
+            memory: Encoder output.
+        """
         keys: Tensor = self.key_projection(memory.states)
         return keys
 
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        attendable: AttentionCache,
+        cache: AttentionCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return α where the scan stops, and the context there. The next scan begins where a forced α is."""
-        assert attention_state is not None, "a monotonic scan needs the weights before"
-        memory = attendable.memory
+        """Return α and the contexts. The next scan begins at a forced α like at any other.
+
+        Args:
+            query: Decoder state of each hypothesis; those of a source are consecutive.
+            cache: Memory and keys.
+            attention_state: Weights of the previous step.
+            override: Weights that replace α; None for none.
+        """
+        assert attention_state is not None, "a monotonic scan needs the previous weights"
+        memory = cache.memory
         weights = override
         if weights is None:
-            weights = self._stopped(self._energies(query, attendable), attention_state, memory)
+            weights = self._stop_weights(self._energies(query, cache), attention_state, memory)
         contexts = torch.bmm(group_by_source(weights, memory), memory.states).flatten(0, 1)
         return AttentionOutput(contexts, weights, weights)
 
-    def _energies(self, query: Float[Tensor, "R H"], attendable: AttentionCache) -> Float[Tensor, "R S"]:
+    def _energies(self, query: Float[Tensor, "R H"], cache: AttentionCache) -> Float[Tensor, "R S"]:
         """Return e_s."""
-        asked: Tensor = self.query_projection(group_by_source(query, attendable.memory))
+        projected_query: Tensor = self.query_projection(group_by_source(query, cache.memory))
         direction = self.gain * self.energy / self.energy.norm()
-        return (additive_energies(asked, attendable.keys, direction) + self.offset).flatten(0, 1)
+        return (additive_energies(projected_query, cache.keys, direction) + self.offset).flatten(0, 1)
 
-    def _stopped(
-        self, energies: Float[Tensor, "R S"], looked: Float[Tensor, "R S"], memory: Memory
+    def _stop_weights(
+        self, energies: Float[Tensor, "R S"], previous_weights: Float[Tensor, "R S"], memory: Memory
     ) -> Float[Tensor, "R S"]:
-        """Return α: expected in training, else of the scan itself."""
-        queries = len(energies) // len(memory.lengths)
-        inside = memory.attention_mask().repeat_interleave(queries, dim=0)
+        """Return α: its expectation in training, else that of the scan itself."""
+        queries_per_source = len(energies) // len(memory.lengths)
+        mask = memory.attention_mask().repeat_interleave(queries_per_source, dim=0)
         if self.training:
-            return expected_stop(torch.sigmoid(energies + torch.randn_like(energies)) * inside, looked)
-        return hard_stop((energies > 0) & inside, looked)
+            return expected_stop(torch.sigmoid(energies + torch.randn_like(energies)) * mask, previous_weights)
+        return hard_stop((energies > 0) & mask, previous_weights)
 
 
-def expected_stop(stops: Float[Tensor, "R S"], looked: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
-    """Return α_s = p_s Π_{l < s} (1 − p_l) Σ_{k ≤ s} α'_k / Π_{l < k} (1 − p_l) for all positions at once."""
-    passed = torch.cumprod(nn.functional.pad(1 - stops, (1, -1), value=1.0), dim=1)
-    return stops * passed * torch.cumsum(looked / passed.clamp(min=SMALLEST), dim=1)
+def expected_stop(probabilities: Float[Tensor, "R S"], previous_weights: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
+    """Return α_s = p_s Π_{l < s} (1 − p_l) Σ_{k ≤ s} α'_k / Π_{l < k} (1 − p_l) for all positions at once.
+
+    Args:
+        probabilities: p.
+        previous_weights: α'.
+    """
+    survival = torch.cumprod(nn.functional.pad(1 - probabilities, (1, -1), value=1.0), dim=1)
+    return probabilities * survival * torch.cumsum(previous_weights / survival.clamp(min=MIN_DIVISOR), dim=1)
 
 
-def hard_stop(opened: Bool[Tensor, "R S"], looked: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
-    """Return α for p of 0 or 1: an open position takes the weight since the open position before it."""
-    arrived = looked.cumsum(dim=1)
-    taken = torch.where(opened, arrived, 0.0).cummax(dim=1).values
-    before = nn.functional.pad(taken, (1, -1))
-    return torch.where(opened, arrived - before, 0.0)
+def hard_stop(is_open: Bool[Tensor, "R S"], previous_weights: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
+    """Return α for p of 0 or 1: an open position gets the sum of α' since the previous open position.
+
+    Args:
+        is_open: Positions with p = 1.
+        previous_weights: α'.
+    """
+    cumulative = previous_weights.cumsum(dim=1)
+    at_open = torch.where(is_open, cumulative, 0.0).cummax(dim=1).values
+    at_previous = nn.functional.pad(at_open, (1, -1))
+    return torch.where(is_open, cumulative - at_previous, 0.0)
 
 
 Build = Callable[[AttentionConfig, int, int], Attention]
 
 
 def _build_additive(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
-    """Return the additive attention of one head or several."""
+    """Return additive attention with one head or several."""
     if config.num_heads > 1:
         return MultiHeadAttention(query_size, memory_size, config.size, config.num_heads)
     return AdditiveAttention(query_size, memory_size, config.size)
@@ -464,5 +669,11 @@ ATTENTIONS: Mapping[str, Build] = {
 
 
 def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
-    """Return the attention that a configuration names."""
+    """Return the attention that a configuration names.
+
+    Args:
+        config: Type and sizes of the attention.
+        query_size: H.
+        memory_size: D.
+    """
     return ATTENTIONS[config.type](config, query_size, memory_size)

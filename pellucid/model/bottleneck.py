@@ -1,7 +1,7 @@
-"""Decoders that see the source through one vector, the code: no attention, and no symbol fed back.
+"""Decoders that read the source through one vector, the code: no attention, and no symbol fed back.
 
-B batch, T target positions, D code, H hidden units. What is written at one step is, given the code, independent of
-what is written at all others.
+B batch, T target positions, D code, H hidden units. Given the code, the output of a step is independent of the outputs
+of all other steps.
 """
 
 import torch
@@ -15,40 +15,62 @@ from pellucid.model.recurrence import Inputs, run_rnn
 class RepeatedCode(nn.Module):
     """h_t = GRU(code, h_{t−1}) from h_0 = 0: the code is the input of every step.
 
-    Source: Cho et al. 2014, section 2.2, without the symbol written last.
+    References:
+        Cho et al. 2014, section 2.2, without the previous symbol as an input.
     """
 
     def __init__(self, code_size: int, hidden_size: int) -> None:
-        """The GRU reads the code and keeps `hidden_size` units."""
+        """Build the GRU.
+
+        Args:
+            code_size: D.
+            hidden_size: H.
+        """
         super().__init__()
         self.cell = RecurrentCell("gru", code_size, hidden_size)
 
     def forward(self, code: Float[Tensor, "B D"], steps: int) -> Float[Tensor, "B T H"]:
-        """Return the states of all steps."""
-        everywhere = torch.arange(len(code))[:, None].expand(-1, steps)
-        return run_rnn([self.cell], Inputs(code, everywhere), torch.full((len(code),), steps)).states[:, :, 0]
+        """Return the states of all steps.
+
+        Args:
+            code: Code of each source.
+            steps: T.
+        """
+        symbols = torch.arange(len(code))[:, None].expand(-1, steps)
+        return run_rnn([self.cell], Inputs(code, symbols), torch.full((len(code),), steps)).states[:, :, 0]
 
 
 class InitialCode(nn.Module):
-    """h_t = GRU(nothing, h_{t−1}) from h_0 = code, or W code where their sizes differ: the code is seen once.
+    """h_t = GRU(nothing, h_{t−1}) from h_0 = code, or W code if their sizes differ: the code is read once.
 
-    Source: Sutskever et al. 2014, section 2, without the symbol written last.
+    References:
+        Sutskever et al. 2014, section 2, without the previous symbol as an input.
     """
 
     def __init__(self, code_size: int, hidden_size: int) -> None:
-        """There is a W only where it is needed."""
+        """Build the GRU, and W if the sizes differ.
+
+        Args:
+            code_size: D.
+            hidden_size: H.
+        """
         super().__init__()
-        fits = code_size == hidden_size
-        self.projection = nn.Identity() if fits else nn.Linear(code_size, hidden_size, bias=False)
+        same_size = code_size == hidden_size
+        self.projection = nn.Identity() if same_size else nn.Linear(code_size, hidden_size, bias=False)
         self.cell = RecurrentCell("gru", 0, hidden_size)
         self.cell.input_weight.requires_grad_(False)  # it has no numbers
 
     def forward(self, code: Float[Tensor, "B D"], steps: int) -> Float[Tensor, "B T H"]:
-        """Return the states of all steps."""
+        """Return the states of all steps.
+
+        Args:
+            code: Code of each source.
+            steps: T.
+        """
         state = self.cell.initial_state(self.projection(code))
-        unmoved = self.cell.input_bias.expand(len(code), -1)
+        projected_input = self.cell.input_bias.expand(len(code), -1)
         states: list[Tensor] = []
         for _ in range(steps):
-            state = self.cell.step(unmoved, state)
+            state = self.cell.step(projected_input, state)
             states.append(state.hidden)
         return torch.stack(states, dim=1)

@@ -9,8 +9,8 @@ applied after the product:
 
 Sources: Cho et al. 2014, section 2.3; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000.
 
-A new cell is a subclass of `CellSpec`, an entry in `CELLS`, and a name in `Cell` of config/settings.py. Nothing else
-asks which cell it is. PyTorch runs it step by step until `kernels.types.CELL_LAYOUTS` names it too.
+A new cell is a subclass of `CellSpec`, an entry in `CELLS`, and a name in `Cell` of config/settings.py. No other module
+depends on the kind of cell. PyTorch runs it step by step until `kernels.types.CELL_LAYOUTS` names it too.
 """
 
 from abc import ABC, abstractmethod
@@ -29,11 +29,11 @@ Gates = tuple[Float[Tensor, "B H"], ...]
 
 
 class LayerState(NamedTuple):
-    """State of one layer within a step. Layers are apart, so that no step copies them all."""
+    """State of one layer within a step. Layers are separate tensors, so that no step copies them all."""
 
     hidden: Float[Tensor, "B H"]
     cell: Float[Tensor, "B H"] | None
-    """c of cells that have a cell state, as the LSTM."""
+    """c of cells with a cell state, such as the LSTM."""
 
 
 class CellSpec(ABC):
@@ -42,7 +42,7 @@ class CellSpec(ABC):
     gates: ClassVar[tuple[str, ...]]
     """Names of the gates in the order of their rows in the parameters; the candidate counts as a gate."""
     has_cell_state: ClassVar[bool] = False
-    """Whether a second vector c is carried beside h."""
+    """Whether the state has a second vector c besides h."""
     initial_biases: ClassVar[Mapping[str, float]] = {}
     """Input biases that do not start at zero, by gate."""
     norm_groups: ClassVar[tuple[int, ...] | None] = None
@@ -52,7 +52,12 @@ class CellSpec(ABC):
 
     @abstractmethod
     def gate_values(self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"]) -> Gates:
-        """Return the activations of all gates from W x + b and U h + c."""
+        """Return the activations of all gates.
+
+        Args:
+            inputs: W x + b of all gates.
+            recurrent: U h + c of all gates.
+        """
 
     @abstractmethod
     def step(
@@ -63,26 +68,42 @@ class CellSpec(ABC):
         Args:
             inputs: W x + b of all gates.
             recurrent: U h + c of all gates.
-            state: The state before.
+            state: State before the step.
             norm: Normalization of c' where h' is computed from it; None for none.
         """
 
     def run_fused(
         self, inputs: Float[Tensor, "B S E"], start: Float[Tensor, "1 B H"], weights: list[Tensor], trains: bool
     ) -> Float[Tensor, "B S H"]:
-        """Return the hidden states over whole sequences by one call of PyTorch, where there is a `torch_module`."""
+        """Return the hidden states over whole sequences by one call of PyTorch; only for cells with a `torch_module`.
+
+        Args:
+            inputs: Inputs of all positions.
+            start: Initial h.
+            weights: Input weight, hidden weight, input bias and hidden bias.
+            trains: Whether a backward pass may follow.
+        """
         raise NotImplementedError
 
 
 class GRUSpec(CellSpec):
-    """Gated recurrent unit. Cho et al. 2014, section 2.3, the reset gate applied after the product."""
+    """Gated recurrent unit, the reset gate applied after the product.
+
+    References:
+        Cho et al. 2014, section 2.3.
+    """
 
     gates: ClassVar[tuple[str, ...]] = ("reset", "update", "candidate")
     norm_groups: ClassVar[tuple[int, ...] | None] = (2, 1)
     torch_module: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = nn.GRU
 
     def gate_values(self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"]) -> Gates:
-        """Return r, z and n."""
+        """Return r, z and n.
+
+        Args:
+            inputs: W x + b of all gates.
+            recurrent: U h + c of all gates.
+        """
         size = inputs.shape[-1] // 3
         reset, update = torch.sigmoid(inputs[:, : 2 * size] + recurrent[:, : 2 * size]).chunk(2, dim=-1)
         return reset, update, torch.tanh(inputs[:, 2 * size :] + reset * recurrent[:, 2 * size :])
@@ -90,19 +111,37 @@ class GRUSpec(CellSpec):
     def step(
         self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState, norm: Norm | None = None
     ) -> LayerState:
-        """Return h'."""
+        """Return h'.
+
+        Args:
+            inputs: W x + b of all gates.
+            recurrent: U h + c of all gates.
+            state: State before the step.
+            norm: Not read.
+        """
         _, update, candidate = self.gate_values(inputs, recurrent)
         return LayerState(candidate + update * (state.hidden - candidate), None)
 
     def run_fused(
         self, inputs: Float[Tensor, "B S E"], start: Float[Tensor, "1 B H"], weights: list[Tensor], trains: bool
     ) -> Float[Tensor, "B S H"]:
-        """Return all h."""
+        """Return h of all positions.
+
+        Args:
+            inputs: Inputs of all positions.
+            start: Initial h.
+            weights: Input weight, hidden weight, input bias and hidden bias.
+            trains: Whether a backward pass may follow.
+        """
         return torch.gru(inputs, start, weights, True, 1, 0.0, trains, False, True)[0]
 
 
 class LSTMSpec(CellSpec):
-    """Long short-term memory with forget gate. Gers et al. 2000."""
+    """Long short-term memory with forget gate.
+
+    References:
+        Gers et al. 2000.
+    """
 
     gates: ClassVar[tuple[str, ...]] = ("input", "forget", "candidate", "output")
     has_cell_state: ClassVar[bool] = True
@@ -110,43 +149,62 @@ class LSTMSpec(CellSpec):
     torch_module: ClassVar[type[nn.GRU] | type[nn.LSTM] | None] = nn.LSTM
 
     def gate_values(self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"]) -> Gates:
-        """Return i, f, g and o."""
-        enter, forget, candidate, leave = (inputs + recurrent).chunk(4, dim=-1)
-        return torch.sigmoid(enter), torch.sigmoid(forget), torch.tanh(candidate), torch.sigmoid(leave)
+        """Return i, f, g and o.
+
+        Args:
+            inputs: W x + b of all gates.
+            recurrent: U h + c of all gates.
+        """
+        input_gate, forget_gate, candidate, output_gate = (inputs + recurrent).chunk(4, dim=-1)
+        return torch.sigmoid(input_gate), torch.sigmoid(forget_gate), torch.tanh(candidate), torch.sigmoid(output_gate)
 
     def step(
         self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState, norm: Norm | None = None
     ) -> LayerState:
-        """Return h' and c'."""
-        enter, forget, candidate, leave = self.gate_values(inputs, recurrent)
-        cell = forget * cast(Tensor, state.cell) + enter * candidate
-        return LayerState(leave * torch.tanh(cell if norm is None else norm(cell)), cell)
+        """Return h' and c'.
+
+        Args:
+            inputs: W x + b of all gates.
+            recurrent: U h + c of all gates.
+            state: State before the step.
+            norm: Normalization of c' where h' is computed from it; None for none.
+        """
+        input_gate, forget_gate, candidate, output_gate = self.gate_values(inputs, recurrent)
+        cell = forget_gate * cast(Tensor, state.cell) + input_gate * candidate
+        return LayerState(output_gate * torch.tanh(cell if norm is None else norm(cell)), cell)
 
     def run_fused(
         self, inputs: Float[Tensor, "B S E"], start: Float[Tensor, "1 B H"], weights: list[Tensor], trains: bool
     ) -> Float[Tensor, "B S H"]:
-        """Return all h."""
+        """Return h of all positions.
+
+        Args:
+            inputs: Inputs of all positions.
+            start: Initial h; c starts from the same values.
+            weights: Input weight, hidden weight, input bias and hidden bias.
+            trains: Whether a backward pass may follow.
+        """
         return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, trains, False, True)[0]
 
 
 CELLS: Mapping[Cell, CellSpec] = {"gru": GRUSpec(), "lstm": LSTMSpec()}
-"""All cells, by the name that the settings give them."""
+"""All cells by their name in the settings."""
 
 
 class RecurrentMask(NamedTuple):
-    """Recurrent dropout of one cell. Both parts are None outside training, and where nothing is dropped."""
+    """Recurrent dropout of one cell. Both parts are None outside training and without recurrent dropout."""
 
     weight: Float[Tensor, "G H"] | None = None
-    """U with some of its numbers dropped: a cell with fewer connections, which runs as any other (kernels included)."""
+    """U with some of its numbers dropped: a cell with fewer connections, which kernels run like any other."""
     state: Float[Tensor, "B H"] | None = None
-    """Factor of h where U h is computed, the same at every step."""
+    """Factor of h in U h, the same at every step."""
 
 
 NO_DROPOUT = RecurrentMask()
 
 
 class RecurrentCell(nn.Module):
-    """The parameters of one cell: input and hidden weights and biases of all gates, one below the other."""
+    """Parameters of one cell: input and hidden weights and biases of all gates, stacked by rows."""
 
     kind: ClassVar[str] = "recurrent"
 
@@ -176,7 +234,11 @@ class RecurrentCell(nn.Module):
 
     @property
     def layout(self) -> CellLayout:
-        """The layout by which kernels compute the cell; other cells have none."""
+        """Return the cell's layout for kernels.
+
+        Raises:
+            KeyError: No kernel supports the cell.
+        """
         return CELL_LAYOUTS[self.cell]
 
     def bias_n(self) -> Float[Tensor, " C"]:
@@ -192,54 +254,87 @@ class RecurrentCell(nn.Module):
         return self.input_bias + nn.functional.pad(self.hidden_bias[: gate * self.hidden_size], (0, self.hidden_size))
 
     def flatten_parameters(self) -> None:
-        """On a GPU, put the four parameters into one piece of memory, or cuDNN copies them at every call."""
+        """Put the four parameters into one block of GPU memory; otherwise cuDNN copies them at every call."""
         if self.spec.torch_module is None:
             return
-        shell = self.spec.torch_module(self.input_weight.shape[1], self.hidden_size, device="meta")
+        module = self.spec.torch_module(self.input_weight.shape[1], self.hidden_size, device="meta")
         names = ("input_weight", "hidden_weight", "input_bias", "hidden_bias")
-        for name, own in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), names, strict=True):
-            setattr(shell, name, getattr(self, own))
-        shell.flatten_parameters()
+        for torch_name, name in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), names, strict=True):
+            setattr(module, torch_name, getattr(self, name))
+        module.flatten_parameters()
 
     def initial_state(self, hidden: Float[Tensor, "B H"]) -> LayerState:
-        """Return the state of this h, with c = 0 where the cell has one."""
+        """Return the state of this h, with c = 0 if the cell has a cell state.
+
+        Args:
+            hidden: h.
+        """
         return LayerState(hidden, torch.zeros_like(hidden) if self.spec.has_cell_state else None)
 
     def project(self, inputs: Float[Tensor, "*shape E"]) -> Float[Tensor, "*shape G"]:
-        """Return W x + b, which `step` takes."""
+        """Return W x + b, the input of `step`.
+
+        Args:
+            inputs: x.
+        """
         return nn.functional.linear(inputs, self.input_weight, self.input_bias)
 
     def step(self, projected: Float[Tensor, "B G"], state: LayerState, mask: RecurrentMask = NO_DROPOUT) -> LayerState:
-        """Return the state after a step from the projected input and the state before."""
+        """Return the state after a step.
+
+        Args:
+            projected: W x + b, as `project` returns it.
+            state: State before the step.
+            mask: Recurrent dropout; default none.
+        """
         return self.spec.step(*self.preactivations(projected, state.hidden, mask), state)
 
     def preactivations(
         self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], mask: RecurrentMask = NO_DROPOUT
     ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
-        """Return W x + b and U h + c."""
+        """Return W x + b and U h + c.
+
+        Args:
+            projected: W x + b, as `project` returns it.
+            hidden: h.
+            mask: Recurrent dropout; default none.
+        """
         return projected, self.recurrent(hidden, mask, self.hidden_bias)
 
     def recurrent(
         self, hidden: Float[Tensor, "B H"], mask: RecurrentMask, bias: Float[Tensor, " G"] | None
     ) -> Float[Tensor, "B G"]:
-        """Return U h + bias, with recurrent dropout of U or of h."""
-        kept = hidden if mask.state is None else hidden * mask.state
-        return nn.functional.linear(kept, self.hidden_weight if mask.weight is None else mask.weight, bias)
+        """Return U h + bias.
+
+        Args:
+            hidden: h.
+            mask: Recurrent dropout of U or of h.
+            bias: Bias of all gates; None for none.
+        """
+        masked_hidden = hidden if mask.state is None else hidden * mask.state
+        return nn.functional.linear(masked_hidden, self.hidden_weight if mask.weight is None else mask.weight, bias)
 
 
 class NormalizedCell(RecurrentCell):
     """A cell whose preactivations are normalized, LN(x; g) = g ⊙ (x − mean) / deviation, over a group of gates.
 
-        GRU    W x and U h become LN(W x; g) and LN(U h; g'): over r and z together, and over n; biases are added then
+        GRU    W x and U h become LN(W x; g) and LN(U h; g'): over r and z together, and over n; then biases are added
         LSTM   the same over all four gates, and h' = o ⊙ tanh(LN(c'; g'') + b'')
 
-    Source: Ba et al. 2016, section 3.1 and the supplement's equations 20 to 22 and 25 to 28.
+    References:
+        Ba et al. 2016, section 3.1 and the supplement's equations 20 to 22 and 25 to 28.
     """
 
     kind: ClassVar[str] = "normalized"
 
     def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
-        """Start from gains of one beside a cell's own parameters."""
+        """Initialize gains with one, and the other parameters as in `RecurrentCell`.
+
+        Args:
+            cell: Name of the equations.
+            input_size: E; 0 for a cell without input.
+            hidden_size: H.
+        """
         super().__init__(cell, input_size, hidden_size)
         groups = self.spec.norm_groups or (len(self.spec.gates),)
         rows = len(self.spec.gates) * hidden_size
@@ -248,39 +343,66 @@ class NormalizedCell(RecurrentCell):
         self.leaving = nn.LayerNorm(hidden_size) if self.spec.has_cell_state else None
 
     def project(self, inputs: Float[Tensor, "*shape E"]) -> Float[Tensor, "*shape G"]:
-        """Return W x; the bias is added after normalization."""
+        """Return W x; the bias is added after normalization.
+
+        Args:
+            inputs: x.
+        """
         return nn.functional.linear(inputs, self.input_weight)
 
     def step(self, projected: Float[Tensor, "B G"], state: LayerState, mask: RecurrentMask = NO_DROPOUT) -> LayerState:
-        """Return the state after a step from the projected input and the state before."""
+        """Return the state after a step.
+
+        Args:
+            projected: W x, as `project` returns it.
+            state: State before the step.
+            mask: Recurrent dropout; default none.
+        """
         return self.spec.step(*self.preactivations(projected, state.hidden, mask), state, self.leaving)
 
     def preactivations(
         self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], mask: RecurrentMask = NO_DROPOUT
     ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
-        """Return both preactivations normalized, with their biases."""
-        entered = self._normalized(projected) * self.input_gain + self.input_bias
-        recurrent = self._normalized(self.recurrent(hidden, mask, None)) * self.hidden_gain + self.hidden_bias
-        return entered, recurrent
+        """Return both preactivations normalized, with their biases.
+
+        Args:
+            projected: W x, as `project` returns it.
+            hidden: h.
+            mask: Recurrent dropout; default none.
+        """
+        from_input = self._normalized(projected) * self.input_gain + self.input_bias
+        from_hidden = self._normalized(self.recurrent(hidden, mask, None)) * self.hidden_gain + self.hidden_bias
+        return from_input, from_hidden
 
     def _normalized(self, preactivations: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
-        """Return mean 0 and variance 1 within each group of gates."""
+        """Return the preactivations with mean 0 and variance 1 within each group of gates."""
         parts = torch.split(preactivations, self.groups, dim=-1)
         return torch.cat([nn.functional.layer_norm(part, part.shape[-1:]) for part in parts], dim=-1)
 
 
 def cell_class(normalization: LayerNormalization) -> type[RecurrentCell]:
-    """Return the class of cells that a setting asks for."""
+    """Return the class of cells for a setting.
+
+    Args:
+        normalization: Where layer normalization is applied.
+    """
     return NormalizedCell if normalization == "cells" else RecurrentCell
 
 
 class StackedCells(nn.Module):
-    """Cells one above the other: a list of modules with the type of its items."""
+    """Stacked cells: a list of modules with the type of its items."""
 
     def __init__(
         self, cell: Cell, input_sizes: Sequence[int], hidden_size: int, kind: type[RecurrentCell] = RecurrentCell
     ) -> None:
-        """Build one cell for each input size."""
+        """Build one cell for each input size.
+
+        Args:
+            cell: Name of the equations.
+            input_sizes: E of each layer, from the bottom.
+            hidden_size: H of all layers.
+            kind: Class of the cells; default `RecurrentCell`.
+        """
         super().__init__()
         self.layers = nn.ModuleList(kind(cell, size, hidden_size) for size in input_sizes)
 
@@ -289,7 +411,11 @@ class StackedCells(nn.Module):
         return len(self.layers)
 
     def __getitem__(self, layer: int) -> RecurrentCell:
-        """Return the cell of a layer, from the bottom."""
+        """Return the cell of a layer.
+
+        Args:
+            layer: Index of the layer, from the bottom.
+        """
         return cast(RecurrentCell, self.layers[layer])
 
     def __iter__(self) -> Iterator[RecurrentCell]:
@@ -298,13 +424,14 @@ class StackedCells(nn.Module):
 
 
 class Peepholes(NamedTuple):
-    """The LSTM whose gates see the cell state: the weight of c in each gate, in two versions that differ in one gate.
+    """Peephole weights of an LSTM whose gates read the cell state, in two versions that differ in the output gate.
 
         i = σ(a_i + p_i ⊙ c)    f = σ(a_f + p_f ⊙ c)    g = tanh(a_g)    c' = f ⊙ c + i ⊙ g
         o = σ(a_o + p_o ⊙ c')                      h' = o ⊙ tanh(c')       Gers et al. 2002, section 2.3
         o = σ(a_o) + p_o ⊙ c'                      h' = o ⊙ tanh(c')       Lasagne until 1 October 2015
 
-    The second adds the last peephole after the sigmoid. It was a mistake, but weights exist that were trained with it.
+    The second version adds the last peephole after the sigmoid. It was a mistake, but published weights were trained
+    with it.
     """
 
     enter: Float[Tensor, " H"]
@@ -322,22 +449,36 @@ class PeepholeState(NamedTuple):
 PeepholeStep = Callable[[Float[Tensor, "B G"], PeepholeState, Peepholes], PeepholeState]
 
 
-def peephole_step(sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes) -> PeepholeState:
-    """Return the state after a step from the sums of the gates i, f, g, o, without the cell state."""
-    cell, leave = _new_cell(sums, before, peepholes)
-    return PeepholeState(torch.sigmoid(leave + peepholes.leave * cell) * torch.tanh(cell), cell)
+def peephole_step(preactivations: Float[Tensor, "B G"], state: PeepholeState, peepholes: Peepholes) -> PeepholeState:
+    """Return the state after a step of the first version.
+
+    Args:
+        preactivations: Preactivations of the gates i, f, g and o, without the cell state.
+        state: State before the step.
+        peepholes: Weights of c.
+    """
+    cell, output_gate = _new_cell(preactivations, state, peepholes)
+    return PeepholeState(torch.sigmoid(output_gate + peepholes.leave * cell) * torch.tanh(cell), cell)
 
 
-def late_peephole_step(sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes) -> PeepholeState:
-    """Return the state as `peephole_step`, the output gate's peephole added after the sigmoid."""
-    cell, leave = _new_cell(sums, before, peepholes)
-    return PeepholeState((torch.sigmoid(leave) + peepholes.leave * cell) * torch.tanh(cell), cell)
+def late_peephole_step(
+    preactivations: Float[Tensor, "B G"], state: PeepholeState, peepholes: Peepholes
+) -> PeepholeState:
+    """Return the state after a step of the second version, with the output gate's peephole after the sigmoid.
+
+    Args:
+        preactivations: Preactivations of the gates i, f, g and o, without the cell state.
+        state: State before the step.
+        peepholes: Weights of c.
+    """
+    cell, output_gate = _new_cell(preactivations, state, peepholes)
+    return PeepholeState((torch.sigmoid(output_gate) + peepholes.leave * cell) * torch.tanh(cell), cell)
 
 
 def _new_cell(
-    sums: Float[Tensor, "B G"], before: PeepholeState, peepholes: Peepholes
+    preactivations: Float[Tensor, "B G"], state: PeepholeState, peepholes: Peepholes
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
-    """Return c', and the sum of the output gate."""
-    enter, forget, candidate, leave = sums.chunk(4, dim=-1)
-    entered = torch.sigmoid(enter + peepholes.enter * before.cell) * torch.tanh(candidate)
-    return torch.sigmoid(forget + peepholes.forget * before.cell) * before.cell + entered, leave
+    """Return c', and the preactivation of the output gate."""
+    input_gate, forget_gate, candidate, output_gate = preactivations.chunk(4, dim=-1)
+    new_content = torch.sigmoid(input_gate + peepholes.enter * state.cell) * torch.tanh(candidate)
+    return torch.sigmoid(forget_gate + peepholes.forget * state.cell) * state.cell + new_content, output_gate

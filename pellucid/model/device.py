@@ -14,64 +14,81 @@ from pellucid.model.network import Network, address_space, gibibytes
 from pellucid.worker_pool import available_cores
 
 POOLS = 2
-"""Groups of so many threads, which PyTorch and the libraries of its products start each for itself."""
+"""Number of thread pools: PyTorch and the library of its matrix products start one each."""
 DEFAULT_STACK = 2**21
-"""Bytes of a thread's stack where the system sets no limit."""
+"""Bytes of a thread's stack if the system sets no limit."""
 
 
 def use_threads(threads: int) -> None:
-    """Compute with these threads in this process; 0 takes one for each core it may use, and one if it is forked.
+    """Set the number of threads that compute in this process.
 
     Threads that share a core wait for each other by spinning, which makes small models many times slower on a busy
     machine: one thread is the safe default.
 
+    Args:
+        threads: Number of threads; 0 for one per available core, and for one in a forked process.
+
     Raises:
         RunError: A forked process is to compute with several threads.
-        ConfigError: The stacks of the threads need more memory than the process may take; starting them would end it.
+        ConfigError: The stacks of the threads need more memory than the process may allocate, which would kill it.
     """
     tune_malloc()
     forked = prepare_for_forks() != os.getpid()
     if forked and threads > 1:
         raise RunError(
-            f"threads = {threads}: a forked process computes with one thread, for those of its parent are not copied; "
-            f"take threads = 1, or start the process with the method 'spawn'"
+            f"threads = {threads}: a forked process computes with one thread, because a fork does not copy threads; "
+            f"set threads = 1, or start the process with the method 'spawn'"
         )
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
-    need = POOLS * (threads - 1) * (DEFAULT_STACK if stack == resource.RLIM_INFINITY else stack)
-    if threads > torch.get_num_threads() and need > address_space():
+    required = POOLS * (threads - 1) * (DEFAULT_STACK if stack == resource.RLIM_INFINITY else stack)
+    if threads > torch.get_num_threads() and required > address_space():
         raise ConfigError(
-            f"threads = {threads}: their stacks need {gibibytes(need)} of memory, but this process may take "
-            f"{gibibytes(address_space())} more (ulimit -v): lower threads"
+            f"threads = {threads}: their stacks need {gibibytes(required)} of memory, but this process may allocate "
+            f"only {gibibytes(address_space())} more (ulimit -v): lower threads"
         )
     torch.set_num_threads(threads or (1 if forked else available_cores()))
 
 
 @cache
 def prepare_for_forks() -> int:
-    """Make every process that is forked from now on compute with one thread.
+    """Make every process forked from now on compute with one thread.
 
-    A fork copies the thread that asks for it and no other. OpenMP, with which PyTorch and MKL spread their work, still
-    counts on those it had started, and waits for them for ever. With one thread it needs none.
+    A fork copies only the calling thread. OpenMP, with which PyTorch and MKL distribute their work, still expects the
+    threads of the parent and waits for them forever. With one thread it needs none.
 
     Returns:
-        The id of the process that has its own threads: in any other one, this one or its parent was forked.
+        The id of the process that first called this. In a process with another id, it or its parent was forked.
     """
     os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
     return os.getpid()
 
 
-def find_device(wanted: Device) -> torch.device:
-    """The device of that name; "auto" is a GPU where there is one. `ConfigError` where a GPU is named and none is."""
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+def find_device(name: Device) -> torch.device:
+    """Return the device of a setting; "auto" is a GPU if there is one.
+
+    Args:
+        name: "auto", "cpu" or "cuda".
+
+    Raises:
+        ConfigError: "cuda" is set on a machine without a GPU.
+    """
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        why = "PyTorch finds no GPU" if torch.version.cuda else "this PyTorch was built without CUDA"
-        raise ConfigError(f"device: expected cpu (or auto) on this machine, got 'cuda': {why}")
+        reason = "PyTorch finds no GPU" if torch.version.cuda else "this PyTorch was built without CUDA"
+        raise ConfigError(f"device: expected cpu (or auto) on this machine, got 'cuda': {reason}")
     return torch.device("cuda", torch.cuda.current_device())
 
 
 def check_process(device: torch.device) -> None:
-    """Raise `RunError` in a process that was forked after its parent had put the network on a GPU: CUDA refuses it."""
+    """Refuse a process that was forked after its parent put the network on a GPU, which CUDA does not support.
+
+    Args:
+        device: Device of the network.
+
+    Raises:
+        RunError: The process was forked and cannot use the GPU.
+    """
     if device.type == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RunError(
             "the model is on a GPU, which a forked process cannot use: start the process with the method 'spawn', and "
@@ -79,10 +96,14 @@ def check_process(device: torch.device) -> None:
         )
 
 
-def place(network: Network, device: torch.device) -> None:
-    """Move a network to a device, on a GPU with the parameters of each encoder cell side by side, as cuDNN wants them.
+def move_to_device(network: Network, device: torch.device) -> None:
+    """Move a network to a device; on a GPU the parameters of each encoder cell are contiguous, as cuDNN requires.
 
-    float32 means float32: cuDNN would take TensorFloat-32 for recurrences, with 10 bits of mantissa instead of 23.
+    float32 stays float32: cuDNN would use TensorFloat-32 for recurrences, with 10 bits of mantissa instead of 23.
+
+    Args:
+        network: The network, moved in place.
+        device: The device.
     """
     network.to(device)
     if device.type == "cpu":
@@ -94,29 +115,46 @@ def place(network: Network, device: torch.device) -> None:
 
 
 def use_determinism(config: Config) -> None:
-    """Take only algorithms that give the same bits each time, in this process and from now on, if that is asked for.
+    """Use deterministic algorithms only, in this process from now on, if the configuration requires them.
 
-    On a processor all do. On a GPU an operation that has none such is an error.
+    CPU algorithms are all deterministic. On a GPU an operation without a deterministic algorithm raises an error.
+
+    Args:
+        config: Configuration with `deterministic` and `device`.
     """
     if config.deterministic and config.device != "cpu":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS may order sums as it likes
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS may sum in any order
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Within, products take this precision; parameters, recurrences of the encoder, softmax and loss stay float32."""
+    """Return a context in which products use a precision; parameters, recurrences, softmax and loss stay float32.
+
+    Args:
+        device: Device of the network.
+        precision: "bf16" or "float32".
+    """
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def generators(device: torch.device) -> list[int]:
-    """The GPUs whose random numbers an update draws, beside the processor's."""
+def rng_devices(device: torch.device) -> list[int]:
+    """Return the GPUs whose random numbers an update draws, besides the CPU's.
+
+    Args:
+        device: Device of the network.
+    """
     return [device.index] if device.type == "cuda" else []
 
 
-def seed(number: int, device: torch.device) -> None:
-    """Seed the random numbers that an update draws. `torch.manual_seed` would import what takes a second."""
-    torch.default_generator.manual_seed(number)
-    for index in generators(device):
-        torch.cuda.default_generators[index].manual_seed(number)
+def seed_generators(value: int, device: torch.device) -> None:
+    """Seed the random numbers that an update draws. `torch.manual_seed` would import modules for a second.
+
+    Args:
+        value: The seed.
+        device: Device of the network.
+    """
+    torch.default_generator.manual_seed(value)
+    for index in rng_devices(device):
+        torch.cuda.default_generators[index].manual_seed(value)

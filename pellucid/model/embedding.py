@@ -1,4 +1,4 @@
-"""Ids to vectors: learned, frozen, one-hot, or of no size, where symbols are not to be read.
+"""Ids to vectors: learned, frozen, one-hot, or of size 0, where symbols are not read.
 
 B sequences, E embedding, V vocabulary, N symbols.
 """
@@ -14,14 +14,22 @@ from pellucid.model.recurrence import Inputs
 
 
 class Embedding(nn.Module):
-    """One vector a symbol. Frozen tables are random vectors that stay; one-hot tables are the identity."""
+    """One vector for each symbol. Frozen tables are random and not trained; one-hot tables are the identity."""
 
     weight: Tensor
 
     def __init__(
         self, kind: Feedback, vocabulary_size: int, embedding_size: int, dropout: float, symbol_dropout: float = 0.0
     ) -> None:
-        """Vectors start as N(0, 1/√E), so that each has about unit length."""
+        """Initialize vectors from N(0, 1/√E), so that each has about unit length.
+
+        Args:
+            kind: "learned", "frozen", "one-hot" or "none".
+            vocabulary_size: V.
+            embedding_size: E; not read for one-hot tables and "none".
+            dropout: Probability of dropping a unit of a vector.
+            symbol_dropout: Probability of dropping a symbol from a sequence; default 0.
+        """
         super().__init__()
         self.dropout = dropout
         self.symbol_dropout = symbol_dropout
@@ -32,7 +40,7 @@ class Embedding(nn.Module):
             self.register_buffer("weight", torch.empty(vocabulary_size, 0), persistent=False)
         else:
             weight = torch.empty(vocabulary_size, embedding_size)
-            if not weight.is_meta:  # a table that has a size alone draws no vectors
+            if not weight.is_meta:  # a table on the meta device has a size only
                 weight.normal_().mul_(embedding_size**-0.5)
             if kind == "learned":
                 self.weight = nn.Parameter(weight)
@@ -41,42 +49,61 @@ class Embedding(nn.Module):
 
     @property
     def size(self) -> int:
-        """E, which for a one-hot table is V, and 0 where there is none."""
+        """Return E, which is V for a one-hot table, and 0 without vectors."""
         return self.weight.shape[1]
 
     def vectors(self) -> Float[Tensor, "V E"]:
         """Return every symbol's vector, with dropout in training.
 
-        Dropout falls on the table, not on positions: within one batch a symbol lacks the same units at all its
-        positions (Gal & Ghahramani 2016, section 4.2, for units instead of whole words). That regularises as well here,
+        Dropout is applied to the table, not to positions: within one batch a symbol lacks the same units at all its
+        positions (Gal & Ghahramani 2016, section 4.2, for units instead of whole words). That regularizes as well here,
         costs V × E instead of B × S × E, and lets a kernel project the table once instead of every position.
         """
         return nn.functional.dropout(self.weight, self.dropout, self.training)
 
     def draw_dropped_tokens(self, rows: int) -> Bool[Tensor, "B V"] | None:
-        """Return, in training, the symbols that each of `rows` sequences drops; None where none is dropped."""
+        """Return, in training, the symbols that each sequence drops; None without symbol dropout.
+
+        Args:
+            rows: Number of sequences.
+        """
         if not (self.training and self.symbol_dropout):
             return None
         return torch.rand(rows, len(self.weight), device=self.weight.device) < self.symbol_dropout
 
     def embed(self, ids: Int[Tensor, "B *steps"], dropped: Bool[Tensor, "B V"] | None) -> Inputs:
-        """Return the table and the rows of it that ids name, those of dropped symbols being zero.
+        """Return the table and the row of each id; dropped symbols read one more row, of zeros.
 
-        A dropped symbol reads one more row, of zeros, so that a kernel projects the table once all the same. Source:
-        Gal & Ghahramani 2016, section 4.2, with a draw for each sequence.
+        So a kernel still projects the table only once.
+
+        Args:
+            ids: Ids of the symbols.
+            dropped: Symbols that each sequence drops; None for none.
+
+        References:
+            Gal & Ghahramani 2016, section 4.2, with one draw for each sequence.
         """
         vectors = self.vectors()
         if dropped is None:
             return Inputs(vectors, ids)
-        gone = dropped.gather(1, ids.view(len(ids), -1)).view_as(ids)
-        widened = torch.cat([vectors / (1 - self.symbol_dropout), vectors.new_zeros(1, self.size)])
-        return Inputs(widened, ids.masked_fill(gone, len(vectors)))
+        is_dropped = dropped.gather(1, ids.view(len(ids), -1)).view_as(ids)
+        extended_table = torch.cat([vectors / (1 - self.symbol_dropout), vectors.new_zeros(1, self.size)])
+        return Inputs(extended_table, ids.masked_fill(is_dropped, len(vectors)))
 
     def load_pretrained(self, ids: Sequence[int], vectors: Float[Tensor, "N E"]) -> None:
-        """Replace the vectors of these symbols."""
+        """Replace the vectors of some symbols.
+
+        Args:
+            ids: Ids of the symbols.
+            vectors: One vector for each id.
+        """
         with torch.no_grad():
             self.weight[list(ids)] = vectors.to(self.weight)
 
     def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape E"]:
-        """Return the vectors of ids."""
+        """Return the vectors of ids.
+
+        Args:
+            ids: Ids of any shape.
+        """
         return nn.functional.embedding(ids, self.vectors())

@@ -26,7 +26,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DivergenceError, NotFiniteError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
-from pellucid.model.device import generators, seed
+from pellucid.model.device import rng_devices, seed_generators
 from pellucid.tasks.registry import configured_task
 from pellucid.training.events import (
     LOSS_WINDOW,
@@ -210,10 +210,10 @@ def _step(session: TrainingState, upcoming: LoadedBatch, began: float) -> Update
     progress, config, batches = session.progress, session.config.training, upcoming.batches
     passed = min(1.0, (_passes(progress, batches) + 0.5 / batches) / session.epochs)
     rate = learning_rate(config, passed, progress.plateau_factor)
-    with torch.random.fork_rng(devices=generators(session.gradients.device)):
+    with torch.random.fork_rng(devices=rng_devices(session.gradients.device)):
         # The randomness of an update is a function of seed and update: nothing of it has to be saved to resume.
         state = np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)
-        seed(int(state[0]), session.gradients.device)
+        seed_generators(int(state[0]), session.gradients.device)
         loss, norm = _update(session, upcoming.batch, rate, sampling_probability(config, passed))
     session.progress = msgspec.structs.replace(
         progress,

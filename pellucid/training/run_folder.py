@@ -45,7 +45,7 @@ from pellucid.files import (
     write_atomic,
     write_text,
 )
-from pellucid.model.device import find_device, place, prepare_for_forks
+from pellucid.model.device import find_device, move_to_device, prepare_for_forks
 from pellucid.model.network import check_memory
 from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, build_predictor
 from pellucid.training.checkpoint import check_formats, check_header, load_network
@@ -143,7 +143,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     check_memory(config, outline, "load", device)
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
-    place(network, device)
+    move_to_device(network, device)
     return build_predictor(config, vocabularies, network.eval(), str(folder))
 
 

@@ -20,7 +20,7 @@ from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.numba_backend import is_numba_available
-from pellucid.model.device import find_device, place, use_determinism, use_threads
+from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
 from pellucid.model.network import check_memory, parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
 from pellucid.training import run_folder as run
@@ -143,7 +143,7 @@ def _open(
     covered = () if resumed else load_pretrained(network, config, vocabularies)
     if not resumed:
         run.initialize_run_folder(folder, config, vocabularies)
-    place(network, find_device(config.device))
+    move_to_device(network, find_device(config.device))
     transducer = build_predictor(config, vocabularies, network, str(folder))
     session = TrainingState(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
