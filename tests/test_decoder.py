@@ -117,7 +117,7 @@ def test_unrolled_steps_equal_single_steps(
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
         step = decoder.step(symbols, state, attendable)
         near(unrolled.logits[:, t], step.logits, tolerance)
-        near(unrolled.weights[:, t], step.attended.weights, tolerance)
+        near(unrolled.weights[:, t], step.attention.weights, tolerance)
         state = step.state
     same_states(unrolled.state, state, tolerance)
 
@@ -135,7 +135,7 @@ def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
     whole = decoder.step(symbols, state, attendable)
     taken = decoder.step(symbols[rows], state.index_select(rows), attendable.index_select(rows))
     near(taken.logits, whole.logits[rows])
-    near(taken.attended.weights, whole.attended.weights[rows])
+    near(taken.attention.weights, whole.attention.weights[rows])
     same_states(taken.state, whole.state.index_select(rows))
 
 
@@ -150,11 +150,11 @@ def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple
 def test_an_override_forces_where_a_step_looks_and_its_own_weights_change_no_bit(layers: int) -> None:
     network = network_of(config_of({"decoder": {"num_layers": layers}}), 1)
     own, memory = first_step(network)
-    same, _ = first_step(network, own.attended.weights)
+    same, _ = first_step(network, own.attention.weights)
     assert torch.equal(same.logits, own.logits)
     assert torch.equal(same.state.hidden, own.state.hidden)
     forced, _ = first_step(network, torch.eye(4, dtype=torch.float64)[[3, 0]])
-    assert torch.equal(forced.attended.context, memory.states[[0, 1], [3, 0]])
+    assert torch.equal(forced.attention.context, memory.states[[0, 1], [3, 0]])
     assert not torch.isclose(forced.logits, own.logits).all(dim=1).any()
     assert not torch.isclose(forced.state.hidden, own.state.hidden).flatten(1).all(dim=1).any()
 
@@ -173,7 +173,7 @@ def test_by_location_the_next_step_sees_the_weights_that_were_forced(dtype: torc
         forced.state._replace(attention_state=override.clone()),
         forced.state._replace(attention_state=free.state.attention_state),
     ]
-    after, same, other = (decoder.step(torch.tensor([4, 5]), state, attendable).attended.weights for state in states)
+    after, same, other = (decoder.step(torch.tensor([4, 5]), state, attendable).attention.weights for state in states)
     assert torch.equal(after, same)
     assert not torch.isclose(after[0], other[0]).all()
 

@@ -23,7 +23,7 @@ def scored(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.nda
     (replay,) = build_replays(transducer, [trace])
     encoder, work = transducer.network.encoder, replay.work
     with torch.inference_mode():
-        vectors = encoder.table(encoder.known(work.source)) + change
+        vectors = encoder.table(encoder.oov_to_unk(work.source)) + change
         running = initialize_from_memory(
             transducer.network, encoder.forward_embedded(Inputs(vectors), work.source, work.lengths)
         )
@@ -41,7 +41,7 @@ def vectors_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
     (replay,) = build_replays(transducer, [trace])
     encoder = transducer.network.encoder
     with torch.inference_mode():
-        vectors: torch.Tensor = encoder.table(encoder.known(replay.work.source))
+        vectors: torch.Tensor = encoder.table(encoder.oov_to_unk(replay.work.source))
     return vectors
 
 

@@ -28,7 +28,7 @@ from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.dispatch import disable_kernels, use_kernel
 from pellucid.model.memory import Memory, Seq2SeqOutput
 from pellucid.model.network import EncoderDecoder, require_seq2seq, shift_right
-from pellucid.model.pointer_generator import BY_PLACE, NEVER, copied_ids, mix
+from pellucid.model.pointer_generator import BY_POSITION, NEVER_COPIED, copied_ids, mix_distributions
 from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
 from pellucid.training.session import TrainingFiles
@@ -78,14 +78,14 @@ def test_the_mixture_is_the_papers_and_sums_to_one(seed: int, rows: int, positio
     weights = weights.softmax(dim=2)
     places = torch.randint(V + positions, (1, positions), generator=generator)
     if lost:
-        places[0, 0] = NEVER
-    found = mix(logits, weights, gate, places).exp()
+        places[0, 0] = NEVER_COPIED
+    found = mix_distributions(logits, weights, gate, places).exp()
     for row in range(rows):
         own, chosen = logits[0, row].softmax(dim=0), torch.sigmoid(gate[0, row, 0])
         copied = [0.0] * (V + positions)
         kept = 1.0
         for position, place in enumerate(places[0].tolist()):
-            if place == NEVER:
+            if place == NEVER_COPIED:
                 kept -= float(weights[0, row, position])
             else:
                 copied[place] += float((1 - chosen) * weights[0, row, position])
@@ -98,13 +98,16 @@ def test_the_mixture_is_the_papers_and_sums_to_one(seed: int, rows: int, positio
 
 def test_symbols_have_their_target_ids_or_the_first_place_where_they_stand() -> None:
     """Known on both sides, on one, on none; a tag is never copied, and nothing is at padding."""
-    assert copied_ids(KNOWN).tolist() == [NEVER] * 4 + [4, 5] + [BY_PLACE] * 3 + [NEVER] * 5
+    assert copied_ids(KNOWN).tolist() == [NEVER_COPIED] * 4 + [4, 5] + [BY_POSITION] * 3 + [NEVER_COPIED] * 5
     batch = batch_of([("acxcQRQ", "QcaxR?"), ("a", "b")], tag="t")
     network = network_of(copying(), 1)
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
-    places = network.decoder.prepare(memory).places
+    places = network.decoder.prepare(memory).copy_ids
     assert places is not None
-    assert places.tolist() == [[NEVER, 4, V + 2, 6, V + 2, V + 5, V + 6, V + 5], [NEVER, 4] + [NEVER] * 6]
+    assert places.tolist() == [
+        [NEVER_COPIED, 4, V + 2, 6, V + 2, V + 5, V + 6, V + 5],
+        [NEVER_COPIED, 4] + [NEVER_COPIED] * 6,
+    ]
     assert batch.target.tolist()[0] == [V + 5, V + 2, 4, 6, V + 6, UNK, EOS]
 
 
@@ -177,7 +180,7 @@ def test_a_search_that_drops_sources_keeps_what_they_copy() -> None:
             taken = network.decoder.step(symbols[rows], state.index_select(rows), kept.index_select(rows))
             near(taken.logits, whole.logits[rows], 1e-5)
         forced = network.decoder.step(
-            symbols[rows], state.index_select(rows), attendable.index_select(rows), taken.attended.weights
+            symbols[rows], state.index_select(rows), attendable.index_select(rows), taken.attention.weights
         )
         near(forced.logits, whole.logits[rows], 1e-5)
 

@@ -58,7 +58,7 @@ def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> Plain:
             break
         written.ids.append(symbol)
         written.log_probabilities.append(found[symbol])
-        written.weights.append(step.attended.weights[0].tolist())
+        written.weights.append(step.attention.weights[0].tolist())
     return written
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from small import SEEDS, SIZES, config_of, few, near, network_of, shake
 from torch import Tensor
 
-from pellucid.model.heads import OutputLayer, Reads, TiedOutputLayer
+from pellucid.model.heads import HeadInputs, OutputLayer, TiedOutputLayer
 
 READS = ["state", "context", "state-and-context"]
 SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
@@ -54,7 +54,7 @@ def test_what_is_not_read_does_not_matter(reads: str, hears: tuple[bool, bool]) 
 
 @pytest.mark.parametrize("reads", ["state", "context", "state-and-context"])
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_tied_weights_are_the_vectors_behind_an_adapter_where_sizes_differ(reads: Reads, size: int) -> None:
+def test_tied_weights_are_the_vectors_behind_an_adapter_where_sizes_differ(reads: HeadInputs, size: int) -> None:
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
     head = TiedOutputLayer(reads, (2, 3), vectors)
     shake(head, 1)
@@ -63,7 +63,7 @@ def test_tied_weights_are_the_vectors_behind_an_adapter_where_sizes_differ(reads
     assert (head.adapter is None) == (joined.shape[1] == size)
     adapted = joined if head.adapter is None else joined @ head.adapter.weight.T
     near(head(hidden, context, vectors), adapted @ vectors.T + head.bias, 1e-5)
-    parts = head.parts(vectors)
+    parts = head.kernel_parameters(vectors)
     logits = parts.bias.expand(5, -1)
     for weight, values in ((parts.state, hidden), (parts.context, context)):
         logits = logits + values @ weight.T if len(weight) else logits

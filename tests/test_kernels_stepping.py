@@ -33,7 +33,7 @@ def attendables(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, Atten
 def parts(step: Step) -> dict[str, torch.Tensor]:
     """All that a step gives, by name."""
     cell = {} if step.state.cell is None else {"cell": step.state.cell}
-    looked = {"context": step.attended.context, "weights": step.attended.weights}
+    looked = {"context": step.attention.context, "weights": step.attention.weights}
     carried = {} if step.state.attention_state is None else {"looked": step.state.attention_state}
     return {"logits": step.logits, "hidden": step.state.hidden, **cell, **looked, **carried}
 

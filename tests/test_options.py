@@ -66,11 +66,11 @@ def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolera
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
         step = decoder.step(symbols, state, attendable)
         near(unrolled.logits[:, t], step.logits, tolerance)
-        near(unrolled.weights[:, t], step.attended.weights, tolerance)
-        assert (unrolled.heads is None) == (step.attended.heads is None)
-        if unrolled.heads is not None and step.attended.heads is not None:
-            near(unrolled.heads[:, t], step.attended.heads, tolerance)
-            near(step.attended.heads.mean(dim=1), step.attended.weights, tolerance)
+        near(unrolled.weights[:, t], step.attention.weights, tolerance)
+        assert (unrolled.heads is None) == (step.attention.heads is None)
+        if unrolled.heads is not None and step.attention.heads is not None:
+            near(unrolled.heads[:, t], step.attention.heads, tolerance)
+            near(step.attention.heads.mean(dim=1), step.attention.weights, tolerance)
         state = step.state
     same_states(unrolled.state, state, tolerance)
     assert (unrolled.state.input_feed is None) == (state.input_feed is None)

@@ -123,7 +123,7 @@ def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Ba
     network = network_of(config, seed)
     plain, hidden = (encode_and_initialize(network, source, lengths, masked) for masked in ((), (place,)))
     symbols = torch.full_like(lengths, BOS)
-    steps = [each.decoder.step(symbols, each.state, each.attendable).attended for each in (plain, hidden)]
+    steps = [each.decoder.step(symbols, each.state, each.attendable).attention for each in (plain, hidden)]
     heads = [step.weights[:, None] if step.heads is None else step.heads for step in steps]
     scores = heads[0].log()
     scores[:, :, place] = -torch.inf

@@ -66,8 +66,8 @@ def test_a_pointer_gives_a_distribution_over_positions(config: Config, batch: Ba
 def test_a_classifier_reads_where_its_last_look_led(config: Config, batch: Batch, seed: int) -> None:
     network = reader_of(tasked(config, "classify"), seed)
     found = network(batch)
-    assert found.looks is not None and found.looks.shape[1] == 3
-    near(found.weights[:, 0], found.looks[:, -1])
+    assert found.hop_weights is not None and found.hop_weights.shape[1] == 3
+    near(found.weights[:, 0], found.hop_weights[:, -1])
 
 
 def test_each_task_has_its_network() -> None:

@@ -23,7 +23,7 @@ def test_the_steps_look_where_the_trace_says(kind: str, monkeypatch: pytest.Monk
     with torch.inference_mode(), inference_mode(transducer, 9):
         for replay in build_replays(transducer, traces):
             alone, guide = start_replay(transducer, replay)
-            looks = [each.step.attended.weights for each in replay_steps(alone, guide, replay.target)]
+            looks = [each.step.attention.weights for each in replay_steps(alone, guide, replay.target)]
             for row, (number, positions, steps) in enumerate(replay.sizes):
                 own = torch.stack([look[row, :positions] for look in looks[:steps]])
                 np.testing.assert_allclose(own.numpy(), traces[number].attention, atol=1e-5)
@@ -51,7 +51,7 @@ def test_given_attention_stays_given() -> None:
     with torch.inference_mode():
         (replay,) = build_replays(transducer, [trace])
         alone, guide = start_replay(transducer, replay)
-        looks = [each.step.attended.weights[0].tolist() for each in replay_steps(alone, guide, replay.target)]
+        looks = [each.step.attention.weights[0].tolist() for each in replay_steps(alone, guide, replay.target)]
     assert looks[1] == [0, 0, 1] and 0 < looks[0][2] < 1
 
 

@@ -129,7 +129,7 @@ class ClassificationPredictor(Predictor):
             logits[:, :, :NUM_SPECIAL] = -torch.inf
             found.append(logits.log_softmax(dim=-1))
             weights.append(made.weights)
-            looks += [] if made.looks is None or made.looks.shape[1] == 1 else [made.looks]
+            looks += [] if made.hop_weights is None or made.hop_weights.shape[1] == 1 else [made.hop_weights]
         mean = found[0] if len(found) == 1 else torch.stack(found).logsumexp(dim=0) - math.log(len(found))
         own = self._per_position
         attention = _own_places(mean.shape[1], len(mean)) if own else to_array(torch.stack(weights).mean(dim=0))

@@ -18,7 +18,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError, quote
-from pellucid.model.network import Network, tagged
+from pellucid.model.network import Network, has_source_tags
 
 CUTS = (
     *("source_symbols", "target_symbols", "features_symbols"),
@@ -149,6 +149,6 @@ def _table(known: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
     offset = len(own.source)
     read = [*special, *own.source.encode(known.source.symbols)]
     beside = [offset + each for each in [*special, *own.features.encode(known.features.symbols)]]
-    if not tagged(member.config):
+    if not has_source_tags(member.config):
         beside = [UNK] * len(beside)
     return torch.tensor([*read, *beside], device=next(member.network.parameters()).device)

@@ -53,7 +53,7 @@ class SingleModelInference(NamedTuple):
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Run one decoder step, in a kernel if the memory was prepared for one and no weights are forced."""
         step = self.decoder.step(symbols, self.state, self.attendable, override)
-        return StepOutput(step.logits, step.attended.weights, self._replace(state=step.state), step.attended.heads)
+        return StepOutput(step.logits, step.attention.weights, self._replace(state=step.state), step.attention.heads)
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "SingleModelInference":
         """Select rows of the state and of the memory."""

@@ -132,7 +132,7 @@ def _running(
     rows, members = writer.painted_rows(work), list[SingleModelInference]()
     for network, source in zip(transducer.networks, transducer.own_sources(work.source), strict=True):
         encoder = network.encoder
-        vectors = changed(encoder.table(encoder.known(source)))
+        vectors = changed(encoder.table(encoder.oov_to_unk(source)))
         memory = encoder.forward_embedded(Inputs(vectors), source, work.lengths)
         members.append(initialize_from_memory(network, memory, transducer.options.masked))
     return force_attention(writer.joined(members), rows)

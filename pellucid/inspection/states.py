@@ -33,7 +33,7 @@ def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float
 
 def encoder_gates(encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Gates:
     """Return the gates of every encoder layer and direction at every position; padding is undefined."""
-    inputs, _, lengths = encoder.prepare_inputs(encoder.table.embed(encoder.known(source), None), source, lengths)
+    inputs, _, lengths = encoder.prepare_inputs(encoder.table.embed(encoder.oov_to_unk(source), None), source, lengths)
     states, found = inputs.vectors, Gates()
     for layer in range(encoder.config.num_layers):
         own = "" if encoder.config.num_layers == 1 else f"layer {layer + 1} "
@@ -59,7 +59,7 @@ def decoder_gates(decoder: Decoder, taken: ReplayStep) -> Gates:
     """Return the gates of every decoder layer at one step."""
     projected = decoder.project(decoder.oov_to_unk(taken.symbols), None)
     if isinstance(decoder, AttendThenStep):
-        projected = projected + decoder.context_projection(taken.step.attended.context)
+        projected = projected + decoder.context_projection(taken.step.attention.context)
     elif decoder.context_projection is not None:
         projected = projected + decoder.context_projection(taken.before.input_feed)
     found, outputs = Gates(), outputs_of(decoder, taken.step.state.hidden)

@@ -1,7 +1,7 @@
-"""Decoders: what all have in common, one step, and the same steps unrolled over known symbols for training.
+"""Decoders: one step, and the same steps unrolled over known symbols for training.
 
-B batch, S source positions, T target positions, R hypotheses of all sources, E embedding, H hidden, D memory, F what is
-fed to the first cell beside the symbol, G all gates (3H or 4H), V vocabulary.
+B batch, S source positions, T target positions, R hypotheses of all sources, E embedding, H hidden, D memory, F inputs
+of the first cell besides the symbol, G all gates (3H or 4H), V vocabulary.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from pellucid.kernels.types import SCORES, AttentionInputs, DecoderWeights, Head
 from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
-from pellucid.model.heads import OutputLayer, Reads, TiedOutputLayer, joined, size_read
+from pellucid.model.heads import HeadInputs, OutputLayer, TiedOutputLayer, head_input_size, select_inputs
 from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderKernel, Memory, Seq2SeqOutput, State, Step
 from pellucid.model.pointer_generator import PointerGenerator
 from pellucid.model.recurrence import (
@@ -34,12 +34,12 @@ from pellucid.model.requests import kind_of, request_of
 
 
 class DecoderDims(NamedTuple):
-    """Dimensions of a decoder that the rest of the network decides."""
+    """Dimensions of a decoder that the rest of the network determines."""
 
     memory: int
     vocabulary: int
     copied: Int[Tensor, " N"] | None = None
-    """Target id of each source symbol (`copied_ids`), for decoders that copy."""
+    """Target id of each source symbol (`copied_ids`), for decoders with a pointer-generator."""
 
 
 class UnstackedState(NamedTuple):
@@ -60,7 +60,7 @@ class DecoderStep(NamedTuple):
     """Results of one step: the state after it, the attention, and the vector that the output layer reads."""
 
     state: UnstackedState
-    attended: AttentionOutput
+    attention: AttentionOutput
     output: Float[Tensor, "R H"]
 
 
@@ -73,16 +73,30 @@ class ReadoutInputs(NamedTuple):
 
 
 class Decoder(nn.Module, ABC):
-    """Decoder without the order of attention and step, which its subclasses define.
+    """Base of all decoders; subclasses define the order of attention and step.
 
-    Stacked cells each read the one below: y_l = LN(h_l), residual ones y_l = y_{l−1} + LN(h_l) (Wu et al. 2016, section
-    3.1). LN is there where outputs are normalized. Dropout falls on what is read of y, not on the sum.
+    Each stacked cell reads the output of the one below: y_l = LN(h_l), with residuals y_l = y_{l−1} + LN(h_l) (Wu et
+    al. 2016, section 3.1). LN is present if outputs are normalized. Dropout is applied to the y that is read, not to
+    the sum.
     """
 
     def __init__(
-        self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims, fed: int, reads: Reads
+        self,
+        config: DecoderConfig,
+        attention: AttentionConfig,
+        sizes: DecoderDims,
+        feed_size: int,
+        head_inputs: HeadInputs,
     ) -> None:
-        """Build all parts. `fed` numbers enter the first cell beside the symbol; the output layer takes `reads`."""
+        """Build all parts.
+
+        Args:
+            config: Configuration of the decoder.
+            attention: Configuration of the attention.
+            sizes: Sizes of memory and vocabulary.
+            feed_size: F, the number of inputs of the first cell besides the symbol.
+            head_inputs: Inputs of the output layer.
+        """
         super().__init__()
         self.config = config
         self.attention_config = attention
@@ -94,42 +108,58 @@ class Decoder(nn.Module, ABC):
         self.cells = StackedCells(config.cell, inputs, config.hidden_size, cell_class(config.layer_normalization))
         spec = CELLS[config.cell]
         rows = len(spec.gates) * config.hidden_size
-        self.context_projection = nn.Linear(fed, rows, bias=False) if fed else None
+        self.context_projection = nn.Linear(feed_size, rows, bias=False) if feed_size else None
         parts = config.num_layers * (2 if spec.has_cell_state else 1)
         self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.init_hidden != "zero" else None
         if config.tie_embeddings:
             self.head: TiedOutputLayer | OutputLayer = TiedOutputLayer(
-                reads, (config.hidden_size, sizes.memory), self.table.weight
+                head_inputs, (config.hidden_size, sizes.memory), self.table.weight
             )
         else:
-            self.head = OutputLayer(reads, config.hidden_size, sizes.memory, sizes.vocabulary)
+            self.head = OutputLayer(head_inputs, config.hidden_size, sizes.memory, sizes.vocabulary)
         self.normalizations = output_norms(config.layer_normalization, config.num_layers, config.hidden_size)
         self.copying: PointerGenerator | None = None
         if config.pointer_generator:
-            assert sizes.copied is not None, "a decoder that copies needs the target ids of source symbols"
-            read = config.hidden_size + sizes.memory + self.table.size
-            self.copying = PointerGenerator(sizes.copied, sizes.vocabulary, read)
+            assert sizes.copied is not None, "a decoder with a pointer-generator needs the target ids of source symbols"
+            gate_size = config.hidden_size + sizes.memory + self.table.size
+            self.copying = PointerGenerator(sizes.copied, sizes.vocabulary, gate_size)
 
     @abstractmethod
     def forward_step(
         self,
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
-        attendable: AttentionCache,
+        cache: AttentionCache,
         override: Float[Tensor, "R S"] | None,
     ) -> DecoderStep:
-        """Take one step from the symbol's part of the first cell's preactivations."""
+        """Take one step.
+
+        Args:
+            projected: The symbol's part of the first cell's preactivations, as `project` returns it.
+            state: State before the step.
+            cache: Memory and keys.
+            override: Attention weights that replace those of the step; None for none.
+        """
 
     def prepare(self, memory: Memory) -> AttentionCache:
-        """Return the memory with the keys of attention; in training with dropout masks."""
-        attendable = self.attention.prepare(memory)
-        if self.copying is not None:
-            attendable = attendable._replace(places=self.copying.places(memory))
-        return attendable._replace(dropout_masks=self._draw(memory)) if self.training else attendable
+        """Return the memory with the keys of attention; in training with dropout masks.
 
-    def request(self, computation: Computation, attendable: AttentionCache) -> Request:
-        """Return what is asked of a backend that takes steps over a memory: every setting, layer and optional part."""
-        masks = attendable.dropout_masks or NO_MASKS
+        Args:
+            memory: Encoder output.
+        """
+        cache = self.attention.prepare(memory)
+        if self.copying is not None:
+            cache = cache._replace(copy_ids=self.copying.copy_ids(memory))
+        return cache._replace(dropout_masks=self._draw(memory)) if self.training else cache
+
+    def request(self, computation: Computation, cache: AttentionCache) -> Request:
+        """Return the request for a computation over a memory: every setting, layer and optional part is a fact.
+
+        Args:
+            computation: Kind of computation.
+            cache: Memory and keys.
+        """
+        masks = cache.dropout_masks or NO_MASKS
         facts = (
             ("training", self.training),
             ("decoder.kind", kind_of(self)),
@@ -138,145 +168,203 @@ class Decoder(nn.Module, ABC):
             ("attention.kind", kind_of(self.attention)),
             *settings_of("decoder", self.config),
             *settings_of("attention", self.attention_config),
-            *parts_given("memory", attendable.memory),
+            *parts_given("memory", cache.memory),
             *parts_given("masks", masks),
             *(fact for cell in masks.cells for fact in parts_given("recurrent_mask", cell)),
         )
-        return request_of(computation, attendable.keys, facts)
+        return request_of(computation, cache.keys, facts)
 
     def init_hidden(self, memory: Memory) -> State:
-        """Return s_0: zero, or h = tanh(W m + b) and c = W' m + b' from the final or the mean encoder state m."""
+        """Return s_0: zero, or h = tanh(W m + b) and c = W' m + b' from the final or the mean encoder state m.
+
+        Args:
+            memory: Encoder output.
+        """
         shape = len(memory.states), self.config.num_layers, self.config.hidden_size
-        before, has_cell_state = self.attention.initial_state(memory), CELLS[self.config.cell].has_cell_state
+        attention_state, has_cell_state = self.attention.initial_state(memory), CELLS[self.config.cell].has_cell_state
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
-            return State(zero, zero if has_cell_state else None, attention_state=before)
+            return State(zero, zero if has_cell_state else None, attention_state=attention_state)
         if self.config.init_hidden == "mean":
             summary = memory.states.sum(dim=1) / memory.lengths[:, None]
         else:
             summary = memory.final.hidden[:, -1]
         parts = self.bridge(summary).to(summary.dtype).unflatten(-1, (-1, *shape[1:]))
-        return State(torch.tanh(parts[:, 0]), parts[:, 1] if has_cell_state else None, attention_state=before)
+        return State(torch.tanh(parts[:, 0]), parts[:, 1] if has_cell_state else None, attention_state=attention_state)
 
     def step(
         self,
         symbols: Int[Tensor, " R"],
         state: State,
-        attendable: AttentionCache,
+        cache: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
         """Take one step of any decoding.
 
-        There are as many rows as sources, or a multiple: then the hypotheses of each source stand one after the other.
-        `override` forces this step's attention weights.
+        Args:
+            symbols: Symbol fed back, for each hypothesis. There are as many hypotheses as sources, or a multiple;
+                those of a source are consecutive.
+            state: State before the step.
+            cache: Memory and keys, as `prepare` returns them.
+            override: Attention weights that replace those of the step; None for none.
         """
-        attendable, symbols = attendable.materialize(), self.oov_to_unk(symbols)
-        done = self.forward_step(self.project(symbols, attendable.dropout_masks), unstack(state), attendable, override)
-        readout = ReadoutInputs(done.output, done.attended.context, done.attended.weights)
-        return Step(self.logits(symbols, readout, attendable), done.state.stack(), done.attended)
+        cache, symbols = cache.materialize(), self.oov_to_unk(symbols)
+        result = self.forward_step(self.project(symbols, cache.dropout_masks), unstack(state), cache, override)
+        readout = ReadoutInputs(result.output, result.attention.context, result.attention.weights)
+        return Step(self.logits(symbols, readout, cache), result.state.stack(), result.attention)
 
-    def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: AttentionCache) -> Seq2SeqOutput:
-        """Take the same steps over known symbols (the target shifted by one, BOS first).
+    def unroll(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
+        """Take all steps over known symbols; projected symbols and logits are computed for all steps at once.
 
-        The projection of the symbols and the logits are computed for all steps together.
+        Args:
+            symbols: The target shifted right, BOS first.
+            state: State before the first step.
+            cache: Memory and keys, as `prepare` returns them.
         """
         symbols = self.oov_to_unk(symbols)
-        carried, looks, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
-        for projected in self.project(symbols, attendable.dropout_masks).unbind(dim=1):
-            done = self.forward_step(projected, carried, attendable, None)
-            carried = done.state
-            looks.append(done.attended)
-            outputs.append(done.output)
-        contexts = torch.stack([look.context for look in looks], dim=1)
-        weights = torch.stack([look.weights for look in looks], dim=1)
+        current, attentions, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
+        for projected in self.project(symbols, cache.dropout_masks).unbind(dim=1):
+            result = self.forward_step(projected, current, cache, None)
+            current = result.state
+            attentions.append(result.attention)
+            outputs.append(result.output)
+        contexts = torch.stack([attention.context for attention in attentions], dim=1)
+        weights = torch.stack([attention.weights for attention in attentions], dim=1)
         readout = ReadoutInputs(torch.stack(outputs, dim=1), contexts, weights)
-        unrolled = self.output_of_steps(symbols, readout, attendable, carried)
-        heads = [look.heads for look in looks if look.heads is not None]
+        unrolled = self.output_of_steps(symbols, readout, cache, current)
+        heads = [attention.heads for attention in attentions if attention.heads is not None]
         return unrolled._replace(heads=torch.stack(heads, dim=1)) if heads else unrolled
 
     def output_of_steps(
-        self, symbols: Int[Tensor, "B T"], readout: ReadoutInputs, attendable: AttentionCache, after: UnstackedState
+        self, symbols: Int[Tensor, "B T"], readout: ReadoutInputs, cache: AttentionCache, final_state: UnstackedState
     ) -> Seq2SeqOutput:
-        """Return the logits of all steps, from the symbols fed back and the inputs of the output layer."""
-        readout = self._dropped(readout, attendable.dropout_masks)
-        own = self._own_logits(readout)
-        logits = self.mix_copy(own, symbols, readout, attendable)
-        return Seq2SeqOutput(logits, readout.weights, after.stack(), generated=None if self.copying is None else own)
+        """Return the logits of all steps.
+
+        Args:
+            symbols: Symbols fed back.
+            readout: Inputs of the output layer.
+            cache: Memory and keys.
+            final_state: State after the last step.
+        """
+        readout = self._drop_readout(readout, cache.dropout_masks)
+        vocabulary_logits = self._vocabulary_logits(readout)
+        logits = self.mix_copy(vocabulary_logits, symbols, readout, cache)
+        return Seq2SeqOutput(
+            logits, readout.weights, final_state.stack(), generated=None if self.copying is None else vocabulary_logits
+        )
 
     def oov_to_unk(self, symbols: Int[Tensor, "R *steps"]) -> Int[Tensor, "R *steps"]:
-        """Return the symbols with UNK for those that were copied and that the vocabulary lacks."""
+        """Return the symbols, with UNK for copied symbols outside the vocabulary.
+
+        Args:
+            symbols: Ids of the vocabulary or the extended vocabulary.
+        """
         return symbols if self.copying is None else torch.where(symbols < len(self.table.weight), symbols, UNK)
 
     def logits(
-        self, symbols: Int[Tensor, "R *steps"], readout: ReadoutInputs, attendable: AttentionCache
+        self, symbols: Int[Tensor, "R *steps"], readout: ReadoutInputs, cache: AttentionCache
     ) -> Float[Tensor, "R *steps W"]:
-        """Return the next symbols' logits, in training with dropout.
+        """Return the next symbols' logits, in training with dropout; with copying, log-probabilities of V + S symbols.
 
-        With copying they are log-probabilities of V + S symbols.
+        Args:
+            symbols: Symbols fed back.
+            readout: Inputs of the output layer.
+            cache: Memory and keys.
         """
-        readout = self._dropped(readout, attendable.dropout_masks)
-        return self.mix_copy(self._own_logits(readout), symbols, readout, attendable)
+        readout = self._drop_readout(readout, cache.dropout_masks)
+        return self.mix_copy(self._vocabulary_logits(readout), symbols, readout, cache)
 
     def mix_copy(
         self,
         logits: Float[Tensor, "R *steps V"],
         symbols: Int[Tensor, "R *steps"],
         readout: ReadoutInputs,
-        attendable: AttentionCache,
+        cache: AttentionCache,
     ) -> Float[Tensor, "R *steps W"]:
-        """Return the logits, or log-probabilities over the vocabulary and the copies, W = V + S."""
+        """Return the logits, or with copying the log-probabilities over the vocabulary and the copies, W = V + S.
+
+        Args:
+            logits: Logits over the vocabulary.
+            symbols: Symbols fed back.
+            readout: Inputs of the output layer.
+            cache: Memory and keys.
+        """
         if self.copying is None:
             return logits
-        assert attendable.places is not None, "copying was prepared"
-        read = torch.cat(
-            [readout.outputs, readout.contexts, self.embed(symbols, attendable.dropout_masks).to_dense()], dim=-1
+        assert cache.copy_ids is not None, "expected the cache that `prepare` returns"
+        gate_inputs = torch.cat(
+            [readout.outputs, readout.contexts, self.embed(symbols, cache.dropout_masks).to_dense()], dim=-1
         )
-        log_probabilities: Tensor = self.copying(logits, readout.weights, read, attendable.places)
+        log_probabilities: Tensor = self.copying(logits, readout.weights, gate_inputs, cache.copy_ids)
         return log_probabilities
 
     def embed(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> Inputs:
-        """Return the vectors of fed-back symbols."""
+        """Return the vectors of fed-back symbols.
+
+        Args:
+            symbols: Ids of the vocabulary.
+            masks: Dropout masks; None outside training.
+        """
         return self.table.embed(symbols, None if masks is None else masks.dropped_tokens)
 
     def step_layers(
         self, preactivations: Float[Tensor, "R G"], layers: list[LayerState], masks: DropoutMasks | None
     ) -> tuple[list[LayerState], Float[Tensor, "R H"]]:
-        """Take every cell one step, the first from its preactivations; return the new states and the top's output."""
-        after: list[LayerState] = []
-        output = layers[0].hidden
-        for layer, (cell, old) in enumerate(zip(self.cells, layers, strict=True)):
-            if layer:
-                preactivations = cell.project(self.dropped(output, layer - 1, masks))
-            after.append(
-                cell.step(preactivations, old) if masks is None else cell.step(preactivations, old, masks.cells[layer])
-            )
-            own = self.normalizations[layer](after[-1].hidden)
-            output = output + own if self.config.residual and layer else own
-        return after, output
+        """Take one step of every cell; return the new states and the top layer's output.
 
-    def dropped(
+        Args:
+            preactivations: Preactivations of the first cell.
+            layers: States before the step.
+            masks: Dropout masks; None outside training.
+        """
+        new_states: list[LayerState] = []
+        output = layers[0].hidden
+        for layer, (cell, old_state) in enumerate(zip(self.cells, layers, strict=True)):
+            if layer:
+                preactivations = cell.project(self.apply_dropout(output, layer - 1, masks))
+            new_states.append(
+                cell.step(preactivations, old_state)
+                if masks is None
+                else cell.step(preactivations, old_state, masks.cells[layer])
+            )
+            layer_output = self.normalizations[layer](new_states[-1].hidden)
+            output = output + layer_output if self.config.residual and layer else layer_output
+        return new_states, output
+
+    def apply_dropout(
         self, outputs: Float[Tensor, "R *steps H"], layer: int, masks: DropoutMasks | None
     ) -> Float[Tensor, "R *steps H"]:
-        """Return a layer's outputs with dropout, in training: drawn anew at each step, or the same at all steps."""
+        """Return a layer's outputs with dropout, in training: drawn anew at each step, or the same at all steps.
+
+        Args:
+            outputs: Outputs of the layer.
+            layer: Index of the layer.
+            masks: Dropout masks; None outside training.
+        """
         if masks is None or not masks.outputs:
             return nn.functional.dropout(outputs, self.config.dropout, self.training)
         mask = masks.outputs[layer]
         return outputs * (mask if outputs.dim() == mask.dim() else mask[:, None])
 
-    def _dropped(self, readout: ReadoutInputs, masks: DropoutMasks | None) -> ReadoutInputs:
-        """Return the inputs with dropout of the top layer's outputs, in training."""
-        return readout._replace(outputs=self.dropped(readout.outputs, self.config.num_layers - 1, masks))
+    def _drop_readout(self, readout: ReadoutInputs, masks: DropoutMasks | None) -> ReadoutInputs:
+        """Return the inputs of the output layer, in training with dropout of the top layer's outputs."""
+        return readout._replace(outputs=self.apply_dropout(readout.outputs, self.config.num_layers - 1, masks))
 
-    def _own_logits(self, readout: ReadoutInputs) -> Float[Tensor, "R *steps V"]:
-        """Return the logits of the output layer, before anything is copied."""
+    def _vocabulary_logits(self, readout: ReadoutInputs) -> Float[Tensor, "R *steps V"]:
+        """Return the logits of the output layer, before copies are mixed in."""
         if isinstance(self.head, TiedOutputLayer):
             logits: Tensor = self.head(readout.outputs, readout.contexts, self.table.weight)
             return logits
-        own: Tensor = self.head(readout.outputs, readout.contexts)
-        return own
+        untied_logits: Tensor = self.head(readout.outputs, readout.contexts)
+        return untied_logits
 
     def project(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> Float[Tensor, "R *steps G"]:
-        """Return the part of the first cell's preactivations that fed-back symbols give."""
+        """Return the part of the first cell's preactivations that depends on the fed-back symbols.
+
+        Args:
+            symbols: Ids of the vocabulary.
+            masks: Dropout masks; None outside training.
+        """
         return self.cells[0].project(self.embed(symbols, masks).to_dense())
 
     def _draw(self, memory: Memory) -> DropoutMasks:
@@ -290,7 +378,11 @@ class Decoder(nn.Module, ABC):
 
 
 def unstack(state: State) -> UnstackedState:
-    """Return a state layer by layer."""
+    """Return a state layer by layer.
+
+    Args:
+        state: State with stacked layers.
+    """
     hidden = state.hidden.unbind(dim=1)
     cells = state.cell.unbind(dim=1) if state.cell is not None else [None] * len(hidden)
     layers = [LayerState(*parts) for parts in zip(hidden, cells, strict=True)]
@@ -300,7 +392,8 @@ def unstack(state: State) -> UnstackedState:
 class AttendThenStep(Decoder):
     """c_t = attention(s_{t−1}), s_t = cell([y_{t−1}; c_t], s_{t−1}), p(y_t) from [s_t; c_t].
 
-    Source: Bahdanau et al. 2015, appendix A.2.2, with stacked cells above the first, each reading the one below.
+    References:
+        Bahdanau et al. 2015, appendix A.2.2, with stacked cells above the first, each reading the one below.
     """
 
     kind: ClassVar[str] = "attend-then-step"
@@ -308,67 +401,97 @@ class AttendThenStep(Decoder):
     context_projection: nn.Linear
 
     def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> None:
-        """Dimensions follow from the configurations, the memory and the number of target symbols."""
+        """Build all parts; the context is the input of the first cell besides the symbol.
+
+        Args:
+            config: Configuration of the decoder.
+            attention: Configuration of the attention.
+            sizes: Sizes of memory and vocabulary.
+        """
         super().__init__(config, attention, sizes, sizes.memory, config.output)
 
     def prepare(self, memory: Memory) -> AttentionCache:
-        """Return the memory with the keys of attention; for a search also laid out for a kernel."""
-        attendable = super().prepare(memory)
-        if self.training or not use_kernel(self.request("step", attendable)):
-            return attendable
+        """Return the memory with the keys of attention; for a search also in the arrangement of a kernel.
+
+        Args:
+            memory: Encoder output.
+        """
+        cache = super().prepare(memory)
+        if self.training or not use_kernel(self.request("step", cache)):
+            return cache
         from pellucid.kernels.autograd import prepare  # Numba takes a second to import
 
-        weights = self._kernel_weights(self.table.vectors(), attendable.dropout_masks)
-        return attendable._replace(kernel=prepare(weights, self._head_parts(), _attention_inputs(attendable)))
+        weights = self._kernel_weights(self.table.vectors(), cache.dropout_masks)
+        return cache._replace(kernel=prepare(weights, self._head_parts(), _attention_inputs(cache)))
 
     def step(
         self,
         symbols: Int[Tensor, " R"],
         state: State,
-        attendable: AttentionCache,
+        cache: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
-        """Take one step of any decoding; by a kernel where the memory is prepared for one."""
-        if attendable.kernel is not None and override is None and not self.training:
-            known = self.oov_to_unk(symbols)
-            step = _step_compiled(known, state, attendable.kernel)
-            readout = ReadoutInputs(step.state.hidden[:, -1], step.attended.context, step.attended.weights)
-            return step._replace(logits=self.mix_copy(step.logits, known, readout, attendable))
-        return super().step(symbols, state, attendable, override)
+        """Take one step of any decoding; a kernel computes it if the memory is prepared for one.
 
-    def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: AttentionCache) -> Seq2SeqOutput:
-        """Take the same steps over known symbols; by a kernel for all steps at once where one supports them."""
-        if use_kernel(self.request("unroll", attendable)):
-            return self._unroll_compiled(symbols, state, attendable)
-        return super().unroll(symbols, state, attendable)
+        Args:
+            symbols: Symbol fed back, for each hypothesis.
+            state: State before the step.
+            cache: Memory and keys, as `prepare` returns them.
+            override: Attention weights that replace those of the step; None for none.
+        """
+        if cache.kernel is not None and override is None and not self.training:
+            known_symbols = self.oov_to_unk(symbols)
+            step = _step_compiled(known_symbols, state, cache.kernel)
+            readout = ReadoutInputs(step.state.hidden[:, -1], step.attention.context, step.attention.weights)
+            return step._replace(logits=self.mix_copy(step.logits, known_symbols, readout, cache))
+        return super().step(symbols, state, cache, override)
+
+    def unroll(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
+        """Take all steps over known symbols; a kernel computes them at once if one supports the request.
+
+        Args:
+            symbols: The target shifted right, BOS first.
+            state: State before the first step.
+            cache: Memory and keys, as `prepare` returns them.
+        """
+        if use_kernel(self.request("unroll", cache)):
+            return self._unroll_compiled(symbols, state, cache)
+        return super().unroll(symbols, state, cache)
 
     def forward_step(
         self,
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
-        attendable: AttentionCache,
+        cache: AttentionCache,
         override: Float[Tensor, "R S"] | None,
     ) -> DecoderStep:
-        """Attend from the top state before, then take every cell one step."""
-        attended: AttentionOutput = self.attention(state.layers[-1].hidden, attendable, state.attention_state, override)
-        preactivations = projected + self.context_projection(attended.context)
-        layers, output = self.step_layers(preactivations, state.layers, attendable.dropout_masks)
-        return DecoderStep(UnstackedState(layers, attended.attention_state), attended, output)
+        """Attend from the previous top state, then take one step of every cell.
 
-    def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: AttentionCache) -> Seq2SeqOutput:
+        Args:
+            projected: The symbol's part of the first cell's preactivations.
+            state: State before the step.
+            cache: Memory and keys.
+            override: Attention weights that replace those of the step; None for none.
+        """
+        attention: AttentionOutput = self.attention(state.layers[-1].hidden, cache, state.attention_state, override)
+        preactivations = projected + self.context_projection(attention.context)
+        layers, output = self.step_layers(preactivations, state.layers, cache.dropout_masks)
+        return DecoderStep(UnstackedState(layers, attention.attention_state), attention, output)
+
+    def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
         """Take all steps by a kernel."""
         from pellucid.kernels.autograd import unroll_decoder  # Numba takes a second to import
 
         symbols = self.oov_to_unk(symbols)
-        inputs, start = self.embed(symbols, attendable.dropout_masks), unstack(state).layers[0]
-        weights = self._kernel_weights(inputs.vectors, attendable.dropout_masks)
+        inputs, start = self.embed(symbols, cache.dropout_masks), unstack(state).layers[0]
+        weights = self._kernel_weights(inputs.vectors, cache.dropout_masks)
         ids = cast(Tensor, inputs.symbols)
-        given = _attention_inputs(attendable), start.hidden, start.cell, state.attention_state
-        done = unroll_decoder(weights, ids, *given)
-        last = LayerState(done.last, None if start.cell is None else done.cell)
-        after = UnstackedState([last], None if state.attention_state is None else done.weights[:, -1])
-        readout = ReadoutInputs(self.normalizations[0](done.hidden), done.contexts, done.weights)
-        return self.output_of_steps(symbols, readout, attendable, after)
+        arguments = _attention_inputs(cache), start.hidden, start.cell, state.attention_state
+        results = unroll_decoder(weights, ids, *arguments)
+        layer = LayerState(results.last, None if start.cell is None else results.cell)
+        final_state = UnstackedState([layer], None if state.attention_state is None else results.weights[:, -1])
+        readout = ReadoutInputs(self.normalizations[0](results.hidden), results.contexts, results.weights)
+        return self.output_of_steps(symbols, readout, cache, final_state)
 
     def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderWeights:
         """Return the parameters that a kernel reads: the projected table, and the weights of cell and attention."""
@@ -376,46 +499,62 @@ class AttendThenStep(Decoder):
         table = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
         dropped = None if masks is None else masks.cells[0].weight
         recurrent = cell.hidden_weight if dropped is None else dropped
-        own = table, cell.bias_n(), recurrent, self.context_projection.weight
-        return DecoderWeights(cell.layout, score, *own, *self.attention.score_params())
+        cell_weights = table, cell.bias_n(), recurrent, self.context_projection.weight
+        return DecoderWeights(cell.layout, score, *cell_weights, *self.attention.score_params())
 
     def _head_parts(self) -> Head:
         """Return the parameters of the output layer as a kernel reads them."""
-        return self.head.parts(self.table.weight) if isinstance(self.head, TiedOutputLayer) else self.head.parts()
+        return (
+            self.head.kernel_parameters(self.table.weight)
+            if isinstance(self.head, TiedOutputLayer)
+            else self.head.kernel_parameters()
+        )
 
 
-def _attention_inputs(attendable: AttentionCache) -> AttentionInputs:
-    """Return keys and memory for a kernel."""
-    return AttentionInputs(attendable.keys, attendable.memory.states, attendable.memory.lengths)
+def _attention_inputs(cache: AttentionCache) -> AttentionInputs:
+    """Return keys, memory and lengths for a kernel."""
+    return AttentionInputs(cache.keys, cache.memory.states, cache.memory.lengths)
 
 
 def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: DecoderKernel) -> Step:
     """Take one step by a kernel."""
     layer = unstack(state).layers[0]
-    done = prepared.step(symbols, layer.hidden, layer.cell, state.attention_state)
-    after = LayerState(done.hidden, None if layer.cell is None else done.cell)
-    weights = None if state.attention_state is None else done.weights
-    attended = AttentionOutput(done.contexts, done.weights, weights)
-    return Step(done.logits, UnstackedState([after], weights).stack(), attended)
+    result = prepared.step(symbols, layer.hidden, layer.cell, state.attention_state)
+    new_layer = LayerState(result.hidden, None if layer.cell is None else result.cell)
+    weights = None if state.attention_state is None else result.weights
+    attention = AttentionOutput(result.contexts, result.weights, weights)
+    return Step(result.logits, UnstackedState([new_layer], weights).stack(), attention)
 
 
 class StepThenAttend(Decoder):
     """s_t = cell(y_{t−1}, s_{t−1}), c_t = attention(s_t), a_t = tanh(W_c [s_t; c_t]), p(y_t) from a_t.
 
-    With input feeding the cell reads [y_{t−1}; a_{t−1}], a_0 = 0. In a stack, s_t is the output of the top. Source:
-    Luong et al. 2015, sections 3 (equation 5), 3.1 and 3.3.
+    With input feeding the cell reads [y_{t−1}; a_{t−1}], a_0 = 0. In a stack, s_t is the output of the top layer.
+
+    References:
+        Luong et al. 2015, sections 3 (equation 5), 3.1 and 3.3.
     """
 
     kind: ClassVar[str] = "step-then-attend"
 
     def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> None:
-        """W_c reads what `config.output` names, and gives as many numbers as a state has."""
+        """Build all parts; W_c reads the inputs that `config.output` names, and returns H numbers.
+
+        Args:
+            config: Configuration of the decoder.
+            attention: Configuration of the attention.
+            sizes: Sizes of memory and vocabulary.
+        """
         super().__init__(config, attention, sizes, config.hidden_size if config.input_feeding else 0, "state")
-        read = size_read(config.output, config.hidden_size, sizes.memory)
-        self.combination = nn.Linear(read, config.hidden_size, bias=False)
+        input_size = head_input_size(config.output, config.hidden_size, sizes.memory)
+        self.combination = nn.Linear(input_size, config.hidden_size, bias=False)
 
     def init_hidden(self, memory: Memory) -> State:
-        """Return s_0; the attentional state before the first step is zero."""
+        """Return s_0; the attentional state before the first step is zero.
+
+        Args:
+            memory: Encoder output.
+        """
         state = super().init_hidden(memory)
         return (
             state
@@ -427,15 +566,22 @@ class StepThenAttend(Decoder):
         self,
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
-        attendable: AttentionCache,
+        cache: AttentionCache,
         override: Float[Tensor, "R S"] | None,
     ) -> DecoderStep:
-        """Take every cell one step, attend from the output of the top, and combine the two."""
+        """Take one step of every cell, attend from the output of the top layer, and combine the two.
+
+        Args:
+            projected: The symbol's part of the first cell's preactivations.
+            state: State before the step.
+            cache: Memory and keys.
+            override: Attention weights that replace those of the step; None for none.
+        """
         preactivations = projected
         if self.context_projection is not None:
             preactivations = projected + self.context_projection(state.input_feed)
-        layers, top = self.step_layers(preactivations, state.layers, attendable.dropout_masks)
-        attended: AttentionOutput = self.attention(top, attendable, state.attention_state, override)
-        combined = torch.tanh(self.combination(joined(self.config.output, top, attended.context)))
-        fed = None if self.context_projection is None else combined
-        return DecoderStep(UnstackedState(layers, attended.attention_state, fed), attended, combined)
+        layers, top = self.step_layers(preactivations, state.layers, cache.dropout_masks)
+        attention: AttentionOutput = self.attention(top, cache, state.attention_state, override)
+        combined = torch.tanh(self.combination(select_inputs(self.config.output, top, attention.context)))
+        input_feed = None if self.context_projection is None else combined
+        return DecoderStep(UnstackedState(layers, attention.attention_state, input_feed), attention, combined)

@@ -18,35 +18,52 @@ class Network(nn.Module, ABC):
     """An encoder, and a part that computes logits over the target vocabulary."""
 
     def __init__(self, encoder: Encoder) -> None:
-        """Hold the encoder."""
+        """Store the encoder.
+
+        Args:
+            encoder: The encoder.
+        """
         super().__init__()
         self.encoder = encoder
 
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:
-        """V, how many target symbols there are, the special ones included."""
+        """Return V, the number of target symbols, special ones included."""
 
     @abstractmethod
     def forward(self, batch: Batch) -> Seq2SeqOutput:
-        """The logits of every answer to a batch."""
+        """Return the logits of every output of a batch.
+
+        Args:
+            batch: Sources and targets.
+        """
 
 
 class EncoderDecoder(Network):
     """A recurrent encoder-decoder with attention."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
-        """Hold the two halves."""
+        """Store both parts.
+
+        Args:
+            encoder: The encoder.
+            decoder: The decoder.
+        """
         super().__init__(encoder)
         self.decoder = decoder
 
     @property
     def vocabulary_size(self) -> int:
-        """V, how many target symbols there are, the special ones included."""
+        """Return V, the number of target symbols, special ones included."""
         return self.decoder.table.weight.shape[0]
 
     def forward(self, batch: Batch) -> Seq2SeqOutput:
-        """Every target symbol's logits given the source and the true symbols before it (teacher forcing)."""
+        """Return every target symbol's logits given the source and the true previous symbols (teacher forcing).
+
+        Args:
+            batch: Sources and targets.
+        """
         memory = self.encoder(batch.source, batch.source_lengths)
         return self.decoder.unroll(
             shift_right(batch.target), self.decoder.init_hidden(memory), self.decoder.prepare(memory)
@@ -54,12 +71,23 @@ class EncoderDecoder(Network):
 
 
 def require_seq2seq(network: Network) -> EncoderDecoder:
-    """Return the network if it is an encoder-decoder; else raise `InputError`."""
+    """Return the network if it is an encoder-decoder.
+
+    Args:
+        network: Any network.
+
+    Raises:
+        InputError: The network is of another kind.
+    """
     if not isinstance(network, EncoderDecoder):
         raise InputError(f"this is for outputs written symbol by symbol, which a {type(network).__name__} has not")
     return network
 
 
 def shift_right(target: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Return the decoder's inputs: BOS, then all target symbols but the last."""
+    """Return the decoder's inputs: BOS, then all target symbols but the last.
+
+    Args:
+        target: Target ids.
+    """
     return torch.cat([torch.full_like(target[:, :1], BOS), target[:, :-1]], dim=1)

@@ -11,87 +11,143 @@ from torch import Tensor, nn
 
 from pellucid.kernels.types import Head
 
-Reads = Literal["state", "context", "state-and-context"]
+HeadInputs = Literal["state", "context", "state-and-context"]
 
 
 class OutputLayer(nn.Module):
-    """logits = W [h; c] + b, from the decoder's state h, the context c, or both. Bahdanau et al. 2015 use both."""
+    """logits = W [h; c] + b, from the decoder's state h, the context c, or both.
+
+    References:
+        Bahdanau et al. 2015, appendix A.2.2, use both.
+    """
 
     kind: ClassVar[str] = "linear"
 
-    def __init__(self, reads: Reads, hidden_size: int, memory_size: int, vocabulary_size: int) -> None:
-        """The input's size follows from what is read."""
-        super().__init__()
-        self.reads: Reads = reads
-        self.hidden_size = hidden_size
-        self.projection = nn.Linear(size_read(reads, hidden_size, memory_size), vocabulary_size)
+    def __init__(self, inputs: HeadInputs, hidden_size: int, memory_size: int, vocabulary_size: int) -> None:
+        """Build W and b.
 
-    def parts(self) -> Head:
-        """The weights of the state and of the context apart, for a kernel."""
-        return _apart(self.projection.weight, self.projection.bias, self.reads, self.hidden_size)
+        Args:
+            inputs: Whether the layer reads the state, the context, or both.
+            hidden_size: H.
+            memory_size: D.
+            vocabulary_size: V.
+        """
+        super().__init__()
+        self.inputs: HeadInputs = inputs
+        self.hidden_size = hidden_size
+        self.projection = nn.Linear(head_input_size(inputs, hidden_size, memory_size), vocabulary_size)
+
+    def kernel_parameters(self) -> Head:
+        """Return the weights of the state and of the context separately, for a kernel."""
+        return _split_weight(self.projection.weight, self.projection.bias, self.inputs, self.hidden_size)
 
     def forward(
         self, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]
     ) -> Float[Tensor, "*shape V"]:
-        """One score a symbol, before the softmax."""
-        logits: Tensor = self.projection(joined(self.reads, hidden, context))
+        """Return one logit for each symbol.
+
+        Args:
+            hidden: h.
+            context: c.
+        """
+        logits: Tensor = self.projection(select_inputs(self.inputs, hidden, context))
         return logits
 
 
 class TiedOutputLayer(nn.Module):
-    """logits = Y A [h; c] + b: the vectors Y of the target symbols score them too.
+    """logits = Y A [h; c] + b with tied embeddings: Y are the vectors of the target symbols.
 
-    A brings what is read to the size of a vector, and is not there where the sizes agree. The vectors belong to the
-    table that feeds symbols back, and are given at each call. Source: Press & Wolf 2017.
+    A maps the inputs to the size of a vector, and is absent if the sizes agree. The vectors belong to the decoder's
+    embedding and are passed at each call.
+
+    References:
+        Press & Wolf 2017.
     """
 
     kind: ClassVar[str] = "tied"
 
-    def __init__(self, reads: Reads, sizes: tuple[int, int], vectors: Float[Tensor, "V E"]) -> None:
-        """`sizes` are H and D; the vectors tell theirs and their number."""
-        super().__init__()
-        self.reads: Reads = reads
-        self.hidden_size = sizes[0]
-        count, own = vectors.shape
-        size = size_read(reads, *sizes)
-        self.adapter = nn.Linear(size, own, bias=False) if size != own else None
-        self.bias = nn.Parameter(torch.zeros(count))
+    def __init__(self, inputs: HeadInputs, sizes: tuple[int, int], vectors: Float[Tensor, "V E"]) -> None:
+        """Build A and b.
 
-    def parts(self, vectors: Float[Tensor, "V E"]) -> Head:
-        """The weights of the state and of the context apart, for a kernel: Y A."""
+        Args:
+            inputs: Whether the layer reads the state, the context, or both.
+            sizes: H and D.
+            vectors: Y, of which only the shape is read.
+        """
+        super().__init__()
+        self.inputs: HeadInputs = inputs
+        self.hidden_size = sizes[0]
+        vocabulary_size, embedding_size = vectors.shape
+        input_size = head_input_size(inputs, *sizes)
+        self.adapter = nn.Linear(input_size, embedding_size, bias=False) if input_size != embedding_size else None
+        self.bias = nn.Parameter(torch.zeros(vocabulary_size))
+
+    def kernel_parameters(self, vectors: Float[Tensor, "V E"]) -> Head:
+        """Return the weights Y A of the state and of the context separately, for a kernel.
+
+        Args:
+            vectors: Y.
+        """
         weight = vectors if self.adapter is None else vectors @ self.adapter.weight
-        return _apart(weight, self.bias, self.reads, self.hidden_size)
+        return _split_weight(weight, self.bias, self.inputs, self.hidden_size)
 
     def forward(
         self, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"], vectors: Float[Tensor, "V E"]
     ) -> Float[Tensor, "*shape V"]:
-        """One score a symbol, before the softmax."""
-        read = joined(self.reads, hidden, context)
-        return nn.functional.linear(read if self.adapter is None else self.adapter(read), vectors, self.bias)
+        """Return one logit for each symbol.
+
+        Args:
+            hidden: h.
+            context: c.
+            vectors: Y.
+        """
+        features = select_inputs(self.inputs, hidden, context)
+        return nn.functional.linear(features if self.adapter is None else self.adapter(features), vectors, self.bias)
 
 
 class TokenClassificationHead(nn.Module):
     """logits_s = W h_s + b, from the encoder's state at each position."""
 
     def __init__(self, memory_size: int, vocabulary_size: int) -> None:
-        """W: memory_size → vocabulary_size."""
+        """Build W: memory_size → vocabulary_size, and b.
+
+        Args:
+            memory_size: D.
+            vocabulary_size: V.
+        """
         super().__init__()
         self.projection = nn.Linear(memory_size, vocabulary_size)
 
     def forward(self, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S V"]:
-        """One score a tag, before the softmax."""
+        """Return one logit for each tag.
+
+        Args:
+            states: Encoder states.
+        """
         logits: Tensor = self.projection(states)
         return logits
 
 
-def size_read(reads: Reads, hidden_size: int, memory_size: int) -> int:
-    """Return the size of what is read of a state and a context."""
-    return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[reads]
+def head_input_size(inputs: HeadInputs, hidden_size: int, memory_size: int) -> int:
+    """Return the number of inputs of an output layer.
+
+    Args:
+        inputs: Whether the layer reads the state, the context, or both.
+        hidden_size: H.
+        memory_size: D.
+    """
+    return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[inputs]
 
 
-def joined(reads: Reads, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]) -> Tensor:
-    """Return the state, the context, or both concatenated."""
-    match reads:
+def select_inputs(inputs: HeadInputs, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]) -> Tensor:
+    """Return the state, the context, or both concatenated.
+
+    Args:
+        inputs: Whether the layer reads the state, the context, or both.
+        hidden: h.
+        context: c.
+    """
+    match inputs:
         case "state":
             return hidden
         case "context":
@@ -100,7 +156,11 @@ def joined(reads: Reads, hidden: Float[Tensor, "*shape H"], context: Float[Tenso
             return torch.cat([hidden, context], dim=-1)
 
 
-def _apart(weight: Float[Tensor, "V N"], bias: Float[Tensor, " V"], reads: Reads, hidden_size: int) -> Head:
-    """The weights of the state and of the context; what is not read has no rows."""
-    none, size = weight.new_zeros(0, 0), hidden_size if reads != "context" else 0
-    return Head(weight[:, :size] if size else none, weight[:, size:] if reads != "state" else none, bias)
+def _split_weight(
+    weight: Float[Tensor, "V N"], bias: Float[Tensor, " V"], inputs: HeadInputs, hidden_size: int
+) -> Head:
+    """Return the weights of the state and of the context; a part that the layer does not read has no rows."""
+    empty, state_size = weight.new_zeros(0, 0), hidden_size if inputs != "context" else 0
+    return Head(
+        weight[:, :state_size] if state_size else empty, weight[:, state_size:] if inputs != "state" else empty, bias
+    )

@@ -1,6 +1,6 @@
 """Losses.
 
-B batch, S source positions, T target positions, V vocabulary, W = V, or V + S where symbols are copied.
+B batch, S source positions, T target positions, V vocabulary, W = V, or V + S with a pointer-generator.
 """
 
 import torch
@@ -16,11 +16,18 @@ from pellucid.model.requests import request_of
 def cross_entropy(
     logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """The mean over real target positions of −Σ_v q_v ln p_v, q = (1 − ε) one-hot + ε / V.
+    """Return the mean over real target positions of −Σ_v q_v log p_v, q = (1 − ε) one-hot + ε / V.
 
-    Padding counts for nothing. Label smoothing: Szegedy et al. 2016, section 7. PAD, BOS and UNK have their ε / V as
-    any symbol: no search writes them, and what is smoothed over all, then renormalized without them, is what would
-    have been smoothed over the others with a slightly smaller ε.
+    PAD, BOS and UNK get ε / V like any symbol. Searches suppress them, and a distribution smoothed over all symbols,
+    then renormalized without them, is one smoothed over the others with a slightly smaller ε.
+
+    Args:
+        logits: Logits of each target position.
+        target: Target ids; PAD positions do not contribute.
+        label_smoothing: ε.
+
+    References:
+        Szegedy et al. 2016, section 7.
     """
     if use_kernel(request_of("cross_entropy", logits)):
         from pellucid.kernels.autograd import CrossEntropy  # Numba takes a second to import
@@ -36,22 +43,31 @@ def cross_entropy(
 def copying_cross_entropy(
     log_probabilities: Float[Tensor, "B T W"], target: Int[Tensor, "B T"], label_smoothing: float, vocabulary_size: int
 ) -> Float[Tensor, ""]:
-    """Return the cross-entropy of log-probabilities over V symbols and S positions; ε is spread over the symbols.
+    """Return the cross-entropy of log-probabilities over V symbols and S positions.
 
-    A target that the vocabulary lacks is V + p where it stands at source position p.
+    Args:
+        log_probabilities: Log-probabilities of each target position.
+        target: Target ids; V + p for a symbol outside the vocabulary that is at source position p.
+        label_smoothing: ε, which is spread over the V symbols.
+        vocabulary_size: V.
     """
-    own = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
-    spread = log_probabilities[:, :, :vocabulary_size].mean(dim=2) if label_smoothing else 0.0
-    return -_mean((1 - label_smoothing) * own + label_smoothing * spread, target)
+    target_log_probabilities = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
+    uniform_term = log_probabilities[:, :, :vocabulary_size].mean(dim=2) if label_smoothing else 0.0
+    return -_mean((1 - label_smoothing) * target_log_probabilities + label_smoothing * uniform_term, target)
 
 
 def generated_cross_entropy(
     generated: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """The cross-entropy of a decoder that copies, as though it did not: over its own logits, where V holds the target.
+    """Return the cross-entropy of the decoder's own logits, without copies, over the targets in the vocabulary.
 
-    The mixture of See et al. 2017 teaches the generator only as far as the copy does not explain a symbol already, so
-    with little data it stays weak. Half of the loss is this one instead.
+    The mixture of See et al. 2017 trains the generator only where the copy does not explain a symbol already, so that
+    with little data the generator stays weak. This term is half of the loss instead.
+
+    Args:
+        generated: Logits before copies are mixed in.
+        target: Target ids; ids of V and above do not contribute.
+        label_smoothing: ε.
     """
     return cross_entropy(generated, target.masked_fill(target >= generated.shape[2], PAD), label_smoothing)
 
@@ -59,36 +75,53 @@ def generated_cross_entropy(
 def pointing_cross_entropy(
     log_probabilities: Float[Tensor, "B 1 W"], target: Int[Tensor, "B 1"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """Return the cross-entropy of log-probabilities over positions, −∞ at padding; ε is spread over the source."""
-    own = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
-    there = log_probabilities > -torch.inf
-    spread = log_probabilities.masked_fill(~there, 0).sum(dim=2) / there.sum(dim=2)
-    return -_mean((1 - label_smoothing) * own + label_smoothing * spread, target)
+    """Return the cross-entropy of log-probabilities over positions.
+
+    Args:
+        log_probabilities: Log-probabilities, −∞ at padding.
+        target: Target ids.
+        label_smoothing: ε, which is spread over the real positions.
+    """
+    target_log_probabilities = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
+    is_possible = log_probabilities > -torch.inf
+    uniform_term = log_probabilities.masked_fill(~is_possible, 0).sum(dim=2) / is_possible.sum(dim=2)
+    return -_mean((1 - label_smoothing) * target_log_probabilities + label_smoothing * uniform_term, target)
 
 
 def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """The mean over real target positions of Σ_i min(α_ti, c_ti), with c_ti = Σ_{u < t} α_ui: looks that were before.
+    """Return the mean over real target positions of Σ_i min(α_ti, c_ti), with the coverage c_ti = Σ_{u < t} α_ui.
 
-    See et al. 2017, section 2.3, equations 10, 12 and 13.
+    Args:
+        weights: Attention weights of each target position.
+        target: Target ids; PAD positions do not contribute.
+
+    References:
+        See et al. 2017, section 2.3, equations 10, 12 and 13.
     """
-    covered = weights.cumsum(dim=1) - weights
-    return _mean(torch.minimum(weights, covered).sum(dim=2), target)
+    coverage = weights.cumsum(dim=1) - weights
+    return _mean(torch.minimum(weights, coverage).sum(dim=2), target)
 
 
 def symmetric_kl(
-    one: Float[Tensor, "B T W"], other: Float[Tensor, "B T W"], target: Int[Tensor, "B T"]
+    first_logits: Float[Tensor, "B T W"], second_logits: Float[Tensor, "B T W"], target: Int[Tensor, "B T"]
 ) -> Float[Tensor, ""]:
-    """The mean over real target positions of KL(p ‖ q) + KL(q ‖ p) = Σ_v (p_v − q_v)(ln p_v − ln q_v).
+    """Return the mean over real target positions of KL(p ‖ q) + KL(q ‖ p) = Σ_v (p_v − q_v)(log p_v − log q_v).
 
-    Given are the logits of p and of q, −∞ in both where nothing can be written. Liang et al. 2021, equation 2.
+    Args:
+        first_logits: Logits of p, −∞ for impossible symbols.
+        second_logits: Logits of q, −∞ for the same symbols.
+        target: Target ids; PAD positions do not contribute.
+
+    References:
+        Liang et al. 2021, equation 2.
     """
-    never = one == -torch.inf
-    p, q = one.log_softmax(dim=2), other.log_softmax(dim=2)
-    apart = (p.exp() - q.exp()) * (p.masked_fill(never, 0) - q.masked_fill(never, 0))
-    return _mean(apart.sum(dim=2), target)
+    impossible = first_logits == -torch.inf
+    p, q = first_logits.log_softmax(dim=2), second_logits.log_softmax(dim=2)
+    divergence = (p.exp() - q.exp()) * (p.masked_fill(impossible, 0) - q.masked_fill(impossible, 0))
+    return _mean(divergence.sum(dim=2), target)
 
 
 def _mean(values: Float[Tensor, "B T"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """The mean over real target positions."""
-    real = target != PAD
-    return (values * real).sum() / real.sum()
+    """Return the mean over real target positions."""
+    is_real = target != PAD
+    return (values * is_real).sum() / is_real.sum()

@@ -1,7 +1,7 @@
-"""The values that pass between encoder, attention, decoder and search. Nothing of them is ever stored on a module.
+"""Values that pass between encoder, attention, decoder and search. No module stores them.
 
 B batch, S source positions, T target positions, R hypotheses of all sources (as many as sources, or a multiple), L
-layers, D memory, H hidden, F what is fed, A attention units, N heads, V vocabulary.
+layers, D memory, H hidden, F attentional state, A attention units, N heads, V vocabulary.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -15,18 +15,22 @@ from pellucid.model.recurrence import DropoutMasks
 
 
 class State(NamedTuple):
-    """Recurrent state carried from one step to the next; every part has the batch first."""
+    """Recurrent state between two steps; every part has the batch first."""
 
     hidden: Float[Tensor, "B L H"]
     cell: Float[Tensor, "B L H"] | None = None
-    """c of cells that have a cell state, as the LSTM."""
+    """c of cells with a cell state, such as the LSTM."""
     input_feed: Float[Tensor, "B F"] | None = None
-    """The attentional state of the step before, in decoders with input feeding."""
+    """The attentional state of the previous step, in decoders with input feeding."""
     attention_state: Float[Tensor, "B S"] | None = None
-    """The attention weights of the step before, zero beyond a row's length, where attention reads them."""
+    """The attention weights of the previous step, zero beyond a row's length; None if attention does not read them."""
 
     def index_select(self, rows: Int[Tensor, " R"]) -> "State":
-        """Return the state of the chosen rows, in their order."""
+        """Return the state of some rows.
+
+        Args:
+            rows: Indices of the rows, in the order of the result.
+        """
         cell, input_feed, attention_state = (None if part is None else part.index_select(0, rows) for part in self[1:])
         return State(self.hidden.index_select(0, rows), cell, input_feed, attention_state)
 
@@ -35,30 +39,34 @@ class Memory(NamedTuple):
     """The encoder's output, which attention reads."""
 
     states: Float[Tensor, "B S D"]
-    """One state a source position; zeros beyond a row's length."""
+    """One state for each source position; zeros beyond a row's length."""
     lengths: Int[Tensor, " B"]
     final: State
-    """The state after reading everything, both directions merged, one a layer."""
+    """The final state of each layer, both directions merged."""
     source: Int[Tensor, "B S"] | None = None
-    """The source ids, for decoders that copy them."""
+    """The source ids, for decoders with a pointer-generator."""
     masked: Bool[Tensor, "B S"] | None = None
-    """Positions that a user hides from attention; None for none."""
+    """Positions hidden from attention by a user; None for none."""
 
     def mask(self) -> Bool[Tensor, "B S"]:
         """Return True at real positions, False at padding."""
         return torch.arange(self.states.shape[1], device=self.states.device) < self.lengths[:, None]
 
     def attention_mask(self) -> Bool[Tensor, "B S"]:
-        """Return True where attention may be: at real positions that are not hidden."""
+        """Return True where attention is allowed: at real positions that are not hidden."""
         return self.mask() if self.masked is None else self.mask() & ~self.masked
 
 
 @runtime_checkable
 class DecoderKernel(Protocol):
-    """A decoder laid out once for all steps of a search, and the step itself."""
+    """A decoder prepared once for all steps of a search, and the step itself."""
 
     def index_select(self, rows: Int[Tensor, " r"]) -> "DecoderKernel":
-        """Return the decoder with the chosen of the running sources; only their numbers are copied."""
+        """Return the decoder with a selection of the running sources; only their numbers are copied.
+
+        Args:
+            rows: Indices among the running sources.
+        """
 
     def running(self) -> Int[Tensor, " b"]:
         """Return the numbers of the running sources."""
@@ -70,26 +78,37 @@ class DecoderKernel(Protocol):
         cell: Float[Tensor, "R H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
     ) -> RawStepOutput:
-        """Take one step of all hypotheses, those of a source one after the other."""
+        """Take one step of all hypotheses; the hypotheses of a source are consecutive.
+
+        Args:
+            symbols: Symbol fed back, for each hypothesis.
+            hidden: h.
+            cell: c; None where the cell has none.
+            attention_state: Attention weights of the previous step; None if the score does not read them.
+        """
 
 
 class AttentionCache(NamedTuple):
-    """A memory with the keys of attention, which are computed once a source."""
+    """A memory with the keys of attention, which are computed once for each source."""
 
     memory: Memory
     keys: Float[Tensor, "B S A"]
     kernel: DecoderKernel | None = None
-    """The same as a kernel reads it, with the decoder's weights; `index_select` then leaves memory and keys whole."""
+    """Memory, keys and decoder weights as a kernel reads them; `index_select` then does not copy memory and keys."""
     dropout_masks: DropoutMasks | None = None
     """Dropout masks of all steps; None outside training."""
-    places: Int[Tensor, "B S"] | None = None
-    """The target id that each position's symbol has when it is copied; None where nothing is."""
+    copy_ids: Int[Tensor, "B S"] | None = None
+    """The target id of each position's symbol when it is copied; None without a pointer-generator."""
 
     def index_select(self, rows: Int[Tensor, " R"]) -> "AttentionCache":
-        """Return the chosen rows, in their order."""
-        places = None if self.places is None else self.places.index_select(0, rows)
+        """Return the cache of some rows.
+
+        Args:
+            rows: Indices of the rows, in the order of the result.
+        """
+        copy_ids = None if self.copy_ids is None else self.copy_ids.index_select(0, rows)
         if self.kernel is not None:
-            return self._replace(kernel=self.kernel.index_select(rows), places=places)
+            return self._replace(kernel=self.kernel.index_select(rows), copy_ids=copy_ids)
         memory = Memory(
             states=self.memory.states.index_select(0, rows),
             lengths=self.memory.lengths.index_select(0, rows),
@@ -98,14 +117,14 @@ class AttentionCache(NamedTuple):
             masked=None if self.memory.masked is None else self.memory.masked.index_select(0, rows),
         )
         masks = None if self.dropout_masks is None else self.dropout_masks.index_select(rows)
-        return AttentionCache(memory, self.keys.index_select(0, rows), dropout_masks=masks, places=places)
+        return AttentionCache(memory, self.keys.index_select(0, rows), dropout_masks=masks, copy_ids=copy_ids)
 
     def materialize(self) -> "AttentionCache":
-        """Return the rows themselves where a kernel holds only their numbers."""
+        """Return the cache with copied rows if a kernel holds only their numbers."""
         if self.kernel is None:
             return self
-        taken = self._replace(kernel=None, places=None).index_select(self.kernel.running())
-        return taken._replace(places=self.places)
+        selected = self._replace(kernel=None, copy_ids=None).index_select(self.kernel.running())
+        return selected._replace(copy_ids=self.copy_ids)
 
 
 class AttentionOutput(NamedTuple):
@@ -114,9 +133,9 @@ class AttentionOutput(NamedTuple):
     context: Float[Tensor, "R D"]
     weights: Float[Tensor, "R S"]
     attention_state: Float[Tensor, "R S"] | None = None
-    """The weights that the next step reads; None where it reads none."""
+    """The weights that the next step reads; None if it reads none."""
     heads: Float[Tensor, "R N S"] | None = None
-    """The weights of each head, of which `weights` are the mean; None where there is but one."""
+    """The weights of each head, of which `weights` are the mean; None for a single head."""
 
 
 class Step(NamedTuple):
@@ -124,7 +143,7 @@ class Step(NamedTuple):
 
     logits: Float[Tensor, "R V"]
     state: State
-    attended: AttentionOutput
+    attention: AttentionOutput
 
 
 class Seq2SeqOutput(NamedTuple):
@@ -135,8 +154,8 @@ class Seq2SeqOutput(NamedTuple):
     state: State
     """The state after the last step."""
     heads: Float[Tensor, "B T N S"] | None = None
-    """The weights of each head, where there are several."""
+    """The weights of each head; None for a single head."""
     generated: Float[Tensor, "B T V"] | None = None
-    """The logits without copying; None where nothing is copied."""
-    looks: Float[Tensor, "B R S"] | None = None
-    """The weights of every attention step of an answer, where `weights` are those of the last."""
+    """The logits before copies are mixed in; None without a pointer-generator."""
+    hop_weights: Float[Tensor, "B R S"] | None = None
+    """The weights of every attention hop of a classifier, of which `weights` are the last; None for other networks."""

@@ -26,11 +26,11 @@ __all__ = [
     "NetworkParts",
     "build_decoder",
     "build_parts",
+    "has_source_tags",
     "parameter_count",
     "require_seq2seq",
     "seeded",
     "shift_right",
-    "tagged",
 ]
 
 
@@ -40,12 +40,17 @@ class NetworkParts(NamedTuple):
     config: Config
     encoder: Encoder
     sizes: DecoderDims
-    """Of the encoder's states and of the target vocabulary."""
+    """Sizes of the encoder's states and of the target vocabulary."""
 
 
 def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
-    """Return a new encoder, and the sizes that the rest of the network needs."""
-    features = len(vocabularies.features) if tagged(config) else 0
+    """Return a new encoder, and the sizes that the rest of the network needs.
+
+    Args:
+        config: The configuration.
+        vocabularies: Vocabularies of sources, features and targets.
+    """
+    features = len(vocabularies.features) if has_source_tags(config) else 0
     symbols = len(vocabularies.source)
     encoder = Encoder(config.encoder, symbols + features, symbols)
     targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
@@ -54,19 +59,33 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Within, random numbers of the processor are a function of the seed; those outside do not notice."""
+    """Seed the CPU's random numbers within the block, and restore their state afterwards.
+
+    Args:
+        seed: The seed.
+    """
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed imports what takes a second
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed imports modules for a second
         yield
 
 
-def tagged(config: Config) -> bool:
-    """Return whether sources have tags: those of the file, or the one of copied words."""
+def has_source_tags(config: Config) -> bool:
+    """Return whether sources have tags: those of the file, or the tag of copied words.
+
+    Args:
+        config: The configuration.
+    """
     return bool(config.data.features_column) or config.training.augmentation == "copy"
 
 
 def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> Decoder:
-    """The decoder whose order a configuration names."""
+    """Return the decoder that a configuration names.
+
+    Args:
+        config: Configuration of the decoder.
+        attention: Configuration of the attention.
+        sizes: Sizes of memory and vocabulary.
+    """
     match config.order:
         case "attend-then-step":
             return AttendThenStep(config, attention, sizes)
@@ -75,7 +94,11 @@ def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: Deco
 
 
 def parameter_count(network: nn.Module) -> int:
-    """Return the number of trainable parameters."""
+    """Return the number of trainable parameters.
+
+    Args:
+        network: The network.
+    """
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
@@ -84,37 +107,52 @@ SIZES = (
     *("attention.size", "attention.filters", "attention.filter_radius"),
     *("decoder.hidden_size", "decoder.num_layers", "decoder.embedding_size", "training.averaged_checkpoints"),
 )
-"""The settings that decide the size of a network and of what is kept of it."""
+"""The settings that determine the size of a network and of its copies."""
 STATM = Path("/proc/self/statm")
-"""Pages of memory of this process on Linux, those of its address space first."""
+"""Linux: memory of this process in pages, its address space first."""
 MEMINFO = Path("/proc/meminfo")
-"""What Linux tells of its memory."""
+"""Linux: memory of the machine."""
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-"""The most memory that a container has; `max` where there is no limit."""
+"""Linux: memory limit of a container; `max` for no limit."""
 
 
 def network_memory(network: nn.Module) -> int:
-    """Return the bytes of a network's parameters and buffers."""
+    """Return the bytes of a network's parameters and buffers.
+
+    Args:
+        network: The network, or one on the meta device.
+    """
     return _bytes(network.parameters()) + _bytes(network.buffers())
 
 
 def training_memory(config: Config, network: nn.Module, device: torch.device) -> int:
-    """Return the bytes that a device needs at least to train: 11 P on a processor, 5 P on a GPU, and more for averages.
+    """Return the bytes that training needs at least: 11 P on a CPU, 5 P on a GPU, and more with weight averaging.
 
-    The weights, Adam's two moments and the averages are kept, and the gradients are there twice during an update. On a
-    processor a checkpoint is a copy of all that is kept, and the bytes of its file. What is not trained is there once.
+    The weights, Adam's two moments and the averages are stored, and the gradients exist twice during an update. On a
+    CPU a checkpoint is a copy of all that is stored, plus the bytes of its file. Weights that are not trained exist
+    once.
+
+    Args:
+        config: The configuration.
+        network: The network, or one on the meta device.
+        device: Device of the network.
     """
     training = config.training
-    kept = 3 + {"none": 0, "ema": 1, "last": training.averaged_checkpoints}[training.weight_averaging]
-    checkpoint = 2 * kept if device.type == "cpu" else 0
+    num_copies = 3 + {"none": 0, "ema": 1, "last": training.averaged_checkpoints}[training.weight_averaging]
+    checkpoint = 2 * num_copies if device.type == "cpu" else 0
     trained = _bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
-    return (kept + 1 + checkpoint) * trained + network_memory(network)
+    return (num_copies + 1 + checkpoint) * trained + network_memory(network)
 
 
 def loading_memory(network: nn.Module, device: torch.device) -> int:
-    """Return the bytes that a device needs at least to load: on a processor also those of the file and its tensors."""
-    read = 2 * _bytes(network.parameters()) if device.type == "cpu" else 0
-    return read + network_memory(network)
+    """Return the bytes that loading needs at least: on a CPU also those of the file and its tensors.
+
+    Args:
+        network: The network, or one on the meta device.
+        device: Device of the network.
+    """
+    file_bytes = 2 * _bytes(network.parameters()) if device.type == "cpu" else 0
+    return file_bytes + network_memory(network)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
@@ -123,7 +161,11 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def available_memory(device: torch.device) -> int:
-    """Return the bytes that a device can give: on a processor the fewest that machine, container and limits allow."""
+    """Return the available bytes of a device: on a CPU the minimum of machine, container and process limit.
+
+    Args:
+        device: The device.
+    """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
@@ -137,46 +179,52 @@ def available_memory(device: torch.device) -> int:
 
 
 def address_space() -> int:
-    """Return the bytes of address space that this process may still plan with, `sys.maxsize` where nothing limits it.
+    """Return the bytes of address space that this process may plan with; `sys.maxsize` without a limit.
 
-    That is three quarters of what the limit (`ulimit -v`) leaves: the rest is for all that is not planned. A process
-    that meets this limit within a library often ends without a message.
+    They are three quarters of the remainder of the limit (`ulimit -v`); the rest is for unplanned allocations. A
+    process that reaches this limit within a library often ends without a message.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
-    taken = int(STATM.read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE") if STATM.exists() else 0
-    return max(0, limit - taken) * 3 // 4
+    used = int(STATM.read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE") if STATM.exists() else 0
+    return max(0, limit - used) * 3 // 4
 
 
 def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "load"], device: torch.device) -> None:
-    """Refuse a network that needs more memory than there is.
+    """Refuse a network that needs more memory than is available.
 
     Args:
-        config: The configuration of the network.
+        config: The configuration.
         network: The network, or one on the meta device.
-        purpose: What the memory is needed for.
-        device: Where the network computes.
+        purpose: "train" or "load".
+        device: Device of the network.
 
     Raises:
-        ConfigError: There is less memory than is needed at least. The message names the settings that are larger than
-            those of the preset.
+        ConfigError: Less memory is available than is needed at least. The message names the settings that are larger
+            than those of the preset.
     """
-    need = training_memory(config, network, device) if purpose == "train" else loading_memory(network, device)
+    required = training_memory(config, network, device) if purpose == "train" else loading_memory(network, device)
     available = available_memory(device)
-    if need <= available:
+    if required <= available:
         return
-    usual = flatten_config(preset(config.size))
-    large = [
-        f"{key} (now {value})" for key, value in flatten_config(config).items() if key in SIZES and value > usual[key]
+    preset_values = flatten_config(preset(config.size))
+    enlarged = [
+        f"{key} (now {value})"
+        for key, value in flatten_config(config).items()
+        if key in SIZES and value > preset_values[key]
     ]
     parameters = sum(parameter.numel() for parameter in network.parameters())
     raise ConfigError(
-        f"a network of {parameters:,} parameters needs at least {gibibytes(need)} of memory to {purpose}, but "
-        f"{gibibytes(available)} are available: lower {' or '.join(large) or 'size or the number of symbols'}"
+        f"a network of {parameters:,} parameters needs at least {gibibytes(required)} of memory to {purpose}, but "
+        f"{gibibytes(available)} are available: lower {' or '.join(enlarged) or 'size or the number of symbols'}"
     )
 
 
 def gibibytes(count: int) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes in GiB, with a unit.
+
+    Args:
+        count: Number of bytes.
+    """
     return f"{count / 2**30:,.1f} GiB"

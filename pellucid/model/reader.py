@@ -1,7 +1,7 @@
 """Networks without autoregressive decoding: a tag for each position, one class, one position.
 
-No answer waits for another, so there is nothing to search. B batch, S source positions, T answers of each source, D
-memory, H hidden units, V vocabulary, R looks.
+No answer depends on another, so there is no search. B batch, S source positions, T answers of each source, D
+memory, H hidden units, V vocabulary, R attention hops.
 """
 
 from abc import abstractmethod
@@ -25,66 +25,107 @@ class EncoderOnlyModel(Network):
     """A network whose answers do not depend on each other."""
 
     def forward(self, batch: Batch) -> Seq2SeqOutput:
-        """The answers' logits; the targets are not looked at."""
+        """Return the answers' logits; targets are not read.
+
+        Args:
+            batch: Sources.
+        """
         return self.answer(self.encoder(batch.source, batch.source_lengths))
 
     @abstractmethod
     def answer(self, memory: Memory) -> Seq2SeqOutput:
-        """The logits of all answers to what was read, in the target vocabulary, and where each was looked for."""
+        """Return the logits of all answers over the target vocabulary, and the attention weights of each.
+
+        Args:
+            memory: Encoder output.
+        """
 
 
 class Tagger(EncoderOnlyModel):
-    """logits_s = W h_s + b: each position is tagged from its own state. Graves & Schmidhuber 2005."""
+    """logits_s = W h_s + b: each position is tagged from its own state.
+
+    References:
+        Graves & Schmidhuber 2005.
+    """
 
     def __init__(self, encoder: Encoder, head: TokenClassificationHead) -> None:
-        """Hold both parts."""
+        """Store both parts.
+
+        Args:
+            encoder: The encoder.
+            head: The output layer.
+        """
         super().__init__(encoder)
         self.head = head
 
     @property
     def vocabulary_size(self) -> int:
-        """V, how many tags there are, the special ones included."""
+        """Return V, the number of tags, special symbols included."""
         return self.head.projection.out_features
 
     def answer(self, memory: Memory) -> Seq2SeqOutput:
-        """An answer for each position; no weights, for each looks at its own state."""
+        """Return one answer for each position, without attention weights.
+
+        Args:
+            memory: Encoder output.
+        """
         states = memory.states[:, : int(memory.lengths.max())]
         return Seq2SeqOutput(self.head(states), states.new_zeros(*states.shape[:2], 0), memory.final)
 
 
 class Classifier(EncoderOnlyModel):
-    """A decoder that feeds nothing back looks and steps R times; the class is read where it has come to.
+    """A decoder without feedback takes R steps; the class is predicted from the last: logits = W [s_R; c_R] + b.
 
-    logits = W [s_R; c_R] + b. Source: Sønderby et al. 2015, section 2.2, which reads the last context alone
-    (`decoder.output = "context"`).
+    References:
+        Sønderby et al. 2015, section 2.2, which reads the last context alone (`decoder.output = "context"`).
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder, steps: int) -> None:
-        """`steps` is R; the decoder's symbols have vectors of no size."""
+        """Store both parts.
+
+        Args:
+            encoder: The encoder.
+            decoder: The decoder, whose embedding has size 0.
+            steps: R.
+        """
         super().__init__(encoder)
         self.decoder = decoder
         self.steps = steps
 
     @property
     def vocabulary_size(self) -> int:
-        """V, how many classes there are, the special symbols included."""
+        """Return V, the number of classes, special symbols included."""
         return self.decoder.table.weight.shape[0]
 
     def answer(self, memory: Memory) -> Seq2SeqOutput:
-        """One answer, and the weights of the last look; all of them in `looks`."""
+        """Return one answer with the weights of the last hop; `hop_weights` holds those of all hops.
+
+        Args:
+            memory: Encoder output.
+        """
         symbols = torch.full((len(memory.lengths), self.steps), BOS, device=memory.states.device)
-        made = self.decoder.unroll(symbols, self.decoder.init_hidden(memory), self.decoder.prepare(memory))
-        return Seq2SeqOutput(made.logits[:, -1:], made.weights[:, -1:], made.state, looks=made.weights)
+        unrolled = self.decoder.unroll(symbols, self.decoder.init_hidden(memory), self.decoder.prepare(memory))
+        return Seq2SeqOutput(
+            unrolled.logits[:, -1:], unrolled.weights[:, -1:], unrolled.state, hop_weights=unrolled.weights
+        )
 
 
 class Pointer(EncoderOnlyModel):
-    """p(s) = α_s of one look, from q = tanh(W m + b), m the encoder's final or mean state (or q = 0).
+    """p(s) = α_s of one attention step, from q = tanh(W m + b), m the encoder's final or mean state (or q = 0).
 
-    Source: Vinyals et al. 2015, section 2.3, with one step.
+    References:
+        Vinyals et al. 2015, section 2.3, with one step.
     """
 
     def __init__(self, encoder: Encoder, query: "Query", attention: Attention, positions: int) -> None:
-        """`positions` is how many there may be."""
+        """Store all parts.
+
+        Args:
+            encoder: The encoder.
+            query: The module that computes q.
+            attention: The attention.
+            positions: Largest number of positions.
+        """
         super().__init__(encoder)
         self.query = query
         self.attention = attention
@@ -92,35 +133,48 @@ class Pointer(EncoderOnlyModel):
 
     @property
     def vocabulary_size(self) -> int:
-        """V: the special symbols, then all positions that may be."""
+        """Return V, the number of special symbols and positions."""
         return NUM_SPECIAL + self.positions
 
     def answer(self, memory: Memory) -> Seq2SeqOutput:
-        """ln α as logits of the positions there are, −∞ for the special symbols and beyond a row's length.
+        """Return log α as logits of the positions, −∞ for the special symbols and beyond a row's length.
 
         A weight that rounds to zero is replaced by the least positive number.
+
+        Args:
+            memory: Encoder output.
         """
-        attended = self.attention(
+        attention = self.attention(
             self.query(memory), self.attention.prepare(memory), self.attention.initial_state(memory)
         )
-        least = torch.finfo(attended.weights.dtype).tiny
-        likely = attended.weights.clamp(min=least).log().masked_fill(~memory.mask(), -torch.inf)
-        logits = nn.functional.pad(likely, (NUM_SPECIAL, 0), value=-torch.inf)[:, None]
-        return Seq2SeqOutput(logits, attended.weights[:, None], memory.final)
+        least = torch.finfo(attention.weights.dtype).tiny
+        log_weights = attention.weights.clamp(min=least).log().masked_fill(~memory.mask(), -torch.inf)
+        logits = nn.functional.pad(log_weights, (NUM_SPECIAL, 0), value=-torch.inf)[:, None]
+        return Seq2SeqOutput(logits, attention.weights[:, None], memory.final)
 
 
 class Query(nn.Module):
-    """The query of a pointer: a decoder's first state without layers and cells."""
+    """The query of a pointer: a decoder's initial state without layers and cells."""
 
     def __init__(self, start: Literal["zero", "final", "mean"], memory_size: int, hidden_size: int) -> None:
-        """W and b, unless the query is zero."""
+        """Build W and b, unless the query is zero.
+
+        Args:
+            start: Encoder state that the query is computed from.
+            memory_size: D.
+            hidden_size: H.
+        """
         super().__init__()
         self.kind: Literal["zero", "final", "mean"] = start
         self.projection = nn.Linear(memory_size, hidden_size) if start != "zero" else None
         self.hidden_size = hidden_size
 
     def forward(self, memory: Memory) -> Float[Tensor, "B H"]:
-        """One query a source."""
+        """Return one query for each source.
+
+        Args:
+            memory: Encoder output.
+        """
         if self.projection is None:
             return memory.states.new_zeros(len(memory.lengths), self.hidden_size)
         if self.kind == "mean":

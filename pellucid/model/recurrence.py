@@ -1,4 +1,4 @@
-"""Sequences of recurrent states: cells run over whole rows, in plain PyTorch, and where a kernel takes its place.
+"""Recurrent cells over whole sequences, in plain PyTorch or by a kernel.
 
 B batch, S positions, N directions, E input, H hidden units, G numbers of all gates. The cells are in cells.py.
 """
@@ -20,16 +20,20 @@ from pellucid.model.requests import kind_of, request_of
 
 
 class DropoutMasks(NamedTuple):
-    """All dropout masks of the sequences of a batch that are drawn once for all steps."""
+    """Dropout masks of a batch of sequences that are drawn once for all steps."""
 
     cells: tuple[RecurrentMask, ...]
     outputs: tuple[Float[Tensor, "B H"], ...] = ()
-    """Factors of the output of each layer, the same at every step; empty where each step draws its own."""
+    """Factors of the output of each layer, the same at every step; empty if each step draws its own."""
     dropped_tokens: Bool[Tensor, "B V"] | None = None
     """Symbols whose vectors are zero at all positions of a sequence."""
 
     def index_select(self, rows: Int[Tensor, " R"]) -> "DropoutMasks":
-        """Return the masks of the chosen sequences, in their order."""
+        """Return the masks of some sequences.
+
+        Args:
+            rows: Indices of the sequences, in the order of the result.
+        """
         cells = tuple(
             cell._replace(state=None if cell.state is None else cell.state.index_select(0, rows)) for cell in self.cells
         )
@@ -44,9 +48,16 @@ NO_MASKS = DropoutMasks(())
 def draw_recurrent_masks(
     weights: Iterable[Float[Tensor, "G H"]], rows: int, config: EncoderConfig | DecoderConfig
 ) -> tuple[RecurrentMask, ...]:
-    """Return the recurrent dropout of cells with these weights U, for this number of sequences.
+    """Return the recurrent dropout of cells.
 
-    On weights: Merity et al. 2018, section 2, one mask for the batch. On states: Gal & Ghahramani 2016, section 4.1.
+    Args:
+        weights: U of each cell.
+        rows: Number of sequences.
+        config: Rate and kind of recurrent dropout.
+
+    References:
+        On weights, one mask for the batch: Merity et al. 2018, section 2.
+        On states: Gal & Ghahramani 2016, section 4.1.
     """
     rate = config.recurrent_dropout
     if not rate:
@@ -57,12 +68,18 @@ def draw_recurrent_masks(
 
 
 def draw_mask(like: Tensor, shape: tuple[int, ...], rate: float) -> Tensor:
-    """Return zeros with this probability, and 1 / (1 − rate) elsewhere."""
+    """Return zeros with probability `rate`, and 1 / (1 − rate) elsewhere.
+
+    Args:
+        like: Tensor whose type and device the mask has.
+        shape: Shape of the mask.
+        rate: Probability of dropping.
+    """
     return dropout(torch.ones(shape, dtype=like.dtype, device=like.device), rate)
 
 
 class Inputs(NamedTuple):
-    """One sequence of vectors for each row: a vector for each position, or rows of a table that symbols index."""
+    """One sequence of vectors for each row: a vector for each position, or a table and the row of each position."""
 
     vectors: Float[Tensor, "*rows E"]
     symbols: Int[Tensor, "B *steps"] | None = None
@@ -72,7 +89,7 @@ class Inputs(NamedTuple):
         return self.vectors if self.symbols is None else nn.functional.embedding(self.symbols, self.vectors)
 
     def table(self) -> tuple[Float[Tensor, "V E"], Int[Tensor, "B S"]]:
-        """Return a table and each position's row of it: the symbols' own unless it has more rows than positions."""
+        """Return a table and each position's row of it: one row a position if the table has more rows than that."""
         if self.symbols is not None and len(self.vectors) <= self.symbols.numel():
             return self.vectors, self.symbols
         dense = self.to_dense()
@@ -80,7 +97,7 @@ class Inputs(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """States of all directions of a layer, zero beyond a row's length, and the last state of each."""
+    """States of all directions of a layer, zero beyond a row's length, and the final state of each direction."""
 
     states: Float[Tensor, "B S N H"]
     last: Float[Tensor, "B N H"]
@@ -97,14 +114,20 @@ def run_rnn(
 ) -> Sequences:
     """Return the hidden states of one cell, or two, run from zero over every row.
 
-    The first goes forward; the second backward, from a row's own last position to its first. A kernel runs both where
-    it supports them.
+    The first cell runs forward; the second backward, from a row's last position to its first. A kernel runs both if it
+    supports the request.
+
+    Args:
+        cells: One cell for each direction.
+        inputs: Vectors of each row.
+        lengths: Number of real positions of each row.
+        masks: Recurrent dropout of each cell; default none.
     """
     pairs = list(zip(cells, masks, strict=False))
     facts = (
         *(("cell.kind", kind_of(cell)) for cell in cells),
         *(("cell.cell", cell.cell) for cell in cells),
-        *(fact for _, own in pairs for fact in parts_given("recurrent_mask", own)),
+        *(fact for _, mask in pairs for fact in parts_given("recurrent_mask", mask)),
     )
     compiled = use_kernel(request_of("recurrence", inputs.vectors, facts))
     return run_numba(cells, inputs, lengths, masks) if compiled else run_torch(cells, inputs, lengths, masks)
@@ -121,15 +144,22 @@ def run_torch(
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
 ) -> Sequences:
-    """Compute `run_rnn` in PyTorch."""
+    """Compute `run_rnn` in PyTorch.
+
+    Args:
+        cells: One cell for each direction.
+        inputs: Vectors of each row.
+        lengths: Number of real positions of each row.
+        masks: Recurrent dropout of each cell; default none.
+    """
     dense = inputs.to_dense()
     states = [run_forward(cells[0], dense, masks[0])]
     last = [gather_last(states[0], lengths)]
     for cell in cells[1:]:
         states.append(reverse_sequence(run_forward(cell, reverse_sequence(dense, lengths), masks[1]), lengths))
         last.append(states[1][:, 0])
-    inside = torch.arange(dense.shape[1], device=dense.device) < lengths[:, None]
-    return Sequences(torch.stack(states, dim=2) * inside[:, :, None, None], torch.stack(last, dim=1))
+    is_real = torch.arange(dense.shape[1], device=dense.device) < lengths[:, None]
+    return Sequences(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(last, dim=1))
 
 
 def run_numba(
@@ -138,7 +168,14 @@ def run_numba(
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
 ) -> Sequences:
-    """Compute `run_rnn` by a kernel. It takes inputs as rows of a table, so only the table is projected."""
+    """Compute `run_rnn` by a kernel. It reads inputs as rows of a table, so only the table is projected.
+
+    Args:
+        cells: One cell for each direction.
+        inputs: Vectors of each row.
+        lengths: Number of real positions of each row.
+        masks: Recurrent dropout of each cell; default none.
+    """
     from pellucid.kernels.autograd import run_recurrence  # Numba takes a second to import
 
     vectors, symbols = inputs.table()
@@ -146,10 +183,10 @@ def run_numba(
         Direction(
             cell.layout,
             nn.functional.linear(vectors, cell.input_weight, cell.added_bias()),
-            cell.hidden_weight if own.weight is None else own.weight,
+            cell.hidden_weight if mask.weight is None else mask.weight,
             cell.bias_n(),
         )
-        for cell, own in zip(cells, masks, strict=False)
+        for cell, mask in zip(cells, masks, strict=False)
     ]
     return Sequences(*run_recurrence(directions, symbols, lengths))
 
@@ -157,14 +194,20 @@ def run_numba(
 def run_forward(
     cell: RecurrentCell, inputs: Float[Tensor, "B S E"], mask: RecurrentMask = NO_DROPOUT
 ) -> Float[Tensor, "B S H"]:
-    """Return the hidden states of a cell run from zero over positions 0, 1, … of every row, lengths ignored."""
+    """Return the hidden states of a cell run from zero over all positions of every row; lengths are ignored.
+
+    Args:
+        cell: The cell.
+        inputs: Vectors of each row.
+        mask: Recurrent dropout; default none.
+    """
     if not _supports_fused(cell, mask):
         return _run_stepwise(cell, inputs, mask)
     recurrent = cell.hidden_weight if mask.weight is None else mask.weight
     weights: list[Tensor] = [cell.input_weight, recurrent, cell.input_bias, cell.hidden_bias]
     start = inputs.new_zeros(1, inputs.shape[0], cell.hidden_size)
-    trains = torch.is_grad_enabled()  # cuDNN keeps what the backward pass needs only if it is asked to
-    # Within bf16 autocast cuDNN would take float16, whose small numbers vanish: recurrences keep their precision.
+    trains = torch.is_grad_enabled()  # cuDNN stores the values of the backward pass only if this is set
+    # Within bf16 autocast cuDNN would use float16, whose small numbers underflow: recurrences keep their precision.
     with torch.autocast(inputs.device.type, enabled=False):
         return cell.spec.run_fused(inputs, start, weights, trains)
 
@@ -179,22 +222,37 @@ def _run_stepwise(cell: RecurrentCell, inputs: Float[Tensor, "B S E"], mask: Rec
 
 
 def reverse_sequence(values: Int[Tensor, "B S"] | Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Tensor:
-    """Return each row reversed within its own length; padding stays in its place.
+    """Return each row reversed within its length; padding keeps its positions.
 
-    Running forward over rows so reversed equals running backward over the originals, exactly and without packing.
+    Running forward over reversed rows equals running backward over the originals, exactly and without packing.
+
+    Args:
+        values: Ids or vectors.
+        lengths: Number of real positions of each row.
     """
     positions = torch.arange(values.shape[1], device=values.device)
-    mirrored = lengths[:, None] - 1 - positions
-    index = torch.where(mirrored >= 0, mirrored, positions)
+    reversed_positions = lengths[:, None] - 1 - positions
+    index = torch.where(reversed_positions >= 0, reversed_positions, positions)
     return values.gather(1, index if values.dim() == 2 else index[:, :, None].expand_as(values))
 
 
 def gather_last(states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H"]:
-    """Return the state at each row's last real position."""
+    """Return the state at each row's last real position.
+
+    Args:
+        states: States of all positions.
+        lengths: Number of real positions of each row.
+    """
     return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
 def output_norms(normalization: LayerNormalization, layers: int, size: int) -> nn.ModuleList:
-    """Return one module for the outputs of each layer; the identity unless outputs are normalized."""
-    chosen = normalization == "outputs"
-    return nn.ModuleList(nn.LayerNorm(size) if chosen else nn.Identity() for _ in range(layers))
+    """Return one module for the outputs of each layer: LayerNorm if outputs are normalized, else the identity.
+
+    Args:
+        normalization: Where layer normalization is applied.
+        layers: Number of layers.
+        size: Number of units.
+    """
+    is_normalized = normalization == "outputs"
+    return nn.ModuleList(nn.LayerNorm(size) if is_normalized else nn.Identity() for _ in range(layers))

@@ -1,4 +1,4 @@
-"""Requests of the parts of a network to a backend."""
+"""Requests from the parts of a network to a backend."""
 
 from collections.abc import Hashable
 from functools import cache
@@ -11,28 +11,37 @@ from pellucid.kernels.backend import Computation, Facts, Request
 
 
 def request_of(computation: Computation, operand: Tensor, facts: Facts = ()) -> Request:
-    """Return the request for a computation with tensors such as the operand, in the present mode of gradients."""
+    """Return the request for a computation, in the present mode of gradients.
+
+    Args:
+        computation: Kind of computation.
+        operand: Tensor with the device and type of all operands.
+        facts: Further facts; default none.
+    """
     return Request(computation, operand.device.type, _name(operand.dtype), torch.is_grad_enabled(), facts)
 
 
 @cache
 def _name(dtype: torch.dtype) -> str:
-    """Return the name of a type of numbers, as float32."""
+    """Return the name of a type of numbers, such as float32."""
     return str(dtype).removeprefix("torch.")
 
 
 def kind_of(module: nn.Module) -> str:
-    """Return the `kind` that the class of a layer declares itself, by which backends know its equations.
+    """Return the `kind` that the class of a layer declares, by which backends identify its equations.
 
-    A subclass may change the equations: it has no kind but the one that it declares, and is else known by its name.
+    A subclass may change the equations, so it does not inherit `kind`; without its own it is identified by its name.
+
+    Args:
+        module: The layer.
     """
-    own: Any = type(module)
-    return _kind_of_class(own)
+    module_class: Any = type(module)
+    return _kind_of_class(module_class)
 
 
 @cache
-def _kind_of_class(own: Hashable) -> str:
+def _kind_of_class(module_class: Hashable) -> str:
     """Return the kind of a class of layers."""
-    assert isinstance(own, type)
-    kind: str = vars(own).get("kind", f"{own.__module__}.{own.__qualname__}")
+    assert isinstance(module_class, type)
+    kind: str = vars(module_class).get("kind", f"{module_class.__module__}.{module_class.__qualname__}")
     return kind
