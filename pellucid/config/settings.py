@@ -299,6 +299,10 @@ class Config(Settings, frozen=True, kw_only=True):
 
 
 def memory_size(encoder: EncoderConfig) -> int:
-    """Return D, the size of one encoder state after the two directions are merged."""
+    """Return D, the size of one encoder state after the two directions are merged.
+
+    Args:
+        encoder: Configuration of the encoder.
+    """
     doubled = encoder.bidirectional and encoder.merge == "concatenate"
     return encoder.hidden_size * (2 if doubled else 1)

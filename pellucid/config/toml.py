@@ -89,9 +89,9 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{path} is not TOML: {NESTING_ERROR}") from None
     for key, value in _leaves(settings, ""):
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, int) and not -(2**63) <= each < 2**63:
-                raise ConfigError(f"{path}: {key}: expected a whole number of at most 64 bits, got {quote(each)}")
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, int) and not -(2**63) <= item < 2**63:
+                raise ConfigError(f"{path}: {key}: expected a whole number of at most 64 bits, got {quote(item)}")
     return settings
 
 
@@ -106,17 +106,24 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
         ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
     """
     try:
-        given = _to_dict(settings, Config)
-        size: Size = convert_setting("size", given.get("size", "base"), Size)
-        task = _convert_task(given.get("task", DEFAULT_TASK))
+        nested = _to_dict(settings, Config)
+        size: Size = convert_setting("size", nested.get("size", "base"), Size)
+        task = _convert_task(nested.get("task", DEFAULT_TASK))
         preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
-        return _validated(_build_struct(_merge(preset_settings, given), Config))
+        return _validated(_build_struct(_merge(preset_settings, nested), Config))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
 
 def validate_config(config: Config) -> Config:
-    """Return a configuration; raise `ConfigError` if a value is out of range or settings contradict each other."""
+    """Return a configuration after checking it.
+
+    Args:
+        config: The configuration.
+
+    Raises:
+        ConfigError: A value is out of range, or settings contradict each other.
+    """
     return _validated(_build_struct(_to_dict(config, Config), Config))
 
 
@@ -147,23 +154,27 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
         message = f"expected a table, got {describe_value(settings)}, which raises {type(error).__name__}"
         raise ConfigError(f"{prefix.rstrip('.')}: {message}" if prefix else message) from error
     for key, value in table.items():
-        word = issubclass(type(key), str)
-        plain = str.__str__(key) if word else describe_value(key)
-        if not word or plain not in fields:
-            raise ConfigError(f"unknown key {quote(f'{prefix}{plain}')}{suggest(plain, fields, prefix)}")
-        if is_section(fields[plain]):
-            table[key] = _to_dict(value, fields[plain], f"{prefix}{plain}.")
+        is_text = issubclass(type(key), str)
+        key_text = str.__str__(key) if is_text else describe_value(key)
+        if not is_text or key_text not in fields:
+            raise ConfigError(f"unknown key {quote(f'{prefix}{key_text}')}{suggest(key_text, fields, prefix)}")
+        if is_section(fields[key_text]):
+            table[key] = _to_dict(value, fields[key_text], f"{prefix}{key_text}.")
     return table
 
 
 @cache
 def _field_types(struct: type[Settings]) -> dict[str, Any]:
-    """Return the types of a struct's fields; msgspec reads the annotations anew at each call, which takes a while."""
+    """Return the types of a struct's fields; cached, because msgspec reads the annotations again at each call."""
     return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
-    """Return whether a field of this type is a section, that is a table of settings."""
+    """Return whether a field of this type is a section, that is a table of settings.
+
+    Args:
+        kind: Type of the field.
+    """
     return isinstance(kind, type) and issubclass(kind, Settings)
 
 
@@ -205,18 +216,18 @@ def flatten_config(config: Config) -> dict[str, Any]:
     return dict(_leaves(msgspec.to_builtins(config), ""))
 
 
-def config_differences(saved: Config, wanted: Config) -> list[str]:
+def config_differences(saved: Config, current: Config) -> list[str]:
     """Return a line for each setting that differs: "training.patience: 0 (never) in the run, 2 now".
 
     Args:
         saved: Configuration of the run.
-        wanted: Configuration that was given now.
+        current: Configuration of the present call.
     """
-    now = flatten_config(wanted)
+    current_values = flatten_config(current)
     return [
-        f"{key}: {_shown(key, value)} in the run, {_shown(key, now[key])} now"
+        f"{key}: {_shown(key, value)} in the run, {_shown(key, current_values[key])} now"
         for key, value in flatten_config(saved).items()
-        if value != now[key]
+        if value != current_values[key]
     ]
 
 
@@ -228,14 +239,18 @@ def _shown(key: str, value: object) -> str:
     """Return a value for a message; a 0 with a special meaning is followed by that meaning."""
     section, _, name = key.rpartition(".")
     struct = {field.name: field.type for field in msgspec.structs.fields(Config)}[section] if section else Config
-    found = ZERO.search(_field_docstrings(struct)[name]) if value == 0 and not isinstance(value, bool) else None
-    if found is None:
+    meaning = ZERO.search(_field_docstrings(struct)[name]) if value == 0 and not isinstance(value, bool) else None
+    if meaning is None:
         return quote(value)
-    return f"{quote(value)} ({'derived ' if found['derives'] else ''}{found['meaning']})"
+    return f"{quote(value)} ({'derived ' if meaning['derives'] else ''}{meaning['meaning']})"
 
 
 def to_toml(config: Config) -> str:
-    """Return a configuration as TOML, with a comment above each key."""
+    """Return a configuration as TOML, with a comment above each key.
+
+    Args:
+        config: The configuration.
+    """
     lines: list[str] = []
     nested = [(field.name, getattr(config, field.name)) for field in msgspec.structs.fields(config)]
     lines += _section_lines(config, [(name, value) for name, value in nested if not isinstance(value, Settings)])
@@ -275,12 +290,12 @@ def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
     }
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings in which `above` overrides `below`."""
-    merged = dict(below)
-    for key, value in above.items():
-        inner = merged.get(key)
-        merged[key] = {**inner, **value} if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings in which `overrides` replace those of `base`."""
+    merged = dict(base)
+    for key, value in overrides.items():
+        section = merged.get(key)
+        merged[key] = {**section, **value} if isinstance(section, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
@@ -294,7 +309,11 @@ def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
-    """Return the choices of a setting; empty if it is not a choice."""
+    """Return the choices of a setting; empty if it is not a choice.
+
+    Args:
+        kind: Type of the setting.
+    """
     if kind == Header:
         return HEADER_CHOICES
     if kind == Task:

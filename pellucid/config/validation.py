@@ -25,18 +25,26 @@ class Requirement(NamedTuple):
 
     key: str
     needs: str
-    met: Callable[[Config], bool]
+    condition: Callable[[Config], bool]
     values: tuple[str, ...] = ()
     """Values that require it; empty for all values but the default."""
 
     def is_violated(self, config: Config) -> bool:
-        """Return whether the setting has such a value and the condition does not hold."""
+        """Return whether the setting has such a value and the condition does not hold.
+
+        Args:
+            config: The configuration.
+        """
         value = _setting_value(config, self.key)
         applies = value in self.values if self.values else value != _default_value(self.key)
-        return applies and not self.met(config)
+        return applies and not self.condition(config)
 
     def message(self, config: Config) -> str:
-        """Return the message: "encoder.residual = true needs encoder.num_layers of 2 or more"."""
+        """Return the message: "encoder.residual = true needs encoder.num_layers of 2 or more".
+
+        Args:
+            config: The configuration.
+        """
         value = _setting_value(config, self.key)
         return f"{self.key} = {str(value).lower() if isinstance(value, bool) else quote(value)} needs {self.needs}"
 
@@ -164,7 +172,14 @@ USE_CONDITIONS: Sequence[Requirement] = (
 
 
 def check_consistency(config: Config) -> None:
-    """Raise `ConfigError` for the first setting that contradicts the others."""
+    """Check that no setting contradicts the others.
+
+    Args:
+        config: The configuration.
+
+    Raises:
+        ConfigError: Settings contradict each other; the message names the first such setting.
+    """
     for requirement in REQUIREMENTS:
         if requirement.is_violated(config):
             raise ConfigError(requirement.message(config))
@@ -190,7 +205,11 @@ def check_consistency(config: Config) -> None:
 
 
 def unused_settings(config: Config) -> list[Requirement]:
-    """Return the conditions of settings that have no effect in this configuration."""
+    """Return the conditions of settings that have no effect in this configuration.
+
+    Args:
+        config: The configuration.
+    """
     return [requirement for requirement in USE_CONDITIONS if requirement.is_violated(config)]
 
 
@@ -207,7 +226,11 @@ def reject_unused(config: Config, keys: Collection[str] | None = None) -> None:
 
 
 def reset_unused(config: Config) -> Config:
-    """Return a configuration with all settings that have no effect reset to their defaults."""
+    """Return a configuration with all settings that have no effect reset to their defaults.
+
+    Args:
+        config: The configuration.
+    """
     for requirement in unused_settings(config):
         section, _, name = requirement.key.partition(".")
         part = msgspec.structs.replace(getattr(config, section), **{name: _default_value(requirement.key)})

@@ -42,7 +42,11 @@ class SynchronousLoader:
     """Loader that prepares each batch when it is requested, in the calling thread."""
 
     def __init__(self, batches: Iterator[LoadedBatch]) -> None:
-        """Store the iterator of batches."""
+        """Store the iterator of batches.
+
+        Args:
+            batches: Iterator that prepares each batch.
+        """
         self.batches = batches
 
     def next(self) -> LoadedBatch:
@@ -57,7 +61,11 @@ class PrefetchLoader:
     """Loader that prepares the next batch in a background thread, one batch ahead at most."""
 
     def __init__(self, batches: Iterator[LoadedBatch]) -> None:
-        """Start preparing the first batch."""
+        """Start preparing the first batch.
+
+        Args:
+            batches: Iterator that prepares each batch.
+        """
         self.batches = batches
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="pellucid-ahead")
         self.next_batch: Future[LoadedBatch] = self._prepare_next()

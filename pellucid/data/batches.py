@@ -28,12 +28,12 @@ class Ragged(NamedTuple):
 
     @property
     def lengths(self) -> Int[np.ndarray, " M"]:
-        """The length of each sequence."""
+        """Return the length of each sequence."""
         return np.diff(self.offsets)
 
     @property
     def num_sequences(self) -> int:
-        """Number of sequences, M."""
+        """Return M, the number of sequences."""
         return len(self.offsets) - 1
 
     def pad(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
@@ -71,17 +71,25 @@ class Batch(NamedTuple):
     target_lengths: Int[Tensor, " B"]
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch on another device. Copies to a GPU are asynchronous, from pinned memory."""
+        """Return the batch on another device. Copies to a GPU are asynchronous, from pinned memory.
+
+        Args:
+            device: The device.
+        """
         if device.type != "cuda" or self.source.is_cuda:
             return Batch(*(tensor.to(device) for tensor in self))
         return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self))
 
 
 def to_ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
-    """Return sequences of ids as one `Ragged` array."""
-    kept = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-    lengths = np.array([len(sequence) for sequence in kept], dtype=np.int64)
-    return Ragged(np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32), _offsets(lengths))
+    """Return sequences of ids as one `Ragged` array.
+
+    Args:
+        sequences: Sequences of ids.
+    """
+    arrays = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
+    lengths = np.array([len(sequence) for sequence in arrays], dtype=np.int64)
+    return Ragged(np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32), _offsets(lengths))
 
 
 def encode_examples(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> EncodedExamples:
@@ -95,9 +103,11 @@ def encode_examples(examples: Sequence[Example], tokenizers: Tokenizers, vocabul
     Returns:
         Source and target ids, in the narrowest integer type that holds every id.
     """
-    _, written = id_dtypes(vocabularies)
-    target = encode_column([example.target for example in examples], tokenizers.target, vocabularies.target, written)
-    ends = Ragged(np.full(target.num_sequences, EOS, dtype=written), np.arange(len(target.offsets)))
+    _, target_dtype = id_dtypes(vocabularies)
+    target = encode_column(
+        [example.target for example in examples], tokenizers.target, vocabularies.target, target_dtype
+    )
+    ends = Ragged(np.full(target.num_sequences, EOS, dtype=target_dtype), np.arange(len(target.offsets)))
     return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), _concatenate_rows(target, ends))
 
 
@@ -112,20 +122,28 @@ def encode_sources(examples: Sequence[Example], tokenizers: Tokenizers, vocabula
     Returns:
         One sequence of ids for each example.
     """
-    read, _ = id_dtypes(vocabularies)
-    source = encode_column([example.source for example in examples], tokenizers.source, vocabularies.source, read)
+    source_dtype, _ = id_dtypes(vocabularies)
+    source = encode_column(
+        [example.source for example in examples], tokenizers.source, vocabularies.source, source_dtype
+    )
     features = encode_column(
-        [example.features for example in examples], tokenizers.features, vocabularies.features, read
+        [example.features for example in examples], tokenizers.features, vocabularies.features, source_dtype
     )
     if not len(features.values):
         return source
-    return _concatenate_rows(features._replace(values=features.values + read.type(len(vocabularies.source))), source)
+    return _concatenate_rows(
+        features._replace(values=features.values + source_dtype.type(len(vocabularies.source))), source
+    )
 
 
 def id_dtypes(vocabularies: Vocabularies) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Return the narrowest integer types of encoder ids and of target ids."""
-    read, written = (np.min_scalar_type(count - 1) for count in count_ids(vocabularies, tagged=True))
-    return read, written
+    """Return the narrowest integer types of encoder ids and of target ids.
+
+    Args:
+        vocabularies: The vocabularies of the run.
+    """
+    source_dtype, target_dtype = (np.min_scalar_type(count - 1) for count in count_ids(vocabularies, tagged=True))
+    return source_dtype, target_dtype
 
 
 def count_ids(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:
@@ -223,7 +241,7 @@ def sample_batches(
         rows = order[start : start + pool]
         rows = rows[np.lexsort((target[rows], source[rows]))]
         if batch_type == "examples":
-            batches += [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
+            batches += [rows[index : index + batch_size] for index in range(0, len(rows), batch_size)]
         else:
             batches += _split_by_tokens(rows, source[rows].tolist(), target[rows].tolist(), batch_size)
     return [batches[i] for i in generator.permutation(len(batches)).tolist()]
@@ -241,9 +259,9 @@ def _split_by_tokens(
         tokens: Maximum of padded source and target positions of a batch.
     """
     batches, start, widest = [], 0, 0
-    for at, (length, wider) in enumerate(zip(source, target, strict=True)):
-        widest = max(widest, wider)
-        if at > start and (length + widest) * (at + 1 - start) > tokens:
-            batches.append(rows[start:at])
-            start, widest = at, wider
+    for index, (source_length, target_length) in enumerate(zip(source, target, strict=True)):
+        widest = max(widest, target_length)
+        if index > start and (source_length + widest) * (index + 1 - start) > tokens:
+            batches.append(rows[start:index])
+            start, widest = index, target_length
     return [*batches, rows[start:]]

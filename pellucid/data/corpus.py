@@ -66,10 +66,10 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
     import pyarrow
 
     # The json module escapes file names that are not valid Unicode; msgspec would refuse them.
-    notes = json.dumps(msgspec.to_builtins(_CorpusMetadata(*corpus[:3]))).encode()
+    metadata = json.dumps(msgspec.to_builtins(_CorpusMetadata(*corpus[:3]))).encode()
     lists = [pyarrow.LargeListArray.from_arrays(column.offsets, column.values) for column in corpus.encoded]
     batch = pyarrow.record_batch(lists, names=EncodedExamples._fields)
-    batch = batch.replace_schema_metadata({METADATA: notes, DIGEST: _digest(corpus.encoded, notes)})
+    batch = batch.replace_schema_metadata({METADATA: metadata, DIGEST: _digest(corpus.encoded, metadata)})
     with open_atomic(path) as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
 
@@ -97,19 +97,19 @@ def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
             # Python's mmap accepts every path; pyarrow's accepts UTF-8 only.
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         reader = pyarrow.ipc.open_file(content)
-        metadata = reader.schema.metadata[METADATA]
-        notes = msgspec.convert(parse_json(metadata), _CorpusMetadata)
-        if notes.key != key:  # before any large array is read
+        encoded_metadata = reader.schema.metadata[METADATA]
+        metadata = msgspec.convert(parse_json(encoded_metadata), _CorpusMetadata)
+        if metadata.key != key:  # before any large array is read
             raise CorpusError("it was built from other files or settings")
         batch = reader.get_batch(0)
         batch.validate(full=True)
         encoded = EncodedExamples(*(_column(batch.column(name)) for name in EncodedExamples._fields))
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise CorpusError("it is damaged, or not a corpus") from error
-    is_intact = batch.schema.metadata.get(DIGEST) == _digest(encoded, metadata)
-    if not is_intact or not _has_valid_ids(encoded, count_ids(notes.vocabularies, tagged)):
+    is_intact = batch.schema.metadata.get(DIGEST) == _digest(encoded, encoded_metadata)
+    if not is_intact or not _has_valid_ids(encoded, count_ids(metadata.vocabularies, tagged)):
         raise CorpusError("it is damaged")
-    return EncodedCorpus(notes.key, notes.found, notes.vocabularies, encoded)
+    return EncodedCorpus(metadata.key, metadata.found, metadata.vocabularies, encoded)
 
 
 def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
@@ -122,9 +122,9 @@ def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
     return Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
 
 
-def _digest(encoded: EncodedExamples, notes: bytes) -> bytes:
+def _digest(encoded: EncodedExamples, metadata: bytes) -> bytes:
     """Return the SHA-256 checksum of a corpus."""
-    digest = hashlib.sha256(notes)
+    digest = hashlib.sha256(metadata)
     for column in encoded:
         for part in column:
             digest.update(f"{part.dtype} {len(part)}".encode())

@@ -68,8 +68,8 @@ def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, mi
         return f"the {side} is empty"
     if count > max_length:
         lines = text.count("\n") + 1
-        joined = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
-        return f"the {side} has {count} symbols{joined}, more than data.max_length = {max_length}"
+        line_note = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
+        return f"the {side} has {count} symbols{line_note}, more than data.max_length = {max_length}"
     return ""
 
 
@@ -83,12 +83,15 @@ def _position_error(target: str, positions: int) -> str:
 
 def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
     """Return why source and target symbols do not correspond one to one, or "" if they do."""
-    read, written = len(tokenizers.source.split(source)), tokenizers.target.split(target)
-    if read != len(written):
-        return f"the source has {read} symbols and the target has {len(written)}: data.aligned needs equal numbers"
-    unscored = tokenizers.target.ignored_tag
-    if unscored and all(symbol == unscored for symbol in written):
-        return f"no symbol of the target is scored: all equal data.ignored_tag = {quote(unscored)}"
+    num_source_symbols, target_symbols = len(tokenizers.source.split(source)), tokenizers.target.split(target)
+    if num_source_symbols != len(target_symbols):
+        return (
+            f"the source has {num_source_symbols} symbols and the target has {len(target_symbols)}: data.aligned needs "
+            f"equal numbers"
+        )
+    ignored_tag = tokenizers.target.ignored_tag
+    if ignored_tag and all(symbol == ignored_tag for symbol in target_symbols):
+        return f"no symbol of the target is scored: all equal data.ignored_tag = {quote(ignored_tag)}"
     return ""
 
 
@@ -170,7 +173,11 @@ def is_header_unknown(path: Path, config: DataConfig, target_path: Path | None =
 
 
 def has_header(config: DataConfig) -> bool:
-    """Return whether files of pairs have a header under these settings."""
+    """Return whether files of pairs have a header under these settings.
+
+    Args:
+        config: The data settings.
+    """
     return _selected_columns(config, PAIR_ROLES).header is True
 
 
@@ -208,8 +215,8 @@ def column_note(path: Path, config: DataConfig, target_path: Path | None = None)
         config: The data settings.
         target_path: The file of targets, if the files are parallel.
     """
-    chosen = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMN_SETTINGS)
-    return "" if chosen or target_path is not None else describe_used_columns(path, config)
+    are_columns_set = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMN_SETTINGS)
+    return "" if are_columns_set or target_path is not None else describe_used_columns(path, config)
 
 
 def read_grouped_examples(path: Path, config: DataConfig, group: str) -> tuple[ExampleFile, list[str]]:
@@ -336,34 +343,36 @@ def parse_pairs(
     )
 
 
-def _file_records(path: Path, config: DataConfig, known: InputFormat, columns: ColumnSelection) -> Records:
+def _file_records(path: Path, config: DataConfig, input_format: InputFormat, columns: ColumnSelection) -> Records:
     """Return the records of an input file."""
-    return read_records(path, _format_of(path, config, known), _with_input_format(columns, known))
+    return read_records(path, _format_of(path, config, input_format), _with_input_format(columns, input_format))
 
 
 def _parse_lines(
-    lines: Iterable[bytes], name: str, config: DataConfig, known: InputFormat, columns: ColumnSelection
+    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat, columns: ColumnSelection
 ) -> Records:
     """Return the records of input lines."""
-    format = _format_of(None, config, known)
-    header = columns.header if format == "csv" else known.header
-    return parse_records(lines, name, format, _with_input_format(columns, known)._replace(header=header))
+    format = _format_of(None, config, input_format)
+    header = columns.header if format == "csv" else input_format.header
+    return parse_records(lines, name, format, _with_input_format(columns, input_format)._replace(header=header))
 
 
-def _with_input_format(columns: ColumnSelection, known: InputFormat) -> ColumnSelection:
+def _with_input_format(columns: ColumnSelection, input_format: InputFormat) -> ColumnSelection:
     """Return the columns with the format of the input."""
-    return columns._replace(max_columns=known.columns, header_given=known.header is True, report=known.report)
+    return columns._replace(
+        max_columns=input_format.columns, header_given=input_format.header is True, report=input_format.report
+    )
 
 
-def _format_of(path: Path | None, config: DataConfig, known: InputFormat) -> Format:
+def _format_of(path: Path | None, config: DataConfig, input_format: InputFormat) -> Format:
     """Return the format of a file, or of lines (path None)."""
-    if known.format != "auto":
-        return known.format
+    if input_format.format != "auto":
+        return input_format.format
     return config.format if path is None else resolve_input_format(path, config)
 
 
 def check_first_line(
-    items: Sequence[Example | BadLine], path: Path | None, config: DataConfig, known: InputFormat
+    items: Sequence[Example | BadLine], path: Path | None, config: DataConfig, input_format: InputFormat
 ) -> str:
     """Check whether the first line of an input is a header, if the user did not specify it.
 
@@ -371,7 +380,7 @@ def check_first_line(
         items: The first items of the input.
         path: The file; None for lines.
         config: The data settings of the run.
-        known: Format of the input, where the user specifies it.
+        input_format: Format of the input, where the user specifies it.
 
     Returns:
         A note; "" if the line does not look like a header.
@@ -379,18 +388,20 @@ def check_first_line(
     Raises:
         HeaderError: It is clearly a header.
     """
-    format = _format_of(path, config, known)
+    format = _format_of(path, config, input_format)
     header = (
-        known.header if path is None and format != "csv" else _selected_columns(config, ("source", "features")).header
+        input_format.header
+        if path is None and format != "csv"
+        else _selected_columns(config, ("source", "features")).header
     )
-    line = next((at for at, item in enumerate(items, 1) if isinstance(item, BadLine) or item.source), 0)
+    line = next((number for number, item in enumerate(items, 1) if isinstance(item, BadLine) or item.source), 0)
     if header != "auto" or format not in (*TABLE_FORMATS, "auto") or not line or isinstance(items[line - 1], BadLine):
         return ""
     cells = [(item.source, item.target) for item in items if isinstance(item, Example) and item.source]
-    place = f"{path or STANDARD_INPUT}:{line}"
-    check_header_cells(cells, place)
+    location = f"{path or STANDARD_INPUT}:{line}"
+    check_header_cells(cells, location)
     note = header_note(cells)
-    return f"{place}: {note}" if note else ""
+    return f"{location}: {note}" if note else ""
 
 
 def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> ColumnSelection:
@@ -414,7 +425,7 @@ def _source_columns(config: DataConfig) -> ColumnSelection:
 def _read_pairs(
     path: Path, config: DataConfig, columns: ColumnSelection, last_fields: dict[int, str] | None = None
 ) -> ExampleFile:
-    """Read all pairs of a file; `last`, if given, receives the last column of each line."""
+    """Read all pairs of a file; `last_fields` receives the last column of each line unless it is None."""
     format = resolve_format(path, config)
     if format == "text":
         raise ConfigError(f'data.format = "text" needs two parallel files: give the file of targets as well as {path}')

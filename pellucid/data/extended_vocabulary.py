@@ -19,7 +19,7 @@ from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 
 
 def encode_extended(
-    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, added: bool = False
+    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, sum_features: bool = False
 ) -> EncodedExamples:
     """Encode examples as `encode_examples` does, with extended ids for symbols that a vocabulary lacks.
 
@@ -27,22 +27,22 @@ def encode_extended(
         examples: The examples.
         tokenizers: The tokenizers of the run.
         vocabularies: The vocabularies of the run.
-        added: Whether feature embeddings are added to those of the source; features are then no positions.
+        sum_features: Whether feature embeddings are added to those of the source; features then have no positions.
 
     Returns:
-        Source and target ids. A target symbol that neither the vocabulary nor the source holds stays UNK.
+        Source and target ids. A target symbol that neither the vocabulary nor the source contains stays UNK.
     """
     encoded = encode_examples(examples, tokenizers, vocabularies)
     target = encoded.target._replace(values=encoded.target.values.astype(np.int32))
     size = len(vocabularies.target)
     for row in _rows_with_unknown(target):
-        read, features = input_symbols(examples[row], tokenizers)
-        written = tokenizers.target.split(examples[row].target)
+        inputs, features = input_symbols(examples[row], tokenizers)
+        target_symbols = tokenizers.target.split(examples[row].target)
         start = target.offsets[row]
-        for at, symbol in enumerate(written):
-            if target.values[start + at] == UNK and symbol in read[features:]:
-                target.values[start + at] = size + read.index(symbol, features) - features * added
-    return EncodedExamples(extend_sources(encoded.source, examples, tokenizers, vocabularies, added), target)
+        for index, symbol in enumerate(target_symbols):
+            if target.values[start + index] == UNK and symbol in inputs[features:]:
+                target.values[start + index] = size + inputs.index(symbol, features) - features * sum_features
+    return EncodedExamples(extend_sources(encoded.source, examples, tokenizers, vocabularies, sum_features), target)
 
 
 def extend_sources(
@@ -50,7 +50,7 @@ def extend_sources(
     examples: Sequence[Example],
     tokenizers: Tokenizers,
     vocabularies: Vocabularies,
-    added: bool = False,
+    sum_features: bool = False,
 ) -> Ragged:
     """Replace UNK in encoded sources by N + the target id of the symbol.
 
@@ -59,20 +59,20 @@ def extend_sources(
         examples: The examples that they encode.
         tokenizers: The tokenizers of the run.
         vocabularies: The vocabularies of the run.
-        added: Whether feature embeddings are added to those of the source; features are then no positions.
+        sum_features: Whether feature embeddings are added to those of the source; features then have no positions.
 
     Returns:
         The sources with extended ids.
     """
-    known = len(vocabularies.source) + len(vocabularies.features)
+    num_source_ids = len(vocabularies.source) + len(vocabularies.features)
     target, extended = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
     for row in _rows_with_unknown(sources):
-        read, features = input_symbols(examples[row], tokenizers)
+        inputs, features = input_symbols(examples[row], tokenizers)
         start = sources.offsets[row]
-        for at, symbol in enumerate(read):
-            if sources.values[start + at] == UNK:
-                place = len(target) + read.index(symbol, features) - features * added
-                extended.values[start + at] = known + target.ids.get(symbol, place)
+        for index, symbol in enumerate(inputs):
+            if sources.values[start + index] == UNK:
+                extended_id = len(target) + inputs.index(symbol, features) - features * sum_features
+                extended.values[start + index] = num_source_ids + target.ids.get(symbol, extended_id)
     return extended
 
 
@@ -87,18 +87,23 @@ def input_symbols(example: Example, tokenizers: Tokenizers) -> tuple[list[str], 
     return [*features, *tokenizers.source.split(example.source)], len(features)
 
 
-def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int]) -> list[int]:
+def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, encoder_input: tuple[Sequence[str], int]) -> list[int]:
     """Return the target ids of symbols: those of the vocabulary, else of the first source position, else UNK.
 
     Args:
         symbols: Target symbols.
         vocabulary: The target vocabulary.
-        read: The input symbols of the encoder, and the number of features among them (see `input_symbols`).
+        encoder_input: The input symbols of the encoder, and the number of features among them (see `input_symbols`).
     """
-    source, features = read
-    places = {symbol: place for place, symbol in reversed(list(enumerate(source))) if place >= features}
+    source, features = encoder_input
+    first_positions = {
+        symbol: position for position, symbol in reversed(list(enumerate(source))) if position >= features
+    }
     size = len(vocabulary)
-    return [vocabulary.ids.get(symbol, size + places[symbol] if symbol in places else UNK) for symbol in symbols]
+    return [
+        vocabulary.ids.get(symbol, size + first_positions[symbol] if symbol in first_positions else UNK)
+        for symbol in symbols
+    ]
 
 
 def _rows_with_unknown(column: Ragged) -> list[int]:

@@ -53,32 +53,39 @@ def config_for_file(config: DataConfig, header: Header = "auto") -> DataConfig:
     return msgspec.structs.replace(config, header=header if header != "auto" else config.header or "auto")
 
 
-def check_header_names(fields: Sequence[str], place: str) -> None:
-    """Raise `HeaderError` if at least two cells of a line, and half of all, are usual names of columns.
+def check_header_names(fields: Sequence[str], location: str) -> None:
+    """Refuse a first line in which at least two cells, and half of all, are usual names of columns.
 
     Args:
         fields: All cells of a first line.
-        place: File and line, for the message.
+        location: File and line, for the message.
+
+    Raises:
+        HeaderError: The line looks like a header.
     """
     names = dict.fromkeys(field for field in fields if is_column_name(field))
     if len(names) > 1 and 2 * len(names) >= len(fields) and len(set(fields)) == len(fields):
-        one, other, *_ = map(quote, names)
+        first_name, second_name, *_ = map(quote, names)
         raise HeaderError(
-            f"{place}: the first line looks like a header, with columns named {one} and {other}: {HEADER_FLAGS_HINT}"
+            f"{location}: the first line looks like a header, with columns named {first_name} and {second_name}: "
+            f"{HEADER_FLAGS_HINT}"
         )
 
 
-def check_header_cells(cells: Sequence[tuple[str, ...]], place: str) -> None:
-    """Raise `HeaderError` if both cells of the first line look like a header, at least one of them strongly.
+def check_header_cells(cells: Sequence[tuple[str, ...]], location: str) -> None:
+    """Refuse a first line in which both cells look like a header, at least one of them strongly.
 
     Args:
         cells: The examples, at least one.
-        place: File and line, for the message.
+        location: File and line, for the message.
+
+    Raises:
+        HeaderError: The line looks like a header.
     """
     source, target = (_header_evidence(side) for side in _column_samples(cells))
     if source and target and (source.strong or target.strong) and cells[0][0] != cells[0][1]:
         raise HeaderError(
-            f"{place}: the first line looks like a header: {source.description}, and {target.description}: "
+            f"{location}: the first line looks like a header: {source.description}, and {target.description}: "
             f"{HEADER_FLAGS_HINT}"
         )
 
@@ -96,17 +103,24 @@ def header_note(cells: Sequence[tuple[str, ...]]) -> str:
 
 
 def name_note(role: str, cell: str) -> str:
-    """Return a note about a first line of one cell that is a common column name."""
+    """Return a note about a first line of one cell that is a common column name.
+
+    Args:
+        role: Role of the column: "source" or "target".
+        cell: The cell.
+    """
     return f"the first line may be a header: the {role} {quote(cell)} is a usual column name; {READ_AS_EXAMPLE}"
 
 
-def check_shared_header(training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], place: str) -> str:
-    """Return a note where two files begin with one line, which stands nowhere else; "" where they do not.
+def check_shared_header(
+    training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], location: str
+) -> str:
+    """Return a note if two files begin with the same line, which does not recur in them; else "".
 
     Args:
         training: The training examples.
         validation: The validation examples.
-        place: Validation file and line, for the message.
+        location: Validation file and line, for the message.
 
     Raises:
         HeaderError: It is the only line that the files share.
@@ -118,12 +132,16 @@ def check_shared_header(training: Sequence[tuple[str, ...]], validation: Sequenc
         return ""
     evidence = f"both files begin with {quote(first[0])}, {quote(first[1])}, which occurs nowhere else in them"
     if set(training[1:]).isdisjoint(validation[1:]):
-        raise HeaderError(f"{place}: the first line looks like a header: {evidence}: {HEADER_FLAGS_HINT}")
+        raise HeaderError(f"{location}: the first line looks like a header: {evidence}: {HEADER_FLAGS_HINT}")
     return f"the first line may be a header: {evidence}; {READ_AS_EXAMPLE}"
 
 
 def is_column_name(cell: str) -> bool:
-    """Return whether a cell consists of one to four usual names of columns, such as "target_text" or "srcLang 1"."""
+    """Return whether a cell consists of one to four usual names of columns, such as "target_text" or "srcLang 1".
+
+    Args:
+        cell: The cell.
+    """
     if not re.fullmatch(r"[A-Za-z0-9_ ./()-]{2,40}", cell):
         return False
     parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", cell)
@@ -143,8 +161,8 @@ def _column_samples(cells: Sequence[tuple[str, ...]]) -> tuple[_ColumnSample, _C
     """Return the source and target columns of examples."""
     first, others = cells[0], cells[1 : 1 + MAX_LINES]
     return (
-        _ColumnSample("source", first[0], [each[0] for each in others]),
-        _ColumnSample("target", first[1], [each[1] for each in others]),
+        _ColumnSample("source", first[0], [row[0] for row in others]),
+        _ColumnSample("target", first[1], [row[1] for row in others]),
     )
 
 
@@ -155,16 +173,18 @@ class _HeaderEvidence(NamedTuple):
     strong: bool
 
 
-def _header_evidence(side: _ColumnSample) -> _HeaderEvidence | None:
+def _header_evidence(column: _ColumnSample) -> _HeaderEvidence | None:
     """Return the evidence that the first cell of a column is its name; None if there is none."""
-    cell = f"the {side.role} {quote(side.first)}"
-    if is_column_name(side.first):
+    cell = f"the {column.role} {quote(column.first)}"
+    if is_column_name(column.first):
         return _HeaderEvidence(f"{cell} is a usual column name", strong=True)
-    if len(side.others) < MIN_LINES:
+    if len(column.others) < MIN_LINES:
         return None
-    characters, below = set(side.first) - {" "}, set[str]().union(*side.others)
-    if len(characters) > 1 and characters.isdisjoint(below):
-        return _HeaderEvidence(f"no character of {cell} occurs in the {len(side.others):,} cells below it", strong=True)
-    if "_" in characters and "_" not in below:
+    characters, other_characters = set(column.first) - {" "}, set[str]().union(*column.others)
+    if len(characters) > 1 and characters.isdisjoint(other_characters):
+        return _HeaderEvidence(
+            f"no character of {cell} occurs in the {len(column.others):,} cells below it", strong=True
+        )
+    if "_" in characters and "_" not in other_characters:
         return _HeaderEvidence(f"only {cell} has an underscore", strong=False)
     return None

@@ -27,7 +27,7 @@ CARRIAGE_RETURN = b"\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
-"""What gzip raises where a file is damaged or cut short."""
+"""Exceptions of gzip for a damaged or truncated file."""
 FOREIGN_SIGNATURES = {
     **{b"\xff\xfe\0\0": "UTF-32 text", b"\0\0\xfe\xff": "UTF-32 text"},  # before UTF-16, whose signature is a prefix
     **{b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"},
@@ -55,7 +55,7 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
             with path.open("rb") as file:
                 if file.peek(2)[:2] == GZIP:
                     with gzip.GzipFile(fileobj=file) as content:
-                        # By read1, so that damage takes no line with it that came before.
+                        # Reads by read1, so that the lines before the damage are still returned.
                         yield io.BufferedReader(_PrefixedStream(b"", content))
                 elif path.suffix.lower() == ".gz" and file.peek(1):
                     raise DataError(f"{path} is named .gz but not compressed with gzip: rename it")
@@ -71,6 +71,9 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file with their line ends.
+
+    Args:
+        path: The file.
 
     Raises:
         DataError: As in `open_data_file` and `check_lines`.
@@ -104,22 +107,22 @@ class LineStream:
 
     def _lines(self) -> Iterator[bytes]:
         """Yield whole lines; errors of gzip are passed on."""
-        unfinished = list[bytes]()  # parts of the incomplete line, joined once at its end
+        partial_line = list[bytes]()  # parts of the incomplete line, joined once at its end
         length = 0
-        for piece in self._pieces():
-            *lines, rest = piece.split(b"\n")
+        for chunk in self._pieces():
+            *lines, remainder = chunk.split(b"\n")
             if lines:
-                lines[0] = b"".join([*unfinished, lines[0]])
-                unfinished, length = [], 0
+                lines[0] = b"".join([*partial_line, lines[0]])
+                partial_line, length = [], 0
                 self.arrived_lines.extend(line + b"\n" for line in lines)
-            unfinished.append(rest)
-            length += len(rest)
+            partial_line.append(remainder)
+            length += len(remainder)
             while self.arrived_lines:
                 yield self.arrived_lines.popleft()
             if length > MAX_LINE_BYTES:
                 break
         if length:
-            yield b"".join(unfinished)
+            yield b"".join(partial_line)
 
     def _pieces(self) -> Iterator[bytes]:
         """Yield decompressed bytes as they arrive."""
@@ -135,19 +138,31 @@ class LineStream:
 
 
 class _PrefixedStream(io.RawIOBase):
-    """Stream with some bytes already read. A read returns the bytes that have arrived and does not wait for more."""
+    """Stream that begins with bytes read before. A read returns the available bytes and does not wait for more."""
 
-    def __init__(self, first: bytes, stream: io.BufferedIOBase) -> None:
-        self.first = first
+    def __init__(self, prefix: bytes, stream: io.BufferedIOBase) -> None:
+        """Initialize without reading.
+
+        Args:
+            prefix: Bytes that were read from the stream before.
+            stream: The rest of the stream.
+        """
+        self.prefix = prefix
         self.stream = stream
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (whatever holds bytes)
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (any buffer)
+        """Read the available bytes into a buffer, and return their number.
+
+        Args:
+            buffer: A writable buffer.
+        """
         view = memoryview(buffer).cast("B")
-        if self.first:
-            piece, self.first = self.first[: len(view)], self.first[len(view) :]
+        if self.prefix:
+            piece, self.prefix = self.prefix[: len(view)], self.prefix[len(view) :]
         else:
             piece = self.stream.read1(len(view))
         view[: len(piece)] = piece
@@ -158,16 +173,16 @@ def _whole_lines(lines: Iterator[bytes], name: str) -> Iterator[bytes]:
     """Yield lines; raise `DataError` for damaged gzip content, with the number of lines before it."""
     number = 0
     try:
-        for number, line in enumerate(lines, 1):  # noqa: B007 (told where the next line fails)
+        for number, line in enumerate(lines, 1):  # noqa: B007 (the error message needs it)
             yield line
     except GZIP_ERRORS as error:
         raise _damaged(name, error, f" beyond line {number}" if number else "") from error
 
 
-def _damaged(name: str, error: Exception, where: str = "") -> DataError:
+def _damaged(name: str, error: Exception, location: str = "") -> DataError:
     """Return the error for gzip content that cannot be read."""
     return DataError(
-        f"cannot read {name}{where}: the gzip file is damaged or cut short ({abbreviate_reason(error)}); copy or "
+        f"cannot read {name}{location}: the gzip file is damaged or cut short ({abbreviate_reason(error)}); copy or "
         "download it anew"
     )
 
@@ -197,12 +212,19 @@ def _first_line(line: bytes, name: str) -> bytes:
 
 
 def is_blank(line: bytes) -> bool:
-    """Return whether a line contains nothing but spaces and tabs; other white space is data."""
+    """Return whether a line contains nothing but spaces and tabs; other white space is data.
+
+    Args:
+        line: The line.
+    """
     return not line.strip(b" \t\r\n")
 
 
 def decode_line(line: bytes) -> str:
     """Return a line as text.
+
+    Args:
+        line: The line.
 
     Raises:
         RecordError: The line contains a NUL byte, which is typical of binary files, or is invalid UTF-8.
@@ -213,16 +235,29 @@ def decode_line(line: bytes) -> str:
 
 
 def decode_utf8(value: bytes) -> str:
-    """Return bytes as text; raise `RecordError` for invalid UTF-8."""
+    """Return bytes as text.
+
+    Args:
+        value: The bytes.
+
+    Raises:
+        RecordError: The bytes are invalid UTF-8.
+    """
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        where = f"byte {error.start + 1} (0x{value[error.start]:02x})"
-        raise RecordError(f"invalid UTF-8 at {where}: is this a binary file, or text in another encoding?") from error
+        location = f"byte {error.start + 1} (0x{value[error.start]:02x})"
+        raise RecordError(
+            f"invalid UTF-8 at {location}: is this a binary file, or text in another encoding?"
+        ) from error
 
 
 def strip_newline(text: str) -> str:
-    """Return a line without its newline and one carriage return."""
+    """Return a line without its newline and one carriage return.
+
+    Args:
+        text: The line.
+    """
     return text.removesuffix("\n").removesuffix("\r")
 
 

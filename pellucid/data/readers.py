@@ -79,7 +79,11 @@ class ColumnCount:
     line: int = 0
 
     def differs(self, row: Record) -> bool:
-        """Return whether a row has another number of columns. The first row sets the number."""
+        """Return whether a row has another number of columns. The first row sets the number.
+
+        Args:
+            row: The row.
+        """
         if not self.columns:
             self.columns, self.line = len(row.fields), row.line
         return len(row.fields) != self.columns
@@ -108,8 +112,8 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
         if isinstance(row, BadLine) or not row.fields or (columns.single_column and len(row.fields) == 1):
             yield row
         elif not positions:
-            which = " or ".join(quote(column) for column in columns.selected.values())
-            yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header names {which}")
+            missing = " or ".join(quote(column) for column in columns.selected.values())
+            yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header names {missing}")
         elif len(row.fields) < needed:
             message = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
             yield BadLine(name, row.line, message)
@@ -141,22 +145,33 @@ def split_last_field(records: Records, last_fields: dict[int, str]) -> Records:
 
 
 def column_number(column: str) -> int | None:
-    """Return the number of a column that is selected by number, or None if it is selected by name."""
+    """Return the number of a column that is selected by number, or None if it is selected by name.
+
+    Args:
+        column: A name, or a number from 1.
+    """
     return parse_whole_number(column)
 
 
 def resolve_header(columns: ColumnSelection) -> ColumnSelection:
-    """Return the selection with header = True if it was "auto" and a column is selected by name."""
+    """Return the selection with header = True if it was "auto" and a column is selected by name.
+
+    Args:
+        columns: The selection.
+    """
     named = any(column_number(column) is None for column in columns.selected.values())
     return columns._replace(header=True) if columns.header == "auto" and named else columns
 
 
 def check_column(role: str, column: str) -> None:
-    """Raise `ConfigError` for a column number out of range.
+    """Check that a column number is in range.
 
     Args:
         role: Role of the column: "source", "target", "features" or "group".
         column: A name, or a number from 1.
+
+    Raises:
+        ConfigError: The number is out of range.
     """
     number = column_number(column)
     if (column.isascii() and column.isdecimal() and number is None) or (
@@ -170,12 +185,15 @@ def check_column(role: str, column: str) -> None:
 
 
 def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> list[int]:
-    """Return the positions of the selected columns among column names; raise `DataError` for a missing one.
+    """Return the positions of the selected columns among column names.
 
     Args:
         columns: The columns to select.
         names: Names of the columns of the file, in order.
         name: Name of the file, for messages.
+
+    Raises:
+        DataError: A column is missing or ambiguous.
     """
     try:
         return [find_column(role, column, names) for role, column in columns.selected.items()]
@@ -184,12 +202,15 @@ def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> l
 
 
 def find_column(role: str, column: str, names: Sequence[str]) -> int:
-    """Return the position of a column among column names; raise `RecordError` if it is missing or ambiguous.
+    """Return the position of a column among column names.
 
     Args:
         role: Role of the column, for messages.
         column: A name, or a number from 1.
         names: Names of the columns of the file, in order.
+
+    Raises:
+        RecordError: The column is missing or ambiguous.
     """
     number = column_number(column)
     if number is not None:
@@ -218,21 +239,21 @@ def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tupl
             ColumnCount(),
             _check_first_row(rows, name) if columns.header == "auto" else rows,
         )
-    before: list[Record | BadLine] = []
+    preceding: list[Record | BadLine] = []
     for row in rows:
         if isinstance(row, BadLine):
             raise DataError(f"{row} (in the header line)")
         if not row.fields:
-            before.append(row)
+            preceding.append(row)
         elif columns.single_column and len(row.fields) == 1:
             # One column: the header of a list of sources, or already the first source.
-            rest = rows if _names_source(row, columns, name) else chain([row], rows)
-            return _column_positions(columns, name), ColumnCount(), chain(before, rest)
+            remaining = rows if _names_source(row, columns, name) else chain([row], rows)
+            return _column_positions(columns, name), ColumnCount(), chain(preceding, remaining)
         else:
             positions = find_columns(columns, row.fields, name)
             _report_inherited_header(row, positions[0], columns, name)
-            return positions, ColumnCount(len(row.fields), row.line), chain(before, rows)
-    return [], ColumnCount(), iter(before)
+            return positions, ColumnCount(len(row.fields), row.line), chain(preceding, rows)
+    return [], ColumnCount(), iter(preceding)
 
 
 def _names_source(row: Record, columns: ColumnSelection, name: str) -> bool:
@@ -332,8 +353,10 @@ def text_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) ->
         name: Name of the file, for messages.
     """
     if "features" in columns.selected:
-        both = ColumnSelection({"source": "1", "features": "2"}, single_column=columns.single_column, max_columns=2)
-        return tsv_records(lines, both, name)
+        source_and_features = ColumnSelection(
+            {"source": "1", "features": "2"}, single_column=columns.single_column, max_columns=2
+        )
+        return tsv_records(lines, source_and_features, name)
     return _split_rows(lines, name, lambda text: [text])
 
 
@@ -384,9 +407,9 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
 
     with open_data_file(path) as file:
         # Parquet is read from its end, so pipes and compressed files are read into memory first.
-        at_hand = isinstance(file.raw, io.FileIO) and file.seekable()
+        is_seekable_file = isinstance(file.raw, io.FileIO) and file.seekable()
         try:
-            table = ParquetFile(file if at_hand else io.BytesIO(file.read()), page_checksum_verification=True)
+            table = ParquetFile(file if is_seekable_file else io.BytesIO(file.read()), page_checksum_verification=True)
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
             names = _parquet_columns(named, columns, str(path))
             first = 1
@@ -402,14 +425,14 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
-def _split_rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
+def _split_rows(lines: Iterable[bytes], name: str, split: Callable[[str], list[str]]) -> Records:
     """Yield all columns of each line."""
     for number, line in enumerate(lines, 1):
         if is_blank(line):
             yield Record(number, ())
             continue
         try:
-            yield Record(number, cut(line_text(line)))
+            yield Record(number, split(line_text(line)))
         except RecordError as error:
             yield BadLine(name, number, str(error))
 
@@ -427,11 +450,11 @@ def _csv_rows(lines: Iterable[bytes], name: str) -> Records:
         except StopIteration:
             return
         except csv.Error as error:
-            record.fault = record.fault or _csv_error_text(abbreviate_reason(error), start, reader.line_num)
+            record.error = record.error or _csv_error_text(abbreviate_reason(error), start, reader.line_num)
         finally:
             csv.field_size_limit(limit)
-        if record.fault:
-            yield BadLine(name, start, record.fault)
+        if record.error:
+            yield BadLine(name, start, record.error)
         else:
             # For a blank line, csv returns no field or one blank field.
             yield Record(start, fields if len(fields) > 1 or "".join(fields).strip(" \t") else ())
@@ -444,16 +467,27 @@ class _CsvRecord:
     name: str
     line: int = 0
     size: int = 0
-    fault: str = ""
+    error: str = ""
     """Decoding error of its first invalid line."""
 
     def begin(self, line: int) -> int:
-        """Start a new record at a line, and return the number of the line."""
-        self.line, self.size, self.fault = line, 0, ""
+        """Start a new record, and return the number of its line.
+
+        Args:
+            line: Number of the line.
+        """
+        self.line, self.size, self.error = line, 0, ""
         return line
 
     def add(self, line: bytes) -> None:
-        """Add the size of a line; raise `DataError` if the record exceeds `MAX_LINE_BYTES`."""
+        """Add the size of a line.
+
+        Args:
+            line: The line.
+
+        Raises:
+            DataError: The record exceeds `MAX_LINE_BYTES`.
+        """
         self.size += len(line)
         if self.size > MAX_LINE_BYTES:
             raise DataError(
@@ -468,15 +502,15 @@ def _csv_lines(lines: Iterable[bytes], record: _CsvRecord) -> Iterator[str]:
         try:
             yield decode_line(line)
         except RecordError as error:
-            record.fault = record.fault or str(error)
+            record.error = record.error or str(error)
             yield line.decode(errors="replace")
 
 
 def _csv_error_text(error: str, start: int, end: int) -> str:
     """Return the error of the csv module, with the lines that a quote has joined."""
     message = "a carriage return outside quotes does not end a line" if error.startswith("new-line") else error
-    joined = f"; lines {start} to {end} were read as one record: is a quote missing?" if end > start else ""
-    return f"not valid CSV: {message}{joined}"
+    line_note = f"; lines {start} to {end} were read as one record: is a quote missing?" if end > start else ""
+    return f"not valid CSV: {message}{line_note}"
 
 
 def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]], columns: ColumnSelection) -> list[str]:
@@ -499,9 +533,10 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
 
 
 def _check_keys(line: bytes, values: dict[str, msgspec.Raw]) -> None:
-    """`RecordError` for a key that occurs twice: msgspec takes the last value, and says nothing.
+    """Raise `RecordError` for a key that occurs twice; msgspec would silently use the last value.
 
-    A line has more quotation marks than its keys and values where a key occurs twice, or has such a mark in it.
+    A line with a repeated key has more quotation marks than its keys and values. So has a line with such a mark in a
+    key.
     """
     if line.count(b'"') == 2 * len(values) + sum(bytes(value).count(b'"') for value in values.values()):
         return
@@ -547,13 +582,13 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
         name: Name of the file, for messages.
     """
     names = [column for column, _ in named]
-    chosen = [names[position] for position in find_columns(columns, names, name)]
+    selected = [names[position] for position in find_columns(columns, names, name)]
     for column, kind in named:
-        if column in chosen and names.count(column) > 1:
+        if column in selected and names.count(column) > 1:
             raise DataError(f"{name}: {names.count(column)} columns are named {quote(column)}")
-        if column in chosen and kind.removeprefix("dictionary<values=").partition(",")[0] not in TEXT_TYPES:
+        if column in selected and kind.removeprefix("dictionary<values=").partition(",")[0] not in TEXT_TYPES:
             raise DataError(f"{name}: column {quote(column)} holds {kind}, not strings")
-    return chosen
+    return selected
 
 
 def _batch_records(arrays: list[Any], names: list[str], first: int, name: str) -> Records:
@@ -601,7 +636,11 @@ def resolve_input_format(path: Path, config: DataConfig) -> Format:
 
 
 def has_known_suffix(path: Path) -> bool:
-    """Return whether a file name determines the format."""
+    """Return whether a file name determines the format.
+
+    Args:
+        path: The file.
+    """
     return _format_from_name(path, "auto") != "auto"
 
 

@@ -18,7 +18,11 @@ DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "e
 
 
 def spell_digits(digits: str) -> str:
-    """Return digits as words: "98" becomes "nine eight"."""
+    """Return digits as words: "98" becomes "nine eight".
+
+    Args:
+        digits: Decimal digits.
+    """
     return " ".join(DIGIT_WORDS[int(digit)] for digit in digits)
 
 
@@ -52,7 +56,7 @@ def digit_spans(symbols: Sequence[str], digits: str) -> list[tuple[int, int]] | 
         return None
     words = spell_digits(digits).split()
     if list(symbols) == words:
-        return [(at, at + 1) for at in range(len(words))]
+        return [(index, index + 1) for index in range(len(words))]
     if list(symbols) != list(" ".join(words)):
         return None
     stops = np.cumsum([len(word) + 1 for word in words]) - 1
@@ -95,7 +99,7 @@ class DigitSamples(NamedTuple):
 
     @property
     def lengths(self) -> Int[np.ndarray, " N"]:
-        """Number of symbols of each input."""
+        """Return the number of symbols of each input."""
         lengths: np.ndarray = self.input_masks.sum(axis=1).astype(np.int64)
         return lengths
 
@@ -106,7 +110,11 @@ class DigitSamples(NamedTuple):
 
 
 def numbers_to_text(numbers: Int[np.ndarray, " L"]) -> str:
-    """Return the symbols with these numbers."""
+    """Return the symbols with these numbers.
+
+    Args:
+        numbers: Numbers of symbols in `SYMBOLS`.
+    """
     return "".join(SYMBOLS[number] for number in numbers)
 
 
@@ -128,30 +136,34 @@ def draw_digits(count: int, minimum: int, maximum: int, generator: np.random.Gen
     if not 1 <= minimum <= maximum:
         raise ValueError(f"expected 1 ≤ minimum ≤ maximum, got {minimum} and {maximum}")
     digits = generator.integers(0, 10, size=(count, maximum))
-    amounts = generator.integers(minimum, maximum + 1, size=count)
-    inside = np.arange(maximum + 1) < amounts[:, None]
-    sizes = np.where(inside[:, :-1], WORD_SIZES[digits], 0)
+    num_digits = generator.integers(minimum, maximum + 1, size=count)
+    is_digit = np.arange(maximum + 1) < num_digits[:, None]
+    sizes = np.where(is_digit[:, :-1], WORD_SIZES[digits], 0)
     starts = np.concatenate([np.zeros((count, 1), np.int64), sizes.cumsum(axis=1)], axis=1)
     lengths = starts[:, -1] - 1
     inputs = _spell_rows(digits, starts, lengths)
-    targets = np.concatenate([np.where(inside[:, :-1], digits, 0), np.zeros((count, 1), np.int64)], axis=1)
-    targets[np.arange(count), amounts] = STOP
-    written = np.arange(maximum + 1) <= amounts[:, None]
+    targets = np.concatenate([np.where(is_digit[:, :-1], digits, 0), np.zeros((count, 1), np.int64)], axis=1)
+    targets[np.arange(count), num_digits] = STOP
+    is_output = np.arange(maximum + 1) <= num_digits[:, None]
     return DigitSamples(
         inputs=inputs,
         input_masks=(np.arange(inputs.shape[1]) < lengths[:, None]).astype(np.float32),
         targets=targets.astype(np.int32),
-        target_masks=written.astype(np.float32),
+        target_masks=is_output.astype(np.float32),
         starts=starts,
     )
 
 
 def reverse_inputs(samples: DigitSamples) -> DigitSamples:
-    """Return samples with reversed inputs and unchanged targets."""
+    """Return samples with reversed inputs and unchanged targets.
+
+    Args:
+        samples: The samples.
+    """
     lengths = samples.lengths[:, None]
-    mirrored = lengths - 1 - np.arange(samples.inputs.shape[1])
-    inputs = np.take_along_axis(samples.inputs, np.maximum(mirrored, 0), axis=1)
-    inputs[mirrored < 0] = 0
+    reversed_positions = lengths - 1 - np.arange(samples.inputs.shape[1])
+    inputs = np.take_along_axis(samples.inputs, np.maximum(reversed_positions, 0), axis=1)
+    inputs[reversed_positions < 0] = 0
     # A word that ended before the space at stop − 1 now begins after it.
     starts = lengths + 1 - np.concatenate([samples.starts[:, 1:], samples.starts[:, -1:]], axis=1)
     return samples._replace(inputs=inputs, starts=starts)
@@ -163,12 +175,12 @@ def _spell_rows(
     """Return the letters of the words of each row, with a space between words and zeros after the last."""
     count, width = len(digits), int(lengths.max())
     # Words are padded with spaces to equal length; the next word overwrites the padding.
-    room = np.zeros((count, width + _MAX_WORD_SIZE), np.int32)
+    padded = np.zeros((count, width + _MAX_WORD_SIZE), np.int32)
     rows = np.arange(count)[:, None]
-    for place in range(digits.shape[1]):
-        columns = starts[:, place, None] + np.arange(_MAX_WORD_SIZE)
-        room[rows, np.minimum(columns, width + _MAX_WORD_SIZE - 1)] = _WORD_NUMBERS[digits[:, place]]
-    inputs = room[:, :width]
+    for index in range(digits.shape[1]):
+        columns = starts[:, index, None] + np.arange(_MAX_WORD_SIZE)
+        padded[rows, np.minimum(columns, width + _MAX_WORD_SIZE - 1)] = _WORD_NUMBERS[digits[:, index]]
+    inputs = padded[:, :width]
     inputs[np.arange(width) >= lengths[:, None]] = 0
     return inputs
 
@@ -208,7 +220,11 @@ class WordList:
     """Word list with an index of the words that differ in one letter."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Index distinct words in alphabetical order."""
+        """Index distinct words in alphabetical order.
+
+        Args:
+            words: The words; duplicates are dropped.
+        """
         self.words = sorted(set(words))
         self.known: Set[str] = frozenset(self.words)
         self._gaps: Mapping[tuple[int, str], list[str]] = defaultdict(list)
@@ -217,7 +233,11 @@ class WordList:
                 self._gaps[gap].append(word)
 
     def corrections(self, form: str) -> list[Correction]:
-        """Return the words that differ from a form in exactly one letter, by position and then alphabetically."""
+        """Return the words that differ from a form in exactly one letter, by position and then alphabetically.
+
+        Args:
+            form: The form, usually a typo.
+        """
         return [
             Correction(gap[0] + 1, word)
             for gap in _deletions(form)
@@ -272,7 +292,7 @@ def split_words(words: Sequence[str], dev: int, test: int, seed: int) -> WordSpl
             f"{len(words)} words are too few for {dev} validation words, {test} test words and some training words"
         )
     order = np.random.default_rng(seed).permutation(len(words)).tolist()
-    shuffled = [words[at] for at in order]
+    shuffled = [words[index] for index in order]
     return WordSplit(shuffled[dev + test :], shuffled[:dev], shuffled[dev : dev + test])
 
 
@@ -300,21 +320,21 @@ def make_typos(words: Sequence[str], per_word: int, known: Set[str], seed: int) 
 
 def _make_typo(word: str, known: Set[str], generator: np.random.Generator) -> Typo:
     """Return a word with one wrong letter."""
-    for place in [int(generator.integers(len(word))), *generator.permutation(len(word)).tolist()]:
+    for position in [int(generator.integers(len(word))), *generator.permutation(len(word)).tolist()]:
         # The first draw is nearly always valid. If not, a draw among the valid letters keeps them equally probable.
-        first = word[:place] + ascii_lowercase[generator.integers(26)] + word[place + 1 :]
-        if first not in known and first != word:
-            return Typo(first, place + 1, word)
-        forms = [f"{word[:place]}{letter}{word[place + 1 :]}" for letter in ascii_lowercase]
+        candidate = word[:position] + ascii_lowercase[generator.integers(26)] + word[position + 1 :]
+        if candidate not in known and candidate != word:
+            return Typo(candidate, position + 1, word)
+        forms = [f"{word[:position]}{letter}{word[position + 1 :]}" for letter in ascii_lowercase]
         valid = [form for form in forms if form not in known and form != word]
         if valid:
-            return Typo(valid[generator.integers(len(valid))], place + 1, word)
+            return Typo(valid[generator.integers(len(valid))], position + 1, word)
     raise DataError(f"every form that differs from {quote(word)} in one letter is a word of the list")
 
 
 def _deletions(word: str) -> Iterator[tuple[int, str]]:
     """Yield each position of a word, with the word without that letter."""
-    return ((place, word[:place] + word[place + 1 :]) for place in range(len(word)))
+    return ((position, word[:position] + word[position + 1 :]) for position in range(len(word)))
 
 
 def _read_text_lines(path: Path) -> Iterator[str]:

@@ -40,7 +40,7 @@ def pair_encoder(config: Config) -> ExampleEncoder:
     """
     if not config.decoder.pointer_generator:
         return encode_examples
-    return partial(encode_extended, added=True) if config.encoder.features == "sum" else encode_extended
+    return partial(encode_extended, sum_features=True) if config.encoder.features == "sum" else encode_extended
 
 
 def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> EncodedExamples:
@@ -54,8 +54,10 @@ def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabular
     Returns:
         Source and target ids of all examples.
     """
-    _, written = id_dtypes(vocabularies)
-    target = encode_column([example.target for example in examples], tokenizers.target, vocabularies.target, written)
+    _, target_dtype = id_dtypes(vocabularies)
+    target = encode_column(
+        [example.target for example in examples], tokenizers.target, vocabularies.target, target_dtype
+    )
     target.values[target.values == UNK] = PAD
     return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), target)
 
@@ -99,7 +101,9 @@ def learn_position_vocabularies(examples: Sequence[Example], tokenizers: Tokeniz
         tokenizers: The tokenizers of the run.
         config: The configuration.
     """
-    target = _position_vocabulary((tokenizers.target.split(each.target) for each in examples), config.data.max_length)
+    target = _position_vocabulary(
+        (tokenizers.target.split(example.target) for example in examples), config.data.max_length
+    )
     return msgspec.structs.replace(learn_pair_vocabularies(examples, tokenizers, config), target=target)
 
 

@@ -46,7 +46,11 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
             known.add(first + second)
 
     def split(self, text: str) -> list[str]:
-        """Return the subwords of a text. A character that is not in the alphabet is a subword of its own."""
+        """Return the subwords of a text. A character that is not in the alphabet is a subword of its own.
+
+        Args:
+            text: The text.
+        """
         # The library refuses unpaired surrogates; "?" has the same length, so offsets stay valid.
         encoded = self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"))
         pieces = [text[start:stop] for start, stop in encoded.offsets]
@@ -155,7 +159,11 @@ class Tokenizer(NamedTuple):
     """Symbol at positions that count neither for the loss nor for the metrics; empty for none."""
 
     def split(self, text: str) -> list[str]:
-        """Return the symbols of a text; none for an empty text."""
+        """Return the symbols of a text; none for an empty text.
+
+        Args:
+            text: The text.
+        """
         text = self.normalize(text)
         if self.subwords is not None:
             return self.subwords.split(text)
@@ -168,13 +176,21 @@ class Tokenizer(NamedTuple):
         return text.split(self.kind) if text else []
 
     def count(self, text: str) -> int:
-        """Return the number of symbols of a text, the length of `split`."""
+        """Return the number of symbols of a text, the length of `split`.
+
+        Args:
+            text: The text.
+        """
         if self.subwords is None and self.kind in ("characters", "subwords"):
             return len(self.normalize(text))
         return len(self.split(text))
 
     def can_produce(self, symbol: str) -> bool:
-        """Return whether some text contains this symbol; parts between separators may be empty."""
+        """Return whether some text contains this symbol; parts between separators may be empty.
+
+        Args:
+            symbol: The symbol.
+        """
         if self.kind == "characters":
             return len(symbol) == 1
         if self.kind == "words":
@@ -184,7 +200,11 @@ class Tokenizer(NamedTuple):
         return self.kind not in symbol
 
     def normalize(self, text: str) -> str:
-        """Return a text in the Unicode normalization form of its column."""
+        """Return a text in the Unicode normalization form of its column.
+
+        Args:
+            text: The text.
+        """
         if self.normalization == "none" or text.isascii():
             return text
         return unicodedata.normalize("NFC" if self.normalization == "nfc" else "NFD", text)
@@ -208,7 +228,11 @@ class Tokenizer(NamedTuple):
         return chain.from_iterable(each())
 
     def join(self, symbols: Sequence[str]) -> str:
-        """Return the text of symbols, the inverse of `split` except for the width of white space between words."""
+        """Return the text of symbols, the inverse of `split` except for the width of white space between words.
+
+        Args:
+            symbols: The symbols.
+        """
         if self.kind in ("characters", "subwords"):
             return "".join(symbols)
         if self.kind in UNSPLIT_KINDS:

@@ -39,7 +39,7 @@ def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Pre
     Raises:
         DataError: A vector has another size, a number is malformed or not finite, or the file contains no vector.
     """
-    found, vectors = dict[int, list[float]](), 0
+    values, vectors = dict[int, list[float]](), 0
     for number, line in enumerate(read_lines(path), start=1):
         try:
             text = strip_newline(decode_line(line)).rstrip(" ")
@@ -47,14 +47,14 @@ def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Pre
                 continue
             symbol, numbers = _split_vector_line(text, size, key)
             vectors += 1
-            identity = vocabulary.ids.get(symbol)
-            if identity is not None and identity not in found:
-                found[identity] = _parse_numbers(numbers)
+            symbol_id = vocabulary.ids.get(symbol)
+            if symbol_id is not None and symbol_id not in values:
+                values[symbol_id] = _parse_numbers(numbers)
         except RecordError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
     if not vectors:
         raise DataError(f"{path} contains no vector: expected lines of a symbol and {size} numbers ({key})")
-    return PretrainedVectors(list(found), np.array(list(found.values()), np.float32).reshape(-1, size))
+    return PretrainedVectors(list(values), np.array(list(values.values()), np.float32).reshape(-1, size))
 
 
 def _is_header(text: str, size: int, key: str) -> bool:
@@ -77,9 +77,9 @@ def _split_vector_line(text: str, size: int, key: str) -> tuple[str, list[str]]:
     return " ".join(symbol), numbers
 
 
-def _size_error(found: int, size: int, key: str) -> str:
+def _size_error(actual_size: int, size: int, key: str) -> str:
     """Return the error message for vectors of a wrong size."""
-    return f"expected vectors of {size} numbers ({key}), got {found}"
+    return f"expected vectors of {size} numbers ({key}), got {actual_size}"
 
 
 def _is_number(field: str) -> bool:

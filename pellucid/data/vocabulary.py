@@ -61,7 +61,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Id of each symbol."""
+        """Return the id of each symbol."""
         return {symbol: position + NUM_SPECIAL for position, symbol in enumerate(self.symbols)}
 
     def __len__(self) -> int:
@@ -69,15 +69,27 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         return NUM_SPECIAL + len(self.symbols)
 
     def encode(self, symbols: Iterable[str]) -> list[int]:
-        """Return the ids of symbols, UNK for symbols that the vocabulary lacks."""
+        """Return the ids of symbols, UNK for symbols that the vocabulary lacks.
+
+        Args:
+            symbols: The symbols.
+        """
         return list(map(self.ids.get, symbols, repeat(UNK)))
 
     def encode_array(self, symbols: Iterable[str]) -> Int[np.ndarray, " N"]:
-        """Return the ids of symbols as an array, UNK for symbols that the vocabulary lacks."""
+        """Return the ids of symbols as an array, UNK for symbols that the vocabulary lacks.
+
+        Args:
+            symbols: The symbols.
+        """
         return np.fromiter(map(self.ids.get, symbols, repeat(UNK)), dtype=np.int32)
 
     def encode_points(self, points: UInt[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
-        """Return the ids of characters that are given as code points."""
+        """Return the ids of characters that are given as code points.
+
+        Args:
+            points: Code points.
+        """
         return np.take(self._id_of_point, points, mode="clip")
 
     @cached_property
@@ -113,7 +125,11 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of columns of the training file; 0 unless it is TSV or CSV."""
 
     def save(self, path: Path) -> None:
-        """Write the vocabularies as indented JSON."""
+        """Write the vocabularies as indented JSON.
+
+        Args:
+            path: The file.
+        """
         write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
 
@@ -139,19 +155,23 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
                 f"{path}: {name}: expected at most {config.max_length} (data.max_length of the run), got "
                 f"{getattr(vocabularies, name)}"
             )
-    cuts = build_tokenizers(config, vocabularies.pieces)
+    tokenizers = build_tokenizers(config, vocabularies.pieces)
     for name in Tokenizers._fields:
-        kept: Vocabulary = getattr(vocabularies, name)
-        cut: Tokenizer = getattr(cuts, name)
-        foreign = next((symbol for symbol in kept.symbols if not cut.can_produce(symbol)), None)
-        if foreign is not None:
-            kind = cut.kind if cut.kind in TOKENIZER_KINDS else f"parts between {quote(cut.kind)}"
-            raise RunError(f"{path}: {name}.symbols: {quote(foreign)} is not a symbol if symbols are {kind}")
+        vocabulary: Vocabulary = getattr(vocabularies, name)
+        tokenizer: Tokenizer = getattr(tokenizers, name)
+        invalid_symbol = next((symbol for symbol in vocabulary.symbols if not tokenizer.can_produce(symbol)), None)
+        if invalid_symbol is not None:
+            kind = tokenizer.kind if tokenizer.kind in TOKENIZER_KINDS else f"parts between {quote(tokenizer.kind)}"
+            raise RunError(f"{path}: {name}.symbols: {quote(invalid_symbol)} is not a symbol if symbols are {kind}")
     return vocabularies
 
 
 def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
-    """Yield the code points of concatenated texts, `TEXTS_PER_BLOCK` texts at a time."""
+    """Yield the code points of concatenated texts, `TEXTS_PER_BLOCK` texts at a time.
+
+    Args:
+        texts: The texts.
+    """
     for start in range(0, len(texts), TEXTS_PER_BLOCK):
         joined = "".join(texts[start : start + TEXTS_PER_BLOCK])
         yield np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.dtype("<u4"))
@@ -179,8 +199,8 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
     """
     plain, limits = build_tokenizers(config), (config.subword_vocab_size, config.min_count)
     source, target = (
-        train_subwords([cut.normalize(text) for text in texts], *limits) if cut.kind == "subwords" else None
-        for cut, texts in (
+        train_subwords([tokenizer.normalize(text) for text in texts], *limits) if tokenizer.kind == "subwords" else None
+        for tokenizer, texts in (
             (plain.source, (example.source for example in examples)),
             (plain.target, (example.target for example in examples)),
         )
@@ -219,15 +239,17 @@ def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
         vocabulary: The vocabulary.
         symbol: The symbol; the vocabulary need not contain it.
     """
-    kept = [(each, count) for each, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if each != symbol]
-    return Vocabulary(tuple(each for each, _ in kept), tuple(count for _, count in kept))
+    remaining = [
+        (each, count) for each, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if each != symbol
+    ]
+    return Vocabulary(tuple(each for each, _ in remaining), tuple(count for _, count in remaining))
 
 
 def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:
     """Return the vocabulary of counted symbols."""
-    kept = sorted((s for s, n in counts.items() if n >= min_count), key=lambda symbol: (-counts[symbol], symbol))
+    ranked = sorted((s for s, n in counts.items() if n >= min_count), key=lambda symbol: (-counts[symbol], symbol))
     try:
-        return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
+        return Vocabulary(tuple(ranked), tuple(counts[symbol] for symbol in ranked))
     except ValueError as error:
         raise DataError(f"the training data: {abbreviate_reason(error)}") from error
 
@@ -242,7 +264,7 @@ def _count_column(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Counter[s
     counts: Counter[str] = Counter()
     texts = [tokenizer.normalize(text) for text in texts]
     for points in code_points(texts):
-        times = np.bincount(points)
-        seen = np.flatnonzero(times)
-        counts.update(dict(zip(map(chr, seen.tolist()), times[seen].tolist(), strict=True)))
+        point_counts = np.bincount(points)
+        present = np.flatnonzero(point_counts)
+        counts.update(dict(zip(map(chr, present.tolist()), point_counts[present].tolist(), strict=True)))
     return counts, max(map(len, texts))
