@@ -1,4 +1,4 @@
-"""The feed of batches: the same in the same order whoever prepares them, at most one ahead, nothing left behind."""
+"""Batch loaders: the same batches in the same order, at most one ahead, and no thread left."""
 
 import threading
 import time
@@ -32,18 +32,18 @@ def workers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("pellucid-ahead")]
 
 
-def taken(feed: BatchLoader, count: int) -> list[int]:
+def load_all(feed: BatchLoader, count: int) -> list[int]:
     return [int(feed.next().batch.source) for _ in range(count)]
 
 
-def until(true: Callable[[], bool]) -> None:
+def wait_until(true: Callable[[], bool]) -> None:
     began = time.monotonic()
     while not true() and time.monotonic() - began < 10:
         time.sleep(0.001)
     assert true()
 
 
-def test_epochs_follow_each_other_from_any_place() -> None:
+def test_epochs_follow_each_other_from_any_batch() -> None:
     plans = [[np.array([1]), np.array([2, 3]), np.array([4])], [np.array([5])], [np.array([6]), np.array([7])]]
     told = [
         (int(u.batch.source[0, 0]), u.batches) for u in iterate_batches(plans, 1, lambda rows: batch(int(rows[-1])))
@@ -53,26 +53,26 @@ def test_epochs_follow_each_other_from_any_place() -> None:
 
 
 @KINDS
-def test_all_come_in_their_order_and_then_the_end(kind: type[SynchronousLoader] | type[PrefetchLoader]) -> None:
+def test_all_batches_arrive_in_order(kind: type[SynchronousLoader] | type[PrefetchLoader]) -> None:
     with closing(kind(numbers([], last=20))) as feed:
-        assert taken(feed, 20) == list(range(20))
+        assert load_all(feed, 20) == list(range(20))
         with pytest.raises(StopIteration):
             feed.next()
     assert workers() == []
 
 
-def test_one_is_prepared_meanwhile_and_never_two() -> None:
+def test_at_most_one_batch_is_prepared_ahead() -> None:
     made: list[int] = []
     with closing(PrefetchLoader(numbers(made))) as feed:
         for number in range(5):
-            until(lambda: len(made) == number + 1)  # noqa: B023 (called at once)
+            wait_until(lambda: len(made) == number + 1)  # noqa: B023 (called at once)
             time.sleep(0.005)
             assert made[-1] == number
-            assert taken(feed, 1) == [number]
+            assert load_all(feed, 1) == [number]
     assert made == list(range(6)) or made == list(range(5))
 
 
-def test_the_thread_works_while_the_other_waits() -> None:
+def test_batches_are_prepared_in_the_background() -> None:
     def slow() -> Iterator[LoadedBatch]:
         for upcoming in numbers([]):
             time.sleep(0.05)
@@ -88,7 +88,7 @@ def test_the_thread_works_while_the_other_waits() -> None:
 
 @pytest.mark.parametrize("error", [RunError("no such page"), MemoryError(), KeyboardInterrupt()])
 @KINDS
-def test_an_error_comes_where_its_batch_would(
+def test_an_error_is_raised_at_its_batch(
     kind: type[SynchronousLoader] | type[PrefetchLoader], error: BaseException
 ) -> None:
     def failing() -> Iterator[LoadedBatch]:
@@ -96,7 +96,7 @@ def test_an_error_comes_where_its_batch_would(
         raise error
 
     with closing(kind(failing())) as feed:
-        assert taken(feed, 3) == [0, 1, 2]
+        assert load_all(feed, 3) == [0, 1, 2]
         with pytest.raises(type(error)) as caught:
             feed.next()
         assert caught.value is error
@@ -106,6 +106,6 @@ def test_an_error_comes_where_its_batch_would(
 @KINDS
 def test_closing_early_leaves_no_thread(kind: type[SynchronousLoader] | type[PrefetchLoader]) -> None:
     feed = kind(numbers([]))
-    taken(feed, 2)
+    load_all(feed, 2)
     feed.close()
     assert workers() == []

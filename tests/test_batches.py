@@ -1,4 +1,4 @@
-"""Examples to ids to padded batches: nothing lost, nothing twice, near-equal lengths together."""
+"""Examples to ids to padded batches: each example once, similar lengths in a batch."""
 
 from itertools import pairwise
 from typing import Literal
@@ -47,7 +47,7 @@ def encoded_of(pairs: list[tuple[int, int]]) -> EncodedExamples:
 
 
 @given(SEQUENCES)
-def test_sequences_lie_end_to_end(sequences: list[list[int]]) -> None:
+def test_ragged_sequences_are_concatenated(sequences: list[list[int]]) -> None:
     laid = to_ragged(sequences)
     assert laid.lengths.tolist() == [len(sequence) for sequence in sequences]
     assert laid.num_sequences == len(sequences)
@@ -67,14 +67,14 @@ def test_padding_equals_a_loop(sequences: list[list[int]], data: st.DataObject) 
     assert ids.dtype == lengths.dtype == torch.int64
 
 
-def test_empty_sequences_alone_have_no_column() -> None:
+def test_a_batch_of_empty_sequences_has_no_column() -> None:
     ids, lengths = to_ragged([[], []]).pad(np.array([1, 0]))
     assert ids.shape == (2, 0)
     assert lengths.tolist() == [0, 0]
     assert to_ragged([]).lengths.tolist() == []
 
 
-def test_features_are_read_first_and_numbered_after_all_source_symbols() -> None:
+def test_features_precede_the_source_and_their_ids_follow_it() -> None:
     known = vocabularies("abc", "xyz", features=["V", "PST"])
     offset = len(known.source)
     expected = [offset + NUM_SPECIAL + 1, offset + UNK, offset + NUM_SPECIAL, NUM_SPECIAL + 2, UNK, NUM_SPECIAL]
@@ -82,7 +82,7 @@ def test_features_are_read_first_and_numbered_after_all_source_symbols() -> None
     assert encode_source(Example("c?a", ""), CUT, known) == expected[3:]
 
 
-def test_targets_are_closed_by_the_end_symbol_and_the_unknown_is_unknown() -> None:
+def test_targets_end_with_eos_and_unknown_symbols_are_unk() -> None:
     encoded = encode_examples(
         [Example("ab", "zx"), Example("c", "?"), Example("a", "")], CUT, vocabularies("abc", "xyz")
     )
@@ -94,7 +94,7 @@ def test_targets_are_closed_by_the_end_symbol_and_the_unknown_is_unknown() -> No
 
 
 @given(EXAMPLES, EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
-def test_all_at_once_gives_the_ids_of_one_by_one(
+def test_encoding_a_column_equals_encoding_each_text(
     known: list[Example], examples: list[Example], cut: Tokenizers, min_count: int, texts: int
 ) -> None:
     learned = learn_vocabularies(known, cut, min_count)
@@ -109,7 +109,7 @@ def test_all_at_once_gives_the_ids_of_one_by_one(
 
 
 @pytest.mark.parametrize(("symbols", "kind"), [(248, "uint8"), (253, "uint16"), (65528, "uint16"), (65533, "uint32")])
-def test_ids_take_no_more_bytes_than_the_last_of_them_needs(symbols: int, kind: str) -> None:
+def test_ids_have_the_narrowest_type(symbols: int, kind: str) -> None:
     letters = tuple(map(chr, range(NUM_SPECIAL, NUM_SPECIAL + symbols)))
     many, few = Vocabulary(letters, (1,) * symbols), Vocabulary(("a",), (1,))
     examples = [Example(letters[-1], "a", "a"), Example(letters[0], letters[-1], "a")]
@@ -128,14 +128,14 @@ def test_ids_take_no_more_bytes_than_the_last_of_them_needs(symbols: int, kind: 
     assert encoded.source.values.tolist() == [len(few) + len(many) - 1, NUM_SPECIAL]
 
 
-def test_a_batch_moves_whole_to_another_device() -> None:
+def test_all_tensors_of_a_batch_move_to_another_device() -> None:
     batch = collate(encoded_of([(2, 1), (1, 3)]), np.array([0, 1])).to(torch.device("meta"))
     assert isinstance(batch, Batch)
     assert {tensor.device.type for tensor in batch} == {"meta"}
 
 
 @given(PAIRS, st.integers(1, 40), UNITS, st.integers(0, 2**63 - 1), st.integers(0, 1000))
-def test_every_example_stands_in_exactly_one_batch_of_an_epoch(
+def test_every_example_is_in_exactly_one_batch_of_an_epoch(
     pairs: list[tuple[int, int]], size: int, unit: Unit, seed: int, epoch: int
 ) -> None:
     batches = sample_batches(encoded_of(pairs), size, unit, seed, epoch)
@@ -144,7 +144,7 @@ def test_every_example_stands_in_exactly_one_batch_of_an_epoch(
 
 
 @given(PAIRS, st.integers(1, 40))
-def test_batches_by_examples_are_full_but_for_the_last_of_each_pool(pairs: list[tuple[int, int]], size: int) -> None:
+def test_batches_of_examples_are_full_except_the_last_of_each_pool(pairs: list[tuple[int, int]], size: int) -> None:
     sizes = sorted(len(rows) for rows in sample_batches(encoded_of(pairs), size, "examples", 1, 0))
     full, rest = divmod(len(pairs), size)
     assert sizes == ([rest] if rest else []) + [size] * full
@@ -152,9 +152,7 @@ def test_batches_by_examples_are_full_but_for_the_last_of_each_pool(pairs: list[
 
 @settings(deadline=None)
 @given(PAIRS, st.integers(1, 200))
-def test_batches_by_tokens_stay_within_the_limit_unless_one_example_exceeds_it(
-    pairs: list[tuple[int, int]], limit: int
-) -> None:
+def test_batches_of_tokens_stay_within_the_limit(pairs: list[tuple[int, int]], limit: int) -> None:
     encoded = encoded_of(pairs)
     for rows in sample_batches(encoded, limit, "tokens", 1, 0):
         batch = collate(encoded, rows)
@@ -162,7 +160,7 @@ def test_batches_by_tokens_stay_within_the_limit_unless_one_example_exceeds_it(
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60), st.integers(60, 200))
-def test_batches_by_tokens_take_as_many_examples_as_fit(pairs: list[tuple[int, int]], limit: int) -> None:
+def test_batches_of_tokens_are_as_large_as_possible(pairs: list[tuple[int, int]], limit: int) -> None:
     """One pool, in order of length: each batch ends where the next example would exceed the limit."""
     expected: list[list[tuple[int, int]]] = [[]]
     for pair in sorted(pairs):
@@ -176,7 +174,7 @@ def test_batches_by_tokens_take_as_many_examples_as_fit(pairs: list[tuple[int, i
 
 
 @pytest.mark.parametrize("unit", ["examples", "tokens"])
-def test_lengths_within_a_batch_are_near_and_pools_are_cut_in_order_of_length(unit: Unit) -> None:
+def test_lengths_within_a_batch_are_similar(unit: Unit) -> None:
     lengths = np.random.default_rng(1).integers(1, 31, size=(POOL_BATCHES * 8, 2)).tolist()
     encoded = encoded_of([(source, target) for source, target in lengths])
     size = 8 if unit == "examples" else 8 * 40
@@ -188,7 +186,7 @@ def test_lengths_within_a_batch_are_near_and_pools_are_cut_in_order_of_length(un
 
 
 @pytest.mark.parametrize("unit", ["examples", "tokens"])
-def test_the_order_is_a_function_of_seed_and_epoch_and_of_nothing_else(unit: Unit) -> None:
+def test_the_order_is_a_function_of_seed_and_epoch(unit: Unit) -> None:
     lengths = np.random.default_rng(1).integers(1, 31, size=(600, 2)).tolist()
     encoded = encoded_of([(source, target) for source, target in lengths])
     size = 4 if unit == "examples" else 4 * 31  # several pools: within one, only equal lengths could change places

@@ -1,4 +1,4 @@
-"""Decoders that see the source through one vector, against the same steps written out."""
+"""Decoders that read the source through one vector, against explicit steps."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_the_repeated_code_is_the_input_of_every_step(compiled: bool) -> None:
     torch.testing.assert_close(written, torch.stack(expected, dim=1))
 
 
-def test_the_first_state_is_the_code_and_nothing_is_read() -> None:
+def test_the_initial_state_is_the_code_and_there_is_no_input() -> None:
     torch.manual_seed(2)
     decoder = InitialCode(4, 4)
     cell, hidden, expected = decoder.cell, CODE, []
@@ -44,6 +44,6 @@ def test_a_code_of_another_size_is_projected() -> None:
 
 
 @pytest.mark.parametrize("kind", [RepeatedCode, InitialCode])
-def test_gradients_are_those_of_differences(kind: type[RepeatedCode] | type[InitialCode]) -> None:
+def test_gradients_equal_finite_differences(kind: type[RepeatedCode] | type[InitialCode]) -> None:
     decoder = kind(4, 4).double()
     assert torch.autograd.gradcheck(lambda code: decoder(code, 3), CODE.double().requires_grad_())

@@ -39,7 +39,7 @@ def with_value(config: Config, key: str, value: object) -> Config:
     return msgspec.structs.replace(config, **{stage: changed})
 
 
-def written(folder: Path, text: str) -> Path:
+def as_toml(folder: Path, text: str) -> Path:
     path = folder / "my.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -65,7 +65,7 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
     return kinds[kind]
 
 
-def agreeing(config: Config) -> Config:
+def consistent_settings(config: Config) -> Config:
     """The configuration with its possible contradictions settled."""
     if config.device == "cpu":
         config = with_value(with_value(config, "precision", "float32"), "cuda_graphs", False)
@@ -88,10 +88,10 @@ def agreeing(config: Config) -> Config:
             config = with_value(config, f"{side}.pretrained", "")
             config = with_value(config, "decoder.tie_embeddings", config.decoder.tie_embeddings and side != "decoder")
     config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
-    return tasked(with_value(config, "decoder.hidden_size", memory_size(config.encoder)))
+    return config_of_task(with_value(config, "decoder.hidden_size", memory_size(config.encoder)))
 
 
-def tasked(config: Config) -> Config:
+def config_of_task(config: Config) -> Config:
     """The configuration with what its task needs, and without what it cannot have."""
     if config.task == "transduce":
         config = with_value(config, "data.target_symbols", "characters")
@@ -111,7 +111,7 @@ def tasked(config: Config) -> Config:
     return with_value(config, "attention.type", "additive") if config.task == "point" else config
 
 
-CONFIGS = settings_strategy(Config).map(agreeing)
+CONFIGS = settings_strategy(Config).map(consistent_settings)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -122,17 +122,17 @@ def test_presets_are_complete_and_consistent(size: Size) -> None:
     assert validate_config(with_value(config, "attention.type", "dot"))
 
 
-def test_the_dial_grows_the_model() -> None:
+def test_a_larger_size_gives_a_larger_model() -> None:
     sizes = [preset(size).decoder.hidden_size for size in SIZES]
     assert sizes == sorted(set(sizes))
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_presets_survive_toml(size: Size, tmp_path: Path) -> None:
-    assert load_config(written(tmp_path, to_toml(preset(size)))) == preset(size)
+def test_presets_round_trip_through_toml(size: Size, tmp_path: Path) -> None:
+    assert load_config(as_toml(tmp_path, to_toml(preset(size)))) == preset(size)
 
 
-def test_a_shortest_output_beyond_the_longest_is_refused() -> None:
+def test_a_minimum_length_above_the_maximum_is_refused() -> None:
     settings = {"search": {"min_length": 5, "max_length": 4}}
     with pytest.raises(ConfigError, match=r"search\.min_length = 5 is greater than search\.max_length = 4"):
         build_config(settings, "a test")
@@ -141,37 +141,37 @@ def test_a_shortest_output_beyond_the_longest_is_refused() -> None:
 
 @settings(deadline=None)
 @given(CONFIGS)
-def test_any_configuration_survives_toml(config: Config) -> None:
+def test_configurations_round_trip_through_toml(config: Config) -> None:
     assert build_config(tomllib.loads(to_toml(config)), "run") == config
 
 
 def test_threads_may_write_toml_at_once() -> None:
-    def turn(*_: object) -> None:
+    def write_repeatedly(*_: object) -> None:
         """Time for another thread, in the middle of whatever is collected."""
         sum(range(50))
 
     before, interval = gc.get_threshold(), sys.getswitchinterval()
-    gc.callbacks.append(turn)
+    gc.callbacks.append(write_repeatedly)
     gc.set_threshold(20)
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as pool:
-            texts = list(pool.map(lambda _: _anew("tiny"), range(12)))
+            texts = list(pool.map(lambda _: _fresh_toml("tiny"), range(12)))
     finally:
-        gc.callbacks.remove(turn)
+        gc.callbacks.remove(write_repeatedly)
         gc.set_threshold(*before)
         sys.setswitchinterval(interval)
     assert texts == [to_toml(preset("tiny"))] * 12
 
 
-def _anew(size: Size) -> str:
+def _fresh_toml(size: Size) -> str:
     """A preset as TOML, what is known of the fields forgotten."""
     _field_docstrings.cache_clear()
     return to_toml(preset(size))
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_toml_says_what_every_key_does(size: Size) -> None:
+def test_toml_has_a_comment_for_every_key(size: Size) -> None:
     lines = [line for line in to_toml(preset(size)).splitlines() if line]
     above = dict(zip(lines[1:], lines, strict=False))
     keys = [line for line in lines if not line.startswith(("#", "["))]
@@ -181,7 +181,7 @@ def test_toml_says_what_every_key_does(size: Size) -> None:
 
 
 def test_a_file_overlays_the_preset_and_overrides_overlay_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, 'size = "tiny"\nseed = 5\n[encoder]\nnum_layers = 3\ncell = "gru"\n')
+    path = as_toml(tmp_path, 'size = "tiny"\nseed = 5\n[encoder]\nnum_layers = 3\ncell = "gru"\n')
     assert load_config(path) == build_config(
         {"size": "tiny", "seed": 5, "encoder": {"num_layers": 3, "cell": "gru"}}, ""
     )
@@ -191,10 +191,10 @@ def test_a_file_overlays_the_preset_and_overrides_overlay_the_file(tmp_path: Pat
 
 
 def test_an_empty_file_is_the_base_preset(tmp_path: Path) -> None:
-    assert load_config(written(tmp_path, "")) == preset("base")
+    assert load_config(as_toml(tmp_path, "")) == preset("base")
 
 
-def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
+def test_a_whole_number_is_accepted_as_a_float() -> None:
     config = build_config({"training": {"learning_rate": 1, "clip_norm": 5}}, "my.toml")
     assert type(config.training.learning_rate) is float and config.training.clip_norm == 5.0
 
@@ -246,25 +246,25 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"cuda_graphs": True}, "cuda_graphs = true needs a GPU, but device is 'cpu'"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_file_its_key_and_what_was_expected(settings: dict[str, Any], message: str) -> None:
+def test_an_invalid_value_is_reported_with_file_key_and_expectation(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build_config(settings, "my.toml")
     assert str(caught.value) == f"my.toml: {message}"
 
 
 @pytest.mark.parametrize("score", ["dot", "scaled-dot"])
-def test_scores_that_compare_states_need_equal_sizes(score: str) -> None:
+def test_dot_scores_need_equal_sizes(score: str) -> None:
     with pytest.raises(ConfigError, match=r"my\.toml: attention\.type = .* decoder\.hidden_size is 256 .* 128 units"):
         build_config({"attention": {"type": score}, "encoder": {"merge": "sum"}}, "my.toml")
     assert build_config({"attention": {"type": "general"}, "encoder": {"merge": "sum"}}, "my.toml")
 
 
-def test_batches_of_tokens_need_a_size() -> None:
+def test_token_batches_need_a_batch_size() -> None:
     with pytest.raises(ConfigError, match=r"batch_type = 'tokens' needs training\.batch_size"):
         build_config({"training": {"batch_type": "tokens"}}, "my.toml")
 
 
-def test_checked_catches_what_was_changed_after_loading() -> None:
+def test_validate_config_checks_changed_configurations() -> None:
     config = preset("base")
     with pytest.raises(ConfigError, match=r"^encoder\.num_layers: expected a whole number of at least 1, got 0$"):
         validate_config(with_value(config, "encoder.num_layers", 0))
@@ -274,16 +274,16 @@ def test_checked_catches_what_was_changed_after_loading() -> None:
         validate_config(with_value(config, "training.clip_norm", math.inf))
 
 
-def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*none\.toml: no such file or directory"):
         load_config(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"cannot read .*: is a directory"):
         load_config(tmp_path)
 
 
-def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"my\.toml is not TOML: .*line 2"):
-        load_config(written(tmp_path, 'size = "tiny"\n[encoder\n'))
+        load_config(as_toml(tmp_path, 'size = "tiny"\n[encoder\n'))
     (tmp_path / "latin.toml").write_bytes(b'# caf\xe9\nsize = "tiny"\n')
     with pytest.raises(ConfigError, match=r"latin\.toml is not TOML: .*utf-8"):
         load_config(tmp_path / "latin.toml")
@@ -291,32 +291,32 @@ def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["seed", "size", "device", "data.max_length", "training.epochs", "data.format"])
 @pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "0x" + "f" * 5000, "1" * 4300, "[" + "1" * 4300 + "]"])
-def test_a_number_of_thousands_of_digits_is_a_mistake_like_another(tmp_path: Path, key: str, value: str) -> None:
+def test_a_number_with_thousands_of_digits_is_reported(tmp_path: Path, key: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config(written(tmp_path, f"{key} = {value}\n"))
+        load_config(as_toml(tmp_path, f"{key} = {value}\n"))
     assert len(str(caught.value)) < 300 + len(str(tmp_path))
 
 
-def test_a_number_beyond_64_bits_is_named_with_its_key(tmp_path: Path) -> None:
-    assert load_config(written(tmp_path, f"[training]\nlearning_rate = {2**62}\n")).training.learning_rate == 2**62
+def test_a_number_beyond_64_bits_is_reported_with_its_key(tmp_path: Path) -> None:
+    assert load_config(as_toml(tmp_path, f"[training]\nlearning_rate = {2**62}\n")).training.learning_rate == 2**62
     with pytest.raises(ConfigError, match=r"my\.toml: data\.x: expected a whole number of at most 64 bits, got -9223"):
-        load_config(written(tmp_path, f"[data]\nx = [1, {-(2**63) - 1}]\n"))
+        load_config(as_toml(tmp_path, f"[data]\nx = [1, {-(2**63) - 1}]\n"))
 
 
-def test_lists_nested_too_deeply_are_told(tmp_path: Path) -> None:
+def test_deeply_nested_lists_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"my\.toml is not TOML: it is nested too deeply"):
-        load_config(written(tmp_path, "encoder.convolutions = " + "[" * 10_000 + "]" * 10_000))
+        load_config(as_toml(tmp_path, "encoder.convolutions = " + "[" * 10_000 + "]" * 10_000))
 
 
-def test_a_key_that_is_given_twice_is_quoted_in_part(tmp_path: Path) -> None:
+def test_a_repeated_key_is_quoted_in_part(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"my\.toml is not TOML: ") as caught:
-        load_config(written(tmp_path, f"a = {{ {'b' * 5000} = 1, {'b' * 5000} = 2 }}\n"))
+        load_config(as_toml(tmp_path, f"a = {{ {'b' * 5000} = 1, {'b' * 5000} = 2 }}\n"))
     assert len(str(caught.value)) < 300 + len(str(tmp_path))
 
 
-def test_mistakes_in_overrides_are_told(tmp_path: Path) -> None:
+def test_invalid_overrides_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown key 'encoder\.layer'; did you mean 'encoder\.num_layers'"):
-        load_config(written(tmp_path, ""), {"encoder": {"layer": 2}})
+        load_config(as_toml(tmp_path, ""), {"encoder": {"layer": 2}})
 
 
 def test_settings_are_frozen_values() -> None:
@@ -328,25 +328,25 @@ def test_settings_are_frozen_values() -> None:
         config.encoder.num_layers = 2
 
 
-def test_flattened_names_every_setting_once() -> None:
+def test_flatten_config_returns_every_setting_once() -> None:
     flat = flatten_config(preset("tiny"))
     assert flat["size"] == "tiny" and flat["encoder.hidden_size"] == 16 and flat["search.batch_size"] == 128
     assert not any(isinstance(value, dict) for value in flat.values())
 
 
 @given(CONFIGS, CONFIGS)
-def test_differences_tell_every_setting_that_differs(one: Config, two: Config) -> None:
+def test_differences_list_every_setting_that_differs(one: Config, two: Config) -> None:
     assert config_differences(one, one) == []
     changed = [key for key, value in flatten_config(one).items() if flatten_config(two)[key] != value]
     assert [line.partition(":")[0] for line in config_differences(one, two)] == changed
 
 
-def test_differences_read_well() -> None:
+def test_differences_are_readable() -> None:
     wanted = with_value(preset("tiny"), "encoder.num_layers", 2)
     assert config_differences(preset("tiny"), wanted) == ["encoder.num_layers: 1 in the run, 2 now"]
 
 
-def test_a_zero_that_stands_for_something_else_is_told_with_its_meaning() -> None:
+def test_a_zero_with_a_special_meaning_is_shown_with_it() -> None:
     given = {"threads": 0, "training": {"epochs": 3, "clip_norm": 0, "patience": 0}, "search": {"max_length_ratio": 2}}
     told = config_differences(build_config({"training": {"patience": 5}}, "it"), build_config(given, "it"))
     assert told == [

@@ -1,4 +1,4 @@
-"""The corpus on the disk: what was written comes back mapped, and nothing else is ever taken for it."""
+"""Corpus files: they round-trip, and other files are never mistaken for one."""
 
 import json
 import os
@@ -52,9 +52,7 @@ def assert_same(one: EncodedCorpus, other: EncodedCorpus) -> None:
 
 @few
 @given(EXAMPLES, SEGMENTERS)
-def test_what_is_written_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], cut: Tokenizers
-) -> None:
+def test_a_corpus_round_trips(tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], cut: Tokenizers) -> None:
     corpus = corpus_of([Example("a", "b"), *pairs], cut)
     path = tmp_path_factory.mktemp("corpus") / "corpus.arrow"
     write_corpus(path, corpus)
@@ -65,7 +63,7 @@ def test_what_is_written_comes_back(
             map_corpus(path, "key", tagged=True)
 
 
-def test_features_are_ids_only_where_there_are_features(tmp_path: Path) -> None:
+def test_feature_ids_are_valid_only_with_features(tmp_path: Path) -> None:
     corpus = corpus_of([Example("a", "b", "V;PST"), Example("b", "a", "N")])
     write_corpus(tmp_path / "corpus.arrow", corpus)
     assert_same(map_corpus(tmp_path / "corpus.arrow", "key", tagged=True), corpus)
@@ -73,7 +71,7 @@ def test_features_are_ids_only_where_there_are_features(tmp_path: Path) -> None:
         map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
 
 
-def test_any_program_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
+def test_pyarrow_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
     corpus = corpus_of(copies(50, seed=1))
     write_corpus(tmp_path / "corpus.arrow", corpus)
     table = pyarrow.ipc.open_file(tmp_path / "corpus.arrow").read_all()
@@ -95,14 +93,14 @@ def test_the_map_outlives_the_file(tmp_path: Path) -> None:
     assert_same(mapped, corpus)
 
 
-def test_other_files_are_told_from_damage(tmp_path: Path) -> None:
+def test_other_keys_are_distinguished_from_damage(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(5, seed=1)))
     with pytest.raises(CorpusError, match=r"^it was built from other files or settings$"):
         map_corpus(tmp_path / "corpus.arrow", "another key", tagged=False)
 
 
 @pytest.mark.parametrize("content", [b"", b"ARROW1", b"\0" * 999, b"source\ttarget\n", b"PAR1 and more than that PAR1"])
-def test_what_is_no_corpus_is_not_taken_for_one(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "corpus.arrow").write_bytes(content)
     with pytest.raises(CorpusError):
         map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
@@ -110,7 +108,7 @@ def test_what_is_no_corpus_is_not_taken_for_one(tmp_path: Path, content: bytes) 
         map_corpus(tmp_path, "key", tagged=False)
 
 
-def test_no_cut_and_no_flipped_bit_goes_unseen(tmp_path: Path) -> None:
+def test_truncation_and_flipped_bits_are_detected(tmp_path: Path) -> None:
     """Either it is refused, or nothing that matters was hit: Arrow aligns its parts with bytes that nobody reads."""
     corpus, path, generator = corpus_of(copies(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)
     write_corpus(path, corpus)
@@ -153,7 +151,7 @@ SMALL = Vocabularies(Vocabulary(("a",), (1,)), Vocabulary(("b",), (1,)), Vocabul
     ],
     ids=["source beyond", "target beyond", "unequal", "empty", "none", "wide", "signed"],
 )
-def test_ids_that_cannot_be_are_refused_whoever_wrote_them(tmp_path: Path, encoded: EncodedExamples) -> None:
+def test_invalid_ids_are_refused(tmp_path: Path, encoded: EncodedExamples) -> None:
     """Kernels look ids up unchecked."""
     if len(encoded.source.offsets) == len(encoded.target.offsets):
         write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", FOUND, SMALL, encoded))
@@ -165,7 +163,7 @@ def test_ids_that_cannot_be_are_refused_whoever_wrote_them(tmp_path: Path, encod
 
 
 @pytest.mark.parametrize("spoilt", ["nulls", "metadata", "notes", "columns", "batches"])
-def test_a_table_that_is_built_otherwise_is_refused(tmp_path: Path, spoilt: str) -> None:
+def test_other_schemas_are_refused(tmp_path: Path, spoilt: str) -> None:
     corpus = corpus_of(copies(5, seed=1))
     notes = json.dumps(
         msgspec.to_builtins({"key": "key", "found": FOUND, "vocabularies": corpus.vocabularies})
@@ -192,7 +190,7 @@ def test_a_table_that_is_built_otherwise_is_refused(tmp_path: Path, spoilt: str)
         map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     """The system's limit on the size of a file stands for the disk."""
     program = (
         "import resource, signal, sys\n"
@@ -210,6 +208,6 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     assert "file too large" in done.stderr and list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^cannot write .*/none/corpus\.arrow: no such file or directory$"):
         write_corpus(tmp_path / "none" / "corpus.arrow", corpus_of(copies(5, seed=1)))

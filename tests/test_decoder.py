@@ -1,4 +1,4 @@
-"""The decoder: one step by definition, and the unrolled steps equal to single ones.
+"""The decoder: one step against its definition, and unrolled steps against single steps.
 
 B batch, S source positions, T target positions, H hidden units, D memory, V vocabulary.
 """
@@ -70,7 +70,7 @@ def step_by_definition(
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_each_step_equals_its_definition_by_pytorchs_cells(config: Config, batch: Batch, seed: int) -> None:
+def test_each_step_equals_its_definition(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
@@ -84,9 +84,7 @@ def test_each_step_equals_its_definition_by_pytorchs_cells(config: Config, batch
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_the_start_is_zero_or_projected_from_the_final_or_the_mean_state(
-    config: Config, batch: Batch, seed: int
-) -> None:
+def test_the_initial_state_is_zero_or_a_projection(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     state, L, H = decoder.init_hidden(memory), config.decoder.num_layers, config.decoder.hidden_size
@@ -124,7 +122,7 @@ def test_unrolled_steps_equal_single_steps(
 
 @few
 @given(configs(), batches(), SEEDS, st.data())
-def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
+def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
     config: Config, batch: Batch, seed: int, data: st.DataObject
 ) -> None:
     network = network_of(config, seed)
@@ -147,7 +145,7 @@ def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_an_override_forces_where_a_step_looks_and_its_own_weights_change_no_bit(layers: int) -> None:
+def test_an_override_forces_the_weights_of_a_step(layers: int) -> None:
     network = network_of(config_of({"decoder": {"num_layers": layers}}), 1)
     own, memory = first_step(network)
     same, _ = first_step(network, own.attention.weights)
@@ -161,7 +159,7 @@ def test_an_override_forces_where_a_step_looks_and_its_own_weights_change_no_bit
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.no_grad()
-def test_by_location_the_next_step_sees_the_weights_that_were_forced(dtype: torch.dtype) -> None:
+def test_location_attention_reads_forced_weights_at_the_next_step(dtype: torch.dtype) -> None:
     """In single precision by a kernel, in double by plain PyTorch; the step after is not the one after free weights."""
     network = network_of(config_of({"attention": {"type": "location"}}), 1, dtype)
     override = torch.eye(4, dtype=dtype)[[3, 0]]
@@ -205,7 +203,7 @@ def test_gradients_through_the_unrolled_decoder_equal_finite_differences(setting
     assert torch.autograd.gradcheck(unroll, (states, final, *small), fast_mode=True)
 
 
-def both_ways(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
+def unrolled_and_stepped(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
     """Logits and states after one step, by itself and unrolled."""
     step, memory = first_step(network)
     decoder = network.decoder
@@ -214,24 +212,26 @@ def both_ways(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_dropout_falls_between_layers_and_before_the_head_in_training_only(layers: int) -> None:
+def test_dropout_is_applied_between_layers_and_before_the_head(layers: int) -> None:
     torch.manual_seed(1)
     network = network_of(config_of({"decoder": {"dropout": 0.5, "num_layers": layers}}), 1)
     network.decoder.table.dropout = 0.0
-    evaluated = both_ways(network)
+    evaluated = unrolled_and_stepped(network)
     network.decoder.train()
-    for (one, state), (two, other), (kept, _) in zip(both_ways(network), both_ways(network), evaluated, strict=True):
+    for (one, state), (two, other), (kept, _) in zip(
+        unrolled_and_stepped(network), unrolled_and_stepped(network), evaluated, strict=True
+    ):
         assert not torch.equal(one, kept)
         assert not torch.equal(one, two)
         assert torch.equal(state, other) == (layers == 1)
     network.decoder.eval()
-    for (again, _), (kept, _) in zip(both_ways(network), evaluated, strict=True):
+    for (again, _), (kept, _) in zip(unrolled_and_stepped(network), evaluated, strict=True):
         assert torch.equal(again, kept)
 
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_stepping_and_unrolling_store_nothing(config: Config, batch: Batch, seed: int) -> None:
+def test_the_decoder_stores_nothing_on_modules(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     before = contents(network)
     memory = memory_of(network, batch)

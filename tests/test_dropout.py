@@ -1,4 +1,4 @@
-"""What dropout draws: how much, of what, and the same all along a sequence.
+"""Dropout masks: rate, kind, and constancy along a sequence.
 
 B sequences, S positions, E embedding, H hidden units, V vocabulary.
 """
@@ -16,7 +16,7 @@ from pellucid.model.encoder import Encoder
 from pellucid.model.recurrence import Inputs, draw_mask, draw_recurrent_masks, run_rnn
 
 
-def test_a_mask_drops_its_share_and_keeps_the_mean() -> None:
+def test_a_mask_has_its_rate_and_keeps_the_mean() -> None:
     torch.manual_seed(0)
     mask = draw_mask(torch.zeros(1), (200, 500), 0.3)
     near(torch.tensor(sorted(set(mask.flatten().tolist()))), torch.tensor([0.0, 1 / 0.7]), 1e-6)
@@ -24,25 +24,25 @@ def test_a_mask_drops_its_share_and_keeps_the_mean() -> None:
     assert abs(float(mask.mean()) - 1) < 0.01
 
 
-def noise_of(settings: dict[str, Any], cell: RecurrentCell) -> tuple[Tensor | None, Tensor | None]:
+def masks_of(settings: dict[str, Any], cell: RecurrentCell) -> tuple[Tensor | None, Tensor | None]:
     torch.manual_seed(1)
     [drawn] = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": settings}).encoder)
     return drawn.weight, drawn.state
 
 
-def test_recurrent_dropout_takes_weights_or_states() -> None:
+def test_recurrent_dropout_masks_weights_or_states() -> None:
     cell = RecurrentCell("gru", 2, 4)
-    assert noise_of({}, cell) == (None, None)
-    weight, state = noise_of({"recurrent_dropout": 0.5}, cell)
+    assert masks_of({}, cell) == (None, None)
+    weight, state = masks_of({"recurrent_dropout": 0.5}, cell)
     assert state is None and weight is not None
     kept = weight != 0
     near(weight[kept], 2 * cell.hidden_weight[kept], 1e-6)
     assert 0.2 < float(kept.float().mean()) < 0.8
-    weight, state = noise_of({"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}, cell)
+    weight, state = masks_of({"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}, cell)
     assert weight is None and state is not None and state.shape == (3, 4)
 
 
-def test_a_dropped_state_is_the_same_at_every_step_and_only_where_u_reads_it() -> None:
+def test_a_state_mask_is_constant_and_applies_to_u_h_only() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("gru", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.full((3,), 5)
     config = config_of({"encoder": {"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}}).encoder
@@ -56,7 +56,7 @@ def test_a_dropped_state_is_the_same_at_every_step_and_only_where_u_reads_it() -
     near(run_rnn([cell], Inputs(inputs), lengths, noise).last[:, 0], hidden)
 
 
-def test_dropped_weights_are_what_a_cell_with_those_weights_does() -> None:
+def test_masked_weights_equal_a_cell_with_those_weights() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("lstm", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.tensor([5, 1, 3])
     noise = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": {"recurrent_dropout": 0.5}}).encoder)
@@ -69,7 +69,7 @@ def test_dropped_weights_are_what_a_cell_with_those_weights_does() -> None:
     near(stepped.hidden, cell.step(cell.project(inputs[:, 0]), state).hidden)
 
 
-def test_units_are_dropped_anew_at_each_step_or_all_along() -> None:
+def test_output_masks_are_drawn_per_step_or_per_sequence() -> None:
     source, lengths = torch.full((4, 30), 5), torch.full((4,), 30)
     for mask, varies in (("step", True), ("sequence", False)):
         torch.manual_seed(0)
@@ -80,7 +80,7 @@ def test_units_are_dropped_anew_at_each_step_or_all_along() -> None:
         assert (dropped[0] != dropped[1]).any()
 
 
-def test_missed_symbols_are_zero_wherever_they_stand_and_the_rest_make_up_for_it() -> None:
+def test_dropped_symbols_are_zero_at_all_positions_and_others_are_rescaled() -> None:
     torch.manual_seed(0)
     table = Embedding("learned", 6, 3, 0.0, 0.25)
     ids, missed = torch.tensor([[1, 2, 1], [2, 2, 5]]), torch.zeros(2, 6, dtype=torch.bool)
@@ -93,7 +93,7 @@ def test_missed_symbols_are_zero_wherever_they_stand_and_the_rest_make_up_for_it
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_symbols_are_missed_in_training_alone_and_by_their_share(training: bool) -> None:
+def test_symbols_are_dropped_at_their_rate_in_training_only(training: bool) -> None:
     torch.manual_seed(0)
     missed = Embedding("learned", 500, 3, 0.0, 0.25).train(training).draw_dropped_tokens(100)
     assert (missed is not None) == training

@@ -1,4 +1,4 @@
-"""Symbol tables: learned, frozen and one-hot."""
+"""Embeddings: learned, frozen and one-hot."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_ids_of_any_shape_become_the_rows_of_the_table(kind: EmbeddingKind, shap
         assert torch.equal(vector, table.weight[identity])
 
 
-def test_a_learnt_table_is_a_parameter() -> None:
+def test_a_learned_table_is_a_parameter() -> None:
     table = Embedding("learned", 6, 3, 0.0)
     assert isinstance(table.weight, nn.Parameter)
     assert table.weight.requires_grad
@@ -36,7 +36,7 @@ def test_a_frozen_table_is_saved_but_never_trained() -> None:
     assert table.size == 3
 
 
-def test_a_one_hot_table_is_the_identity_whatever_size_is_asked_and_needs_no_saving() -> None:
+def test_a_one_hot_table_is_the_identity_and_not_saved() -> None:
     table = Embedding("one-hot", 4, 99, 0.0)
     assert table(torch.arange(4)).tolist() == torch.eye(4).tolist()
     assert table.size == 4
@@ -53,7 +53,7 @@ def test_vectors_have_about_unit_length(kind: EmbeddingKind, size: int) -> None:
     assert abs(float(weight.mean())) < 0.05
 
 
-def test_the_gradient_counts_how_often_a_symbol_stands_there() -> None:
+def test_the_gradient_counts_the_occurrences_of_a_symbol() -> None:
     table = Embedding("learned", 5, 2, 0.0)
     table(torch.tensor([[1, 3, 1], [1, 0, 3]])).sum().backward()
     gradient = table.weight.grad
@@ -67,7 +67,7 @@ def one_table(vectors: Tensor, ids: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dropout_falls_on_the_table_in_training_only(kind: EmbeddingKind) -> None:
+def test_dropout_is_applied_to_the_table_in_training_only(kind: EmbeddingKind) -> None:
     torch.manual_seed(1)
     table = Embedding(kind, 8, 16, 0.5)
     ids = torch.randint(8, (20, 30))

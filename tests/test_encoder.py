@@ -1,4 +1,4 @@
-"""The encoder: against PyTorch's packed modules, and blind to padding.
+"""The encoder: against PyTorch's packed modules, and independent of padding.
 
 B batch, S source positions, D memory, H hidden units per direction.
 """
@@ -99,9 +99,7 @@ def test_a_stack_equals_one_deep_module(kind: Cell, both: bool) -> None:
 
 @few
 @given(ENCODERS, LENGTHS, SEEDS, st.integers(0, 3))
-def test_what_stands_beyond_a_length_changes_nothing(
-    settings: dict[str, Any], lengths: list[int], seed: int, columns: int
-) -> None:
+def test_padding_changes_nothing(settings: dict[str, Any], lengths: list[int], seed: int, columns: int) -> None:
     encoder, source = encoder_of(settings, seed), padded(lengths, seed)
     memory = read(encoder, source, lengths)
     litter = littered(source, torch.tensor(lengths), seed, columns)
@@ -121,7 +119,7 @@ def test_what_stands_beyond_a_length_changes_nothing(
 
 @few
 @given(ENCODERS, LENGTHS, SEEDS, st.randoms(use_true_random=False))
-def test_an_example_is_read_the_same_alone_and_in_any_order_of_any_batch(
+def test_batch_composition_changes_nothing(
     settings: dict[str, Any], lengths: list[int], seed: int, random: Random
 ) -> None:
     encoder, source = encoder_of(settings, seed), padded(lengths, seed)
@@ -136,14 +134,14 @@ def test_an_example_is_read_the_same_alone_and_in_any_order_of_any_batch(
         near(single.final.hidden[0], memory.final.hidden[row])
 
 
-def test_a_symbol_that_stands_only_in_padding_has_no_gradient() -> None:
+def test_a_symbol_in_padding_only_has_no_gradient() -> None:
     encoder = encoder_of({"hidden_size": 3, "num_layers": 2})
     states = read(encoder, torch.tensor([[4, 5, 4], [5, 6, 7]]), [3, 1]).states
     gradient = torch.autograd.grad(states.sum(), encoder.table.weight)[0]
     assert [bool(row.any()) for row in gradient] == [False] * 4 + [True, True] + [False] * 3
 
 
-def test_the_final_state_is_that_of_the_last_position_ahead_and_of_the_first_back() -> None:
+def test_the_final_state_is_last_forward_and_first_backward() -> None:
     encoder = encoder_of({"hidden_size": 3})
     memory = read(encoder, padded([4, 2, 1], 3), [4, 2, 1])
     for row, length in enumerate([4, 2, 1]):
@@ -152,7 +150,7 @@ def test_the_final_state_is_that_of_the_last_position_ahead_and_of_the_first_bac
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_float32_agrees_alone_and_together(kind: Cell) -> None:
+def test_float32_results_agree_alone_and_in_a_batch(kind: Cell) -> None:
     encoder = encoder_of({"cell": kind, "num_layers": 2, "hidden_size": 16, "embedding_size": 16}).float()
     lengths = [9, 1, 5, 9, 3]
     source = padded(lengths, 4)
@@ -174,7 +172,7 @@ def test_dropout_is_active_in_training_only() -> None:
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_reading_stores_nothing_on_any_module(bidirectional: bool) -> None:
+def test_the_encoder_stores_nothing_on_modules(bidirectional: bool) -> None:
     encoder = encoder_of({"bidirectional": bidirectional, "num_layers": 2})
     before = contents(encoder)
     read(encoder, padded([3, 1], 1), [3, 1])
@@ -185,7 +183,7 @@ TAGGED = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
 """Ids below 5 are symbols, 5 and 6 features: two, one and none of them before the symbols."""
 
 
-def adding(layers: int = 1) -> Encoder:
+def summing_encoder(layers: int = 1) -> Encoder:
     """An encoder of 5 symbols and 2 features, which it adds."""
     settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "num_layers": layers}
     encoder = Encoder(config_of({"encoder": settings}).encoder, 7, 5).double().eval()
@@ -194,9 +192,9 @@ def adding(layers: int = 1) -> Encoder:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_features_are_added_to_every_symbol_and_stand_nowhere(layers: int) -> None:
+def test_summed_features_have_no_positions(layers: int) -> None:
     """As an encoder without features reads symbols whose vectors are these sums."""
-    encoder = adding(layers)
+    encoder = summing_encoder(layers)
     memory = read(encoder, TAGGED, [5, 3, 4])
     assert memory.lengths.tolist() == [3, 2, 4]
     without = Encoder(encoder.config, 12).double().eval()
@@ -214,9 +212,9 @@ def test_features_are_added_to_every_symbol_and_stand_nowhere(layers: int) -> No
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_kernels_add_features_as_pytorch_does(training: bool) -> None:
+def test_kernels_sum_features_like_pytorch(training: bool) -> None:
     """States, and what each feature's vector learns: it does, from every position."""
-    encoder = adding().float().train(training)
+    encoder = summing_encoder().float().train(training)
     found = []
     for context in (nullcontext, disable_kernels):
         with context():

@@ -63,7 +63,7 @@ def table(path: Path, columns: dict[str, Sequence[object]] | pa.Table) -> Path:
     return path
 
 
-def refusal(path: Path, config: DataConfig = CONFIG, target: Path | None = None) -> str:
+def error_message(path: Path, config: DataConfig = CONFIG, target: Path | None = None) -> str:
     """The message of the error that reading must end in, the folder and the usual hint left out."""
     with pytest.raises(DataError) as caught:
         read_examples(path, config, target)
@@ -99,16 +99,16 @@ def pairs(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, ...]]:
         ("wd_arabic_16", "tsv"),
     ],
 )
-def test_auto_goes_by_the_name(name: str, expected: Format) -> None:
+def test_auto_uses_the_file_name(name: str, expected: Format) -> None:
     assert resolve_format(Path("folder.csv") / name, CONFIG) == expected
 
 
 @pytest.mark.parametrize("format", ["tsv", "csv", "jsonl", "parquet", "text"])
-def test_a_configured_format_goes_before_the_name(format: Format) -> None:
+def test_a_configured_format_overrides_the_file_name(format: Format) -> None:
     assert resolve_format(Path("a.parquet"), DataConfig(format=format)) == format
 
 
-def test_whole_lines_need_a_second_file(write: Write) -> None:
+def test_text_needs_a_second_file(write: Write) -> None:
     path = write("a\n")
     with pytest.raises(ConfigError) as caught:
         read_examples(path, DataConfig(format="text"))
@@ -140,7 +140,7 @@ def test_parquet_agrees(tmp_path: Path, write: Write, ending: str) -> None:
     assert read_examples(path, CONFIG) == ([("cat", "k æ t", ""), ("a,b", 'c "d"', "")], [1, 2], [], 0)
 
 
-def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
+def test_gzip_is_detected_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "plainly_named.tsv"
     path.write_bytes(gzip.compress(b"a\tb\n") + gzip.compress(b"c\td\n"))
     assert pairs(path) == [("a", "b"), ("c", "d")]
@@ -154,7 +154,7 @@ def test_features_are_a_third_column(write: Write, tmp_path: Path) -> None:
     assert pairs(table(tmp_path / "x.parquet", {"a": ["go"], "b": ["went"], "c": ["V;PST"]}), TAGGED) == expected
 
 
-def test_empty_features_are_fine(write: Write) -> None:
+def test_empty_features_are_valid(write: Write) -> None:
     assert pairs(write("go\tgo\t\n"), TAGGED) == [("go", "go")]
 
 
@@ -168,7 +168,7 @@ def test_columns_by_number_in_any_order_and_twice(write: Write) -> None:
 
 
 @given(st.lists(st.tuples(FIELDS, FIELDS), max_size=8))
-def test_tsv_fields_survive_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+def test_tsv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     # The full stop keeps a line of white space from being a blank one.
     rows = [("first", "row"), *((source, target + ".") for source, target in rows)]
     path = tmp_path_factory.mktemp("tsv") / "x.tsv"
@@ -195,15 +195,15 @@ def test_tsv_fields_survive_exactly(tmp_path_factory: pytest.TempPathFactory, ro
         "\ufeff",
     ],
 )
-def test_tsv_knows_no_special_characters(write: Write, field: str) -> None:
+def test_tsv_has_no_special_characters(write: Write, field: str) -> None:
     assert pairs(write(f"x\ty\n{field}\tz\nz\t{field}\n")) == [("x", "y"), (field, "z"), ("z", field)]
 
 
-def test_white_space_is_a_text_if_the_other_side_is_there(write: Write) -> None:
+def test_white_space_is_a_valid_text(write: Write) -> None:
     assert pairs(write(" \tspace\n\u3000\t\u00a0\n")) == [(" ", "space"), ("\u3000", "\u00a0")]
 
 
-def test_windows_line_ends_and_no_last_newline(write: Write) -> None:
+def test_windows_line_ends_and_a_missing_last_newline_are_accepted(write: Write) -> None:
     assert read_examples(write(b"a\tb\r\n\r\nc\td\r\ne\tf"), CONFIG) == (
         [("a", "b", ""), ("c", "d", ""), ("e", "f", "")],
         [1, 3, 4],
@@ -221,9 +221,7 @@ def test_windows_line_ends_and_no_last_newline(write: Write) -> None:
         (b"a\rb", {1: 2}),
     ],
 )
-def test_a_carriage_return_within_a_line_makes_it_bad_in_files_and_on_standard_input(
-    write: Write, content: bytes, bad: dict[int, int]
-) -> None:
+def test_a_carriage_return_within_a_line_makes_it_bad(write: Write, content: bytes, bad: dict[int, int]) -> None:
     """Line ends of several kinds in one file: what stands between carriage returns is no text of an example."""
     told = {
         line: f"carriage returns without newlines do not end lines (the first is byte {byte}): "
@@ -237,21 +235,21 @@ def test_a_carriage_return_within_a_line_makes_it_bad_in_files_and_on_standard_i
 @pytest.mark.parametrize(
     ("name", "content"), [("x.tsv", "a\tb\n"), ("x.csv", '"a",b\n'), ("x.jsonl", '{"s":"a","t":"b"}')]
 )
-def test_a_byte_order_mark_is_no_data(write: Write, name: str, content: str) -> None:
+def test_a_byte_order_mark_is_removed(write: Write, name: str, content: str) -> None:
     assert pairs(write("\ufeff" + content, name)) == [("a", "b")]
     assert pairs(write("\ufeff" + content, name + ".gz")) == [("a", "b")]
 
 
-def test_blank_lines_are_counted_and_numbers_go_on(write: Write) -> None:
+def test_blank_lines_are_counted_and_numbered(write: Write) -> None:
     reading = read_examples(write("\na\tb\n \t \n\r\nc\td\n\n"), CONFIG)
     assert reading == ([("a", "b", ""), ("c", "d", "")], [2, 5], [], 4)
 
 
-def test_more_columns_than_needed_are_fine(write: Write) -> None:
+def test_additional_columns_are_ignored(write: Write) -> None:
     assert pairs(write("a\tb\tc\nd\te\tf\n")) == [("a", "b"), ("d", "e")]
 
 
-def test_columns_that_are_not_read_are_counted(write: Write) -> None:
+def test_unused_columns_are_reported(write: Write) -> None:
     told = "the file has 4 columns; used are 1 as source, 2 as target"
     assert describe_used_columns(write("\na\tb\tc\td\n", "a.tsv"), CONFIG) == told
     assert describe_used_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == told
@@ -261,7 +259,7 @@ def test_columns_that_are_not_read_are_counted(write: Write) -> None:
     assert describe_used_columns(write('{"1": "a", "2": "b", "c": "d"}\n', "e.jsonl"), CONFIG) == ""
 
 
-def test_a_line_of_another_width_than_the_first_is_bad(write: Write) -> None:
+def test_a_line_with_another_number_of_columns_is_bad(write: Write) -> None:
     with pytest.raises(DataError, match=":2: expected 3 columns as in line 1, got 2"):
         pairs(write("a\tb\tc\nd\te\n"))
     with pytest.raises(DataError, match=":2: expected 2 columns as in line 1, got 3"):
@@ -299,13 +297,13 @@ def test_a_bad_line_stops_or_is_skipped_with_its_number(write: Write, line: byte
     assert read_examples(path, SKIPPING) == expected
 
 
-def test_a_bad_line_reads_like_a_compiler_message() -> None:
+def test_a_bad_line_is_formatted_like_a_compiler_message() -> None:
     assert str(BadLine("train.tsv", 17, "the target is empty")) == "train.tsv:17: the target is empty"
 
 
-def test_the_number_of_columns_needed_goes_by_the_last_one_wanted(write: Write) -> None:
+def test_the_last_selected_column_determines_the_required_number(write: Write) -> None:
     expected = "train.tsv:1: expected 3 columns, got 2 (tabs separate columns)"
-    assert refusal(write("a\tb\n"), TAGGED) == expected
+    assert error_message(write("a\tb\n"), TAGGED) == expected
 
 
 def test_lengths_count_symbols_not_characters(write: Write) -> None:
@@ -320,16 +318,16 @@ def test_lengths_count_symbols_not_characters(write: Write) -> None:
     ]
 
 
-def test_words_of_nothing_but_white_space_are_none(write: Write) -> None:
+def test_white_space_has_no_words(write: Write) -> None:
     config = DataConfig(target_symbols="words")
-    assert refusal(write("abcd\t \x0b \n"), config) == "train.tsv:1: the target is empty"
+    assert error_message(write("abcd\t \x0b \n"), config) == "train.tsv:1: the target is empty"
 
 
-def test_a_text_of_exactly_the_greatest_length_is_fine(write: Write) -> None:
+def test_a_text_of_the_maximum_length_is_valid(write: Write) -> None:
     assert pairs(write("x" * 1000 + "\t" + "y" * 1000 + "\n")) == [("x" * 1000, "y" * 1000)]
 
 
-def test_a_long_line_is_fine_where_long_lines_are(write: Write) -> None:
+def test_a_long_line_is_valid_with_a_higher_maximum(write: Write) -> None:
     long = "x" * 200_000
     config = DataConfig(max_length=200_000)
     for name, content in [
@@ -345,97 +343,101 @@ def test_a_long_line_is_fine_where_long_lines_are(write: Write) -> None:
 
 
 @pytest.mark.parametrize("name", ["train.tsv", "train.csv", "train.jsonl", "train.tsv.gz"])
-def test_an_empty_file(write: Write, name: str) -> None:
-    assert refusal(write("", name)) == f"{name} contains no example: it is empty"
+def test_an_empty_file_is_an_error(write: Write, name: str) -> None:
+    assert error_message(write("", name)) == f"{name} contains no example: it is empty"
 
 
-def test_an_empty_file_named_gz(tmp_path: Path) -> None:
+def test_an_empty_file_named_gz_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.tsv.gz").touch()
-    assert refusal(tmp_path / "x.tsv.gz") == "x.tsv.gz contains no example: it is empty"
+    assert error_message(tmp_path / "x.tsv.gz") == "x.tsv.gz contains no example: it is empty"
 
 
-def test_only_blank_lines(write: Write) -> None:
-    assert refusal(write("\n \n\t\n")) == "train.tsv contains no example: all its lines are blank (3)"
+def test_only_blank_lines_are_an_error(write: Write) -> None:
+    assert error_message(write("\n \n\t\n")) == "train.tsv contains no example: all its lines are blank (3)"
 
 
-def test_only_bad_lines(write: Write) -> None:
+def test_only_bad_lines_are_an_error(write: Write) -> None:
     path = write("a\nb\n")
     first = "expected 2 columns, got 1 (tabs separate columns)"
-    assert refusal(path, SKIPPING) == f"train.tsv contains no example: 2 bad lines; the first: train.tsv:1: {first}"
+    assert (
+        error_message(path, SKIPPING) == f"train.tsv contains no example: 2 bad lines; the first: train.tsv:1: {first}"
+    )
     path = write("\na\nb\n")
     expected = f"train.tsv contains no example: 2 bad lines, 1 blank; the first: train.tsv:2: {first}"
-    assert refusal(path, SKIPPING) == expected
+    assert error_message(path, SKIPPING) == expected
 
 
-def test_only_a_header(write: Write) -> None:
-    assert refusal(write("word\tsound\n"), NAMED) == "train.tsv contains no example: it is empty below the header"
+def test_only_a_header_is_an_error(write: Write) -> None:
+    assert error_message(write("word\tsound\n"), NAMED) == "train.tsv contains no example: it is empty below the header"
 
 
 @pytest.mark.parametrize("name", ["trian.tsv", "trian.csv", "trian.jsonl", "trian.parquet"])
-def test_a_missing_file_and_the_nearest_name(write: Write, tmp_path: Path, name: str) -> None:
+def test_a_missing_file_is_reported_with_a_similar_name(write: Write, tmp_path: Path, name: str) -> None:
     write("a\tb\n", name.replace("trian", "train"))
     near = name.replace("trian", "train")
-    assert refusal(tmp_path / name) == f"cannot read {name}: no such file or directory; did you mean {near!r}?"
+    assert error_message(tmp_path / name) == f"cannot read {name}: no such file or directory; did you mean {near!r}?"
 
 
-def test_a_missing_file_in_a_missing_folder(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "none" / "x.tsv"
-    assert refusal(path) == "cannot read x.tsv: no such file or directory"
+    assert error_message(path) == "cannot read x.tsv: no such file or directory"
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    assert refusal(tmp_path / "data") == "cannot read data: is a directory"
+    assert error_message(tmp_path / "data") == "cannot read data: is a directory"
 
 
-def test_no_permission(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permission_is_reported(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
     path = write("a\tb\n")
     monkeypatch.setattr(Path, "open", refuse)
-    assert refusal(path) == "cannot read train.tsv: permission denied"
+    assert error_message(path) == "cannot read train.tsv: permission denied"
 
 
 @pytest.mark.parametrize("name", ["x.tsv", "x.csv", "x.jsonl", "x.tsv.gz"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_named(write: Write, name: str, encoding: str) -> None:
+def test_utf_16_is_reported(write: Write, name: str, encoding: str) -> None:
     expected = f"{name} is UTF-16 text: save it as plain text in UTF-8"
-    assert refusal(write("\ufeffa\tb\n".encode(encoding), name)) == expected
-    without_mark = refusal(write("a\tb\n".encode(encoding), name))
+    assert error_message(write("\ufeffa\tb\n".encode(encoding), name)) == expected
+    without_mark = error_message(write("a\tb\n".encode(encoding), name))
     assert re.fullmatch(rf"{name}:1: NUL byte at byte [12]: is this a binary or UTF-16 file\?", without_mark)
 
 
-def test_a_workbook_is_named(write: Write) -> None:
-    assert refusal(write(b"PK\x03\x04rest", "book.tsv")) == (
+def test_a_workbook_is_reported(write: Write) -> None:
+    assert error_message(write(b"PK\x03\x04rest", "book.tsv")) == (
         "book.tsv is a zip archive or an Excel workbook: save it as plain text in UTF-8"
     )
 
 
 @pytest.mark.parametrize("name", ["x.tsv", "x.csv", "x.jsonl"])
-def test_a_binary_file(write: Write, name: str) -> None:
-    assert refusal(write(b"\x89PNG\r\n\x1a\n\0\0", name)) == f"{name}:1: invalid UTF-8 at byte 1 (0x89){TEXT_HINT}"
-    every_byte = refusal(write(bytes(range(256)) * 4, name))
+def test_a_binary_file_is_reported(write: Write, name: str) -> None:
+    assert (
+        error_message(write(b"\x89PNG\r\n\x1a\n\0\0", name)) == f"{name}:1: invalid UTF-8 at byte 1 (0x89){TEXT_HINT}"
+    )
+    every_byte = error_message(write(bytes(range(256)) * 4, name))
     assert every_byte == f"{name}:1: NUL byte at byte 1: is this a binary or UTF-16 file?"
 
 
-def test_damaged_gzip(write: Write) -> None:
+def test_damaged_gzip_is_reported(write: Write) -> None:
     whole = write("".join(f"{i}\t{i}\n" for i in range(5000)), "x.tsv.gz").read_bytes()
     path = write("", "y.tsv.gz")
     path.write_bytes(whole[:-4000])
     told = r"cannot read y\.tsv\.gz beyond line \d+: the gzip file is damaged or cut short \("
-    assert re.match(told, refusal(path))
+    assert re.match(told, error_message(path))
     path.write_bytes(whole[:1000] + b"\xff" * 100 + whole[1100:])
-    assert re.match(told, refusal(path, SKIPPING))
+    assert re.match(told, error_message(path, SKIPPING))
     path.write_bytes(whole[:-8] + b"\0" * 8)
     told = "cannot read y.tsv.gz beyond line 5000: the gzip file is damaged or cut short (CRC check failed"
-    assert refusal(path).startswith(told)
+    assert error_message(path).startswith(told)
 
 
-def test_plain_text_named_gz(tmp_path: Path) -> None:
+def test_plain_text_named_gz_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
     path.write_text("a\tb\n")
-    assert refusal(path) == "x.tsv.gz is named .gz but not compressed with gzip: rename it"
+    assert error_message(path) == "x.tsv.gz is named .gz but not compressed with gzip: rename it"
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -459,7 +461,7 @@ def csv_bytes(rows: Sequence[Sequence[str]]) -> bytes:
 
 
 @given(st.lists(st.tuples(ANY.filter(lambda text: "\0" not in text), FIELDS), max_size=8))
-def test_csv_fields_survive_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+def test_csv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     rows = [("first", "row"), *rows]
     path = tmp_path_factory.mktemp("csv") / "x.csv"
     path.write_bytes(csv_bytes(rows))
@@ -468,7 +470,7 @@ def test_csv_fields_survive_exactly(tmp_path_factory: pytest.TempPathFactory, ro
     assert reading.lines == [1 + csv_bytes(rows[:count]).count(b"\n") for count in range(len(rows))]
 
 
-def test_csv_lines_are_those_where_records_start(write: Write) -> None:
+def test_csv_records_have_the_number_of_their_first_line(write: Write) -> None:
     path = write('a,"b\r\nb"\r\n\r\n"c\n\nc",d\n,\n   \ne,f', "x.csv")
     reading = read_examples(path, SKIPPING)
     assert reading.examples == [("a", "b\r\nb", ""), ("c\n\nc", "d", ""), ("e", "f", "")]
@@ -477,7 +479,7 @@ def test_csv_lines_are_those_where_records_start(write: Write) -> None:
     assert reading.blank == 2
 
 
-def test_csv_that_is_not(write: Write) -> None:
+def test_invalid_csv_is_reported(write: Write) -> None:
     lines = [b'a,"b" c', b"d,e", b"f,g\rh", b"i", b"j,\xff", b"k,\0", b'l,"\xff', b'l"', b'm,"n', b"o,p"]
     path = write(b"\n".join(lines), "x.csv")
     assert pairs(path, SKIPPING) == [("d", "e")]
@@ -492,7 +494,7 @@ def test_csv_that_is_not(write: Write) -> None:
     ]
 
 
-def test_csv_names_a_quote_that_swallows_lines(write: Write) -> None:
+def test_csv_reports_a_quote_that_spans_lines(write: Write) -> None:
     path = write('a,"b\n' + "c,d\n" * 300 + 'e,f"\ng,h\n', "x.csv")
     assert pairs(path, SKIPPING) == [("g", "h")]
     spans = "(it spans 302 lines: is a quote missing?)"
@@ -503,7 +505,7 @@ def test_csv_names_a_quote_that_swallows_lines(write: Write) -> None:
 
 
 @given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8), st.booleans())
-def test_json_values_survive_exactly(
+def test_json_values_round_trip(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], ascii_only: bool
 ) -> None:
     path = tmp_path_factory.mktemp("json") / "x.jsonl"
@@ -544,7 +546,7 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
         ('{"s": "\0", "t": "b"}', "NUL byte at byte 8: is this a binary or UTF-16 file?"),
     ],
 )
-def test_json_that_is_not_a_pair(write: Write, line: str, reason: str) -> None:
+def test_invalid_json_is_reported(write: Write, line: str, reason: str) -> None:
     path = write('{"s": "a", "t": "b"}\n' + line + '\n\n{"s": "c", "t": "d"}', "x.jsonl")
     reading = read_examples(path, SKIPPING)
     assert (pairs(path, SKIPPING), reading.lines, reading.blank) == ([("a", "b"), ("c", "d")], [1, 4], 1)
@@ -554,21 +556,19 @@ def test_json_that_is_not_a_pair(write: Write, line: str, reason: str) -> None:
 @pytest.mark.parametrize(
     "line", [r'{"s": "\"", "t": "b", "q\"": 1}', r'{"s": "\"", "t": "b", "o": {"s": 1, "t": {"s": 2}}}']
 )
-def test_a_key_that_holds_a_quotation_mark_or_stands_in_another_object_too_is_no_key_twice(
-    write: Write, line: str
-) -> None:
+def test_keys_with_quotation_marks_and_nested_keys_are_not_repeated(write: Write, line: str) -> None:
     assert pairs(write(line, "x.jsonl"), SKIPPING) == [('"', "b")]
 
 
 @pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "1" * 5000 + ".5", "1e9999"])
-def test_json_numbers_that_are_not_read_may_be_of_any_size(write: Write, value: str) -> None:
+def test_unused_json_numbers_may_have_any_size(write: Write, value: str) -> None:
     assert pairs(write('{"s": "a", "t": "b", "n": ' + value + "}\n", "x.jsonl")) == [("a", "b")]
 
 
-def test_json_keys_that_are_not_there(write: Write) -> None:
+def test_missing_json_keys_are_reported(write: Write) -> None:
     path = write('{"source": "a", "target": "b"}\n', "x.jsonl")
     expected = "x.jsonl:1: no column 'sorce' (data.source_column) among 'source', 'target'; did you mean 'source'?"
-    assert refusal(path, DataConfig(source_column="sorce", target_column="target")) == expected
+    assert error_message(path, DataConfig(source_column="sorce", target_column="target")) == expected
 
 
 # ---- Parquet
@@ -582,7 +582,7 @@ def test_parquet_columns_by_name(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8))
-def test_parquet_values_survive_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+def test_parquet_values_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     path = tmp_path_factory.mktemp("parquet") / "x.parquet"
     assert pairs(table(path, {"s": [row[0] for row in rows], "t": [row[1] for row in rows]})) == rows
 
@@ -590,13 +590,13 @@ def test_parquet_values_survive_exactly(tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())]
 )
-def test_parquet_text_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
+def test_parquet_accepts_every_text_type(tmp_path: Path, kind: pa.DataType) -> None:
     texts = pa.chunked_array([pa.array(["é", "b", "é"])])
     texts = texts.dictionary_encode() if pa.types.is_dictionary(kind) else texts.cast(kind)
     assert pairs(table(tmp_path / "x.parquet", {"s": texts, "t": texts})) == [("é", "é"), ("b", "b"), ("é", "é")]
 
 
-def test_parquet_rows_that_are_bad(tmp_path: Path) -> None:
+def test_invalid_parquet_rows_are_bad_lines(tmp_path: Path) -> None:
     sources = pa.array([b"a", None, b"\xff", b"d", b""], pa.binary())
     path = table(tmp_path / "x.parquet", {"s": sources, "t": ["b", "b", "b", None, "b"]})
     assert pairs(path, SKIPPING) == [("a", "b")]
@@ -617,33 +617,38 @@ def test_parquet_rows_are_numbered_across_batches(tmp_path: Path) -> None:
     assert len(reading.examples) == 8_999
 
 
-def test_parquet_columns_that_cannot_be_read(tmp_path: Path) -> None:
+def test_invalid_parquet_columns_are_reported(tmp_path: Path) -> None:
     path = table(tmp_path / "x.parquet", {"word": ["a"], "number": [1], "list": [["a"]]})
-    assert refusal(path) == "x.parquet: column 'number' holds int64, not strings"
+    assert error_message(path) == "x.parquet: column 'number' holds int64, not strings"
     lists = DataConfig(source_column="1", target_column="list")
-    assert refusal(path, lists).startswith("x.parquet: column 'list' holds list<")
+    assert error_message(path, lists).startswith("x.parquet: column 'list' holds list<")
     misspelt = DataConfig(source_column="wrod", target_column="word")
     there = "among 'word', 'number', 'list'"
-    assert refusal(path, misspelt) == f"x.parquet: no column 'wrod' (data.source_column) {there}; did you mean 'word'?"
-    assert refusal(path, DataConfig(target_column="4")) == f"x.parquet: no column 4 (data.target_column) {there}"
+    assert (
+        error_message(path, misspelt)
+        == f"x.parquet: no column 'wrod' (data.source_column) {there}; did you mean 'word'?"
+    )
+    assert error_message(path, DataConfig(target_column="4")) == f"x.parquet: no column 4 (data.target_column) {there}"
     twice = pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["a", "a"])
-    assert refusal(table(path, twice)) == "x.parquet: 2 columns are named 'a'"
+    assert error_message(table(path, twice)) == "x.parquet: 2 columns are named 'a'"
 
 
-def test_parquet_files_that_are_none(write: Write, tmp_path: Path) -> None:
+def test_invalid_parquet_files_are_reported(write: Write, tmp_path: Path) -> None:
     start = "cannot read x.parquet as Parquet: "
-    assert refusal(write("", "x.parquet")) == start + "Parquet file size is 0 bytes"
-    assert refusal(write("not a table, only text\n", "x.parquet")).startswith(start + "Parquet magic bytes not found")
+    assert error_message(write("", "x.parquet")) == start + "Parquet file size is 0 bytes"
+    assert error_message(write("not a table, only text\n", "x.parquet")).startswith(
+        start + "Parquet magic bytes not found"
+    )
     whole = table(tmp_path / "whole.parquet", {"s": ["a"] * 99, "t": ["b"] * 99}).read_bytes()
-    assert refusal(write(whole[:60] + whole[90:], "x.parquet")).startswith(start)
-    assert refusal(write(whole[:4] + b"\xff" * 30 + whole[34:], "x.parquet")).startswith(start)
-    assert refusal(write(whole[:-20], "x.parquet.gz")).startswith("cannot read x.parquet.gz as Parquet: ")
+    assert error_message(write(whole[:60] + whole[90:], "x.parquet")).startswith(start)
+    assert error_message(write(whole[:4] + b"\xff" * 30 + whole[34:], "x.parquet")).startswith(start)
+    assert error_message(write(whole[:-20], "x.parquet.gz")).startswith("cannot read x.parquet.gz as Parquet: ")
     table(tmp_path / "x.parquet", {"s": pa.array([], pa.string()), "t": pa.array([], pa.string())})
-    assert refusal(tmp_path / "x.parquet") == "x.parquet contains no example: it is empty"
+    assert error_message(tmp_path / "x.parquet") == "x.parquet contains no example: it is empty"
 
 
 @pytest.mark.parametrize("kind", [{}, {"compression": "none", "use_dictionary": False}])
-def test_parquet_with_any_byte_changed_is_read_whole_or_refused(tmp_path: Path, kind: dict[str, Any]) -> None:
+def test_parquet_with_a_changed_byte_is_read_completely_or_refused(tmp_path: Path, kind: dict[str, Any]) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"s": ["ab", "c", "d"], "t": ["e", "f", "g"]}), path, store_schema=False, **kind)
     content, outcomes = path.read_bytes(), {"read": 0, "refused": 0}
@@ -659,12 +664,12 @@ def test_parquet_with_any_byte_changed_is_read_whole_or_refused(tmp_path: Path, 
     assert outcomes["read"] > 50 and outcomes["refused"] > 50
 
 
-def test_parquet_whose_checksum_is_wrong_is_refused(tmp_path: Path) -> None:
+def test_parquet_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     columns = pa.table({"s": ["abcdef"], "t": ["ghijkl"]})
     pq.write_table(columns, path, compression="none", use_dictionary=False, write_page_checksum=True)
     path.write_bytes(path.read_bytes().replace(b"abcdef", b"abcxef"))
-    assert "cannot read x.parquet as Parquet: could not verify page integrity, CRC checksum" in refusal(path)
+    assert "cannot read x.parquet as Parquet: could not verify page integrity, CRC checksum" in error_message(path)
 
 
 # ---- two parallel files
@@ -682,7 +687,7 @@ def test_parallel_files_pair_line_by_line(write: Write, ending: str) -> None:
     )
 
 
-def test_parallel_lines_that_are_bad_name_their_file(write: Write) -> None:
+def test_bad_parallel_lines_name_their_file(write: Write) -> None:
     source = write(b"a\n\nc\n\xffd\ne\n" + b"f" * 1001 + b"\n", "train.en")
     target = write(b"u\nv\n\nx\ny\xff\nz\n", "train.de")
     reading = read_examples(source, SKIPPING, target)
@@ -697,18 +702,18 @@ def test_parallel_lines_that_are_bad_name_their_file(write: Write) -> None:
 
 
 @pytest.mark.parametrize(("lines", "other"), [(3, 5), (5, 3), (0, 2), (2, 0), (4, 5)])
-def test_parallel_files_of_different_lengths(write: Write, lines: int, other: int) -> None:
+def test_parallel_files_of_different_lengths_are_an_error(write: Write, lines: int, other: int) -> None:
     source, target = write("a\n" * lines, "train.en"), write("b\n" * other, "train.de")
     expected = f"train.en has {lines} lines, but train.de has {other}: give equally many lines"
-    assert refusal(source, CONFIG, target) == expected
+    assert error_message(source, CONFIG, target) == expected
 
 
-def test_parallel_files_that_are_empty_or_missing(write: Write, tmp_path: Path) -> None:
+def test_empty_or_missing_parallel_files_are_an_error(write: Write, tmp_path: Path) -> None:
     source, target = write("", "train.en"), write("", "train.de")
     expected = "the pair train.en and train.de contains no example: it is empty"
-    assert refusal(source, CONFIG, target) == expected
+    assert error_message(source, CONFIG, target) == expected
     missing = "cannot read train.d: no such file or directory; did you mean 'train.de'?"
-    assert refusal(write("a\n", "train.en"), CONFIG, tmp_path / "train.d") == missing
+    assert error_message(write("a\n", "train.en"), CONFIG, tmp_path / "train.d") == missing
 
 
 def test_parallel_features_follow_a_tab(write: Write) -> None:
@@ -740,33 +745,33 @@ def test_a_header_is_skipped_for_numbers_too(write: Write) -> None:
         ("word\tsound\tword", "2 columns are named 'word' (data.source_column): choose one by its number"),
     ],
 )
-def test_a_header_without_the_columns(write: Write, header: str, reason: str) -> None:
-    assert refusal(write(f"{header}\na\tb\n"), NAMED) == f"train.tsv: {reason}"
+def test_a_header_without_the_columns_is_an_error(write: Write, header: str, reason: str) -> None:
+    assert error_message(write(f"{header}\na\tb\n"), NAMED) == f"train.tsv: {reason}"
 
 
-def test_a_header_does_not_flood_the_message(write: Write) -> None:
-    message = refusal(write("\t".join(["x" * 500] * 500) + "\n"), NAMED)
+def test_a_long_header_is_abbreviated(write: Write) -> None:
+    message = error_message(write("\t".join(["x" * 500] * 500) + "\n"), NAMED)
     assert message.endswith(", 'xxxxxxxxxxxxxxxxxxxx…', …") and len(message) < 700
 
 
-def test_a_header_with_too_few_columns_for_a_number(write: Write) -> None:
+def test_a_header_with_too_few_columns_is_an_error(write: Write) -> None:
     config = DataConfig(header=True, target_column="3")
-    assert refusal(write("a\tb\n"), config) == "train.tsv: no column 3 (data.target_column) among 'a', 'b'"
+    assert error_message(write("a\tb\n"), config) == "train.tsv: no column 3 (data.target_column) among 'a', 'b'"
 
 
-def test_a_header_that_cannot_be_read(write: Write) -> None:
+def test_an_unreadable_header_is_an_error(write: Write) -> None:
     expected = f"train.tsv:1: invalid UTF-8 at byte 1 (0xff){TEXT_HINT} (in the header line)"
-    assert refusal(write(b"\xff\tsound\na\tb\n"), NAMED) == expected
+    assert error_message(write(b"\xff\tsound\na\tb\n"), NAMED) == expected
 
 
-def test_a_name_says_that_there_is_a_header(write: Write) -> None:
+def test_a_column_name_implies_a_header(write: Write) -> None:
     path = write("word\tsound\na\tb\n")
     assert pairs(path, DataConfig(source_column="word", target_column="2")) == [("a", "b")]
     expected = "train.tsv: no column 'sund' (data.target_column) among 'word', 'sound'; did you mean 'sound'?"
-    assert refusal(path, DataConfig(target_column="sund")) == expected
+    assert error_message(path, DataConfig(target_column="sund")) == expected
 
 
-def test_a_name_needs_a_header(write: Write) -> None:
+def test_a_column_name_needs_a_header(write: Write) -> None:
     path = write("word\tsound\n")
     with pytest.raises(ConfigError) as caught:
         read_examples(path, DataConfig(target_column="sound", header=False))
@@ -778,7 +783,7 @@ def test_a_name_needs_a_header(write: Write) -> None:
 
 @pytest.mark.parametrize("column", ["1048577", "1" * 5000])
 @pytest.mark.parametrize("role", ["source", "target", "features"])
-def test_columns_that_no_file_has(write: Write, role: str, column: str) -> None:
+def test_missing_columns_are_reported(write: Write, role: str, column: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_examples(write("a\tb\n"), DataConfig(**{f"{role}_column": column}))  # type: ignore[arg-type]
     shown = column if len(column) < 80 else column[:79] + "…"
@@ -786,7 +791,7 @@ def test_columns_that_no_file_has(write: Write, role: str, column: str) -> None:
 
 
 @pytest.mark.parametrize(("role", "column"), [("source", "0"), ("target", ""), ("features", "00")])
-def test_columns_that_cannot_be(write: Write, role: str, column: str) -> None:
+def test_invalid_columns_are_refused(write: Write, role: str, column: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_examples(write("a\tb\n"), DataConfig(**{f"{role}_column": column}))  # type: ignore[arg-type]
     assert str(caught.value) == f"data.{role}_column: expected a name or a number from 1, got {column!r}"
@@ -831,7 +836,7 @@ def test_every_line_gives_one_source(write: Write) -> None:
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)))
-def test_any_lines_at_all_give_one_item_each(lines: list[bytes]) -> None:
+def test_arbitrary_lines_give_one_item_each(lines: list[bytes]) -> None:
     content = [b"first\n", *(line + b"\n" for line in lines)]
     for format in ("tsv", "text"):
         items = list(parse_sources(content, "<stdin>", DataConfig(format=format, features_column="4")))
@@ -839,11 +844,11 @@ def test_any_lines_at_all_give_one_item_each(lines: list[bytes]) -> None:
         assert all(item.line == n for n, item in enumerate(items, 1) if isinstance(item, BadLine))
 
 
-def test_words_of_white_space_are_an_empty_source() -> None:
+def test_white_space_is_an_empty_source_of_words() -> None:
     assert parsed(b"\x0b\n", DataConfig(source_symbols="words", max_length=2)) == [("\x0b", "")]
 
 
-def test_a_line_without_a_tab_is_the_source_itself() -> None:
+def test_a_line_without_a_tab_is_a_source() -> None:
     config = DataConfig(source_column="3", target_column="1", features_column="2")
     assert parsed(b"a\nb\tc\td\ne\tf\n", config) == [
         ("a", ""),
@@ -852,18 +857,18 @@ def test_a_line_without_a_tab_is_the_source_itself() -> None:
     ]
 
 
-def test_whole_lines_are_sources(write: Write) -> None:
+def test_text_lines_are_sources(write: Write) -> None:
     config = DataConfig(format="text")
     for lines in (predicted(write("a\tb\n\nc,\n", "words.txt"), config), parsed(b"a\tb\n\nc,\n", config)):
         assert lines == [("a\tb", ""), ("", ""), ("c,", "")]
 
 
-def test_whole_lines_with_features() -> None:
+def test_text_lines_may_have_features() -> None:
     config = DataConfig(format="text", source_column="2", features_column="word")
     assert parsed(b"go\tV;PST\nbe\n", config) == [("go", "V;PST"), ("be", "")]
 
 
-def test_a_known_name_goes_before_the_configured_format(write: Write, tmp_path: Path) -> None:
+def test_a_known_suffix_overrides_the_configured_format(write: Write, tmp_path: Path) -> None:
     config = DataConfig(format="text")
     assert predicted(write('"a,b",c\n', "x.csv"), config) == [("a,b", "")]
     assert predicted(write("a\tb\n", "x.tsv"), config) == [("a", "")]
@@ -893,19 +898,19 @@ def test_a_known_name_goes_before_the_configured_format(write: Write, tmp_path: 
         ("\n", [("", "")]),
     ],
 )
-def test_a_header_is_skipped_where_it_is_one(
+def test_a_header_of_sources_is_skipped(
     write: Write, content: str, expected: list[tuple[str, str] | tuple[int, str]]
 ) -> None:
     assert predicted(write(content), NAMED) == expected
 
 
-def test_a_header_with_numbers_is_skipped_where_there_are_columns(write: Write) -> None:
+def test_a_header_is_skipped_for_columns_by_number(write: Write) -> None:
     config = DataConfig(header=True)
     assert predicted(write("word\tsound\na\tb\n"), config) == [("a", "")]
     assert predicted(write("1\nb\n"), config) == [("1", ""), ("b", "")]
 
 
-def test_a_header_of_sources_without_features(write: Write) -> None:
+def test_a_header_of_sources_without_features_is_skipped(write: Write) -> None:
     config = DataConfig(header=True, source_column="word", target_column="sound", features_column="tags")
     assert predicted(write("word\na\n"), config) == [("a", "")]
     assert predicted(write("tags\tword\nN\ta\n"), config) == [("a", "N")]
@@ -921,14 +926,14 @@ def test_standard_input_has_no_header() -> None:
     assert parsed(b"word\tsound\na\tb\n", DataConfig(header=True)) == [("word", ""), ("a", "")]
 
 
-def test_a_byte_order_mark_belongs_to_no_line() -> None:
+def test_a_byte_order_mark_is_removed_from_sources() -> None:
     assert parsed(b"\xef\xbb\xbfa\n") == [("a", "")]
     assert parsed(b"\xef\xbb\xbf") == [("", "")]
     with pytest.raises(DataError, match=r"^<stdin> is UTF-16 text: save it as plain text in UTF-8$"):
         parsed("\ufeffa\n".encode("utf-16-le"))
 
 
-def test_sources_are_read_as_they_come() -> None:
+def test_sources_are_parsed_one_at_a_time() -> None:
     def endless() -> Iterator[bytes]:
         while True:
             yield b"a\n"
@@ -937,7 +942,7 @@ def test_sources_are_read_as_they_come() -> None:
     assert [next(items), next(items)] == [("a", "", "")] * 2
 
 
-def test_sources_of_a_missing_file(tmp_path: Path) -> None:
+def test_sources_of_a_missing_file_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or directory"):
         next(read_sources(tmp_path / "none.tsv", CONFIG))
 
@@ -945,7 +950,7 @@ def test_sources_of_a_missing_file(tmp_path: Path) -> None:
 # ---- the whole
 
 
-def test_importing_is_cheap() -> None:
+def test_importing_does_not_import_pyarrow() -> None:
     code = "import sys, pellucid.data.examples; sys.exit(any(name in sys.modules for name in ('pyarrow', 'torch')))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -964,7 +969,7 @@ real = pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PEL
         ("mt-tatoeba-spa-eng/derived-split/dev.tsv.gz", 3_570, [], 0),
     ],
 )
-def test_real_files(name: str, count: int, bad: list[int], blank: int) -> None:
+def test_published_files_are_read(name: str, count: int, bad: list[int], blank: int) -> None:
     config = DataConfig(target_symbols="words" if "g2p" in name else "characters", on_bad_line="skip")
     reading = read_examples(DATA / name, config)
     assert (len(reading.examples), [line.line for line in reading.bad], reading.blank) == (count, bad, blank)

@@ -1,4 +1,4 @@
-"""Copying, against loops over its definition; blind to padding and batch-mates; stepped as unrolled; trained and used.
+"""Copying, against loops over its definition: padding, batches, steps, kernels, search and training.
 
 B batch, K steps, S source positions, T target positions, V vocabulary.
 """
@@ -43,7 +43,7 @@ EXAMPLES = st.lists(
 )
 
 
-def copying(score: str = "additive", cell: str = "gru") -> Config:
+def copy_config(score: str = "additive", cell: str = "gru") -> Config:
     sizes = {"hidden_size": 2, "embedding_size": 3}
     decoder = {"cell": cell, "hidden_size": 4, "embedding_size": 3, "pointer_generator": True}
     data = {"features_column": "3"}
@@ -58,18 +58,18 @@ def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) ->
 
 def batch_of(pairs: list[tuple[str, str]], tag: str = "") -> Batch:
     examples = [Example(source, target, tag) for source, target in pairs]
-    encoded = encode_extended(examples, build_tokenizers(copying().data), KNOWN)
+    encoded = encode_extended(examples, build_tokenizers(copy_config().data), KNOWN)
     return collate(encoded, torch.arange(len(pairs)).numpy())
 
 
-def through(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
+def network_outputs(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
     unrolled: Seq2SeqOutput = network(batch)
     return unrolled
 
 
 @few
 @given(SEEDS, st.integers(1, 3), st.integers(1, 5), st.booleans())
-def test_the_mixture_is_the_papers_and_sums_to_one(seed: int, rows: int, positions: int, lost: bool) -> None:
+def test_the_mixture_equals_its_definition_and_sums_to_one(seed: int, rows: int, positions: int, lost: bool) -> None:
     """By loops: p_gen P_vocab(w) + (1 − p_gen) Σ α_i; where some weight is on what is not copied, it generates."""
     generator = torch.Generator().manual_seed(seed)
     logits, weights, gate = (
@@ -84,11 +84,11 @@ def test_the_mixture_is_the_papers_and_sums_to_one(seed: int, rows: int, positio
         own, chosen = logits[0, row].softmax(dim=0), torch.sigmoid(gate[0, row, 0])
         copied = [0.0] * (V + positions)
         kept = 1.0
-        for position, place in enumerate(places[0].tolist()):
-            if place == NEVER_COPIED:
+        for position, position_id in enumerate(places[0].tolist()):
+            if position_id == NEVER_COPIED:
                 kept -= float(weights[0, row, position])
             else:
-                copied[place] += float((1 - chosen) * weights[0, row, position])
+                copied[position_id] += float((1 - chosen) * weights[0, row, position])
         for symbol in range(V + positions):
             share = chosen if kept == 1.0 else 1 - (1 - chosen) * kept
             expected = (float(share * own[symbol]) if symbol < V else 0.0) + copied[symbol]
@@ -96,11 +96,11 @@ def test_the_mixture_is_the_papers_and_sums_to_one(seed: int, rows: int, positio
     near(found.sum(dim=2), torch.ones(1, rows, dtype=torch.float64))
 
 
-def test_symbols_have_their_target_ids_or_the_first_place_where_they_stand() -> None:
+def test_symbols_have_their_target_id_or_their_first_position() -> None:
     """Known on both sides, on one, on none; a tag is never copied, and nothing is at padding."""
     assert copied_ids(KNOWN).tolist() == [NEVER_COPIED] * 4 + [4, 5] + [BY_POSITION] * 3 + [NEVER_COPIED] * 5
     batch = batch_of([("acxcQRQ", "QcaxR?"), ("a", "b")], tag="t")
-    network = network_of(copying(), 1)
+    network = network_of(copy_config(), 1)
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
     places = network.decoder.prepare(memory).copy_ids
     assert places is not None
@@ -113,14 +113,14 @@ def test_symbols_have_their_target_ids_or_the_first_place_where_they_stand() -> 
 
 @few
 @given(EXAMPLES, st.sampled_from(LOOKING), st.sampled_from(["gru", "lstm"]), SEEDS)
-def test_probabilities_sum_to_one_alone_and_in_company(
+def test_probabilities_sum_to_one_alone_and_in_a_batch(
     pairs: list[tuple[str, str]], score: str, cell: str, seed: int
 ) -> None:
-    network, batch = network_of(copying(score, cell), seed), batch_of(pairs)
-    many = through(network, batch)
+    network, batch = network_of(copy_config(score, cell), seed), batch_of(pairs)
+    many = network_outputs(network, batch)
     near(many.logits.exp().sum(dim=2), torch.ones(batch.target.shape, dtype=torch.float64))
     for row, (source, target) in enumerate(pairs):
-        one = through(network, alone(batch, row))
+        one = network_outputs(network, alone(batch, row))
         near(one.logits[0], many.logits[row, : len(target) + 1, : V + len(source)])
         assert (many.logits[row, :, V + len(source) :] == -torch.inf).all()
 
@@ -140,23 +140,23 @@ def stepped(network: EncoderDecoder, batch: Batch, hypotheses: int = 1) -> Tenso
 
 @few
 @given(EXAMPLES, st.sampled_from(LOOKING), st.sampled_from(["gru", "lstm"]), SEEDS, st.integers(1, 3))
-def test_steps_are_what_is_unrolled(
+def test_steps_equal_unrolled_steps(
     pairs: list[tuple[str, str]], score: str, cell: str, seed: int, hypotheses: int
 ) -> None:
-    network, batch = network_of(copying(score, cell), seed), batch_of(pairs)
-    many = through(network, batch).logits
+    network, batch = network_of(copy_config(score, cell), seed), batch_of(pairs)
+    many = network_outputs(network, batch).logits
     near(stepped(network, batch, hypotheses), many.repeat_interleave(hypotheses, dim=0))
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "general"])
-def test_kernels_unroll_and_step_as_pytorch_does(score: str) -> None:
+def test_kernels_equal_pytorch(score: str) -> None:
     batch = batch_of([("acxcQRQ", "QcaxR?"), ("a", "b"), ("QQe", "Qex")])
-    network = network_of(copying(score), 3, torch.float32)
+    network = network_of(copy_config(score), 3, torch.float32)
     parameters = list(network.parameters())
     with disable_kernels():
-        expected = through(network, batch).logits
+        expected = network_outputs(network, batch).logits
         wanted = torch.autograd.grad(expected.gather(2, batch.target[:, :, None]).sum(), parameters, allow_unused=True)
-    found = through(network, batch).logits
+    found = network_outputs(network, batch).logits
     gradients = torch.autograd.grad(found.gather(2, batch.target[:, :, None]).sum(), parameters, allow_unused=True)
     near(found, expected, 1e-5)
     for one, other in zip(gradients, wanted, strict=True):
@@ -166,10 +166,10 @@ def test_kernels_unroll_and_step_as_pytorch_does(score: str) -> None:
         near(stepped(network, batch, 2), expected.detach().repeat_interleave(2, dim=0), 1e-5)
 
 
-def test_a_search_that_drops_sources_keeps_what_they_copy() -> None:
+def test_a_search_that_drops_sources_keeps_their_copy_ids() -> None:
     """Rows taken from what a kernel and from what PyTorch steps through, and a forced look at one of them."""
     batch = batch_of([("acxcQRQ", "Qa"), ("aQ", "bb"), ("QQe", "Qe")])
-    network = network_of(copying(), 3, torch.float32)
+    network = network_of(copy_config(), 3, torch.float32)
     with torch.no_grad():
         memory: Memory = network.encoder(batch.source, batch.source_lengths)
         state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
@@ -185,18 +185,18 @@ def test_a_search_that_drops_sources_keeps_what_they_copy() -> None:
         near(forced.logits, whole.logits[rows], 1e-5)
 
 
-def test_what_was_copied_is_fed_back_as_unknown() -> None:
-    network, batch = network_of(copying(), 1), batch_of([("acQ", "Qab")])
+def test_copied_symbols_are_fed_back_as_unknown() -> None:
+    network, batch = network_of(copy_config(), 1), batch_of([("acQ", "Qab")])
     assert int(batch.target[0, 0]) == V + 2
     other = batch._replace(target=torch.tensor([[UNK, 4, 5, EOS]]))
-    near(through(network, batch).logits, through(network, other).logits)
+    near(network_outputs(network, batch).logits, network_outputs(network, other).logits)
 
 
 def test_copying_needs_attention() -> None:
     with pytest.raises(
         ConfigError, match=r"decoder\.pointer_generator = true needs attention, but attention\.type is 'none'"
     ):
-        copying("none")
+        copy_config("none")
 
 
 def rare(count: int, seed: int, letters: str) -> list[Example]:
@@ -219,7 +219,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
     return require_transducer(load(folder / "run"), "the test")
 
 
-def test_symbols_never_seen_are_copied_with_their_own_text(trained: Transducer) -> None:
+def test_unseen_symbols_are_copied_with_their_text(trained: Transducer) -> None:
     model = trained
     traces = model.predict(["abca𝒳", "ccbb\u4dff"])
     assert len(model.vocabularies.target.symbols) == len(model.vocabularies.source.symbols) == 3
@@ -230,7 +230,7 @@ def test_symbols_never_seen_are_copied_with_their_own_text(trained: Transducer) 
     assert lonely.top_symbols == among.top_symbols
 
 
-def test_a_prefix_may_hold_what_only_copying_can_give(trained: Transducer, tmp_path: Path) -> None:
+def test_a_prefix_may_contain_copied_symbols(trained: Transducer, tmp_path: Path) -> None:
     sources = ["ab𝒳c", "c\u4dffa", "", "abc"]
     found = trained.predict(sources, prefixes=["𝒳", "a\u4dff\u4dff", "𝒳", "c"])
     assert [trace.output[:3] for trace in found][1] == "a\u4dff\u4dff" and found[0].output.startswith("𝒳")

@@ -1,4 +1,4 @@
-"""The loss of training: what each of its settings adds, and that what is not asked for adds nothing."""
+"""The training loss: the term of each setting; settings at zero add nothing."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -35,7 +35,7 @@ def config_with(training: dict[str, Any], dropout: float = 0.0, **decoder: bool)
     return config_of({"encoder": sizes, "decoder": {**sizes, **decoder}, "training": training})
 
 
-def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
+def loss_and_gradients(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
     """Loss and gradients of the same network, drawing the same random numbers."""
     network = require_seq2seq(build_network(config, vocabularies())).train()
     torch.manual_seed(seed)
@@ -48,17 +48,17 @@ def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Te
     ("training", "share"), [({"coverage_loss": 1.0}, 0.0), ({"rdrop_alpha": 1.0}, 0.0), ({}, 0.9)], ids=str
 )
 def test_each_setting_changes_loss_and_gradients(training: dict[str, Any], share: float, copying: bool) -> None:
-    base, gradients = found(config_with({}, 0.3, pointer_generator=copying), 1)
-    loss, others = found(config_with(training, 0.3, pointer_generator=copying), 1, share)
+    base, gradients = loss_and_gradients(config_with({}, 0.3, pointer_generator=copying), 1)
+    loss, others = loss_and_gradients(config_with(training, 0.3, pointer_generator=copying), 1, share)
     assert loss != base and any(not torch.equal(*pair) for pair in zip(gradients, others, strict=True))
-    again, same = found(config_with(training, 0.3, pointer_generator=copying), 1, share)
+    again, same = loss_and_gradients(config_with(training, 0.3, pointer_generator=copying), 1, share)
     assert again == loss and all(torch.equal(*pair) for pair in zip(others, same, strict=True))
 
 
-def test_weights_of_zero_change_no_bit() -> None:
-    base, gradients = found(config_with({}, 0.3), 1)
+def test_terms_with_weight_zero_change_no_bit() -> None:
+    base, gradients = loss_and_gradients(config_with({}, 0.3), 1)
     settings = {"coverage_loss": 0.0, "rdrop_alpha": 0.0, "sampling_probability": 0.9, "ema_decay": 0.5}
-    loss, others = found(config_with(settings, 0.3), 1)
+    loss, others = loss_and_gradients(config_with(settings, 0.3), 1)
     assert loss == base and all(torch.equal(*pair) for pair in zip(gradients, others, strict=True))
 
 
@@ -88,7 +88,9 @@ def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) 
 
 
 @pytest.mark.parametrize("context", [nullcontext, disable_kernels])
-def test_the_generator_learns_what_the_copy_explains(context: Callable[[], AbstractContextManager[None]]) -> None:
+def test_the_generator_loss_counts_symbols_that_the_copy_explains(
+    context: Callable[[], AbstractContextManager[None]],
+) -> None:
     """Its logits are those of the same network that does not copy; its weights learn though the gate says copy."""
     config = config_with({"label_smoothing": 0.0}, pointer_generator=True)
     network = network_of(config, 2, torch.float32)
@@ -106,7 +108,7 @@ def test_the_generator_learns_what_the_copy_explains(context: Callable[[], Abstr
     assert gradient is not None and gradient.abs().max() > 1e-3
 
 
-def test_kernels_carry_the_gradient_of_the_weights() -> None:
+def test_kernels_have_the_gradient_of_the_weights() -> None:
     """The coverage loss alone, through the unrolled kernel and through PyTorch."""
     network = network_of(config_with({}), 2, torch.float32)
     parameters = list(network.parameters())
@@ -124,7 +126,7 @@ def test_kernels_carry_the_gradient_of_the_weights() -> None:
 
 
 @pytest.mark.parametrize("copying", [False, True])
-def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
+def test_the_rdrop_term_is_half_of_the_papers(copying: bool) -> None:
     config = config_with({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
     network = require_seq2seq(build_network(config, vocabularies())).double().train()
     torch.manual_seed(3)
@@ -136,7 +138,7 @@ def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
     assert losses[0] != losses[1]
 
 
-def test_what_cannot_be_is_refused_by_its_name() -> None:
+def test_invalid_combinations_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"training\.coverage_loss = .* needs attention, but attention\.type is 'none'"
     ):

@@ -1,4 +1,4 @@
-"""A first line that names the columns is noticed where nobody has said so, and no other first line is."""
+"""Detection of a first line that names the columns, if the user does not say whether there is a header."""
 
 import json
 import random
@@ -72,7 +72,7 @@ def refused(cells: Sequence[tuple[str, ...]]) -> bool:
         "text (german)",
     ],
 )
-def test_words_that_columns_are_named_by(cell: str) -> None:
+def test_usual_column_names_are_recognized(cell: str) -> None:
     assert is_column_name(cell)
 
 
@@ -80,7 +80,7 @@ def test_words_that_columns_are_named_by(cell: str) -> None:
     "cell",
     ["", "1984", "hund", "a word of my own that is long", "word?", "sources of", "wörd", "w", "_", "word\n", "12 3"],
 )
-def test_words_that_are_data(cell: str) -> None:
+def test_data_is_no_column_name(cell: str) -> None:
     assert not is_column_name(cell)
 
 
@@ -100,7 +100,7 @@ def test_words_that_are_data(cell: str) -> None:
         (("λέξη", "my_column"), PAIRS),
     ],
 )
-def test_a_header_is_noticed(header: tuple[str, ...], below: list[tuple[str, ...]]) -> None:
+def test_a_header_is_detected(header: tuple[str, ...], below: list[tuple[str, ...]]) -> None:
     assert refused([header, *below])
 
 
@@ -115,11 +115,11 @@ def test_a_header_is_noticed(header: tuple[str, ...], below: list[tuple[str, ...
         ("λέξη", "rex"),
     ],
 )
-def test_what_may_be_an_example_is_not_refused(first: tuple[str, str]) -> None:
+def test_possible_examples_are_not_refused(first: tuple[str, str]) -> None:
     assert not refused([first, *PAIRS])
 
 
-def test_a_note_tells_what_may_be_a_header() -> None:
+def test_a_note_names_a_possible_header() -> None:
     assert header_note([("word", "wort"), *PAIRS]).startswith(
         "the first line may be a header: the source 'word' is a usual column name; it is read as an ex"
     )
@@ -130,7 +130,7 @@ def test_a_note_tells_what_may_be_a_header() -> None:
     assert header_note(PAIRS) == "" and header_note([("a_b", "слово"), *PAIRS[:10]]) == ""
 
 
-def test_a_line_that_begins_both_files_is_noticed() -> None:
+def test_a_first_line_of_both_files_is_detected() -> None:
     first, training, validation = ("Wort", "Aussprache"), PAIRS, [(a, a) for a, _ in PAIRS]
     with pytest.raises(HeaderError, match=r"^dev\.tsv: the first .* begin with 'Wort', 'Aussprache', w"):
         check_shared_header([first, *training], [first, *validation], "dev.tsv")
@@ -148,7 +148,7 @@ def written(path: Path, rows: Sequence[Sequence[str]]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
-def test_files_are_read_as_is_said_and_refused_where_nothing_is(tmp_path: Path, name: str) -> None:
+def test_the_header_setting_decides_and_auto_refuses_headers(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name, [("word", "pronunciation"), *PAIRS])
     with pytest.raises(HeaderError, match=rf"{name}:1: .* named 'word' and 'pronunciation': give --header \("):
         read_examples(path, AUTO)
@@ -160,7 +160,7 @@ def test_files_are_read_as_is_said_and_refused_where_nothing_is(tmp_path: Path, 
     assert read_examples(plain, AUTO).examples == read_examples(plain, DataConfig(header=False)).examples
 
 
-def test_the_line_of_a_header_is_told(tmp_path: Path) -> None:
+def test_the_line_of_a_header_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "a.tsv", [("",), ("input", "label"), *PAIRS])
     with pytest.raises(HeaderError, match=r"a\.tsv:2: "):
         read_examples(path, AUTO)
@@ -179,13 +179,13 @@ def test_other_formats_have_no_header(tmp_path: Path) -> None:
     assert len(read_examples(tmp_path / "source", AUTO, tmp_path / "target").examples) == 2
 
 
-def test_a_group_wanted_by_name_says_that_there_is_a_header(tmp_path: Path) -> None:
+def test_a_group_column_by_name_implies_a_header(tmp_path: Path) -> None:
     path = written(tmp_path / "a.tsv", [("s", "t", "kind"), ("a", "b", "x"), ("c", "d", "y")])
     reading, groups = read_grouped_examples(path, config_for_file(DataConfig(header=False)), "kind")
     assert reading.examples == [Example("a", "b"), Example("c", "d")] and groups == ["x", "y"]
 
 
-def test_another_file_is_read_as_is_said_or_as_the_training_file_was() -> None:
+def test_other_files_are_read_as_set_or_like_the_training_file() -> None:
     for trained in (True, False, "auto"):
         for said in (True, False):
             assert config_for_file(DataConfig(header=trained), said).header is said
@@ -193,7 +193,7 @@ def test_another_file_is_read_as_is_said_or_as_the_training_file_was() -> None:
     assert config_for_file(DataConfig(header=False)).header == "auto"
 
 
-def test_lines_that_arrive_have_a_header_where_it_is_said() -> None:
+def test_lines_have_a_header_only_if_it_is_set() -> None:
     lines = [b"word\tpronunciation\n", b"a\tb\n", b"c\n"]
     assert [item[:2] for item in parse_sources(lines, "<stdin>", AUTO, InputFormat(header=True))] == [
         ("a", ""),
@@ -232,13 +232,13 @@ def test_a_line_to_predict_with_more_columns_than_the_training_file_is_bad(tmp_p
     assert isinstance(bad, BadLine) and bad.reason == expected
 
 
-def test_a_header_says_which_columns_there_are(tmp_path: Path) -> None:
+def test_a_header_determines_the_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "a.tsv", [("id", "sound", "word"), ("1", "x", "a")])
     named = DataConfig(header=True, source_column="word", target_column="sound")
     assert [item[:2] for item in read_sources(path, named, FILE_FORMAT._replace(columns=2))] == [("a", "")]
 
 
-def test_text_with_features_has_two_columns_at_most() -> None:
+def test_text_with_features_has_at_most_two_columns() -> None:
     config = DataConfig(format="text", features_column="3")
     items = list(parse_sources([b"a\tN\tx\n", b"b\tV\n", b"c\n"], "<stdin>", config))
     assert [isinstance(item, BadLine) for item in items] == [True, False, False]
@@ -271,7 +271,7 @@ def train(training: Path, dev: Path, run: Path, *given: object) -> Done:
     return pellucid("train", training, "--valid", dev, "--run", run, *flags(small_config({"epochs": 1})), *given)
 
 
-def test_a_training_asks_once_and_keeps_the_answer(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
+def test_training_asks_once_and_saves_the_answer(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
     message = complaint(train(headed.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.train}:1: the first line looks like a header") and "--no-header" in message
     assert "\n" not in message and not (tmp_path / "a").exists()
@@ -289,13 +289,13 @@ def test_a_training_asks_once_and_keeps_the_answer(headed: TrainingFiles, run: P
     assert named.config.data.header is True and named.vocabularies.columns == 2
 
 
-def test_a_validation_file_alone_that_has_a_header_is_told(headed: TrainingFiles, tmp_path: Path) -> None:
+def test_a_header_of_the_validation_file_only_is_reported(headed: TrainingFiles, tmp_path: Path) -> None:
     message = complaint(train(copies_run().files.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
     assert message.endswith(f"; {copies_run().files.train}, which is read in the same way, seems to have none")
 
 
-def test_a_training_notes_what_may_be_a_header(tmp_path: Path) -> None:
+def test_training_notes_a_possible_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("word\tabc\n" + copies_run().files.train.read_text())
     done = train(path, copies_run().files.valid, tmp_path / "run")
@@ -310,7 +310,7 @@ def counted(run: Path, *given: object) -> object:
     return json.loads(done.out)["lines"]
 
 
-def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: TrainingFiles, run: Path) -> None:
+def test_evaluation_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path) -> None:
     plain = copies_run()
     assert counted(run, headed.valid) == 10 and counted(run, headed.valid, "--no-header") == 11
     message = complaint(pellucid("evaluate", plain.run, headed.valid))
@@ -320,9 +320,7 @@ def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: 
 
 
 @pytest.mark.parametrize("verb", ["predict", "score"])
-def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(
-    headed: TrainingFiles, run: Path, verb: str
-) -> None:
+def test_prediction_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path, verb: str) -> None:
     plain, lines = copies_run().run, headed.valid.read_bytes()
     assert len(outputs(pellucid(verb, run, headed.valid).out)) == 10
     assert len(outputs(pellucid(verb, run, headed.valid, "--no-header").out)) == 11
@@ -334,9 +332,7 @@ def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(
     assert len(outputs(pellucid(verb, plain, "-", "--no-header", stdin=lines).out)) == 11
 
 
-def test_look_reads_as_training_did_and_asks_where_it_cannot_know(
-    headed: TrainingFiles, run: Path, tmp_path: Path
-) -> None:
+def test_look_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
     shown, told = tmp_path / "a.html", "the first line looks like a header"
     assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--terminal"))
     assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--export", shown))
@@ -347,7 +343,7 @@ def test_look_reads_as_training_did_and_asks_where_it_cannot_know(
         assert done.code == 0 and done.out.count(" → ") == 10 and "word →" not in done.out
 
 
-def test_the_switches_of_a_header_take_a_word_too() -> None:
+def test_the_header_flags_accept_a_value() -> None:
     pairs, run = copies_run().files.valid, copies_run().run
     for given, count in ((["--header=auto"], 10), (["--header", "false"], 10), (["--header", "true"], 9)):
         assert counted(run, *given, pairs) == count
@@ -379,7 +375,7 @@ def tables() -> list[Path]:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PELLUCID_DATA")
-def test_no_published_file_is_refused_whatever_its_first_line() -> None:
+def test_no_published_file_is_refused() -> None:
     draws, files, lines, noted = random.Random(1), 0, 0, 0
     for path in tables():
         records = tsv_records(islice(read_lines(path), 300), ColumnSelection({"source": "1", "target": "2"}), str(path))
@@ -396,7 +392,7 @@ def test_no_published_file_is_refused_whatever_its_first_line() -> None:
     assert files > 200 and noted < lines / 300
 
 
-def test_prediction_notes_a_first_line_that_may_be_a_header_and_answers_it(run: Path, tmp_path: Path) -> None:
+def test_prediction_notes_a_possible_header_and_predicts_it(run: Path, tmp_path: Path) -> None:
     """One line out for every line in: of sources alone nobody can be sure."""
     plain, path = copies_run().run, tmp_path / "a.tsv"
     path.write_text("word\n" + "ab\ncd\n")
@@ -415,7 +411,7 @@ def test_prediction_notes_a_first_line_that_may_be_a_header_and_answers_it(run: 
     assert f"{path}:2: the first line may be a header: no character of the source '日本' occurs in the 30 " in done.err
 
 
-def test_a_first_line_that_is_left_out_as_the_training_files_was_is_told(run: Path, tmp_path: Path) -> None:
+def test_a_skipped_first_line_is_reported(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("ab\tab\ncd\tcd\n")
     for verb in ("predict", "score"):

@@ -1,4 +1,4 @@
-"""The head that scores the next symbol, against a loop. H hidden units, D context, V vocabulary."""
+"""Output layers, against a loop. H hidden units, D context, V vocabulary."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ READS = ["state", "context", "state-and-context"]
 SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
 
 
-def head_of(reads: str, sizes: tuple[int, int, int], seed: int) -> OutputLayer:
-    head = OutputLayer(reads, *sizes).double()  # type: ignore[arg-type]
+def head_of(inputs: str, sizes: tuple[int, int, int], seed: int) -> OutputLayer:
+    head = OutputLayer(inputs, *sizes).double()  # type: ignore[arg-type]
     shake(head, seed)
     return head
 
@@ -27,15 +27,15 @@ def inputs_of(shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int) ->
 
 @few
 @given(st.sampled_from(READS), SHAPES, st.tuples(SIZES, SIZES, SIZES), SEEDS)
-def test_logits_are_the_weighted_sum_of_what_is_read_and_the_bias(
-    reads: str, shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int
+def test_logits_are_the_weighted_sum_of_the_inputs_and_the_bias(
+    inputs: str, shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int
 ) -> None:
-    head, (hidden, context) = head_of(reads, sizes, seed), inputs_of(shape, sizes, seed)
+    head, (hidden, context) = head_of(inputs, sizes, seed), inputs_of(shape, sizes, seed)
     logits = head(hidden, context)
     assert logits.shape == (*shape, sizes[2])
     rows = zip(*(values.flatten(0, -2).tolist() for values in (hidden, context, logits)), strict=True)
     for h, c, found in rows:
-        heard = {"state": h, "context": c, "state-and-context": h + c}[reads]
+        heard = {"state": h, "context": c, "state-and-context": h + c}[inputs]
         for v, weights in enumerate(head.projection.weight.tolist()):
             expected = sum(w * x for w, x in zip(weights, heard, strict=True)) + head.projection.bias[v].item()
             assert found[v] == pytest.approx(expected, abs=1e-12)
@@ -44,9 +44,9 @@ def test_logits_are_the_weighted_sum_of_what_is_read_and_the_bias(
 @pytest.mark.parametrize(
     ("reads", "hears"), [(READS[0], (True, False)), (READS[1], (False, True)), (READS[2], (True, True))]
 )
-def test_what_is_not_read_does_not_matter(reads: str, hears: tuple[bool, bool]) -> None:
+def test_inputs_that_are_not_read_change_nothing(inputs: str, hears: tuple[bool, bool]) -> None:
     sizes = (3, 2, 5)
-    head, (hidden, context) = head_of(reads, sizes, 1), inputs_of((4,), sizes, 1)
+    head, (hidden, context) = head_of(inputs, sizes, 1), inputs_of((4,), sizes, 1)
     logits = head(hidden, context)
     changed = not torch.equal(head(hidden + 1, context), logits), not torch.equal(head(hidden, context + 1), logits)
     assert changed == hears
@@ -54,11 +54,11 @@ def test_what_is_not_read_does_not_matter(reads: str, hears: tuple[bool, bool]) 
 
 @pytest.mark.parametrize("reads", ["state", "context", "state-and-context"])
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_tied_weights_are_the_vectors_behind_an_adapter_where_sizes_differ(reads: HeadInputs, size: int) -> None:
+def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: HeadInputs, size: int) -> None:
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
-    head = TiedOutputLayer(reads, (2, 3), vectors)
+    head = TiedOutputLayer(inputs, (2, 3), vectors)
     shake(head, 1)
-    read = {"state": [hidden], "context": [context], "state-and-context": [hidden, context]}[reads]
+    read = {"state": [hidden], "context": [context], "state-and-context": [hidden, context]}[inputs]
     joined = torch.cat(read, dim=1)
     assert (head.adapter is None) == (joined.shape[1] == size)
     adapted = joined if head.adapter is None else joined @ head.adapter.weight.T
@@ -70,7 +70,7 @@ def test_tied_weights_are_the_vectors_behind_an_adapter_where_sizes_differ(reads
     near(logits, head(hidden, context, vectors), 1e-5)
 
 
-def test_tied_vectors_get_gradients_from_both_their_uses_and_stand_once_in_the_network() -> None:
+def test_tied_vectors_are_one_parameter_with_both_gradients() -> None:
     network = network_of(config_of({"decoder": {"tie_embeddings": True}}), 1)
     names = [name for name, value in network.state_dict().items() if value is network.decoder.table.weight.data]
     shared = [name for name, each in network.named_parameters() if each is network.decoder.table.weight]

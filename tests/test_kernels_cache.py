@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, and what is said before they are compiled."""
+"""The folder of compiled kernels: its name, its completeness and damage, and the message before a compilation."""
 
 import sys
 from pathlib import Path
@@ -13,13 +13,13 @@ from pellucid.reporting.progress import training_progress
 from pellucid.training.session import ModelBuilt
 
 
-def test_the_folder_is_known_without_compiling_and_named_by_the_sources() -> None:
+def test_the_folder_name_depends_on_the_sources_only() -> None:
     folder = cache.cache_folder()
     assert folder is not None and folder.is_dir()
     assert folder.name.startswith("kernels-") and len(folder.name) == len("kernels-") + 16
 
 
-def test_a_folder_is_filled_once_all_kernels_are_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_is_complete_once_all_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     (tmp_path / "a.nbc").write_bytes(b"")
     assert not cache.is_filled()
@@ -48,13 +48,13 @@ def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert compiled == [True]
 
 
-def test_without_a_folder_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_waits_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: None)
     with cache.by_one(), cache.by_one():
         assert not cache.is_filled()
 
 
-def test_a_changed_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_changed_kernel_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     (tmp_path / "inner").mkdir()
     kernel = tmp_path / "inner" / "a.nbc"
@@ -69,7 +69,7 @@ def test_a_changed_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert cache.is_damaged()
 
 
-def test_a_changed_kernel_is_compiled_again_with_a_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_changed_kernel_is_compiled_again_with_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     kernel = tmp_path / "a.nbc"
     monkeypatch.setattr(numba_backend, "_compile_in_child", lambda: kernel.write_bytes(b"right"))
@@ -81,15 +81,15 @@ def test_a_changed_kernel_is_compiled_again_with_a_word(monkeypatch: pytest.Monk
     assert kernel.read_bytes() == b"right" and not cache.is_damaged()
 
 
-def test_the_name_goes_by_place_and_time_of_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    decisive = list(cache._decisive())
-    assert any(isinstance(each, tuple) and each[0].endswith("vocabulary.py") for each in decisive)
+def test_the_name_depends_on_paths_times_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = list(cache._decisive())
+    assert any(isinstance(each, tuple) and each[0].endswith("vocabulary.py") for each in facts)
     before = cache.cache_folder.__wrapped__()
     monkeypatch.setattr(cache, "version", lambda name: "0.0")
     assert cache.cache_folder.__wrapped__() != before
 
 
-def test_the_folder_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_environment_variable_sets_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "mine"))
     folder = cache.cache_folder.__wrapped__()
     assert folder is not None and folder.parent == tmp_path / "mine" and folder.is_dir()
@@ -98,7 +98,7 @@ def test_the_folder_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert cache.cache_folder.__wrapped__() is None
 
 
-def test_damaged_kernels_are_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_damaged_kernels_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     (tmp_path / "damaged.nbi").write_bytes(b"")
     cache.mark_filled()
@@ -114,9 +114,7 @@ def test_damaged_kernels_are_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_
     assert cache.is_filled()
 
 
-def test_the_process_that_needs_kernels_loads_what_another_one_compiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_process_loads_kernels_that_a_child_process_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Compiled here, the kernels of an LSTM round otherwise than loaded, and a training resumes to other bits."""
     steps = list[str]()
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
@@ -127,7 +125,7 @@ def test_the_process_that_needs_kernels_loads_what_another_one_compiled(
     assert steps == ["compiled by another process", "loaded", "loaded"]
 
 
-def test_what_stops_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failure_of_the_child_process_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(numba_backend, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(numba_backend, "is_filled", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
@@ -135,7 +133,7 @@ def test_what_stops_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch, t
         assert not numba_backend.is_numba_available.__wrapped__()
 
 
-def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_kernels_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "is_filled", lambda: False)
     numba_backend.is_numba_available.cache_clear()
     monkeypatch.delenv("PELLUCID_PLAIN", raising=False)
@@ -147,7 +145,7 @@ def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("compiles", [True, False])
-def test_a_person_is_told_why_the_first_training_starts_late(tmp_path: Path, compiles: bool) -> None:
+def test_the_progress_reports_the_compilation(tmp_path: Path, compiles: bool) -> None:
     empty = Vocabulary((), ())
     with open(tmp_path / "told", "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
         reporter.report(ModelBuilt(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
@@ -155,7 +153,7 @@ def test_a_person_is_told_why_the_first_training_starts_late(tmp_path: Path, com
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("cannot allocate memory")])
-def test_what_the_disk_is_not_to_blame_for_keeps_the_kernels(
+def test_other_errors_than_damage_keep_the_kernels(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
 ) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)

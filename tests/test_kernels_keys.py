@@ -12,11 +12,13 @@ from pellucid.kernels.autograd import project
 
 @given(st.integers(1, 9), st.integers(1, 12), SIZES, SIZES, SEEDS, st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_keys_equal_plain_ones(rows: int, positions: int, size: int, units: int, seed: int, biased: bool) -> None:
+def test_keys_and_gradients_equal_pytorch(
+    rows: int, positions: int, size: int, units: int, seed: int, biased: bool
+) -> None:
     assert_equal(*_both(rows, (positions, size, units), seed, biased))
 
 
-def test_rows_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_several_threads_equal_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "MIN_ROWS", 2)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)

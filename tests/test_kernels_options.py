@@ -1,4 +1,4 @@
-"""Options that the kernels keep running under: the same with kernels and without, and really by kernels."""
+"""Options that the kernels support: results equal PyTorch, and kernels compute them."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from pellucid.model.decoder import Decoder
 from pellucid.model.network import Network
 from pellucid.model.recurrence import DropoutMasks
 
-KEPT: dict[str, Any] = {
+SUPPORTED: dict[str, Any] = {
     "dropout_mask": "sequence",
     "embedding_dropout": 0.3,
     "recurrent_dropout": 0.3,
@@ -29,20 +29,20 @@ KEPT: dict[str, Any] = {
 
 
 @pytest.fixture
-def by_kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def pytorch_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the plain steps were taken for: nothing, where kernels do it all."""
-    taken: list[str] = []
+    steps: list[str] = []
     step_layers = Decoder.step_layers
 
     def watched(self: Decoder, gates: Tensor, layers: list[LayerState], noise: DropoutMasks | None) -> object:
-        taken.append("step_layers")
+        steps.append("step_layers")
         return step_layers(self, gates, layers, noise)
 
     monkeypatch.setattr(Decoder, "step_layers", watched)
-    return taken
+    return steps
 
 
-def optioned_network(cell: str, more: dict[str, Any], seed: int) -> Network:
+def build_network(cell: str, more: dict[str, Any], seed: int) -> Network:
     sides = {
         "encoder": {"cell": cell, "num_layers": 2, **more},
         "decoder": {"cell": cell, "tie_embeddings": True, **more},
@@ -52,8 +52,8 @@ def optioned_network(cell: str, more: dict[str, Any], seed: int) -> Network:
 
 @given(batches(), CELLS, SEEDS)
 @settings(max_examples=15, deadline=None)
-def test_a_training_update_equals_the_plain_one(batch: Batch, cell: str, seed: int) -> None:
-    network = optioned_network(cell, {"dropout": 0.4, **KEPT}, seed).train()
+def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int) -> None:
+    network = build_network(cell, {"dropout": 0.4, **SUPPORTED}, seed).train()
 
     def outputs() -> list[torch.Tensor]:
         unrolled = network(batch)
@@ -64,22 +64,24 @@ def test_a_training_update_equals_the_plain_one(batch: Batch, cell: str, seed: i
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_an_update_takes_no_plain_step(cell: str, by_kernels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_takes_no_step_in_pytorch(
+    cell: str, pytorch_steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a plain recurrence")
 
-    network = optioned_network(cell, {"dropout": 0.4, **KEPT}, 1).train()
+    network = build_network(cell, {"dropout": 0.4, **SUPPORTED}, 1).train()
     monkeypatch.setattr("pellucid.model.recurrence.run_torch", refuse)
     network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
-    assert by_kernels == []
+    assert pytorch_steps == []
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_tied_weights_decode_by_kernels(cell: str, by_kernels: list[str]) -> None:
-    network = optioned_network(cell, {"recurrent_dropout": 0.3, "embedding_dropout": 0.3}, 1)
+def test_tied_embeddings_decode_by_kernels(cell: str, pytorch_steps: list[str]) -> None:
+    network = build_network(cell, {"recurrent_dropout": 0.3, "embedding_dropout": 0.3}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
     found = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
-    assert by_kernels == []
+    assert pytorch_steps == []
     with disable_kernels():
         expected = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert [[each.ids.tolist() for each in row] for row in found] == [
@@ -89,13 +91,11 @@ def test_tied_weights_decode_by_kernels(cell: str, by_kernels: list[str]) -> Non
 
 @pytest.mark.parametrize("kind", ["outputs", "cells"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_what_the_search_kernels_do_not_know_is_decoded_by_plain_steps(
-    kind: str, cell: str, by_kernels: list[str]
-) -> None:
-    network = optioned_network(cell, {"layer_normalization": kind}, 1)
+def test_unsupported_layer_normalization_decodes_in_pytorch(kind: str, cell: str, pytorch_steps: list[str]) -> None:
+    network = build_network(cell, {"layer_normalization": kind}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
     found = beam(network, source, lengths, LengthLimits(0, 4), 2, 1)
-    assert by_kernels and len(found) == 2
+    assert pytorch_steps and len(found) == 2
     network.double()
     for row, exact in zip(found, beam(network, source, lengths, LengthLimits(0, 4), 2, 1), strict=True):
         assert row[0].ids.tolist() == exact[0].ids.tolist()

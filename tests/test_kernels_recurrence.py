@@ -1,4 +1,4 @@
-"""Whole-sequence GRU and LSTM kernels against PyTorch's, forward and backward."""
+"""Whole-sequence GRU and LSTM kernels against PyTorch, forward and backward."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from pellucid.model.recurrence import Inputs, run_rnn
 
 @given(st.data(), CELLS, SIZES, SIZES, SEEDS, st.integers(1, 2), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_runs_equal_plain_ones(
+def test_states_and_gradients_equal_pytorch(
     data: st.DataObject, cell: Cell, size: int, embedding: int, seed: int, directions: int, by_symbols: bool
 ) -> None:
     rows, positions, symbols = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 12)), data.draw(SIZES)
@@ -51,7 +51,7 @@ def test_runs_equal_plain_ones(
 
 @given(st.data(), CELLS, SEEDS)
 @settings(max_examples=20, deadline=None)
-def test_encoders_equal_plain_ones(data: st.DataObject, cell: Cell, seed: int) -> None:
+def test_encoders_equal_pytorch(data: st.DataObject, cell: Cell, seed: int) -> None:
     config = EncoderConfig(
         cell=cell,
         hidden_size=data.draw(SIZES),
@@ -97,7 +97,7 @@ def test_padding_changes_nothing(gates: int) -> None:
     assert (results[0]["table"][symbols[beyond]] == 0).all()
 
 
-def test_gradients_are_taken_once() -> None:
+def test_a_second_backward_pass_is_refused() -> None:
     table, one = torch.zeros(2, 9, requires_grad=True), torch.ones(1, 2, dtype=torch.int64)
     ran = run_recurrence([Direction(GRU, table, torch.zeros(9, 3), torch.zeros(3))], one, torch.tensor([2]))
     torch.autograd.grad(ran.states.sum(), table, retain_graph=True)
@@ -106,7 +106,7 @@ def test_gradients_are_taken_once() -> None:
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_threads_change_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_changes_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "MIN_ROWS", 1)
     torch.manual_seed(0)
     encoder = Encoder(EncoderConfig(cell=cell, hidden_size=6, embedding_size=4, dropout=0.0), 9)
@@ -122,7 +122,7 @@ def test_threads_change_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> 
     assert_equal(results[2], results[0], 1e-6)
 
 
-def test_double_precision_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_double_precision_runs_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError
 
@@ -141,7 +141,7 @@ def test_double_precision_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) ->
         encoder(source, lengths)
 
 
-def test_gradcheck_of_the_plain_version() -> None:
+def test_gradcheck_of_the_reference() -> None:
     torch.manual_seed(0)
     encoder = Encoder(EncoderConfig(cell="gru", hidden_size=2, embedding_size=2, dropout=0.0), 5).double()
     source, lengths = torch.randint(0, 5, (2, 3)), torch.tensor([3, 2])
@@ -154,7 +154,7 @@ def test_gradcheck_of_the_plain_version() -> None:
     assert torch.autograd.gradcheck(states, values)
 
 
-def test_exponentials_and_tangents_over_their_range() -> None:
+def test_exp_and_tanh_over_their_range() -> None:
     x = np.linspace(-86, 86, 4001, dtype=np.float32)
     np.testing.assert_allclose([exp(value) for value in x], np.exp(x.astype(np.float64)), rtol=5e-7)
     for function, wanted in ((tanh_, np.tanh(x)), (sigmoid_, 1 / (1 + np.exp(-x.astype(np.float64))))):
@@ -170,7 +170,7 @@ def test_exponentials_and_tangents_over_their_range() -> None:
     assert (total == 2).all()
 
 
-def test_a_diverged_run_shows_it() -> None:
+def test_nan_propagates() -> None:
     table, weight = torch.zeros(2, 9), torch.zeros(9, 3)
     table[1, 4] = torch.nan
     one = torch.ones(1, 2, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Files and streams to lines: whole, as they arrive, with work and memory that grow with the length of a line."""
+"""Lines of files and streams: complete, as they arrive, in linear time and memory."""
 
 import gzip
 import io
@@ -21,7 +21,7 @@ from pellucid.errors import DataError
 NAME = "standard input"
 
 
-class Pieces(io.BytesIO):
+class ChunkedStream(io.BytesIO):
     """A stream of which one piece arrives at a time."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
@@ -36,77 +36,77 @@ class Pieces(io.BytesIO):
         return self.read(min(left, size) if size is not None and size >= 0 else left)
 
 
-class Counted(bytes):
+class CountingBytes(bytes):
     """Bytes that count how many of them are copied."""
 
     copied = 0
 
     def split(self, *given: object) -> list[bytes]:
-        Counted.copied += len(self)
-        return [Counted(part) for part in bytes(self).split(*given)]  # type: ignore[arg-type]
+        CountingBytes.copied += len(self)
+        return [CountingBytes(part) for part in bytes(self).split(*given)]  # type: ignore[arg-type]
 
     def __add__(self, other: bytes) -> bytes:  # type: ignore[override]
-        Counted.copied += len(self) + len(other)
-        return Counted(bytes(self) + bytes(other))
+        CountingBytes.copied += len(self) + len(other)
+        return CountingBytes(bytes(self) + bytes(other))
 
     def __radd__(self, other: bytes) -> bytes:
-        return Counted(other) + self
+        return CountingBytes(other) + self
 
 
-class CountedPieces(Pieces):
+class CountingStream(ChunkedStream):
     """A stream whose pieces count."""
 
     def read1(self, size: int | None = -1) -> bytes:
-        return Counted(super().read1(size))
+        return CountingBytes(super().read1(size))
 
 
-def arrived(pieces: Sequence[bytes]) -> list[bytes]:
-    return list(LineStream(Pieces(pieces), NAME))
+def lines_of(pieces: Sequence[bytes]) -> list[bytes]:
+    return list(LineStream(ChunkedStream(pieces), NAME))
 
 
-def test_a_long_line_is_copied_a_few_times_however_many_pieces_it_arrives_in() -> None:
+def test_a_long_line_is_copied_a_constant_number_of_times() -> None:
     copied = []
     for count in (100, 400):
-        Counted.copied = 0
+        CountingBytes.copied = 0
         content = b"ab" * 50
-        (line, rest) = LineStream(CountedPieces([content] * count + [b"\nc"]), NAME)
+        (line, rest) = LineStream(CountingStream([content] * count + [b"\nc"]), NAME)
         assert (line, rest) == (content * count + b"\n", b"c")
-        copied.append(Counted.copied / len(line))
+        copied.append(CountingBytes.copied / len(line))
     assert copied[0] < 3 and copied[1] == pytest.approx(copied[0], rel=0.1)
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"\n", b"b\n", b"\nc", b"d\r\ne", b"\0\xff\n\n"])))
-def test_lines_are_those_of_the_whole_however_it_arrives(pieces: list[bytes]) -> None:
+def test_lines_do_not_depend_on_the_chunks(pieces: list[bytes]) -> None:
     whole = b"".join(pieces)
     expected = list(io.BytesIO(whole))
-    assert arrived(pieces) == expected
-    assert arrived([whole]) == expected
-    assert arrived([gzip.compress(whole)]) == expected
+    assert lines_of(pieces) == expected
+    assert lines_of([whole]) == expected
+    assert lines_of([gzip.compress(whole)]) == expected
 
 
-def test_lines_are_handed_out_before_more_is_read() -> None:
-    stream = Pieces([b"a\n", b"b", b"c\nd\ne", b"\n"])
+def test_lines_are_yielded_before_more_is_read() -> None:
+    stream = ChunkedStream([b"a\n", b"b", b"c\nd\ne", b"\n"])
     taken = LineStream(stream, NAME)
     places = [(line, stream.tell(), len(taken.arrived_lines)) for line in taken]
     assert places == [(b"a\n", 2, 0), (b"bc\n", 8, 1), (b"d\n", 8, 0), (b"e\n", 9, 0)]
 
 
-def test_what_is_compressed_is_handed_out_before_more_is_read() -> None:
+def test_compressed_lines_are_yielded_before_more_is_read() -> None:
     compressor = zlib.compressobj(wbits=31)
     pieces = [compressor.compress(line) + compressor.flush(zlib.Z_SYNC_FLUSH) for line in (b"a\n", b"b\n", b"c\n")]
     pieces.append(compressor.flush())
-    stream = Pieces(pieces)
+    stream = ChunkedStream(pieces)
     places = [(line, stream.tell()) for line in LineStream(stream, NAME)]
     assert [line for line, _ in places] == [b"a\n", b"b\n", b"c\n"]
     assert all(before < after for (_, before), (_, after) in pairwise(places))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_gzip_is_known_whatever_its_pieces(size: int) -> None:
+def test_gzip_is_detected_for_any_chunks(size: int) -> None:
     content = gzip.compress(b"a\nb\n") + gzip.compress(b"c\n" * 100) + gzip.compress(b"") + bytes(10)
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
-    assert arrived(pieces) == [b"a\n", b"b\n"] + [b"c\n"] * 100
-    assert arrived([b"\x1f"]) == [b"\x1f"] and arrived([b"\x1f", b"a\n"]) == [b"\x1fa\n"]
+    assert lines_of(pieces) == [b"a\n", b"b\n"] + [b"c\n"] * 100
+    assert lines_of([b"\x1f"]) == [b"\x1f"] and lines_of([b"\x1f", b"a\n"]) == [b"\x1fa\n"]
 
 
 WHOLE = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
@@ -122,23 +122,21 @@ WHOLE = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
         pytest.param(WHOLE + b"more", id="followed by something else"),
     ],
 )
-def test_damaged_gzip_is_told_of_a_stream_as_of_a_file(tmp_path: Path, content: bytes) -> None:
+def test_damaged_gzip_is_reported_for_streams_and_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(content)
-    for read in (LineStream(Pieces([content]), NAME), read_lines(tmp_path / "a.gz")):
+    for read in (LineStream(ChunkedStream([content]), NAME), read_lines(tmp_path / "a.gz")):
         with pytest.raises(
             DataError, match=r"^cannot read .*( beyond line \d+)?: the gzip file is damaged or cut short \("
         ):
             list(read)
 
 
-def test_a_line_that_no_text_has_is_refused_before_all_of_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_line_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
     content = b"a\n" + b"b" * 9 + b"\n" + b"c" * 1000
     (tmp_path / "a.txt").write_bytes(content)
     (tmp_path / "b.gz").write_bytes(gzip.compress(content))
-    stream = Pieces([content[at : at + 5] for at in range(0, len(content), 5)])
+    stream = ChunkedStream([content[at : at + 5] for at in range(0, len(content), 5)])
     for read in (check_lines(LineStream(stream, NAME), NAME), *map(read_lines, sorted(tmp_path.iterdir()))):
         taken = []
         with pytest.raises(DataError, match=r"(input|a\.txt|b\.gz):3: the line has more than 10 bytes: is this a text"):
@@ -148,7 +146,7 @@ def test_a_line_that_no_text_has_is_refused_before_all_of_it_is_read(
     assert stream.tell() < 40
 
 
-def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unclosed_quote_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "MAX_LINE_BYTES", 100)
     taken = 0
 
@@ -168,7 +166,7 @@ def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("lines", [0, 3, 5000])
-def test_damaged_gzip_is_told_with_the_line_before_it(tmp_path: Path, lines: int) -> None:
+def test_damaged_gzip_is_reported_with_the_last_line(tmp_path: Path, lines: int) -> None:
     """Whether the content comes from a file or as it arrives."""
     content, path = gzip.compress(b"ab\n" * lines)[:-4] if lines else b"\x1f\x8b\x08", tmp_path / "a.gz"
     path.write_bytes(content)
@@ -181,7 +179,7 @@ def test_damaged_gzip_is_told_with_the_line_before_it(tmp_path: Path, lines: int
         assert told.endswith("); copy or download it anew")
 
 
-def test_a_newline_alone_ends_a_line(tmp_path: Path) -> None:
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("ab\u2028c\u0085\x0c\nd".encode())
     items = [item if isinstance(item, BadLine) else item.source for item in read_sources(path, DataConfig())]

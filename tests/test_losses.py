@@ -1,4 +1,4 @@
-"""What training makes small, against a loop over its definition. B batch, T target positions, V vocabulary."""
+"""Losses, against loops over their definitions. B batch, T target positions, V vocabulary."""
 
 import math
 
@@ -61,14 +61,14 @@ def test_logits_at_padding_change_neither_the_loss_nor_a_gradient(
     assert cross_entropy(other, target, smoothing).item() == cross_entropy(logits, target, smoothing).item()
 
 
-def test_an_even_guess_costs_ln_v_whatever_the_smoothing() -> None:
+def test_uniform_logits_cost_log_v_with_any_smoothing() -> None:
     target = padded([3, 1], 1)
     for smoothing in (0.0, 0.1):
         loss = cross_entropy(torch.zeros(2, 3, 9, dtype=torch.float64), target, smoothing)
         assert loss.item() == pytest.approx(math.log(9), abs=1e-12)
 
 
-def test_longer_examples_count_for_more_for_the_mean_is_over_symbols() -> None:
+def test_the_mean_is_over_symbols() -> None:
     target = torch.tensor([[4, 4, 4], [5, PAD, PAD]])
     logits = torch.zeros(2, 3, 9, dtype=torch.float64)
     logits[0, :, 4] = 100
@@ -87,7 +87,7 @@ def test_more_padding_changes_nothing(lengths: list[int], seed: int) -> None:
 
 @few
 @given(LENGTHS, st.integers(1, 5), SEEDS)
-def test_coverage_loss_is_the_loop_of_the_paper(lengths: list[int], positions: int, seed: int) -> None:
+def test_coverage_loss_equals_its_definition(lengths: list[int], positions: int, seed: int) -> None:
     """Σ_t Σ_i min(a_i^t, c_i^t) over real targets, by loops; and it falls where looks move on."""
     target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
     shape = (*target.shape, positions)
@@ -109,7 +109,7 @@ def test_coverage_loss_is_the_loop_of_the_paper(lengths: list[int], positions: i
 
 @few
 @given(LENGTHS, SEEDS, st.sampled_from([0.0, 0.3]))
-def test_what_can_be_copied_is_not_smoothed_over(lengths: list[int], seed: int, smoothing: float) -> None:
+def test_smoothing_excludes_copied_positions(lengths: list[int], seed: int, smoothing: float) -> None:
     """Without places it is the other cross-entropy; a place that is not there costs nothing and is no target."""
     target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
     logits = torch.randn(*target.shape, 9, generator=generator, dtype=torch.float64).log_softmax(dim=2)
@@ -125,9 +125,7 @@ def test_what_can_be_copied_is_not_smoothed_over(lengths: list[int], seed: int, 
 
 @few
 @given(LENGTHS, SEEDS, SMOOTHING)
-def test_what_only_the_copy_can_write_is_no_loss_of_the_generator(
-    lengths: list[int], seed: int, smoothing: float
-) -> None:
+def test_copied_targets_do_not_count_for_the_generator(lengths: list[int], seed: int, smoothing: float) -> None:
     target = padded(lengths, seed)
     logits = logits_for(target, seed)
     assert generated_cross_entropy(logits, target, smoothing) == cross_entropy(logits, target, smoothing)
@@ -138,7 +136,7 @@ def test_what_only_the_copy_can_write_is_no_loss_of_the_generator(
 
 @few
 @given(LENGTHS, SEEDS)
-def test_disagreement_is_both_divergences_and_blind_to_what_cannot_be(lengths: list[int], seed: int) -> None:
+def test_symmetric_kl_ignores_impossible_symbols(lengths: list[int], seed: int) -> None:
     target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
     one, other = torch.randn(2, *target.shape, 5, generator=generator, dtype=torch.float64).requires_grad_()
     total = 0.0
@@ -155,7 +153,7 @@ def test_disagreement_is_both_divergences_and_blind_to_what_cannot_be(lengths: l
     assert symmetric_kl(one, one, target).item() == 0
 
 
-def test_smoothing_over_symbols_that_no_search_writes_is_smoothing_a_little_less() -> None:
+def test_smoothing_over_suppressed_symbols_is_a_smaller_smoothing() -> None:
     """q over V, without three symbols and renormalized, is q' over the V − 3 others, ε' = ε (V − 3) / (V − 3 ε)."""
     size, smoothing, target = 9, 0.3, 5
     q = torch.full((size,), smoothing / size)

@@ -1,4 +1,4 @@
-"""The values between encoder and search: chosen rows are chosen in every part. B batch, S source positions."""
+"""Values between encoder and search: `index_select` selects rows of every part. B batch, S source positions."""
 
 import torch
 from hypothesis import given
@@ -35,20 +35,20 @@ def check(value: State | AttentionCache, rows: list[int]) -> None:
 
 
 @given(ROWS, st.booleans(), st.booleans(), st.booleans())
-def test_a_state_takes_rows_of_every_part_it_has(rows: list[int], cell: bool, context: bool, looked: bool) -> None:
+def test_a_state_selects_rows_of_every_part(rows: list[int], cell: bool, context: bool, looked: bool) -> None:
     shapes = ((cell, (4, 2, 3)), (context, (4, 5)), (looked, (4, 6)))
     check(State(numbered(4, 2, 3), *(numbered(*shape) if there else None for there, shape in shapes)), rows)
 
 
 @given(ROWS, st.booleans())
-def test_an_attendable_takes_rows_of_states_lengths_finals_and_keys(rows: list[int], cell: bool) -> None:
+def test_a_cache_selects_rows_of_every_part(rows: list[int], cell: bool) -> None:
     final = State(numbered(4, 1, 3), numbered(4, 1, 3) if cell else None)
     memory = Memory(numbered(4, 6, 3), torch.tensor([6, 1, 4, 2]), final)
     check(AttentionCache(memory, numbered(4, 6, 2)), rows)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(0, 3))
-def test_the_mask_is_true_where_a_row_has_a_position(lengths: list[int], more: int) -> None:
+def test_the_mask_is_true_at_real_positions(lengths: list[int], more: int) -> None:
     B, S = len(lengths), max(lengths) + more
     memory = Memory(torch.zeros(B, S, 2), torch.tensor(lengths), State(torch.zeros(B, 1, 2)))
     assert memory.mask().tolist() == [[s < length for s in range(S)] for length in lengths]

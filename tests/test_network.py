@@ -1,4 +1,4 @@
-"""The assembly: teacher forcing, blindness to padding and to batch-mates, and parameters that follow from the seed.
+"""The whole network: teacher forcing, independence of padding and batch, and parameters as a function of the seed.
 
 B batch, S source positions, T target positions, V vocabulary.
 """
@@ -51,7 +51,7 @@ def gradients(network: EncoderDecoder, batch: Batch) -> list[Tensor]:
 
 @few
 @given(configs(), batches(), SEEDS, st.integers(0, 3))
-def test_what_stands_beyond_a_length_changes_no_output_weight_or_gradient(
+def test_source_padding_changes_no_output_weight_or_gradient(
     config: Config, batch: Batch, seed: int, columns: int
 ) -> None:
     network = network_of(config, seed)
@@ -69,7 +69,7 @@ def test_what_stands_beyond_a_length_changes_no_output_weight_or_gradient(
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_symbols_beyond_a_targets_length_change_nothing_within_it(config: Config, batch: Batch, seed: int) -> None:
+def test_target_padding_changes_nothing(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     one = through(network, batch)
     two = through(network, batch._replace(target=littered(batch.target, batch.target_lengths, seed, 2)))
@@ -86,7 +86,7 @@ def test_symbols_beyond_a_targets_length_change_nothing_within_it(config: Config
     st.randoms(use_true_random=False),
     st.sampled_from([(torch.float64, 1e-12), (torch.float32, 1e-5)]),
 )
-def test_an_example_has_the_same_outputs_alone_and_in_any_order_of_any_batch(
+def test_batch_composition_changes_nothing(
     config: Config, batch: Batch, seed: int, random: Random, precision: tuple[torch.dtype, float]
 ) -> None:
     dtype, tolerance = precision
@@ -114,7 +114,7 @@ def test_teacher_forcing_feeds_the_target_shifted_by_one(config: Config, batch: 
     assert torch.equal(through(network, batch).logits, expected.logits)
 
 
-def test_no_step_sees_its_own_symbol_or_a_later_one() -> None:
+def test_no_step_reads_its_own_symbol_or_a_later_one() -> None:
     network = network_of(config_of({}), 1)
     batch = Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 5, 6, EOS]]), torch.tensor([4]))
     logits = through(network, batch).logits[0]
@@ -150,7 +150,7 @@ def same_parameters(one: EncoderDecoder, two: EncoderDecoder) -> bool:
 
 
 @given(st.integers(0, 2**32 - 1), SEEDS)
-def test_parameters_follow_from_the_seed_alone(seed: int, noise: int) -> None:
+def test_parameters_are_a_function_of_the_seed(seed: int, noise: int) -> None:
     config = config_of({"seed": seed, "encoder": {"embedding": "frozen"}})
     one = require_seq2seq(build_network(config, vocabularies()))
     torch.manual_seed(noise)
@@ -161,7 +161,7 @@ def test_parameters_follow_from_the_seed_alone(seed: int, noise: int) -> None:
 
 
 @given(st.integers(0, 62))
-def test_no_two_seeds_that_the_settings_take_give_the_same_parameters(bit: int) -> None:
+def test_different_seeds_give_different_parameters(bit: int) -> None:
     """PyTorch's generator for the processor looks at 32 bits of its seed alone."""
     one = config_of({})
     try:
@@ -173,7 +173,7 @@ def test_no_two_seeds_that_the_settings_take_give_the_same_parameters(bit: int) 
     )
 
 
-def test_building_leaves_the_global_generator_as_it_was() -> None:
+def test_building_does_not_change_the_global_generator() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -182,7 +182,7 @@ def test_building_leaves_the_global_generator_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(("column", "rows"), [("", WIDTH), ("tags", WIDTH + 4 + 2)])
-def test_features_have_vectors_of_their_own_where_a_column_is_named(column: str, rows: int) -> None:
+def test_features_have_vectors_if_a_column_is_set(column: str, rows: int) -> None:
     config = config_of({"data": {"features_column": column}})
     network = require_seq2seq(build_network(config, vocabularies(features=["V", "PST"])))
     assert network.encoder.table.weight.shape[0] == rows
@@ -201,14 +201,14 @@ def closed_form(config: Config) -> int:
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_parameters_are_counted_as_the_closed_form_says(cell: str) -> None:
+def test_the_parameter_count_equals_the_closed_form(cell: str) -> None:
     settings = {"cell": cell, "embedding_size": 3, "hidden_size": 5}
     config = config_of({"encoder": settings, "decoder": {**settings, "hidden_size": 7}, "attention": {"size": 11}})
     assert parameter_count(require_seq2seq(build_network(config, vocabularies()))) == closed_form(config)
 
 
 @pytest.mark.parametrize("kind", ["frozen", "one-hot"])
-def test_only_what_training_may_change_is_counted(kind: str) -> None:
+def test_only_trainable_parameters_are_counted(kind: str) -> None:
     def count(side: dict[str, Any]) -> int:
         config = config_of({"encoder": {"embedding_size": WIDTH, **side}})
         return parameter_count(require_seq2seq(build_network(config, vocabularies())))
@@ -216,7 +216,7 @@ def test_only_what_training_may_change_is_counted(kind: str) -> None:
     assert count({}) - count({"embedding": kind}) == WIDTH * WIDTH
 
 
-def test_parameters_that_were_frozen_are_not_counted() -> None:
+def test_frozen_parameters_are_not_counted() -> None:
     network = require_seq2seq(build_network(config_of({}), vocabularies()))
     whole, decoder = parameter_count(network), parameter_count(network.decoder)
     network.encoder.requires_grad_(False)

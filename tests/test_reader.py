@@ -15,7 +15,7 @@ from pellucid.model.reader import Classifier, EncoderOnlyModel, Pointer, Tagger
 from pellucid.tasks.registry import build_network
 
 
-def tasked(config: Config, task: Task) -> Config:
+def config_of_task(config: Config, task: Task) -> Config:
     data = replace(
         config.data, aligned=True, target_symbols={"classify": "whole", "point": "position"}.get(task, "words")
     )
@@ -38,7 +38,7 @@ def reader_of(config: Config, seed: int) -> EncoderOnlyModel:
 @few
 @given(configs(), batches(), SEEDS)
 def test_a_batch_of_one_is_the_same_in_a_batch_of_many(task: Task, config: Config, batch: Batch, seed: int) -> None:
-    network = reader_of(tasked(config, task), seed)
+    network = reader_of(config_of_task(config, task), seed)
     many = network(batch)
     strewn = batch._replace(source=littered(batch.source, batch.source_lengths, seed, 3))
     for row in range(len(batch.source)):
@@ -46,40 +46,40 @@ def test_a_batch_of_one_is_the_same_in_a_batch_of_many(task: Task, config: Confi
         answers = one.logits.shape[1]
         width = one.logits.shape[2]
         assert answers == (int(batch.source_lengths[row]) if task == "tag" else 1)
-        for found in (many, other):
-            near(found.logits[row : row + 1, :answers, :width], one.logits)
-            assert (found.logits[row, :answers, width:] == -torch.inf).all()
+        for output in (many, other):
+            near(output.logits[row : row + 1, :answers, :width], one.logits)
+            assert (output.logits[row, :answers, width:] == -torch.inf).all()
 
 
 @few
 @given(configs(), batches(), SEEDS)
 def test_a_pointer_gives_a_distribution_over_positions(config: Config, batch: Batch, seed: int) -> None:
-    found = reader_of(tasked(config, "point"), seed)(batch)
-    chances = found.logits.exp()[:, 0]
-    near(chances[:, NUM_SPECIAL:], found.weights[:, 0])
+    output = reader_of(config_of_task(config, "point"), seed)(batch)
+    chances = output.logits.exp()[:, 0]
+    near(chances[:, NUM_SPECIAL:], output.weights[:, 0])
     near(chances.sum(dim=1), torch.ones(len(chances), dtype=torch.float64))
     assert not chances[:, :NUM_SPECIAL].any()
 
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_a_classifier_reads_where_its_last_look_led(config: Config, batch: Batch, seed: int) -> None:
-    network = reader_of(tasked(config, "classify"), seed)
-    found = network(batch)
-    assert found.hop_weights is not None and found.hop_weights.shape[1] == 3
-    near(found.weights[:, 0], found.hop_weights[:, -1])
+def test_a_classifier_returns_the_weights_of_its_last_hop(config: Config, batch: Batch, seed: int) -> None:
+    network = reader_of(config_of_task(config, "classify"), seed)
+    output = network(batch)
+    assert output.hop_weights is not None and output.hop_weights.shape[1] == 3
+    near(output.weights[:, 0], output.hop_weights[:, -1])
 
 
 def test_each_task_has_its_network() -> None:
     kinds: dict[Task, type[EncoderOnlyModel]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
     for task, kind in kinds.items():
-        network = build_network(tasked(config_of({}), task), vocabularies())
+        network = build_network(config_of_task(config_of({}), task), vocabularies())
         assert isinstance(network, kind) and network.vocabulary_size == NUM_SPECIAL + 5
 
 
-def test_what_writes_nothing_is_no_encoder_decoder() -> None:
+def test_other_networks_are_no_encoder_decoder() -> None:
     for task in TASKS:
-        network = reader_of(tasked(config_of({}), task), 1)
+        network = reader_of(config_of_task(config_of({}), task), 1)
         assert isinstance(network, Network) and not isinstance(network, EncoderDecoder)
         assert hasattr(network, "decoder") == (task == "classify")
         with pytest.raises(InputError, match=rf"symbol by symbol, which a {type(network).__name__} has not"):

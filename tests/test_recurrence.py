@@ -1,4 +1,4 @@
-"""Recurrent cells: against loops over the published equations, and against PyTorch's own modules.
+"""Recurrent cells: against loops over the published equations, and against PyTorch's modules.
 
 B batch, S positions, E input, H hidden units, G all gates.
 """
@@ -26,13 +26,13 @@ def random(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def shaken_cell(cell: Cell, input_size: int, hidden_size: int, seed: int) -> RecurrentCell:
+def random_cell(cell: Cell, input_size: int, hidden_size: int, seed: int) -> RecurrentCell:
     made = RecurrentCell(cell, input_size, hidden_size).double()
     shake(made, seed)
     return made
 
 
-def theirs(cell: RecurrentCell, module: nn.Module, suffix: str = "") -> nn.Module:
+def pytorch_module(cell: RecurrentCell, module: nn.Module, suffix: str = "") -> nn.Module:
     """PyTorch's module with the parameters of ours."""
     ours = {"ih": (cell.input_weight, cell.input_bias), "hh": (cell.hidden_weight, cell.hidden_bias)}
     module.double()
@@ -72,23 +72,23 @@ def test_lstm_step_equals_the_published_equations(sizes: tuple[int, int], seed: 
 
 @few
 @given(st.tuples(SIZES, SIZES, SIZES), SEEDS)
-def test_one_advance_equals_pytorchs_gru_cell(sizes: tuple[int, int, int], seed: int) -> None:
+def test_one_step_equals_pytorchs_gru_cell(sizes: tuple[int, int, int], seed: int) -> None:
     B, E, H = sizes
-    cell = shaken_cell("gru", E, H, seed)
+    cell = random_cell("gru", E, H, seed)
     x, h = random(B, E, seed=seed), random(B, H, seed=seed + 1)
     new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, None))
-    near(new.hidden, theirs(cell, nn.GRUCell(E, H))(x, h))
+    near(new.hidden, pytorch_module(cell, nn.GRUCell(E, H))(x, h))
     assert new.cell is None
 
 
 @few
 @given(st.tuples(SIZES, SIZES, SIZES), SEEDS)
-def test_one_advance_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed: int) -> None:
+def test_one_step_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed: int) -> None:
     B, E, H = sizes
-    cell = shaken_cell("lstm", E, H, seed)
+    cell = random_cell("lstm", E, H, seed)
     x, h, c = random(B, E, seed=seed), random(B, H, seed=seed + 1), random(B, H, seed=seed + 2)
     new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, c))
-    hidden, kept = theirs(cell, nn.LSTMCell(E, H))(x, (h, c))
+    hidden, kept = pytorch_module(cell, nn.LSTMCell(E, H))(x, (h, c))
     near(new.hidden, hidden)
     assert new.cell is not None
     near(new.cell, kept)
@@ -96,11 +96,11 @@ def test_one_advance_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed
 
 @few
 @given(CELLS, st.tuples(SIZES, SIZES, SIZES, SIZES), SEEDS)
-def test_a_whole_run_equals_single_advances_and_pytorchs_module(
+def test_a_whole_sequence_equals_single_steps_and_pytorchs_module(
     kind: Cell, sizes: tuple[int, int, int, int], seed: int
 ) -> None:
     B, S, E, H = sizes
-    cell = shaken_cell(kind, E, H, seed)
+    cell = random_cell(kind, E, H, seed)
     inputs, zero = random(B, S, E, seed=seed), torch.zeros(B, H, dtype=torch.float64)
     states = run_forward(cell, inputs)
     state = LayerState(zero, zero if kind == "lstm" else None)
@@ -108,7 +108,7 @@ def test_a_whole_run_equals_single_advances_and_pytorchs_module(
         state = cell.step(inputs[:, s] @ cell.input_weight.T + cell.input_bias, state)
         near(states[:, s], state.hidden)
     module = (nn.GRU if kind == "gru" else nn.LSTM)(E, H, batch_first=True)
-    near(states, theirs(cell, module, suffix="_l0")(inputs)[0])
+    near(states, pytorch_module(cell, module, suffix="_l0")(inputs)[0])
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -120,8 +120,8 @@ def test_gradients_of_the_steps_equal_finite_differences(rows: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_gradients_through_a_whole_run_equal_finite_differences(kind: Cell) -> None:
-    cell = shaken_cell(kind, 2, 2, seed=1)
+def test_gradients_through_a_sequence_equal_finite_differences(kind: Cell) -> None:
+    cell = random_cell(kind, 2, 2, seed=1)
     inputs = random(2, 3, 2, seed=2).requires_grad_()
     assert torch.autograd.gradcheck(lambda values, *_: run_forward(cell, values), (inputs, *cell.parameters()))
 
@@ -151,7 +151,7 @@ def test_the_last_state_is_the_one_at_the_last_real_position(lengths: list[int],
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_new_cells_start_orthogonal_with_zero_biases_and_an_open_forget_gate(kind: Cell) -> None:
+def test_new_cells_are_orthogonal_with_zero_biases_and_an_open_forget_gate(kind: Cell) -> None:
     H, E = 5, 7
     cell = RecurrentCell(kind, E, H)
     for gate in range(len(SPECS[kind].gates)):

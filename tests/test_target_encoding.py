@@ -11,7 +11,7 @@ from pellucid.data.vocabulary import NUM_SPECIAL, PAD
 from pellucid.tasks.registry import configured_task
 
 
-def test_tags_that_are_not_scored_are_padding_and_no_tag() -> None:
+def test_tags_that_are_not_scored_are_encoded_as_padding() -> None:
     config, pairs = config_of("tag"), [Example("abc", "V-C"), Example("ab", "CC")]
     known = vocabularies_for(config, pairs)
     assert known.target.symbols == ("C", "V")
@@ -26,7 +26,7 @@ def test_rare_classes_are_classes_and_rare_source_symbols_unknown() -> None:
     assert known.target.symbols == ("none", "some of it") and known.source.symbols == ("a",)
 
 
-def test_positions_are_all_that_a_source_may_have() -> None:
+def test_the_position_vocabulary_has_all_possible_positions() -> None:
     config = config_of("point", data={"max_length": 12})
     known = vocabularies_for(config, [Example("abc", "2"), Example("abcd", "2")])
     assert known.target.symbols == tuple(str(number) for number in range(1, 13)) and known.target.counts[1] == 2

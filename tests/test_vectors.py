@@ -1,4 +1,4 @@
-"""Vectors from a text file: what is found, what is refused, and a run that begins from them."""
+"""Pretrained vectors from a text file: symbols found, errors, and a training that starts from them."""
 
 import gzip
 from pathlib import Path
@@ -31,7 +31,7 @@ def read(folder: Path, text: str, size: int = 2) -> PretrainedVectors:
 
 @pytest.mark.parametrize("header", ["", "5 2\n"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", " \n"])
-def test_symbols_that_are_known_are_found_with_and_without_a_header(tmp_path: Path, header: str, end: str) -> None:
+def test_known_symbols_are_found_with_and_without_a_header(tmp_path: Path, header: str, end: str) -> None:
     lines = ["é 1 -2.5", "zz 0 0", "  3 4", "two words 5e-1 6", "7 8 9", "é 7 7"]
     found = read(tmp_path, header + "".join(line + end for line in lines))
     assert [SYMBOLS.symbols[identity - NUM_SPECIAL] for identity in found.ids] == ["é", " ", "two words", "7"]
@@ -39,7 +39,7 @@ def test_symbols_that_are_known_are_found_with_and_without_a_header(tmp_path: Pa
     assert found.values.dtype == np.float32
 
 
-def test_nothing_found_is_no_error(tmp_path: Path) -> None:
+def test_a_file_without_known_symbols_is_no_error(tmp_path: Path) -> None:
     assert read(tmp_path, "zz 1 2\n\n").values.shape == (0, 2)
 
 
@@ -66,13 +66,13 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
         ("a 1 \0\n", "line 1: NUL byte at byte 5: is this a binary or UTF-16 file?"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_vectors_are_reported_with_their_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         read(tmp_path, text)
     assert str(caught.value) == f"{tmp_path / 'v.txt'}, {message}"
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path) -> None:
+def test_invalid_text_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_bytes(b"a 1 2\n\xff 1 2\n")
     with pytest.raises(DataError, match="line 2: invalid UTF-8"):
         read_vectors(tmp_path / "v.txt", SYMBOLS, 2, "encoder.embedding_size")
@@ -81,14 +81,14 @@ def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path) -> None
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=5))
-def test_numbers_come_back_as_they_were_written(tmp_path_factory: pytest.TempPathFactory, numbers: list[float]) -> None:
+def test_numbers_round_trip(tmp_path_factory: pytest.TempPathFactory, numbers: list[float]) -> None:
     text = " ".join(["a", *map(repr, numbers)])
     found = read(tmp_path_factory.mktemp("vectors"), f"1 {len(numbers)}\n{text}\n", len(numbers))
     assert found.values.tolist() == [numbers]
 
 
 @pytest.mark.parametrize("kind", ["learned", "frozen"])
-def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind: str) -> None:
+def test_a_run_starts_from_them_and_does_not_need_the_file_later(tmp_path: Path, kind: str) -> None:
     files, path = copy_files(tmp_path), tmp_path / "v.txt"
     write_text(path, "2 6\na 1 2 3 4 5 6\nx 0 0 0 0 0 0\n")
     settings = {"embedding": kind, "embedding_size": 6, "pretrained": str(path)}
@@ -110,7 +110,7 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
     assert [event.covered for event in again if isinstance(event, ModelBuilt)] == [()]
 
 
-def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
+def test_an_invalid_file_leaves_no_run(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     write_text(tmp_path / "v.txt", "a 1 2\n")
     config = build_config({"size": "tiny", "encoder": {"pretrained": str(tmp_path / "v.txt")}}, "test")
@@ -120,6 +120,6 @@ def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_tables_that_have_no_vectors_cannot_take_any(side: str) -> None:
+def test_one_hot_tables_refuse_vectors(side: str) -> None:
     with pytest.raises(ConfigError, match=rf"{side}\.pretrained = .* needs {side}\.embedding = 'learned' or 'frozen'"):
         build_config({side: {"pretrained": "v.txt", "embedding": "one-hot"}}, "test")

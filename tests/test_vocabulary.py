@@ -1,4 +1,4 @@
-"""Symbols to ids and back: commonest first, collision-free, and told apart from what is no vocabulary."""
+"""Symbols to ids and back: by frequency, without collisions; invalid files are refused."""
 
 from collections import Counter
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_the_special_ids_come_before_all_symbols() -> None:
 
 
 @given(SEQUENCES, st.integers(1, 4))
-def test_symbols_stand_commonest_first_then_by_code_point(sequences: list[list[str]], minimum: int) -> None:
+def test_symbols_are_sorted_by_frequency_then_code_point(sequences: list[list[str]], minimum: int) -> None:
     counts = Counter(symbol for sequence in sequences for symbol in sequence)
     counted = build_vocabulary(sequences, minimum)
     assert dict(zip(counted.symbols, counted.counts, strict=True)) == {s: n for s, n in counts.items() if n >= minimum}
@@ -54,12 +54,12 @@ def test_symbols_stand_commonest_first_then_by_code_point(sequences: list[list[s
     assert len(counted) == NUM_SPECIAL + len(counted.symbols)
 
 
-def test_ties_are_broken_by_code_point_whatever_came_first() -> None:
+def test_ties_are_broken_by_code_point() -> None:
     assert build_vocabulary(["zaZé", "🙂", "b", "b"], 1).symbols == ("b", "Z", "a", "z", "é", "🙂")
 
 
 @given(SEQUENCES)
-def test_ids_are_found_again_and_no_spelling_is_special(sequences: list[list[str]]) -> None:
+def test_ids_round_trip_and_no_spelling_is_special(sequences: list[list[str]]) -> None:
     counted = build_vocabulary(sequences, 1)
     for sequence in sequences:
         ids = counted.encode(sequence)
@@ -69,12 +69,12 @@ def test_ids_are_found_again_and_no_spelling_is_special(sequences: list[list[str
 
 
 @pytest.mark.parametrize("spelling", ["<pad>", "<unk>", "⟨copy⟩", "⟨END⟩", "", "2"])
-def test_a_special_looking_spelling_is_an_ordinary_symbol_or_unknown(spelling: str) -> None:
+def test_special_spellings_are_ordinary_symbols_or_unknown(spelling: str) -> None:
     assert build_vocabulary([[spelling]], 1).encode([spelling]) == [NUM_SPECIAL]
     assert build_vocabulary([["a"]], 1).encode([spelling]) == [UNK]
 
 
-def test_special_ids_are_spelled_as_asked() -> None:
+def test_special_ids_have_the_requested_names() -> None:
     counted = build_vocabulary([["a"]], 1)
     assert [counted.symbol(identity, ("p", "b", "e", "u")) for identity in range(5)] == ["p", "b", "e", "u", "a"]
 
@@ -87,7 +87,7 @@ def test_rare_symbols_become_unknown(sequences: list[list[str]]) -> None:
         assert (counted.encode([symbol]) == [UNK]) == (count < 2)
 
 
-def test_each_column_is_learnt_apart_and_in_its_own_symbols() -> None:
+def test_each_column_has_its_own_vocabulary() -> None:
     cut = build_tokenizers(DataConfig(target_symbols="words"))
     learned = learn_vocabularies([Example("ab", "x y x", "V;PST"), Example("bcd", "y", "V"), Example("b", "y")], cut, 1)
     assert learned.source.symbols == ("b", "a", "c", "d")
@@ -100,7 +100,7 @@ def test_each_column_is_learnt_apart_and_in_its_own_symbols() -> None:
 
 
 @given(EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
-def test_all_at_once_counts_what_one_by_one_counts(
+def test_counting_by_column_equals_counting_by_text(
     examples: list[Example], cut: Tokenizers, min_count: int, texts: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -114,7 +114,7 @@ def test_all_at_once_counts_what_one_by_one_counts(
 
 
 @given(SEQUENCES)
-def test_vocabularies_come_back_from_their_file_as_they_were(
+def test_vocabularies_round_trip_through_their_file(
     tmp_path_factory: pytest.TempPathFactory, sequences: list[list[str]]
 ) -> None:
     path, learned = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json", vocabularies_of(sequences)
@@ -137,7 +137,7 @@ def load_from(path: Path, content: bytes) -> Vocabularies:
     return load_vocabularies(path, DataConfig())
 
 
-def test_the_good_file_is_good(tmp_path: Path) -> None:
+def test_a_valid_file_is_loaded(tmp_path: Path) -> None:
     assert load_from(tmp_path / "vocabulary.json", GOOD).source == Vocabulary(("a", "b"), (2, 1))
 
 
@@ -156,7 +156,7 @@ def test_the_good_file_is_good(tmp_path: Path) -> None:
         GOOD.replace(b'"longest_target"', b'"longest"'),
     ],
 )
-def test_what_is_no_vocabulary_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_file_is_refused_with_its_name(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(RunError, match=r"vocabulary\.json is not a vocabulary: "):
         load_from(tmp_path / "vocabulary.json", content)
 
@@ -169,7 +169,7 @@ def test_what_is_no_vocabulary_is_refused_by_name(tmp_path: Path, content: bytes
         GOOD.replace(b'"format":1', b'"format":2'),
     ],
 )
-def test_what_no_training_can_have_written_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_impossible_vocabularies_are_refused(tmp_path: Path, content: bytes) -> None:
     """A count short, a symbol twice, a format of another time: each would give wrong symbols without a word."""
     with pytest.raises(RunError, match=r"vocabulary\.json is not a vocabulary: "):
         load_from(tmp_path / "vocabulary.json", content)
@@ -179,9 +179,7 @@ LONG = "x" * (MAX_SYMBOL_LENGTH + 1)
 
 
 @pytest.mark.parametrize("symbol", [*SPECIAL_NAMES, LONG])
-def test_a_symbol_that_no_vocabulary_holds_is_refused_where_it_is_read_and_where_it_is_learnt(
-    tmp_path: Path, symbol: str
-) -> None:
+def test_reserved_and_long_symbols_are_refused_when_loaded_and_learned(tmp_path: Path, symbol: str) -> None:
     """The name of a special symbol in a trace is that symbol alone; a message tells the beginning of a long one."""
     told = "has 65,537 characters" if symbol == LONG else f"{symbol} is the name of a special symbol"
     with pytest.raises(RunError, match=rf"vocabulary\.json is not a vocabulary: .*{told}") as read:
@@ -200,7 +198,9 @@ def test_a_symbol_that_no_vocabulary_holds_is_refused_where_it_is_read_and_where
         ("|", ["", "a b"], ["|", "a|b"]),
     ],
 )
-def test_a_symbol_that_no_cut_gives_is_refused(tmp_path: Path, kind: str, good: list[str], bad: list[str]) -> None:
+def test_a_symbol_that_no_tokenizer_produces_is_refused(
+    tmp_path: Path, kind: str, good: list[str], bad: list[str]
+) -> None:
     path, config = tmp_path / "vocabulary.json", DataConfig(target_symbols=kind)
     for symbol in [*good, *bad]:
         told = vocabularies_of([])

@@ -219,13 +219,13 @@ class Tokenizer(NamedTuple):
             lengths: List that receives the number of symbols of each text.
         """
 
-        def each() -> Iterator[list[str]]:
+        def split_texts() -> Iterator[list[str]]:
             for text in texts:
                 symbols = self.split(text)
                 lengths.append(len(symbols))
                 yield symbols
 
-        return chain.from_iterable(each())
+        return chain.from_iterable(split_texts())
 
     def join(self, symbols: Sequence[str]) -> str:
         """Return the text of symbols, the inverse of `split` except for the width of white space between words.

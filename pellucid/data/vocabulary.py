@@ -240,9 +240,9 @@ def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
         symbol: The symbol; the vocabulary need not contain it.
     """
     remaining = [
-        (each, count) for each, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if each != symbol
+        (item, count) for item, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if item != symbol
     ]
-    return Vocabulary(tuple(each for each, _ in remaining), tuple(count for _, count in remaining))
+    return Vocabulary(tuple(item for item, _ in remaining), tuple(count for _, count in remaining))
 
 
 def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:

@@ -1,4 +1,4 @@
-"""The Triton kernel of additive attention against the plain sums: on a GPU, or else in Triton's interpreter."""
+"""The Triton kernel of additive attention against PyTorch: on a GPU, or else in Triton's interpreter."""
 
 import os
 import subprocess
@@ -33,14 +33,14 @@ def kernel() -> Iterator[None]:
         yield
 
 
-def attendable_of(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> AttentionCache:
+def cache_of(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> AttentionCache:
     return AttentionCache(Memory(states, lengths, State(states[:, :1])), keys)
 
 
 @needs_triton
 @given(st.data(), SIZES, SIZES, SEEDS)
 @settings(max_examples=60, deadline=None)
-def test_a_look_by_the_kernel_equals_the_plain_one(data: st.DataObject, units: int, memory: int, seed: int) -> None:
+def test_attention_and_gradients_equal_pytorch(data: st.DataObject, units: int, memory: int, seed: int) -> None:
     """Context, weights and all gradients; the memory and the keys not contiguous, gradients of either or both."""
     rows, positions, queries = (data.draw(st.integers(1, top)) for top in (4, 70, 9))
     torch.manual_seed(seed)
@@ -54,7 +54,7 @@ def test_a_look_by_the_kernel_equals_the_plain_one(data: st.DataObject, units: i
     wanted = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
 
     def outputs() -> list[torch.Tensor]:
-        looked = attendable_of(inputs["states"].transpose(0, 1), inputs["keys"].permute(1, 2, 0), lengths)
+        looked = cache_of(inputs["states"].transpose(0, 1), inputs["keys"].permute(1, 2, 0), lengths)
         attended: AttentionOutput = attend(inputs["query"], looked, None)
         return [attended[:2][at] for at in wanted]
 
@@ -70,7 +70,7 @@ def test_a_look_by_the_kernel_equals_the_plain_one(data: st.DataObject, units: i
 
 
 @needs_triton
-def test_what_stands_beyond_a_length_is_never_read() -> None:
+def test_padding_is_never_read() -> None:
     torch.manual_seed(0)
     attend, lengths = AdditiveAttention(3, 4, 5).to(DEVICE), torch.tensor([2, 6, 1], device=DEVICE)
     query = torch.randn(3, 3, device=DEVICE)
@@ -79,7 +79,7 @@ def test_what_stands_beyond_a_length_is_never_read() -> None:
     results = []
     for filling in (0.0, torch.nan):
         inputs = {"states": states.masked_fill(beyond, filling), "keys": keys.masked_fill(beyond, filling)}
-        looked = attendable_of(inputs["states"].requires_grad_(), inputs["keys"].requires_grad_(), lengths)
+        looked = cache_of(inputs["states"].requires_grad_(), inputs["keys"].requires_grad_(), lengths)
         with kernel():
             results.append(gradients_of(lambda looked=looked: list(attend(query, looked, None)[:2]), inputs, 0))  # type: ignore[misc]
     assert_equal(results[1], results[0], tolerance=0)
@@ -89,7 +89,7 @@ def test_what_stands_beyond_a_length_is_never_read() -> None:
 
 
 @needs_triton
-def test_sums_are_in_float32_whatever_the_inputs_are_in() -> None:
+def test_sums_are_in_float32_for_all_input_types() -> None:
     """As they come under bf16 autocast: the query and the keys rounded, the rest not."""
     torch.manual_seed(0)
     from pellucid.kernels.triton_attention import attend
@@ -114,11 +114,11 @@ def test_sums_are_in_float32_whatever_the_inputs_are_in() -> None:
 
 
 @needs_triton
-def test_a_long_source_fits_one_program() -> None:
+def test_a_long_source_fits_into_one_program() -> None:
     torch.manual_seed(0)
     attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([MAX_POSITIONS, 17], device=DEVICE)
     states = torch.randn(2, MAX_POSITIONS, 2, device=DEVICE)
-    looked = attendable_of(states, attend.key_projection(states).detach(), lengths)
+    looked = cache_of(states, attend.key_projection(states).detach(), lengths)
     query = torch.randn(2, 2, device=DEVICE)
     with torch.no_grad(), kernel():
         got = attend(query, looked, None)[:2]
@@ -128,7 +128,7 @@ def test_a_long_source_fits_one_program() -> None:
 
 @needs_triton
 @pytest.mark.parametrize("capability", [80, 90])
-def test_the_kernels_compile_for_a_gpu_that_is_not_there(tmp_path: Path, capability: int) -> None:
+def test_the_kernels_compile_for_an_absent_gpu(tmp_path: Path, capability: int) -> None:
     """Through all that Triton does but the launch."""
     program = f"""
 import torch, triton
@@ -162,13 +162,13 @@ for output in outputs:
 @needs_triton
 @given(st.data(), SIZES, SEEDS)
 @settings(max_examples=30, deadline=None)
-def test_several_queries_look_at_one_source(data: st.DataObject, units: int, seed: int) -> None:
+def test_several_queries_attend_to_one_source(data: st.DataObject, units: int, seed: int) -> None:
     """As in beam search; gradients are for one query a source."""
     sources, width, positions, memory = (data.draw(st.integers(1, top)) for top in (3, 5, 20, 9))
     torch.manual_seed(seed)
     attend, lengths = AdditiveAttention(3, memory, units).to(DEVICE), lengths_within(data, sources, positions)
     states = torch.randn(sources, positions, memory, device=DEVICE)
-    looked = attendable_of(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
+    looked = cache_of(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
     query = torch.randn(sources * width, 3, device=DEVICE)
     with torch.no_grad(), disable_kernels():
         plain_one = attend(query, looked, None)
@@ -184,15 +184,15 @@ def test_several_queries_look_at_one_source(data: st.DataObject, units: int, see
 def is_used(queries: int, device: str, dtype: torch.dtype = torch.float32) -> bool:
     attend = AdditiveAttention(4, 2, 3).to(device)
     states, keys = torch.zeros(1, 2, 2, device=device), torch.zeros(1, 2, 3, device=device, dtype=dtype)
-    looked = attendable_of(states, keys, torch.tensor([2], device=device))
+    looked = cache_of(states, keys, torch.tensor([2], device=device))
     return use_kernel(attend.request(torch.zeros(queries, 4, device=device), looked, None))
 
 
-def test_a_processor_never_takes_the_kernel() -> None:
+def test_the_kernel_is_not_used_on_a_cpu() -> None:
     assert not is_used(1, "cpu")
 
 
-def test_where_triton_is_missing_the_plain_sums_run_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_pytorch_runs_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "pellucid.kernels.triton_attention", raising=False)
     is_triton_available.cache_clear()
@@ -205,7 +205,7 @@ def test_where_triton_is_missing_the_plain_sums_run_and_it_is_said_once(monkeypa
 
 
 @needs_triton
-def test_the_kernel_is_left_out_where_plain_was_asked_for() -> None:
+def test_disabled_kernels_are_not_used() -> None:
     import_module("pellucid.kernels.triton_attention")
     if DEVICE == "cpu":
         pytest.skip("needs a GPU")

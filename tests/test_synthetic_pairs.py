@@ -1,4 +1,4 @@
-"""Pairs of spelled digits: right, even, and a function of the seed."""
+"""Pairs of spelled digits: correct, uniform, and a function of the seed."""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ def test_the_pairs_are_a_function_of_the_seed() -> None:
     assert spelled_digits(50, 1, 8, 7) != spelled_digits(50, 1, 8, 8)
 
 
-def test_all_lengths_and_all_digits_are_about_as_frequent() -> None:
+def test_lengths_and_digits_are_uniform() -> None:
     examples = spelled_digits(20_000, 3, 7, 1)
     lengths = Counter(len(example.target) for example in examples)
     digits = Counter("".join(example.target for example in examples))
@@ -37,5 +37,5 @@ def test_all_lengths_and_all_digits_are_about_as_frequent() -> None:
         assert list(counts.values()) == pytest.approx([even] * len(counts), rel=0.06)
 
 
-def test_one_length_is_the_length_of_all() -> None:
+def test_equal_limits_give_one_length() -> None:
     assert {len(example.target) for example in spelled_digits(100, 20, 20, 3)} == {20}

@@ -19,7 +19,7 @@ def test_padding_changes_nothing(widths: list[int], lengths: list[int], seed: in
         assert not found[row, length:].any()
 
 
-def test_a_filter_sees_its_neighbours() -> None:
+def test_a_filter_reads_its_neighbors() -> None:
     layer = Convolutions([3], 1, 1)
     with torch.no_grad():
         layer.layers[0].weight.copy_(torch.tensor([[[1.0, 10.0, 100.0]]]))  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""A forked process computes with one thread, and does not wait for those of its parent; a model serves many threads."""
+"""A forked process computes with one thread and does not wait for its parent's; one model serves many threads."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ print("the same", len(set(written)))
 
 
 @pytest.mark.parametrize("plain", ["0", "1"])
-def test_a_process_forked_after_predicting_predicts_the_same(plain: str) -> None:
+def test_a_forked_process_predicts_the_same(plain: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKS, copies_run().run],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PELLUCID_PLAIN": plain},
@@ -83,7 +83,7 @@ def test_a_model_on_a_gpu_is_refused_in_a_forked_process(monkeypatch: pytest.Mon
     check_process(torch.device("cpu"))
 
 
-def test_threads_may_ask_one_model_at_once() -> None:
+def test_threads_may_use_one_model_at_once() -> None:
     texts = [["abc", "a", "bca"], ["b"], ["cab", "", "ab", "c"], ["?"]]
     alone = [[trace.output for trace in PLAIN.predict(each)] for each in texts]
     with ThreadPoolExecutor(4) as pool:

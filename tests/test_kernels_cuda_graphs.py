@@ -1,4 +1,4 @@
-"""Shapes in buckets, recordings by shape, and training by replay. Without a GPU, a recording runs what it recorded."""
+"""Padding to buckets, recordings by shape, and training by replay. Without a GPU a recording reruns its function."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from pellucid.training.gradients import Gradients, LossAndGradients
 CPU = torch.device("cpu")
 
 
-class Rerun(NamedTuple):
+class RerunGraph(NamedTuple):
     """As a graph would: the same computation, on the tensors it was recorded with, into those it gave then."""
 
     computation: Computation
@@ -37,11 +37,11 @@ def record(replayed: CUDAGraphRunner, inputs: Sequence[Tensor]) -> RecordedGraph
     """Stands in for `CUDAGraphRunner.record` where there is no GPU."""
     held = [tensor.clone() for tensor in inputs]
     outputs = [tensor.clone() for tensor in replayed.computation(held)]
-    return RecordedGraph(Rerun(replayed.computation, held, outputs), held, outputs)
+    return RecordedGraph(RerunGraph(replayed.computation, held, outputs), held, outputs)
 
 
 @given(st.integers(0, 2**20))
-def test_a_bucket_is_little_above_and_shared_by_many(length: int) -> None:
+def test_a_bucket_is_at_most_a_quarter_larger(length: int) -> None:
     size = bucket(length)
     assert length <= size <= max(4, length + 3, length * 1.25) and bucket(size) == size
     assert bucket(length + 1) >= size
@@ -78,7 +78,7 @@ def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: 
         near(got[name], tensor)
 
 
-def test_a_computation_is_recorded_once_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_computation_is_recorded_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CUDAGraphRunner, "record", record)
     monkeypatch.setattr(graphs, "SHAPES", 2)
     replayed = CUDAGraphRunner(lambda inputs: [inputs[0] * 2, inputs[0].sum()], CPU)
@@ -92,7 +92,7 @@ def test_a_computation_is_recorded_once_for_each_shape(monkeypatch: pytest.Monke
 
 @few
 @given(st.lists(batches(), min_size=1, max_size=3), SEEDS)
-def test_gradients_by_replay_are_those_without(given: list[Batch], seed: int) -> None:
+def test_gradients_by_replay_equal_direct_gradients(given: list[Batch], seed: int) -> None:
     """One network for all batches, so that a replay has old gradients to replace."""
     config = config_of({"device": "cuda", "cuda_graphs": True})
     with pytest.MonkeyPatch.context() as patch:

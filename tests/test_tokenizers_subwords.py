@@ -1,4 +1,4 @@
-"""Subwords: learned from the training file alone, end to end the very text, kept with the vocabulary."""
+"""Subwords: learned from the training file, concatenated they are the text, saved with the vocabulary."""
 
 import builtins
 from collections.abc import Mapping, Sequence
@@ -29,23 +29,23 @@ CUT = learn_tokenizers(PAIRS, SUBWORDS)
 
 
 @given(TEXTS | st.text())
-def test_pieces_end_to_end_are_the_text(text: str) -> None:
+def test_concatenated_subwords_are_the_text(text: str) -> None:
     cut = CUT.target
     assert cut.join(cut.split(text)) == text
     assert all(cut.split(text))
 
 
-def test_what_stands_often_is_one_piece() -> None:
+def test_a_frequent_word_is_one_subword() -> None:
     assert CUT.source.split("The cat sat.") == ["The", " cat", " sat", "."]
     assert CUT.source.split("The zoo") == ["The", " ", "z", "o", "o"]
 
 
-def test_no_piece_goes_beyond_a_word() -> None:
+def test_no_subword_crosses_a_word_boundary() -> None:
     learned = train_subwords(["of the of the of the, of the"] * 9, 1_000)
     assert learned.split("of the, of the") == ["of", " the", ",", " of", " the"]
 
 
-def test_what_stands_only_within_longer_pieces_is_taken_apart() -> None:
+def test_rare_subwords_are_split() -> None:
     learned = train_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
     assert learned.split("sentence") == ["sentence"]
     known = {piece for text in ("sentence sentence", "se") for piece in learned.split(text)}
@@ -55,7 +55,7 @@ def test_what_stands_only_within_longer_pieces_is_taken_apart() -> None:
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 40))
-def test_every_text_it_was_learnt_from_is_known(texts: list[str], most: int) -> None:
+def test_training_texts_have_no_unknown_subword(texts: list[str], most: int) -> None:
     examples = [Example(text, text) for text in texts]
     config = DataConfig(source_symbols="subwords", target_symbols="subwords", subword_vocab_size=most)
     cut = learn_tokenizers(examples, config)
@@ -64,14 +64,14 @@ def test_every_text_it_was_learnt_from_is_known(texts: list[str], most: int) -> 
     assert all(set(map(cut.target.normalize, text)) <= {c for s in known.target.symbols for c in s} for text in texts)
 
 
-def test_a_vocabulary_has_no_more_of_them_than_asked_for() -> None:
+def test_the_vocabulary_size_limits_the_subwords() -> None:
     known = learn_vocabularies(PAIRS, CUT, 1)
     assert 20 < len(known.target.symbols) <= 60
     assert min(known.target.counts) >= 1
     assert learn_tokenizers(PAIRS, SUBWORDS) == CUT
 
 
-def test_they_are_kept_with_the_vocabulary(tmp_path: Path) -> None:
+def test_subwords_are_saved_with_the_vocabulary(tmp_path: Path) -> None:
     known = learn_vocabularies(PAIRS, CUT, 1)
     known.save(tmp_path / "vocabulary.json")
     loaded = load_vocabularies(tmp_path / "vocabulary.json", SUBWORDS)
@@ -79,7 +79,7 @@ def test_they_are_kept_with_the_vocabulary(tmp_path: Path) -> None:
     assert build_tokenizers(SUBWORDS, loaded.pieces) == CUT
 
 
-def test_before_they_are_learnt_characters_stand_for_them() -> None:
+def test_untrained_subwords_are_characters() -> None:
     assert build_tokenizers(SUBWORDS).source.split("ab c") == ["a", "b", " ", "c"]
     assert learn_tokenizers(PAIRS, DataConfig()) == build_tokenizers(DataConfig())
 
@@ -92,19 +92,19 @@ def test_before_they_are_learnt_characters_stand_for_them() -> None:
         (("a", "b"), (("ab", "a"), ("a", "b")), "a merge must combine earlier subwords"),
     ],
 )
-def test_what_no_training_gives_is_refused(
+def test_invalid_subword_models_are_refused(
     alphabet: tuple[str, ...], merges: tuple[tuple[str, str], ...], reason: str
 ) -> None:
     with pytest.raises(msgspec.ValidationError, match=reason):
         msgspec.convert({"alphabet": alphabet, "merges": merges}, SubwordModel)
 
 
-def test_features_are_not_cut_into_them() -> None:
+def test_features_are_not_split_into_subwords() -> None:
     with pytest.raises(ConfigError, match=r"data\.features_symbols: expected characters, words or a separator"):
         build_tokenizers(DataConfig(features_symbols="subwords"))
 
 
-def test_without_the_library_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(

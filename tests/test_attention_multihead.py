@@ -1,4 +1,4 @@
-"""Several looks at once: each head is an additive attention by itself.
+"""Multi-head attention: each head is an additive attention.
 
 B batch, S source positions, N heads, D memory, H hidden units of the query, U units of a head.
 """
@@ -23,7 +23,7 @@ from pellucid.model.memory import AttentionOutput, Memory, State
 H, D, U = 2, 3, 2
 
 
-def drawn(heads: int, lengths: list[int], seed: int) -> tuple[MultiHeadAttention, Memory, Tensor]:
+def random_attention(heads: int, lengths: list[int], seed: int) -> tuple[MultiHeadAttention, Memory, Tensor]:
     torch.manual_seed(seed)
     attention = MultiHeadAttention(H, D, heads * U, heads).double()
     shake(attention, seed)
@@ -31,7 +31,7 @@ def drawn(heads: int, lengths: list[int], seed: int) -> tuple[MultiHeadAttention
     return attention, Memory(states, torch.tensor(lengths), State(states[:, :1])), torch.randn(len(lengths), H).double()
 
 
-def head_alone(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
+def single_head(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
     """One head's own weights as an attention."""
     alone, own = AdditiveAttention(H, D, U).double(), slice(head * U, (head + 1) * U)
     alone.query_projection.weight.data = attention.query_projection.weight.data[own]
@@ -43,35 +43,33 @@ def head_alone(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
 
 @few
 @given(st.integers(1, 4), LENGTHS, SEEDS)
-def test_each_head_is_an_additive_attention_and_their_contexts_are_joined(
-    heads: int, lengths: list[int], seed: int
-) -> None:
-    attention, memory, query = drawn(heads, lengths, seed)
+def test_each_head_is_an_additive_attention(heads: int, lengths: list[int], seed: int) -> None:
+    attention, memory, query = random_attention(heads, lengths, seed)
     attended: AttentionOutput = attention(query, attention.prepare(memory), None)
-    each = [head_alone(attention, head) for head in range(heads)]
-    looks: list[AttentionOutput] = [alone(query, alone.prepare(memory), None) for alone in each]
+    each = [single_head(attention, head) for head in range(heads)]
+    outputs: list[AttentionOutput] = [alone(query, alone.prepare(memory), None) for alone in each]
     assert attended.heads is not None
-    near(attended.heads, torch.stack([look.weights for look in looks], dim=1))
+    near(attended.heads, torch.stack([output.weights for output in outputs], dim=1))
     near(attended.weights, attended.heads.mean(dim=1))
-    joined = torch.cat([look.context for look in looks], dim=1)
+    joined = torch.cat([output.context for output in outputs], dim=1)
     near(attended.context, joined @ attention.context_projection.weight.T)
 
 
 def test_gradients_equal_finite_differences() -> None:
-    attention, memory, query = drawn(2, [3, 1], 1)
+    attention, memory, query = random_attention(2, [3, 1], 1)
 
-    def look(states: Tensor, query: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+    def attend_once(states: Tensor, query: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
         return tuple(attention(query, attention.prepare(memory._replace(states=states)), None)[:2])
 
     assert torch.autograd.gradcheck(
-        look, (memory.states.requires_grad_(), query.requires_grad_(), *attention.parameters())
+        attend_once, (memory.states.requires_grad_(), query.requires_grad_(), *attention.parameters())
     )
 
 
 @few
 @given(LENGTHS, SEEDS, st.integers(2, 3))
-def test_several_queries_a_source_are_as_many_sources(lengths: list[int], seed: int, each: int) -> None:
-    attention, memory, _ = drawn(2, lengths, seed)
+def test_several_queries_equal_as_many_sources(lengths: list[int], seed: int, each: int) -> None:
+    attention, memory, _ = random_attention(2, lengths, seed)
     rows = torch.arange(len(lengths)).repeat_interleave(each)
     query = torch.randn(len(rows), H, dtype=torch.float64)
     together: AttentionOutput = attention(query, attention.prepare(memory), None)
@@ -82,7 +80,7 @@ def test_several_queries_a_source_are_as_many_sources(lengths: list[int], seed: 
 
 
 def test_an_override_forces_every_head() -> None:
-    attention, memory, query = drawn(2, [3, 2], 1)
+    attention, memory, query = random_attention(2, [3, 2], 1)
     forced = torch.eye(3, dtype=torch.float64)[[1, 0]]
     attended: AttentionOutput = attention(query, attention.prepare(memory), None, forced)
     assert attended.heads is not None and torch.equal(attended.weights, forced)
@@ -91,7 +89,7 @@ def test_an_override_forces_every_head() -> None:
     near(attended.context, twice @ attention.context_projection.weight.T)
 
 
-def test_as_many_units_as_one_head_has_and_all_heads_to_be_seen() -> None:
+def test_heads_share_the_units_and_all_are_used() -> None:
     network = network_of(config_of({"attention": {"num_heads": 4, "size": 8}}), 1)
     memory: Memory = network.encoder(padded([3, 2], 1), torch.tensor([3, 2]))
     unrolled = network.decoder.unroll(
@@ -109,13 +107,13 @@ def test_as_many_units_as_one_head_has_and_all_heads_to_be_seen() -> None:
         ({"num_heads": 2, "type": "location"}, r"attention\.num_heads = 2 needs attention\.type = 'additive'"),
     ],
 )
-def test_what_does_not_fit_is_told(settings: dict[str, object], message: str) -> None:
+def test_indivisible_units_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config_of({"attention": settings})
 
 
 @pytest.mark.parametrize("order", ["attend-then-step", "step-then-attend"])
-def test_traces_of_every_kind_hold_the_weights_of_each_head(order: str) -> None:
+def test_traces_contain_the_weights_of_each_head(order: str) -> None:
     config = config_of({"attention": {"num_heads": 2}, "decoder": {"order": order}, "search": {"max_length": 5}})
     network = network_of(config, 3, torch.float32)
     transducer = Transducer(config, vocabularies(), network)
@@ -139,7 +137,7 @@ def test_traces_of_every_kind_hold_the_weights_of_each_head(order: str) -> None:
     np.testing.assert_allclose(alone, again, atol=1e-6)
 
 
-def test_traces_of_one_head_have_no_others() -> None:
+def test_traces_of_one_head_have_no_head_weights() -> None:
     transducer = Transducer(config_of({}), vocabularies(), network_of(config_of({}), 3, torch.float32))
     trace = transducer.predict(["abc"])[0]
     assert trace.heads is None and "heads" not in json.loads(trace.to_json())

@@ -1,4 +1,4 @@
-"""Layer normalization in cells, against the published equations number by number.
+"""Layer normalization in cells, against the published equations.
 
 B batch, E input, H hidden units, G all gates.
 """
@@ -92,7 +92,7 @@ def test_gradients_equal_finite_differences(kind: Cell) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_both_directions_keep_within_their_lengths(kind: Cell) -> None:
+def test_both_directions_stay_within_the_lengths(kind: Cell) -> None:
     cells = [cell_of(kind, (2, 3), seed) for seed in (1, 2)]
     inputs, lengths = torch.randn(2, 4, 2, dtype=torch.float64), torch.tensor([4, 2])
     ran = run_rnn(cells, Inputs(inputs), lengths)
@@ -113,7 +113,7 @@ def test_the_scale_of_the_weights_changes_nothing(units: int, scale: float, seed
     near(cell.step(cell.project(x), LayerState(h, None)).hidden, one, 1e-4)
 
 
-def test_settings_choose() -> None:
+def test_the_setting_selects_the_class() -> None:
     assert cell_class("none") is cell_class("outputs") is RecurrentCell and cell_class("cells") is NormalizedCell
     assert [len([*norm.parameters()]) for norm in output_norms("outputs", 2, 3)] == [2, 2]
     assert [len([*norm.parameters()]) for norm in output_norms("cells", 2, 3)] == [0, 0]

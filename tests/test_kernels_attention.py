@@ -1,11 +1,11 @@
-"""The look by location in kernels: one look against double precision, and the weights from before the first step."""
+"""Location-sensitive attention in kernels: against double precision, and the gradient of the initial weights."""
 
 import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, lengths_within
-from test_kernels_decoder import memory_of, small_decoder
+from test_kernels_unroll import memory_of, small_decoder
 
 from pellucid.config.settings import Cell
 from pellucid.kernels.attention import Scorer, attention_weights, location_buffers, scorer_of
@@ -14,8 +14,8 @@ from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderWeights
 
 def location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
     """The score with these parameters, in single precision."""
-    own = [array.astype(np.float32) for array in (energy, projection, filters)]
-    return scorer_of(DecoderWeights(LSTM, LOCATION_SENSITIVE, *[np.empty((0, 0), np.float32)] * 5, *own))
+    parameters = [array.astype(np.float32) for array in (energy, projection, filters)]
+    return scorer_of(DecoderWeights(LSTM, LOCATION_SENSITIVE, *[np.empty((0, 0), np.float32)] * 5, *parameters))
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(0, 60), SEEDS)
@@ -24,34 +24,37 @@ def test_weights_equal_the_equation_in_double_precision(n: int, units: int, coun
     """Filters may be wider than the source; keys have room for more positions than are real."""
     random = np.random.default_rng(seed)
     shapes = ((units, n + 2), (units,), (units,), (units, count), (count, 2 * radius + 1), (n,))
-    keys, query, energy, projection, filters, before = (random.standard_normal(shape) for shape in shapes)
+    keys, query, energy, projection, filters, previous_weights = (random.standard_normal(shape) for shape in shapes)
     features = [
-        [sum(row[j + radius] * before[s + j] for j in range(-radius, radius + 1) if 0 <= s + j < n) for s in range(n)]
+        [
+            sum(row[j + radius] * previous_weights[s + j] for j in range(-radius, radius + 1) if 0 <= s + j < n)
+            for s in range(n)
+        ]
         for row in filters
     ]
     scores = energy @ np.tanh(query[:, None] + keys[:, :n] + projection @ np.array(features))
     expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
     scorer, weights = location_scorer(energy, projection, filters), np.zeros(n, np.float32)
-    key, asked, last = (each.astype(np.float32) for each in (keys, query, before))
-    attention_weights(scorer, key, asked, last, location_buffers(scorer, n), weights)
+    key, query32, last = (each.astype(np.float32) for each in (keys, query, previous_weights))
+    attention_weights(scorer, key, query32, last, location_buffers(scorer, n), weights)
     np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_no_sum_is_too_large() -> None:
+def test_large_sums_do_not_overflow() -> None:
     """Where e^{2x} would overflow, tanh is 1; sums that cancel leave what is left."""
-    one, before = np.ones((1, 1), np.float32), np.zeros(2, np.float32)
+    one, previous_weights = np.ones((1, 1), np.float32), np.zeros(2, np.float32)
     scorer = location_scorer(one[0], one, one)
     for key in (0.0, 50.0, 1e4, 1e30):
         keys, weights = np.array([[key, -key]], np.float32), np.zeros(2, np.float32)
         query = np.array([0.5 - key], np.float32)
-        attention_weights(scorer, keys, query, before, location_buffers(scorer, 2), weights)
+        attention_weights(scorer, keys, query, previous_weights, location_buffers(scorer, 2), weights)
         expected = np.exp(np.tanh((keys[0] + query).astype(np.float64)))
         np.testing.assert_allclose(weights, expected / expected.sum(), rtol=1e-5)
 
 
 @given(st.data(), CELLS, SIZES, SEEDS)
 @settings(max_examples=40, deadline=None)
-def test_the_weights_before_the_first_step_are_seen_and_have_their_gradient(
+def test_the_initial_weights_are_read_and_have_a_gradient(
     data: st.DataObject, cell: Cell, size: int, seed: int
 ) -> None:
     rows, positions, steps = (data.draw(st.integers(1, top)) for top in (5, 40, 4))

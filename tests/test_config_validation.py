@@ -1,4 +1,4 @@
-"""Settings that need others: refused where they cannot be, and where a person gives them in vain."""
+"""Settings that require others: refused for training and search, or where the user sets one without effect."""
 
 from importlib import resources
 from typing import Any
@@ -43,15 +43,13 @@ NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Settings of both."""
     return {k: {**one.get(k, {}), **other[k]} if isinstance(other.get(k), dict) else one[k] for k in {**one, **other}}
 
 
 @pytest.mark.parametrize(("settings", "needs", "more"), NEEDS, ids=lambda each: str(each)[:40])
-def test_an_idle_setting_names_what_it_needs_and_may_stand_beside_it(
-    settings: dict[str, Any], needs: str, more: dict[str, Any]
-) -> None:
+def test_an_unused_setting_names_its_condition(settings: dict[str, Any], needs: str, more: dict[str, Any]) -> None:
     config = build_config(settings, "test")  # a saved run may hold it
     with pytest.raises(ConfigError) as refused:
         reject_unused(config)
@@ -60,10 +58,10 @@ def test_an_idle_setting_names_what_it_needs_and_may_stand_beside_it(
     assert f"{section}.{key} = " in str(refused.value) and needs in str(refused.value)
     assert "otherwise it has no effect" in str(refused.value)
     if more:
-        reject_unused(build_config(joined(settings, more), "test"))
+        reject_unused(build_config(merge(settings, more), "test"))
 
 
-def test_every_rule_names_settings_there_are_and_defaults_break_none() -> None:
+def test_every_requirement_names_settings_and_defaults_satisfy_all() -> None:
     known = set(flatten_config(preset("base")))
     assert {need.key for need in (*REQUIREMENTS, *USE_CONDITIONS)} <= known
     for size in ("tiny", "small", "base", "large"):
@@ -74,26 +72,26 @@ def test_every_rule_names_settings_there_are_and_defaults_break_none() -> None:
 
 
 @pytest.mark.parametrize("key", AUTOREGRESSIVE_SETTINGS)
-def test_what_only_written_outputs_have_is_refused_of_other_tasks(key: str) -> None:
+def test_autoregressive_settings_are_refused_for_other_tasks(key: str) -> None:
     section, _, name = key.rpartition(".")
     common: dict[str, Any] = {"task": "tag", "device": "cuda"}
     values = {"decoder.pretrained": "a.vec", "training.scheduled_sampling": "linear", "training.augmentation": "copy"}
     values |= {"search.length_normalization": "gnmt"}
     value: Any = values.get(key, True if isinstance(flatten_config(preset("base"))[key], bool) else 2)
-    given = joined(common, {section: {name: value}}) if section else {**common, name: value}
+    given = merge(common, {section: {name: value}}) if section else {**common, name: value}
     with pytest.raises(ConfigError) as refused:
         build_config(given, "test")
     assert f"{key} = " in str(refused.value)
     assert "needs task = 'transduce', whose outputs are generated symbol by symbol" in str(refused.value)
 
 
-def test_a_default_may_be_said() -> None:
+def test_a_default_may_be_set_explicitly() -> None:
     reject_unused(
         build_config({"training": {"sampling_probability": 0.25}, "search": {"length_penalty_alpha": 0.6}}, "test")
     )
 
 
-def test_what_a_program_put_together_loses_its_idle_settings_alone() -> None:
+def test_reset_unused_resets_unused_settings_only() -> None:
     config = build_config({"encoder": {"residual": True, "num_layers": 1, "hidden_size": 7}}, "test")
     settled = reset_unused(config)
     assert unused_settings(config) and not unused_settings(settled) and validate_config(settled)
@@ -123,13 +121,13 @@ def searching(search: dict[str, Any]) -> Config:
         ({"min_length_ratio": 1.0, "min_length_offset": 9, "max_length": 5}, "10 symbols"),
     ],
 )
-def test_limits_that_no_source_can_keep_are_refused(search: dict[str, Any], message: str) -> None:
+def test_limits_that_cross_for_all_sources_are_refused(search: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         searching(search)
     assert message in str(refused.value) or "require longer outputs" in str(refused.value)
 
 
-def test_limits_that_cross_for_short_sources_alone_hold_and_are_told() -> None:
+def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
     searching({"min_length_ratio": 0.5, "min_length_offset": 2, "max_length_ratio": 1.5})
     model = load(copies_run().run)
     search = msgspec.structs.replace(
@@ -140,7 +138,7 @@ def test_limits_that_cross_for_short_sources_alone_hold_and_are_told() -> None:
     assert len(found[0].output) <= 1 and 6 <= len(found[1].output) <= 8
 
 
-def test_the_command_line_refuses_them() -> None:
+def test_the_command_line_refuses_crossing_limits() -> None:
     trained = copies_run()
     asked = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
     message = complaint(pellucid(*asked, "--training.ema-decay", 0.5))
@@ -165,12 +163,12 @@ def test_the_command_line_refuses_them() -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
-def test_a_search_refuses_them(verb: str, given: list[object], message: str) -> None:
+def test_a_search_refuses_crossing_limits(verb: str, given: list[object], message: str) -> None:
     file = [copies_run().files.valid]
     assert message in complaint(pellucid(verb, copies_run().run, *file, *given))
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_a_file_of_vectors_has_a_path(side: str) -> None:
+def test_a_path_of_vectors_contains_no_nul(side: str) -> None:
     with pytest.raises(ConfigError, match=f"{side}.pretrained: expected the path of a file, got"):
         build_config({side: {"pretrained": "vec\0tors"}}, "config")

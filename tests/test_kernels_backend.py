@@ -1,4 +1,4 @@
-"""Which backend computes what: no option is ignored, and what a backend takes on equals the reference."""
+"""Selection of the backend: no option is ignored, and a backend's results equal the reference."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -142,10 +142,10 @@ def networks() -> list[Row]:
     Then rows in which one setting alone is none that the kernels know, for several would hide each other.
     """
     known = covering_array(supported(factors(), "unroll"), is_valid)
-    return [*covering_array(factors(), is_valid), *known, *one_changed(known, factors())]
+    return [*covering_array(factors(), is_valid), *known, *change_one_value(known, factors())]
 
 
-def one_changed(rows: Sequence[Row], given: Mapping[str, Sequence[Hashable]]) -> list[Row]:
+def change_one_value(rows: Sequence[Row], given: Mapping[str, Sequence[Hashable]]) -> list[Row]:
     """For each value that no row holds, some of the rows with it."""
     held = {item for row in rows for item in row.items()}
     absent = [(name, value) for name, values in given.items() for value in values if (name, value) not in held]
@@ -188,11 +188,11 @@ def searches() -> list[Row]:
     plain: dict[str, Any] = {**every, "options.prefix": ("",), "options.forbidden": ((),), "options.required": ((),)}
     stepped, whole = (supported(every, "step"), supported(plain, "greedy", "search"))
     first, second, third = (covering_array(array, is_valid) for array in (every, stepped, whole))
-    return [*first, *second, *third, *one_changed(third, every)]
+    return [*first, *second, *third, *change_one_value(third, every)]
 
 
 @contextmanager
-def watched() -> Iterator[dict[str, str]]:
+def record_requests() -> Iterator[dict[str, str]]:
     """Within, the backend that was chosen last for each computation."""
     chosen: dict[str, str] = {}
     choose = dispatch.choose_backend
@@ -221,7 +221,7 @@ def pair_of_networks(config: Config, seed: int) -> tuple[EncoderDecoder, Encoder
     return single, deepcopy(single).double()
 
 
-def updated(network: EncoderDecoder, batch: Batch, seed: int) -> dict[str, torch.Tensor]:
+def update(network: EncoderDecoder, batch: Batch, seed: int) -> dict[str, torch.Tensor]:
     """What an update computes: p of all symbols, the weights, the last state, and all gradients, in float64."""
     torch.manual_seed(seed)
     unrolled = network(batch)
@@ -248,7 +248,7 @@ def assert_near(got: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tens
             torch.testing.assert_close(got[name] / scale, exact / scale, rtol=0, atol=tolerance, msg=name)
 
 
-def test_rows_hold_every_pair_that_can_be() -> None:
+def test_rows_contain_every_valid_pair_of_values() -> None:
     """What no row holds contradicts itself."""
     many, held = factors(), {pair for row in networks() for pair in pairs_of(row)}
     for one, other in combinations(many, 2):
@@ -269,11 +269,11 @@ def test_an_update_equals_the_reference_in_double_precision() -> None:
         single, double = pair_of_networks(config, seed)
         if config.attention.type != "monotonic":  # which draws other noise in float64
             single.train(), double.train()
-        with watched() as chosen:
-            got = updated(single, batch, seed)
+        with record_requests() as chosen:
+            got = update(single, batch, seed)
         taken |= set(chosen.items())
         try:
-            assert_near(got, updated(double, batch, seed), tolerance_of(config))
+            assert_near(got, update(double, batch, seed), tolerance_of(config))
         except AssertionError as error:
             raise AssertionError(f"{row} by {chosen}") from error
     assert taken >= set(product(("recurrence", "unroll"), ("Numba", "Torch")))
@@ -296,7 +296,7 @@ def test_a_search_equals_the_reference_in_double_precision() -> None:
     taken = set[tuple[str, str]]()
     for seed, row in enumerate(searches()):
         single, double = pair_of_networks(configured(row), seed)
-        with watched() as chosen:
+        with record_requests() as chosen:
             got = outputs_of(row, single)
         taken |= set(chosen.items())
         with stepwise():
@@ -326,7 +326,7 @@ def asked(network: EncoderDecoder) -> Request:
     return network.decoder.request("unroll", network.decoder.prepare(memory))
 
 
-def test_a_fact_that_a_backend_does_not_list_makes_it_decline() -> None:
+def test_a_backend_declines_unlisted_facts() -> None:
     request = asked(network_of(config_of({}), 1, torch.float32))
     assert choose_backend(request) is NUMBA and NUMBA.unsupported(request) == ()
     for backend, fact in product((NUMBA, TORCH), [("decoder.new_setting", 0), ("memory.new_part", False)]):
@@ -350,7 +350,7 @@ def test_every_setting_and_every_optional_part_is_a_fact() -> None:
     assert search == {name for name in dispatch.TORCH.tables["search"] if "." in name}
 
 
-def test_a_part_is_given_unless_it_is_empty_or_the_default() -> None:
+def test_a_part_is_present_unless_it_is_empty_or_the_default() -> None:
     assert dict(parts_given("options", DecodingOptions(prefix="a", masked=(1,)))) == {
         **{f"options.{field.name}": False for field in fields(DecodingOptions)},
         "options.prefix": True,
@@ -361,7 +361,7 @@ def test_a_part_is_given_unless_it_is_empty_or_the_default() -> None:
     assert ("search.beam_size", 1) in settings_of("search", config_of({}).search)
 
 
-def test_a_subclass_whose_equations_may_be_others_has_no_kernel() -> None:
+def test_a_subclass_does_not_inherit_its_kind() -> None:
     class Louder(AdditiveAttention):
         def scores(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
             return 2 * super().scores(query, keys)

@@ -1,4 +1,4 @@
-"""Ctrl-C while compiled code runs: held back, never lost."""
+"""Ctrl-C while compiled code runs is deferred, never lost."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import pytest
 from pellucid.kernels.parallel import defer_sigint, for_each
 
 
-def test_an_interruption_waits_for_the_end() -> None:
+def test_ctrl_c_is_raised_after_the_block() -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), defer_sigint():
         os.kill(os.getpid(), signal.SIGINT)
@@ -18,38 +18,38 @@ def test_an_interruption_waits_for_the_end() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_whoever_listens_hears_of_it_afterwards() -> None:
-    heard: list[int] = []
-    former = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+def test_a_custom_handler_is_called_after_the_block() -> None:
+    received: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     try:
         with defer_sigint():
             os.kill(os.getpid(), signal.SIGINT)
-            assert heard == []
-        assert heard == [signal.SIGINT]
+            assert received == []
+        assert received == [signal.SIGINT]
     finally:
-        signal.signal(signal.SIGINT, former)
+        signal.signal(signal.SIGINT, previous)
 
 
-def test_an_error_within_goes_its_way_and_the_handler_is_back() -> None:
+def test_an_error_in_the_block_restores_the_handler() -> None:
     with pytest.raises(ValueError, match="mine"), defer_sigint():
         raise ValueError("mine")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_other_threads_are_left_alone() -> None:
-    seen: list[object] = []
+def test_other_threads_keep_the_handler() -> None:
+    handlers: list[object] = []
 
     def work() -> None:
         with defer_sigint():
-            seen.append(signal.getsignal(signal.SIGINT))
+            handlers.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [signal.default_int_handler]
+    assert handlers == [signal.default_int_handler]
 
 
-def test_every_part_of_a_batch_is_shielded() -> None:
+def test_every_part_of_a_batch_defers_ctrl_c() -> None:
     def task(part: int) -> int:
         os.kill(os.getpid(), signal.SIGINT)
         done.append(part)

@@ -1,4 +1,4 @@
-"""Words with one wrong letter, and what a list says of them."""
+"""Words with one wrong letter, and the index of a word list."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ words_of = st.lists(st.text("abc-", min_size=2, max_size=6), min_size=1, max_siz
 
 
 @given(words_of, st.integers(0, 99))
-def test_a_typo_is_one_other_letter_and_no_word(words: list[str], seed: int) -> None:
+def test_a_typo_differs_in_one_letter_and_is_no_word(words: list[str], seed: int) -> None:
     known = frozenset(words)
     for typo in make_typos(words, 3, known, seed):
         differing = [
@@ -48,7 +48,7 @@ def test_a_letter_that_makes_a_word_is_not_drawn() -> None:
 
 
 @given(words_of, st.text("abc-", min_size=2, max_size=6))
-def test_what_fits_is_what_differs_in_one_letter(words: list[str], form: str) -> None:
+def test_corrections_are_the_words_that_differ_in_one_letter(words: list[str], form: str) -> None:
     found = {(fit.position, fit.word) for fit in WordList(words).corrections(form)}
     expected = set()
     for word in words:
@@ -59,7 +59,7 @@ def test_what_fits_is_what_differs_in_one_letter(words: list[str], form: str) ->
     assert found == expected
 
 
-def test_parts_share_no_word() -> None:
+def test_the_split_is_disjoint() -> None:
     parts = split_words(WORDS, 2, 3, 1)
     assert [len(part) for part in parts] == [5, 2, 3]
     assert sorted([*parts.train, *parts.dev, *parts.test]) == WORDS
@@ -75,7 +75,7 @@ def test_only_words_in_lower_case_are_read(tmp_path: Path) -> None:
     assert read_words(path, min_length=2, max_length=5).words == ["ab", "co-op", "table"]
 
 
-def test_a_missing_list_says_how_to_get_one(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_list_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"words does not exist: .*apt-get install wamerican.*--words"):
         read_words(tmp_path / "words")
     (tmp_path / "empty").write_text("Aachen\n")

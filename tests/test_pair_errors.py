@@ -9,7 +9,7 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError
 
 
-def fault(config: DataConfig, source: str, target: str) -> str:
+def error_of(config: DataConfig, source: str, target: str) -> str:
     return pair_error(source, target, build_tokenizers(config), config)
 
 
@@ -42,24 +42,24 @@ def fault(config: DataConfig, source: str, target: str) -> str:
         ),
     ],
 )
-def test_what_is_wrong_is_said(task: Task, source: str, target: str, reason: str) -> None:
-    assert fault(config_of(task).data, source, target) == reason
+def test_the_reason_is_stated(task: Task, source: str, target: str, reason: str) -> None:
+    assert error_of(config_of(task).data, source, target) == reason
 
 
-def test_words_are_counted_as_words() -> None:
+def test_lengths_count_words() -> None:
     data = config_of("tag", data={"source_symbols": "words", "target_symbols": "words"}).data
-    assert fault(data, "play  some jazz", "O O B-genre") == ""
-    assert "3 symbols and the target has 2" in fault(data, "play some jazz", "O O")
+    assert error_of(data, "play  some jazz", "O O B-genre") == ""
+    assert "3 symbols and the target has 2" in error_of(data, "play some jazz", "O O")
 
 
-def test_a_bad_line_is_told_with_its_file_and_number(tmp_path: Path) -> None:
+def test_a_bad_line_is_reported_with_file_and_number(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("ab\tCC\nabc\tCC\n")
     with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols and the target has 2"):
         read_examples(path, config_of("tag").data)
 
 
-def test_a_position_of_thousands_of_digits_is_a_bad_line(tmp_path: Path) -> None:
+def test_a_position_with_thousands_of_digits_is_a_bad_line(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text(f"abc\t1\nabc\t{'2' * 5000}\n")
     reading = read_examples(path, config_of("point", data={"on_bad_line": "skip"}).data)

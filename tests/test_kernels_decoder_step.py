@@ -1,4 +1,4 @@
-"""The compiled step of a search against the plain one: hypotheses of several sources, rows taken, weights forced."""
+"""The compiled step of a search against PyTorch: several sources, selected rows, forced weights."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, lengths_within
 from small import batches, configs, few, network_of
-from test_kernels_decoder import SCORES, Score, memory_of, small_decoder
+from test_kernels_unroll import SCORES, Score, memory_of, small_decoder
 
 from pellucid.config.settings import Cell, Config
 from pellucid.data.batches import Batch
@@ -21,7 +21,7 @@ from pellucid.model.decoder import Decoder
 from pellucid.model.memory import AttentionCache, Memory, State, Step
 
 
-def attendables(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, AttentionCache]:
+def prepared_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, AttentionCache]:
     """The memory as the kernel and as PyTorch look at it."""
     compiled = decoder.prepare(memory)
     with disable_kernels():
@@ -48,7 +48,7 @@ def random_state(decoder: Decoder, rows: int, positions: int) -> State:
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS, st.integers(1, 4), st.integers(1, 3))
 @settings(max_examples=60, deadline=None)
 @torch.no_grad()
-def test_steps_equal_plain_ones(
+def test_steps_equal_pytorch(
     data: st.DataObject, cell: Cell, score: Score, size: int, seed: int, each: int, threads: int
 ) -> None:
     sources, positions = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 40))
@@ -56,7 +56,7 @@ def test_steps_equal_plain_ones(
     torch.manual_seed(seed)
     decoder = small_decoder(score, cell, size, memory_size, data.draw(SIZES)).eval()
     lengths = lengths_within(data, sources, positions)
-    compiled, uncompiled = attendables(decoder, memory_of(torch.randn(sources, positions, memory_size), lengths))
+    compiled, uncompiled = prepared_caches(decoder, memory_of(torch.randn(sources, positions, memory_size), lengths))
     kept = torch.tensor(data.draw(st.lists(st.integers(0, sources - 1), min_size=1, max_size=sources, unique=True)))
     before, rows = torch.get_num_threads(), parallel.MIN_ROWS
     for rounds in range(2):
@@ -75,10 +75,10 @@ def test_steps_equal_plain_ones(
 
 
 @torch.no_grad()
-def test_forced_weights_are_read_from_the_rows_that_were_taken() -> None:
+def test_forced_weights_apply_to_selected_rows() -> None:
     torch.manual_seed(0)
     decoder = small_decoder("additive", "gru", 3, 4).eval()
-    compiled, uncompiled = attendables(decoder, memory_of(torch.randn(4, 5, 4), torch.tensor([5, 3, 4, 2])))
+    compiled, uncompiled = prepared_caches(decoder, memory_of(torch.randn(4, 5, 4), torch.tensor([5, 3, 4, 2])))
     rows, override = torch.tensor([3, 1]), torch.zeros(2, 5)
     override[:, 1] = 1
     given_ = (torch.tensor([4, 5]), random_state(decoder, 2, 5))
@@ -89,7 +89,7 @@ def test_forced_weights_are_read_from_the_rows_that_were_taken() -> None:
 
 @few
 @given(configs(), batches(), SEEDS, st.integers(1, 5))
-def test_searches_with_kernels_write_what_plain_ones_write(config: Config, batch: Batch, seed: int, width: int) -> None:
+def test_searches_with_kernels_equal_pytorch(config: Config, batch: Batch, seed: int, width: int) -> None:
     network = network_of(config, seed, torch.float32)
     given_ = (network, batch.source, batch.source_lengths, LengthLimits(0, 6))
 

@@ -1,4 +1,4 @@
-"""The unrolled decoder's kernel against the plain steps, trainings with it, and the way back to plain PyTorch."""
+"""The kernel of the unrolled decoder against PyTorch, trainings with it, and the fallback to PyTorch."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def memory_of(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
 
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS)
 @settings(max_examples=80, deadline=None)
-def test_unrolled_steps_equal_plain_ones(data: st.DataObject, cell: Cell, score: Score, size: int, seed: int) -> None:
+def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Score, size: int, seed: int) -> None:
     """All outputs, the weights and the last state too, and all gradients; queries of all sizes, dropout included."""
     rows, positions, steps = (data.draw(st.integers(1, top)) for top in (5, 40, 6))
     memory_size = size if score in ("dot", "scaled-dot") else data.draw(SIZES)
@@ -72,7 +72,7 @@ def test_unrolled_steps_equal_plain_ones(data: st.DataObject, cell: Cell, score:
 
 @given(st.floats(-40, 40), SEEDS)
 @settings(max_examples=30, deadline=None)
-def test_large_keys_and_queries_that_cancel(shift: float, seed: int) -> None:
+def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -> None:
     """One look of one state that is 1, so that the query is the projection itself; against double precision."""
     torch.manual_seed(seed)
     keys, query, energy = torch.randn(2, 5, 3) + shift, torch.randn(3, 1) - shift, torch.randn(3)
@@ -102,7 +102,7 @@ def test_large_keys_and_queries_that_cancel(shift: float, seed: int) -> None:
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "dot"])
-def test_what_stands_beyond_a_length_is_never_read(score: Score) -> None:
+def test_padding_is_never_read(score: Score) -> None:
     torch.manual_seed(0)
     decoder, lengths = small_decoder(score, "lstm", 3, 3).eval(), torch.tensor([2, 4])
     symbols = torch.randint(0, 6, (2, 3))
@@ -127,7 +127,7 @@ def test_what_stands_beyond_a_length_is_never_read(score: Score) -> None:
 
 
 @pytest.mark.parametrize("score", ["additive", "location"])
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, score: Score) -> None:
+def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch, score: Score) -> None:
     monkeypatch.setattr(parallel, "MIN_ROWS", 1)
     torch.manual_seed(0)
     decoder, lengths = small_decoder(score, "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
@@ -169,37 +169,35 @@ def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("gru", "location"), ("lstm", "general")])
-def test_trainings_have_the_same_losses(cell: Cell, score: Score, dropout: float) -> None:
+def test_training_losses_equal_pytorch(cell: Cell, score: Score, dropout: float) -> None:
     fused = list(losses(cell, score, dropout))
     with disable_kernels():
         assert fused == pytest.approx(list(losses(cell, score, dropout)), rel=1e-4)
     assert len(fused) == 20
 
 
-def test_what_no_kernel_covers_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr(AttendThenStep, "_unroll_compiled", refuse)
     lengths, symbols = torch.tensor([2]), torch.ones(1, 2, dtype=torch.int64)
     stacked = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, num_layers=2)
-    covered = small_decoder("additive", "gru", 3, 3)
+    supported = small_decoder("additive", "gru", 3, 3)
     others = [
         small_decoder("none", "gru", 3, 3),
         build_decoder(stacked, AttentionConfig(size=3), DecoderDims(3, 6)),
-        covered.double(),
+        supported.double(),
     ]
     for decoder in others:
         memory = memory_of(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
         decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
     memory = memory_of(torch.randn(1, 2, 3), lengths)
     with pytest.raises(AssertionError):
-        covered.float().unroll(symbols, covered.init_hidden(memory), covered.prepare(memory))
+        supported.float().unroll(symbols, supported.init_hidden(memory), supported.prepare(memory))
 
 
-def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = cache.cache_folder()
     assert folder is not None
     compiled = set(folder.rglob("*.nbc"))  # by other tests: kernels that fail are removed
@@ -213,13 +211,13 @@ def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            asked = Request("adam", "cpu", "float32", False)
-            assert not dispatch.use_kernel(asked) and not dispatch.use_kernel(asked)
+            uses_kernels = Request("adam", "cpu", "float32", False)
+            assert not dispatch.use_kernel(uses_kernels) and not dispatch.use_kernel(uses_kernels)
         assert len(caught) == 1 and "no such processor" in str(caught[0].message)
-        covered, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
+        supported, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
         symbols = torch.ones(1, 2, dtype=torch.int64)
-        logits = covered.unroll(symbols, covered.init_hidden(memory), covered.prepare(memory)).logits
-        torch.autograd.grad(logits.sum(), list(covered.parameters()))
+        logits = supported.unroll(symbols, supported.init_hidden(memory), supported.prepare(memory)).logits
+        torch.autograd.grad(logits.sum(), list(supported.parameters()))
     finally:
         numba_backend.is_numba_available.cache_clear()
     monkeypatch.undo()
@@ -227,7 +225,7 @@ def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_kernels_are_there_whoever_asks_first(context: Callable[[], AbstractContextManager[None]]) -> None:
+def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContextManager[None]]) -> None:
     numba_backend.is_numba_available.cache_clear()
     decoder, symbols = small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
     with context():
@@ -236,7 +234,7 @@ def test_kernels_are_there_whoever_asks_first(context: Callable[[], AbstractCont
         decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
 
 
-def test_without_numba_plain_pytorch_runs() -> None:
+def test_without_numba_pytorch_runs_with_one_warning() -> None:
     program = """
 import sys, warnings
 sys.modules["numba"] = None
@@ -252,18 +250,18 @@ assert len(caught) == 1, caught
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
-def test_answers_do_without_numba() -> None:
+def test_decoding_does_not_import_numba() -> None:
     program = "import sys, pellucid.cli, pellucid.decoding.transducer; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
-def test_kernels_answer_where_they_are_loaded_or_compiled_and_worth_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
+def test_inference_uses_kernels_if_loading_them_pays_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def uses_kernels(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
         monkeypatch.setattr(numba_backend.is_numba_available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
         monkeypatch.setattr(dispatch, "is_filled", lambda: filled)
         with dispatch.inference_kernels(hypotheses, device):
             return not dispatch.are_kernels_disabled()
 
-    assert asked(1, False, 1) and asked(1, True, 1)
-    assert asked(0, True, dispatch.WORTH_LOADING) and not asked(0, True, dispatch.WORTH_LOADING - 1)
-    assert not asked(0, False, 10**6) and asked(0, False, 1, "cuda")
+    assert uses_kernels(1, False, 1) and uses_kernels(1, True, 1)
+    assert uses_kernels(0, True, dispatch.WORTH_LOADING) and not uses_kernels(0, True, dispatch.WORTH_LOADING - 1)
+    assert not uses_kernels(0, False, 10**6) and uses_kernels(0, False, 1, "cuda")

@@ -1,4 +1,4 @@
-"""The LSTM with peepholes, in both versions, against numpy."""
+"""The LSTM with peepholes, in both versions, against NumPy."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, late_pe
 H = 3
 
 
-def drawn(*shape: int) -> Tensor:
+def random_tensor(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
@@ -19,14 +19,18 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
     return result
 
 
-def given(seed: int) -> tuple[Tensor, PeepholeState, Peepholes]:
+def as_tensors(seed: int) -> tuple[Tensor, PeepholeState, Peepholes]:
     torch.manual_seed(seed)
-    return drawn(2, 4 * H), PeepholeState(drawn(2, H), drawn(2, H)), Peepholes(drawn(H), drawn(H), drawn(H))
+    return (
+        random_tensor(2, 4 * H),
+        PeepholeState(random_tensor(2, H), random_tensor(2, H)),
+        Peepholes(random_tensor(H), random_tensor(H), random_tensor(H)),
+    )
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_step_is_its_equations(late: bool) -> None:
-    sums, before, peepholes = given(1)
+def test_a_step_equals_its_equations(late: bool) -> None:
+    sums, before, peepholes = as_tensors(1)
     enter, forget, candidate, leave = np.split(sums.numpy(), 4, axis=1)
     p_i, p_f, p_o, c = *(each.numpy() for each in peepholes), before.cell.numpy()
     cell = sigmoid(forget + p_f * c) * c + sigmoid(enter + p_i * c) * np.tanh(candidate)
@@ -37,8 +41,8 @@ def test_a_step_is_its_equations(late: bool) -> None:
 
 
 @pytest.mark.parametrize("step", [peephole_step, late_peephole_step])
-def test_gradients_are_those_of_differences(step: PeepholeStep) -> None:
-    sums, before, peepholes = given(2)
+def test_gradients_equal_finite_differences(step: PeepholeStep) -> None:
+    sums, before, peepholes = as_tensors(2)
     tensors = [tensor.requires_grad_() for tensor in (sums, *before, *peepholes)]
 
     def taken(sums: Tensor, hidden: Tensor, cell: Tensor, *peepholes: Tensor) -> tuple[Tensor, ...]:
@@ -47,8 +51,8 @@ def test_gradients_are_those_of_differences(step: PeepholeStep) -> None:
     assert torch.autograd.gradcheck(taken, tensors)
 
 
-def test_without_peepholes_both_are_the_common_lstm() -> None:
-    sums, before, _ = given(3)
+def test_without_peepholes_both_equal_the_lstm() -> None:
+    sums, before, _ = as_tensors(3)
     none = Peepholes(*(torch.zeros(H, dtype=torch.float64) for _ in range(3)))
     first, second = (step(sums, before, none) for step in (peephole_step, late_peephole_step))
     torch.testing.assert_close(first, second)

@@ -1,4 +1,4 @@
-"""Whole searches in one call against the same search step by step: every output, and all that was seen on the way."""
+"""Whole searches in one call against the same searches step by step: every output and every recorded value."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS
 from small import WIDTH, config_of, head_of, network_of, padded
-from test_kernels_decoder import SCORES, Score
+from test_kernels_unroll import SCORES, Score
 from torch import Tensor
 
 import pellucid.decoding.beam_search as beams
@@ -50,8 +50,8 @@ def stepwise(
         assert running.attendable.kernel is not None
         if width == 0:
             return [[output] for output in greedily.stepwise(running, lengths, limits)]
-        wanted = beams.BeamConfig(batch_length_limits(limits, len(lengths)), width, width)
-        return [[found.decoded for found in outputs] for outputs in beams.stepwise(running, lengths, wanted)]
+        expected = beams.BeamConfig(batch_length_limits(limits, len(lengths)), width, width)
+        return [[found.decoded for found in outputs] for outputs in beams.stepwise(running, lengths, expected)]
 
 
 def compiled(
@@ -63,10 +63,10 @@ def compiled(
     return beams.beam(network, source, lengths, limits, width, width)
 
 
-def assert_same(got: list[list[DecodedOutput]], wanted: list[list[DecodedOutput]]) -> None:
+def assert_same(got: list[list[DecodedOutput]], expected: list[list[DecodedOutput]]) -> None:
     """As many outputs of each source, equal to rounding; where the last bit decided a tie, at least their scores."""
-    assert [len(outputs) for outputs in got] == [len(outputs) for outputs in wanted]
-    for one, two in [pair for pairs in zip(got, wanted, strict=True) for pair in zip(*pairs, strict=True)]:
+    assert [len(outputs) for outputs in got] == [len(outputs) for outputs in expected]
+    for one, two in [pair for pairs in zip(got, expected, strict=True) for pair in zip(*pairs, strict=True)]:
         if one.ids.tolist() != two.ids.tolist():
             assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
             continue
@@ -83,7 +83,7 @@ def assert_same(got: list[list[DecodedOutput]], wanted: list[list[DecodedOutput]
 
 @given(st.data(), CELLS, SCORES, LENGTHS, LIMITS, SEEDS, st.integers(0, WIDTH))
 @settings(max_examples=120, deadline=None)
-def test_whole_searches_equal_those_step_by_step(
+def test_whole_batch_searches_equal_stepwise_searches(
     data: st.DataObject, cell: Cell, score: Score, lengths: list[int], limits: LengthLimits, seed: int, width: int
 ) -> None:
     network = network_for(data, cell, score, seed)
@@ -93,7 +93,7 @@ def test_whole_searches_equal_those_step_by_step(
 
 @given(st.data(), CELLS, LENGTHS, LIMITS, SEEDS, st.integers(0, 4), st.integers(1, 3))
 @settings(max_examples=30, deadline=None)
-def test_batch_mates_and_threads_change_nothing(
+def test_batch_composition_and_threads_change_nothing(
     data: st.DataObject, cell: Cell, lengths: list[int], limits: LengthLimits, seed: int, width: int, threads: int
 ) -> None:
     network, source = network_for(data, cell, "additive", seed), padded(lengths, seed)
@@ -113,7 +113,7 @@ def test_batch_mates_and_threads_change_nothing(
 
 
 @pytest.mark.parametrize("width", [0, 1, 3])
-def test_no_python_runs_between_the_steps(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_no_python_runs_between_steps(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     network = network_of(config_of({}), 1, torch.float32)
     monkeypatch.setattr(network.decoder, "step", None)
     found = compiled(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), width)

@@ -1,4 +1,4 @@
-"""Memory that is freed stays with the process, and comes back without being cleared again."""
+"""Reuse of freed memory, and arrays aligned to cache lines."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ print(faults() - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the GNU C library's own setting")
-def test_freed_memory_is_used_again() -> None:
+def test_freed_memory_is_reused() -> None:
     kept, returned = (
         int(subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True).stdout)
         for how in ("kept", "returned")
@@ -39,7 +39,7 @@ def test_freed_memory_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (5, 7), (2, 3, 100)])
-def test_arrays_begin_where_a_line_of_the_cache_does(shape: tuple[int, ...]) -> None:
+def test_arrays_begin_at_cache_lines(shape: tuple[int, ...]) -> None:
     for make in (empty, zeros):
         made = make(shape)
         assert made.shape == shape and made.dtype == np.float32 and made.flags.c_contiguous and made.flags.writeable
@@ -47,9 +47,9 @@ def test_arrays_begin_where_a_line_of_the_cache_does(shape: tuple[int, ...]) -> 
     assert not zeros(shape).any()
 
 
-def test_only_numbers_that_stand_apart_are_copied() -> None:
+def test_only_non_contiguous_arrays_are_copied() -> None:
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert contiguous(array) is array
-    turned, ids = contiguous(array.T), contiguous(np.arange(6).reshape(2, 3).T)
-    assert turned.flags.c_contiguous and turned.ctypes.data % ALIGNMENT == 0 and (turned == array.T).all()
+    transposed, ids = contiguous(array.T), contiguous(np.arange(6).reshape(2, 3).T)
+    assert transposed.flags.c_contiguous and transposed.ctypes.data % ALIGNMENT == 0 and (transposed == array.T).all()
     assert ids.flags.c_contiguous and ids.dtype == np.int64

@@ -1,4 +1,4 @@
-"""Every option of an architecture, in all combinations: the same laws hold, each changes something, and runs keep it.
+"""Every option of an architecture, in combinations: invariants hold, and each option changes the results.
 
 B batch, S source positions, T target positions, V vocabulary.
 """
@@ -53,7 +53,7 @@ RICH: dict[str, dict[str, Any]] = {
 """As much at once as can be."""
 
 
-def through(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
+def network_outputs(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
     unrolled: Seq2SeqOutput = network(batch)
     return unrolled
 
@@ -91,7 +91,7 @@ def test_unrolled_steps_equal_single_steps(
 
 @few
 @given(optioned(), batches(), SEEDS)
-def test_in_training_too_where_what_is_dropped_lasts_a_sequence(config: Config, batch: Batch, seed: int) -> None:
+def test_steps_equal_unrolled_steps_in_training_with_sequence_masks(config: Config, batch: Batch, seed: int) -> None:
     assume(config.decoder.dropout_mask == "sequence" and config.attention.type != "monotonic")
     network = network_of(config, seed).train()
     network.decoder.table.dropout = 0.0  # which falls on the table, anew at each look into it
@@ -101,13 +101,13 @@ def test_in_training_too_where_what_is_dropped_lasts_a_sequence(config: Config, 
 
 @few
 @given(optioned(), batches(), SEEDS)
-def test_batch_mates_and_padding_change_nothing(config: Config, batch: Batch, seed: int) -> None:
+def test_batch_composition_and_padding_change_nothing(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
-    many, order = through(network, batch), list(range(len(batch.source)))
+    many, order = network_outputs(network, batch), list(range(len(batch.source)))
     Random(seed).shuffle(order)
-    near(through(network, Batch(*(tensor[order] for tensor in batch))).logits, many.logits[order])
+    near(network_outputs(network, Batch(*(tensor[order] for tensor in batch))).logits, many.logits[order])
     for row in order:
-        one = through(network, alone(batch, row))
+        one = network_outputs(network, alone(batch, row))
         T, S = one.weights.shape[1:]
         near(one.logits[0], many.logits[row, :T])
         near(one.weights[0], many.weights[row, :T, :S])
@@ -116,7 +116,7 @@ def test_batch_mates_and_padding_change_nothing(config: Config, batch: Batch, se
 
 @few
 @given(optioned(), batches(), SEEDS, st.data())
-def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
+def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
     config: Config, batch: Batch, seed: int, data: st.DataObject
 ) -> None:
     network = network_of(config, seed)
@@ -132,18 +132,18 @@ def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
 
 @few
 @given(optioned(), batches(), SEEDS)
-def test_nothing_is_stored_and_the_same_draw_gives_the_same(config: Config, batch: Batch, seed: int) -> None:
+def test_nothing_is_stored_and_equal_seeds_give_equal_results(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed).train()
     before, results = contents(network), []
     for _ in range(2):
         torch.manual_seed(seed)
-        results.append(through(network, batch).logits)
+        results.append(network_outputs(network, batch).logits)
     assert contents(network) == before
     assert torch.equal(*results)
 
 
 def gradients_of(network: EncoderDecoder, batch: Batch) -> list[Tensor]:
-    loss = (through(network, batch).logits ** 2).sum()
+    loss = (network_outputs(network, batch).logits ** 2).sum()
     return list(torch.autograd.grad(loss, [*network.parameters()]))
 
 
@@ -160,7 +160,7 @@ def test_each_dropout_changes_the_gradients_and_nothing_outside_training(side: s
     found = []
     for settings in (base, {**base, key: value}):
         network = network_of(config_of({side: settings}), 1)
-        calm = through(network, BATCH).logits
+        calm = network_outputs(network, BATCH).logits
         torch.manual_seed(3)
         found.append((calm, gradients_of(network.train(), BATCH)))
     assert torch.equal(found[0][0], found[1][0])
@@ -193,13 +193,13 @@ def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
     outputs = []
     for more in ({}, settings):
         network = network_of(config_of({**base, side: {**base.get(side, {}), **more}}), 1)
-        outputs.append(through(network, BATCH).logits)
+        outputs.append(network_outputs(network, BATCH).logits)
         for (name, _), gradient in zip(network.named_parameters(), gradients_of(network, BATCH), strict=True):
             assert gradient.any(), name
     assert not torch.isclose(outputs[0], outputs[1]).any()
 
 
-def test_a_run_keeps_every_option_and_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_saves_every_option_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     files = digit_files(tmp_path / "data")
     config = build_config({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
     train_to_end(files, tmp_path / "whole", config)
@@ -216,12 +216,12 @@ def test_a_run_keeps_every_option_and_goes_on_to_the_same_bits(tmp_path: Path) -
     assert [trace.score for trace in whole.predict(sources)] == [trace.score for trace in parted.predict(sources)]
 
 
-def test_parameters_follow_from_the_seed_alone() -> None:
+def test_parameters_are_a_function_of_the_seed() -> None:
     one, two = (require_seq2seq(build_network(config_of(RICH), vocabularies())).state_dict() for _ in range(2))
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_what_is_come_to_is_reordered_with_the_rest() -> None:
+def test_the_input_feed_is_reordered_with_the_state() -> None:
     context = torch.arange(3.0)[:, None]
     taken = State(torch.zeros(3, 1, 1), input_feed=context).index_select(torch.tensor([2, 0])).input_feed
     assert taken is not None and taken[:, 0].tolist() == [2, 0]

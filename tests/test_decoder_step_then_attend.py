@@ -1,4 +1,4 @@
-"""The decoder that steps first: one step by definition, through PyTorch's own cells.
+"""The step-then-attend decoder: one step against its definition, through PyTorch's cells.
 
 B batch, S source positions, H hidden units.
 """
@@ -35,7 +35,7 @@ def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -
     return new
 
 
-def by_definition(
+def step_by_definition(
     decoder: StepThenAttend, symbols: Tensor, state: State, attendable: AttentionCache
 ) -> tuple[Tensor, Tensor]:
     """Logits and attentional vector: the cells in turn (residual), c from the top, a = tanh(W [s; c]), W' a + b."""
@@ -80,7 +80,7 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
     state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
     assert (state.input_feed is not None) == settings["input_feeding"]
     for symbols in batch.target.unbind(dim=1):
-        logits, vector = by_definition(decoder, symbols, state, attendable)
+        logits, vector = step_by_definition(decoder, symbols, state, attendable)
         step = decoder.step(symbols, state, attendable)
         near(step.logits, logits)
         assert (step.state.input_feed is not None) == settings["input_feeding"]
@@ -99,14 +99,14 @@ def first_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, 
 
 
 @pytest.mark.parametrize("feeding", [False, True])
-def test_only_input_feeding_lets_the_next_step_know_where_this_one_looked(feeding: bool) -> None:
+def test_only_input_feeding_passes_the_attention_to_the_next_step(feeding: bool) -> None:
     first, second = first_logits(None, feeding)
     forced, after = first_logits(torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64), feeding)
     assert not torch.isclose(first, forced).any()
     assert torch.equal(second, after) != feeding
 
 
-def test_what_does_not_fit_is_told() -> None:
+def test_input_feeding_needs_this_order() -> None:
     with pytest.raises(ConfigError, match=r"decoder\.input_feeding = true needs decoder\.order = 'step-then-attend'"):
         config_of({"decoder": {"input_feeding": True}})
     with pytest.raises(

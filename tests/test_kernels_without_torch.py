@@ -82,36 +82,36 @@ np.savez(sys.argv[3], **found)
 """
 
 
-def recorded(network: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> dict[str, np.ndarray]:
+def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> dict[str, np.ndarray]:
     """What the kernels are given in a greedy search, as arrays by name."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
 
     def note(prefix: str, value: Any) -> None:  # noqa: ANN401
         parts = {name: part for name, part in value._asdict().items() if part is not None}
-        found.update({f"{prefix}.{name}": _array(part) for name, part in parts.items()})
+        arrays.update({f"{prefix}.{name}": _array(part) for name, part in parts.items()})
 
     def run(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.RecurrentTensors:  # noqa: ANN401
-        found.update(symbols=symbols.numpy(), lengths=lengths.numpy())
+        arrays.update(symbols=symbols.numpy(), lengths=lengths.numpy())
         for at, direction in enumerate(directions):
             note(f"direction{at}", direction)
         return run_recurrence(directions, symbols, lengths)
 
-    def lay_out(parameters: Any, head: Any, looked: Any) -> Any:  # noqa: ANN401
-        for name, value in (("parameters", parameters), ("head", head), ("looked", looked)):
+    def lay_out(parameters: Any, head: Any, inputs: Any) -> Any:  # noqa: ANN401
+        for name, value in (("parameters", parameters), ("head", head), ("looked", inputs)):
             note(name, value)
-        return prepare(parameters, head, looked)
+        return prepare(parameters, head, inputs)
 
-    def search(prepared: object, first: Any, rules: Any) -> Any:  # noqa: ANN401
+    def search(prepared: object, first: Any, limits_: Any) -> Any:  # noqa: ANN401
         note("first", first)
-        note("rules", rules)
-        return search_greedily(prepared, first, rules)
+        note("rules", limits_)
+        return search_greedily(prepared, first, limits_)
 
     run_recurrence, prepare, search_greedily = autograd.run_recurrence, autograd.prepare, autograd.search_greedily
     with pytest.MonkeyPatch.context() as patch:
         for name, function in (("run_recurrence", run), ("prepare", lay_out), ("search_greedily", search)):
             patch.setattr(autograd, name, function)
         greedy(network, source, lengths, LIMITS)
-    return found
+    return arrays
 
 
 def _array(part: object) -> np.ndarray:
@@ -119,15 +119,15 @@ def _array(part: object) -> np.ndarray:
     return part.detach().numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
 
 
-def assert_written(found: dict[str, np.ndarray], prefix: str, wanted: list[DecodedOutput]) -> None:
+def assert_written(arrays: dict[str, np.ndarray], prefix: str, wanted: list[DecodedOutput]) -> None:
     """The outputs of a search, which stand one after the other."""
-    steps = found[f"{prefix}.steps"]
+    steps = arrays[f"{prefix}.steps"]
     assert len(steps) == len(wanted)
     for at, output in enumerate(wanted):
-        assert found[f"{prefix}.ids"][at, : steps[at]].tolist() == output.ids.tolist()
-        own = found[f"{prefix}.log_probabilities"][at, : steps[at]]
+        assert arrays[f"{prefix}.ids"][at, : steps[at]].tolist() == output.ids.tolist()
+        own = arrays[f"{prefix}.log_probabilities"][at, : steps[at]]
         np.testing.assert_allclose(own, output.log_probabilities, rtol=1e-4, atol=1e-4)
-        weights = found[f"{prefix}.weights"][at, : steps[at], : output.weights.shape[1]]
+        weights = arrays[f"{prefix}.weights"][at, : steps[at], : output.weights.shape[1]]
         np.testing.assert_allclose(weights, output.weights, rtol=1e-4, atol=1e-4)
 
 
@@ -144,17 +144,17 @@ def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
     ]
     given: dict[str, Any] = {}
     for case, network in enumerate(networks):
-        given |= {f"{case}.{name}": array for name, array in recorded(network, source, lengths).items()}
+        given |= {f"{case}.{name}": array for name, array in record_arguments(network, source, lengths).items()}
     np.savez(tmp_path / "given.npz", **given)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "given.npz"), str(len(CASES)), str(tmp_path / "found.npz")]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
-    found = dict(np.load(tmp_path / "found.npz"))
+    arrays = dict(np.load(tmp_path / "found.npz"))
     for case, network in enumerate(networks):
         with disable_kernels(), torch.inference_mode():
             states = network.encoder(source, lengths).states.numpy()
-            np.testing.assert_allclose(found[f"{case}.states"].reshape(states.shape), states, rtol=1e-4, atol=1e-5)
-            assert_written(found, f"{case}.greedy", greedy(network, source, lengths, LIMITS))
+            np.testing.assert_allclose(arrays[f"{case}.states"].reshape(states.shape), states, rtol=1e-4, atol=1e-5)
+            assert_written(arrays, f"{case}.greedy", greedy(network, source, lengths, LIMITS))
             best = beam(network, source, lengths, LIMITS, WIDTH, WIDTH)
-        assert found[f"{case}.beam.counts"].tolist() == [len(outputs) for outputs in best]
-        assert_written(found, f"{case}.beam", [output for outputs in best for output in outputs])
+        assert arrays[f"{case}.beam.counts"].tolist() == [len(outputs) for outputs in best]
+        assert_written(arrays, f"{case}.beam", [output for outputs in best for output in outputs])

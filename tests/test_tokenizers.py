@@ -1,4 +1,4 @@
-"""Cutting text into symbols and joining them again."""
+"""Splitting text into symbols and joining them again."""
 
 import unicodedata
 
@@ -13,7 +13,7 @@ from pellucid.errors import ConfigError
 TEXTS = st.text()
 
 
-def test_defaults_cut_characters_and_features_at_semicolons() -> None:
+def test_defaults_split_into_characters_and_features_at_semicolons() -> None:
     sides = build_tokenizers(DataConfig())
     assert sides.source == Tokenizer("characters", "nfc")
     assert sides.target == Tokenizer("characters", "none")
@@ -22,7 +22,7 @@ def test_defaults_cut_characters_and_features_at_semicolons() -> None:
     assert sides.features.split("V;PST;3") == ["V", "PST", "3"]
 
 
-def test_each_column_takes_its_own_settings() -> None:
+def test_each_column_has_its_settings() -> None:
     config = DataConfig(
         source_symbols="words",
         target_symbols="+",
@@ -40,14 +40,14 @@ def test_an_empty_text_has_no_symbols(kind: str) -> None:
     assert Tokenizer(kind, "none").join([]) == ""
 
 
-def test_words_stand_between_white_space_of_any_width() -> None:
+def test_words_are_separated_by_any_white_space() -> None:
     words = Tokenizer("words", "none")
     assert words.split("  aː  b\u3000d͡z\t") == ["aː", "b", "d͡z"]
     assert words.split(" \t ") == []
     assert words.join(["aː", "b"]) == "aː b"
 
 
-def test_a_separator_cuts_wherever_it_stands() -> None:
+def test_a_separator_splits_at_every_occurrence() -> None:
     assert Tokenizer("+", "none").split("a++b+") == ["a", "", "b", ""]
     assert Tokenizer("::", "none").split("a:b::c") == ["a:b", "c"]
     assert Tokenizer(" ", "none").split("a  b") == ["a", "", "b"]
@@ -57,13 +57,13 @@ def test_a_separator_cuts_wherever_it_stands() -> None:
     ("normalization", "symbols"),
     [("none", ["e\u0301"[0], "\u0301", "가"]), ("nfc", ["é", "가"]), ("nfd", ["e", "\u0301", "\u1100", "\u1161"])],
 )
-def test_normalization_comes_before_the_cut(normalization: str, symbols: list[str]) -> None:
+def test_normalization_precedes_splitting(normalization: str, symbols: list[str]) -> None:
     config = DataConfig(source_normalization=normalization)  # type: ignore[arg-type]
     assert build_tokenizers(config).source.split("e\u0301가") == symbols
 
 
 @pytest.mark.parametrize("side", ["source", "target", "features"])
-def test_an_empty_kind_is_refused_by_its_key(side: str) -> None:
+def test_an_empty_kind_is_refused_with_its_key(side: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build_tokenizers(DataConfig(**{f"{side}_symbols": ""}))  # type: ignore[arg-type]
     assert (
@@ -75,7 +75,7 @@ def test_an_empty_kind_is_refused_by_its_key(side: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "hint"), [("charcters", "; did you mean 'characters'?"), ("word", "; did you mean 'words'?"), ("bpe", "")]
 )
-def test_a_misspelt_kind_is_no_separator(kind: str, hint: str) -> None:
+def test_a_misspelled_kind_is_no_separator(kind: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build_tokenizers(DataConfig(target_symbols=kind))
     expected = f"data.target_symbols: expected characters, words, subwords or a separator, got {kind!r}{hint}"
@@ -96,7 +96,7 @@ def test_separated_parts_join_to_the_same_text(text: str, separator: str) -> Non
 
 
 @given(TEXTS)
-def test_words_survive_a_second_cut(text: str) -> None:
+def test_splitting_joined_words_returns_the_words(text: str) -> None:
     words = Tokenizer("words", "none")
     assert words.split(words.join(words.split(text))) == words.split(text)
     assert "" not in words.split(text)
@@ -109,14 +109,14 @@ def test_a_normalized_text_joins_to_its_normal_form(text: str, form: str) -> Non
 
 
 @given(TEXTS, st.sampled_from(["none", "nfc", "nfd"]), st.sampled_from(["characters", "words", ";"]))
-def test_no_cut_gives_more_parts_than_four_times_the_text_and_one(text: str, form: str, kind: str) -> None:
+def test_a_text_has_at_most_four_times_its_length_plus_one_symbols(text: str, form: str, kind: str) -> None:
     """The bound behind the quick check of lengths in examples.py."""
     count = len(Tokenizer(kind, form).split(text))  # type: ignore[arg-type]
     assert count <= 4 * len(text) + 1
     assert count > 0 or not text.strip()
 
 
-def test_the_bound_is_reached_by_characters_that_fall_apart_in_four() -> None:
+def test_the_bound_is_reached_by_normalization() -> None:
     worst = max(range(0x110000), key=lambda code: len(unicodedata.normalize("NFD", chr(code))))
     assert len(unicodedata.normalize("NFD", chr(worst))) == 4
     widest = max(len(unicodedata.normalize("NFC", chr(code))) for code in range(0x110000))

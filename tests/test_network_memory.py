@@ -1,4 +1,4 @@
-"""The memory that a network needs: known before the network is built, and refused where there is less."""
+"""Memory that a network needs: computed before the network is built, and refused if more than is available."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 KINDS = ("learned", "one-hot")
 
 
-def refusal(config: Config) -> str:
+def error_message(config: Config) -> str:
     with pytest.raises(ConfigError) as caught:
         check_memory(config, build_meta_network(config, vocabularies()), "train", CPU)
     return str(caught.value)
@@ -38,7 +38,7 @@ def refusal(config: Config) -> str:
 
 @few
 @given(configs())
-def test_a_meta_network_has_the_names_and_shapes_of_the_network_and_no_numbers(config: Config) -> None:
+def test_a_meta_network_has_names_and_shapes_only(config: Config) -> None:
     meta, real = build_meta_network(config, vocabularies()), build_network(config, vocabularies())
     for one, other in (
         (meta.named_parameters(), real.named_parameters()),
@@ -58,7 +58,7 @@ def test_a_meta_network_has_the_names_and_shapes_of_the_network_and_no_numbers(c
         ({"weight_averaging": "last", "averaged_checkpoints": 3}, 20, 8),
     ],
 )
-def test_training_needs_gradients_moments_averages_and_a_checkpoint_of_them(
+def test_training_memory_counts_gradients_moments_averages_and_a_checkpoint(
     training: dict[str, Any], cpu: int, cuda: int
 ) -> None:
     config = config_of({"training": training})
@@ -69,7 +69,7 @@ def test_training_needs_gradients_moments_averages_and_a_checkpoint_of_them(
     assert loading_memory(network, torch.device("cuda")) == network_memory(network)
 
 
-def test_vectors_that_are_not_trained_are_there_once() -> None:
+def test_frozen_vectors_count_once() -> None:
     learned, fixed = (config_of({"encoder": {"embedding": kind, "embedding_size": WIDTH}}) for kind in KINDS)
     size = 4 * WIDTH * WIDTH
     networks = [build_meta_network(config, vocabularies()) for config in (learned, fixed)]
@@ -77,19 +77,19 @@ def test_vectors_that_are_not_trained_are_there_once() -> None:
     assert training_memory(learned, networks[0], CPU) - training_memory(fixed, networks[1], CPU) == 10 * size
 
 
-def test_what_is_too_large_is_told_with_its_settings_its_need_and_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_settings_required_and_available_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "available_memory", lambda device: 3 * 2**30)
     sizes = {"encoder": {"hidden_size": 2**14}, "decoder": {"num_layers": 2}}
-    told = refusal(config_of(sizes))
+    told = error_message(config_of(sizes))
     network = build_meta_network(config_of(sizes), vocabularies())
     need = f"{training_memory(config_of(sizes), network, CPU) / 2**30:,.1f}"
     assert "GiB of memory to train, but 3.0 GiB are available: lower encoder.hidden_size (now 16384) or " in told
     assert told.endswith("decoder.num_layers (now 2)") and f"needs at least {need} GiB" in told and "\n" not in told
     monkeypatch.setattr(footprint, "available_memory", lambda device: 0)
-    assert refusal(config_of({"size": "base"})).endswith("lower size or the number of symbols")
+    assert error_message(config_of({"size": "base"})).endswith("lower size or the number of symbols")
 
 
-def test_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_memory_is_that_of_machine_or_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < available_memory(CPU) < 2**50
     limit, meminfo = tmp_path / "memory.max", tmp_path / "meminfo"
     monkeypatch.setattr(footprint, "CGROUP_LIMIT", limit)
@@ -115,14 +115,14 @@ def test_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path, monke
         (("--encoder.convolutions", *[1] * 33), "encoder.convolutions: expected at most 32 widths, got 33"),
     ],
 )  # fmt: skip
-def test_the_command_line_refuses_it(tmp_path: Path, setting: tuple[object, ...], told: str) -> None:
+def test_the_command_line_refuses_a_large_network(tmp_path: Path, setting: tuple[object, ...], told: str) -> None:
     files, _, config = copies_run()
     given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config), *setting)
     assert told in complaint(pellucid(*given))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refused_training_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_training_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the run's own nor those above it; a folder that was there stays, without what was put into it."""
     monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     files, _, config = copies_run()
@@ -133,7 +133,7 @@ def test_a_refused_training_leaves_no_folder_behind(tmp_path: Path, monkeypatch:
     assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
 
 
-def test_a_refused_ensemble_leaves_no_folder_behind(tmp_path: Path) -> None:
+def test_a_refused_ensemble_leaves_no_folder(tmp_path: Path) -> None:
     files, _, config = copies_run()
     given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "a" / "run", *flags(config))
     assert "lower encoder.hidden_size" in complaint(
@@ -149,7 +149,7 @@ def test_a_refused_ensemble_leaves_no_folder_behind(tmp_path: Path) -> None:
         ("layers = 1\n", "layers = 100000\n", "encoder.num_layers: expected a whole number of at most 100, got 100000"),
     ],
 )
-def test_a_run_of_such_sizes_is_not_loaded(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_run_with_too_large_sizes_is_not_loaded(tmp_path: Path, old: str, new: str, told: str) -> None:
     run = copy_of(copies_run().run, tmp_path / "run")
     settings = (run / "config.toml").read_text()
     assert old in settings
@@ -158,7 +158,7 @@ def test_a_run_of_such_sizes_is_not_loaded(tmp_path: Path, old: str, new: str, t
         load(run)
 
 
-def test_a_run_for_which_there_is_no_memory_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_enough_memory_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     with pytest.raises(ConfigError, match="to load, but"):
         load(copies_run().run)
@@ -173,7 +173,7 @@ def limited(script: str, gibibytes: int) -> str:
     return done.stderr
 
 
-def test_a_limit_of_the_address_space_is_heeded(tmp_path: Path) -> None:
+def test_the_address_space_limit_is_respected(tmp_path: Path) -> None:
     assert address_space() > 2**20
     told = limited("from pellucid.model.device import use_threads\nuse_threads(1024)", 6)
     assert "ConfigError: threads = 1024: their stacks need " in told and "(ulimit -v): lower threads" in told

@@ -1,4 +1,4 @@
-"""Products inside kernels, against NumPy's, of rows that stand side by side or apart."""
+"""Matrix products inside kernels against NumPy, of contiguous and of strided rows."""
 
 import numpy as np
 import pytest
@@ -12,43 +12,43 @@ from pellucid.kernels.gemm import gemm, gemm_add, gemm_nt, gemm_tn
 
 @given(SIZES, st.sampled_from([0, 1, 2, 17, 40]), SIZES, SEEDS, st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_products_equal_numpys(rows: int, inner: int, columns: int, seed: int, apart: bool) -> None:
+def test_products_equal_numpy(rows: int, inner: int, columns: int, seed: int, strided: bool) -> None:
     generator = np.random.default_rng(seed)
-    step = 3 if apart else 1
+    step = 3 if strided else 1
     left = generator.standard_normal((rows, step, inner)).astype(np.float32)[:, 0]
     right = generator.standard_normal((inner, step, columns)).astype(np.float32)[:, 0]
     result = np.full((rows, step, columns), np.float32(7))
     gemm(left, right, result[:, 0])
-    wanted = left.astype(np.float64) @ right
-    np.testing.assert_allclose(result[:, 0], wanted, rtol=1e-5, atol=1e-5)
+    expected = left.astype(np.float64) @ right
+    np.testing.assert_allclose(result[:, 0], expected, rtol=1e-5, atol=1e-5)
     gemm_add(left, right, result[:, 0])
-    np.testing.assert_allclose(result[:, 0], 2 * wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result[:, 0], 2 * expected, rtol=1e-5, atol=1e-5)
     assert (result[:, 1:] == 7).all()
     result[:] = 7
-    gemm_nt(left, columns_of(right), result[:, 0])
-    np.testing.assert_allclose(result[:, 0], wanted, rtol=1e-5, atol=1e-5)
+    gemm_nt(left, transpose(right), result[:, 0])
+    np.testing.assert_allclose(result[:, 0], expected, rtol=1e-5, atol=1e-5)
     assert (result[:, 1:] == 7).all()
     result[:] = 7
-    gemm_tn(columns_of(left), right, result[:, 0])
-    np.testing.assert_allclose(result[:, 0], wanted, rtol=1e-5, atol=1e-5)
+    gemm_tn(transpose(left), right, result[:, 0])
+    np.testing.assert_allclose(result[:, 0], expected, rtol=1e-5, atol=1e-5)
     assert (result[:, 1:] == 7).all()
 
 
-def columns_of(matrix: np.ndarray) -> np.ndarray:
+def transpose(matrix: np.ndarray) -> np.ndarray:
     """The transposed matrix, in memory of its own; its rows stand apart."""
-    apart = np.empty((matrix.shape[1], 2, matrix.shape[0]), np.float32)
-    apart[:, 0] = matrix.T
-    return apart[:, 0]
+    strided = np.empty((matrix.shape[1], 2, matrix.shape[0]), np.float32)
+    strided[:, 0] = matrix.T
+    return strided[:, 0]
 
 
-def test_what_is_not_a_number_shows() -> None:
+def test_nan_propagates() -> None:
     left, right, result = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32), np.zeros((2, 2), np.float32)
     left[1, 1] = np.nan
     gemm(left, right, result)
     assert np.isnan(result[1]).all() and (result[0] == 3).all()
 
 
-def test_scipys_product_serves_where_pytorch_lends_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_use_scipy_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemm_module, "_torch_library", lambda: None)
     assert gemm_module._address() > 0
     with gemm_module.in_one_thread():
