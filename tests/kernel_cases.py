@@ -29,16 +29,16 @@ def gradients_of(run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tenso
     return named | {name: gradient for name, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
 
 
-def assert_equal(got: Mapping[str, Tensor], wanted: Mapping[str, Tensor], tolerance: float = 1e-5) -> None:
+def assert_equal(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-5) -> None:
     """Every tensor equal, relative to the largest entry of the wanted one, or to 0.1 where larger summands cancel."""
-    assert got.keys() == wanted.keys()
-    for name, tensor in wanted.items():
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
         scale = max(float(tensor.abs().max()), 0.1) if tensor.numel() else 1.0
-        assert got[name].shape == tensor.shape, name
-        torch.testing.assert_close(got[name] / scale, tensor / scale, rtol=0, atol=tolerance, msg=name)
+        assert actual[name].shape == tensor.shape, name
+        torch.testing.assert_close(actual[name] / scale, tensor / scale, rtol=0, atol=tolerance, msg=name)
 
 
-def both_ways(
+def run_with_and_without_kernels(
     network: nn.Module, run: Callable[[], Sequence[Tensor]], more: Mapping[str, Tensor], seed: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """`gradients_of` with kernels and without, for all parameters of a network and more inputs."""

@@ -342,8 +342,8 @@ def test_differences_list_every_setting_that_differs(one: Config, two: Config) -
 
 
 def test_differences_are_readable() -> None:
-    wanted = with_value(preset("tiny"), "encoder.num_layers", 2)
-    assert config_differences(preset("tiny"), wanted) == ["encoder.num_layers: 1 in the run, 2 now"]
+    expected = with_value(preset("tiny"), "encoder.num_layers", 2)
+    assert config_differences(preset("tiny"), expected) == ["encoder.num_layers: 1 in the run, 2 now"]
 
 
 def test_a_zero_with_a_special_meaning_is_shown_with_it() -> None:

@@ -50,11 +50,9 @@ def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: S
     return new
 
 
-def step_by_definition(
-    decoder: Decoder, symbols: Tensor, state: State, attendable: AttentionCache
-) -> tuple[Tensor, State]:
+def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, cache: AttentionCache) -> tuple[Tensor, State]:
     """c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
-    attended: AttentionOutput = decoder.attention(state.hidden[:, -1], attendable, state.attention_state)
+    attended: AttentionOutput = decoder.attention(state.hidden[:, -1], cache, state.attention_state)
     inputs = torch.cat([decoder.table.weight[symbols], attended.context], dim=1)
     layers = []
     for layer in range(decoder.config.num_layers):
@@ -73,10 +71,10 @@ def step_by_definition(
 def test_each_step_equals_its_definition(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
+    state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     for symbols in batch.target.unbind(dim=1):
-        expected, after = step_by_definition(decoder, symbols, state, attendable)
-        step = decoder.step(symbols, state, attendable)
+        expected, after = step_by_definition(decoder, symbols, state, cache)
+        step = decoder.step(symbols, state, cache)
         near(step.logits, expected)
         same_states(step.state, after)
         state = step.state
@@ -109,11 +107,11 @@ def test_unrolled_steps_equal_single_steps(
     dtype, tolerance = precision
     network = network_of(config, seed, dtype)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
-    unrolled = decoder.unroll(batch.target, state, attendable)
+    state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
+    unrolled = decoder.unroll(batch.target, state, cache)
     assert unrolled.logits.shape == (*batch.target.shape, WIDTH)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
-        step = decoder.step(symbols, state, attendable)
+        step = decoder.step(symbols, state, cache)
         near(unrolled.logits[:, t], step.logits, tolerance)
         near(unrolled.weights[:, t], step.attention.weights, tolerance)
         state = step.state
@@ -127,11 +125,11 @@ def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
 ) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, attendable, symbols = decoder.init_hidden(memory), decoder.prepare(memory), batch.target[:, 0]
+    state, cache, symbols = decoder.init_hidden(memory), decoder.prepare(memory), batch.target[:, 0]
     B = len(symbols)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
-    whole = decoder.step(symbols, state, attendable)
-    taken = decoder.step(symbols[rows], state.index_select(rows), attendable.index_select(rows))
+    whole = decoder.step(symbols, state, cache)
+    taken = decoder.step(symbols[rows], state.index_select(rows), cache.index_select(rows))
     near(taken.logits, whole.logits[rows])
     near(taken.attention.weights, whole.attention.weights[rows])
     same_states(taken.state, whole.state.index_select(rows))
@@ -165,13 +163,13 @@ def test_location_attention_reads_forced_weights_at_the_next_step(dtype: torch.d
     override = torch.eye(4, dtype=dtype)[[3, 0]]
     (free, memory), (forced, _) = first_step(network), first_step(network, override)
     assert forced.state.attention_state is not None and torch.equal(forced.state.attention_state, override)
-    decoder, attendable = network.decoder, network.decoder.prepare(memory)
+    decoder, cache = network.decoder, network.decoder.prepare(memory)
     states = [
         forced.state,
         forced.state._replace(attention_state=override.clone()),
         forced.state._replace(attention_state=free.state.attention_state),
     ]
-    after, same, other = (decoder.step(torch.tensor([4, 5]), state, attendable).attention.weights for state in states)
+    after, same, other = (decoder.step(torch.tensor([4, 5]), state, cache).attention.weights for state in states)
     assert torch.equal(after, same)
     assert not torch.isclose(after[0], other[0]).all()
 
@@ -235,7 +233,7 @@ def test_the_decoder_stores_nothing_on_modules(config: Config, batch: Batch, see
     network = network_of(config, seed)
     before = contents(network)
     memory = memory_of(network, batch)
-    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
-    network.decoder.step(batch.target[:, 0], state, attendable)
-    network.decoder.unroll(batch.target, state, attendable)
+    state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    network.decoder.step(batch.target[:, 0], state, cache)
+    network.decoder.unroll(batch.target, state, cache)
     assert contents(network) == before

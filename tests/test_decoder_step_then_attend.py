@@ -36,7 +36,7 @@ def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -
 
 
 def step_by_definition(
-    decoder: StepThenAttend, symbols: Tensor, state: State, attendable: AttentionCache
+    decoder: StepThenAttend, symbols: Tensor, state: State, cache: AttentionCache
 ) -> tuple[Tensor, Tensor]:
     """Logits and attentional vector: the cells in turn (residual), c from the top, a = tanh(W [s; c]), W' a + b."""
     inputs = decoder.table.weight[symbols]
@@ -45,7 +45,7 @@ def step_by_definition(
     for layer in range(decoder.config.num_layers):
         hidden, _ = stepped(decoder, inputs, layer, state)
         inputs = hidden + inputs if layer and decoder.config.residual else hidden
-    context = decoder.attention(inputs, attendable, state.attention_state).context
+    context = decoder.attention(inputs, cache, state.attention_state).context
     parts = {"state": [inputs], "context": [context], "state-and-context": [inputs, context]}[decoder.config.output]
     vector = torch.tanh(torch.cat(parts, dim=1) @ decoder.combination.weight.T)
     if decoder.config.tie_embeddings:
@@ -77,11 +77,11 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     assert isinstance(decoder, StepThenAttend)
-    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
+    state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     assert (state.input_feed is not None) == settings["input_feeding"]
     for symbols in batch.target.unbind(dim=1):
-        logits, vector = step_by_definition(decoder, symbols, state, attendable)
-        step = decoder.step(symbols, state, attendable)
+        logits, vector = step_by_definition(decoder, symbols, state, cache)
+        step = decoder.step(symbols, state, cache)
         near(step.logits, logits)
         assert (step.state.input_feed is not None) == settings["input_feeding"]
         if step.state.input_feed is not None:
@@ -93,9 +93,9 @@ def first_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, 
     """Of the forced step, and of the one after it."""
     network = network_of(config_of({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
     memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
-    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
-    one = network.decoder.step(torch.tensor([1]), state, attendable, override)
-    return one.logits, network.decoder.step(torch.tensor([4]), one.state, attendable).logits
+    state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    one = network.decoder.step(torch.tensor([1]), state, cache, override)
+    return one.logits, network.decoder.step(torch.tensor([4]), one.state, cache).logits
 
 
 @pytest.mark.parametrize("feeding", [False, True])

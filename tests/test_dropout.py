@@ -60,12 +60,12 @@ def test_masked_weights_equal_a_cell_with_those_weights() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("lstm", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.tensor([5, 1, 3])
     noise = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": {"recurrent_dropout": 0.5}}).encoder)
-    got = run_rnn([cell], Inputs(inputs), lengths, noise)
+    actual = run_rnn([cell], Inputs(inputs), lengths, noise)
     state = LayerState(*(torch.randn(3, 4, dtype=torch.float64) for _ in range(2)))
     stepped = cell.step(cell.project(inputs[:, 0]), state, noise[0])
     assert noise[0].weight is not None
     cell.hidden_weight.data = noise[0].weight.detach()
-    near(got.states, run_rnn([cell], Inputs(inputs), lengths).states)
+    near(actual.states, run_rnn([cell], Inputs(inputs), lengths).states)
     near(stepped.hidden, cell.step(cell.project(inputs[:, 0]), state).hidden)
 
 

@@ -128,11 +128,11 @@ def test_probabilities_sum_to_one_alone_and_in_a_batch(
 def stepped(network: EncoderDecoder, batch: Batch, hypotheses: int = 1) -> Tensor:
     """Log-probabilities step by step, of so many equal hypotheses a source."""
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
-    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     rows = torch.arange(len(batch.source)).repeat_interleave(hypotheses)
     state, found = state.index_select(rows), []
     for symbols in shift_right(batch.target).unbind(dim=1):
-        step = network.decoder.step(symbols[rows], state, attendable)
+        step = network.decoder.step(symbols[rows], state, cache)
         state = step.state
         found.append(step.logits)
     return torch.stack(found, dim=1)
@@ -172,15 +172,15 @@ def test_a_search_that_drops_sources_keeps_their_copy_ids() -> None:
     network = network_of(copy_config(), 3, torch.float32)
     with torch.no_grad():
         memory: Memory = network.encoder(batch.source, batch.source_lengths)
-        state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
-        assert attendable.kernel is not None and not use_kernel(network.decoder.request("greedy", attendable))
+        state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+        assert cache.kernel is not None and not use_kernel(network.decoder.request("greedy", cache))
         symbols, rows = torch.full((3,), BOS), torch.tensor([2, 0])
-        whole = network.decoder.step(symbols, state, attendable)
-        for kept in (attendable, attendable.materialize()):
+        whole = network.decoder.step(symbols, state, cache)
+        for kept in (cache, cache.materialize()):
             taken = network.decoder.step(symbols[rows], state.index_select(rows), kept.index_select(rows))
             near(taken.logits, whole.logits[rows], 1e-5)
         forced = network.decoder.step(
-            symbols[rows], state.index_select(rows), attendable.index_select(rows), taken.attention.weights
+            symbols[rows], state.index_select(rows), cache.index_select(rows), taken.attention.weights
         )
         near(forced.logits, whole.logits[rows], 1e-5)
 

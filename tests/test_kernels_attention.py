@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, lengths_within
+from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, lengths_within, run_with_and_without_kernels
 from test_kernels_unroll import memory_of, small_decoder
 
 from pellucid.config.settings import Cell
@@ -72,4 +72,4 @@ def test_the_initial_weights_are_read_and_have_a_gradient(
 
     for tensor in inputs.values():
         tensor.requires_grad_()
-    assert_equal(*both_ways(decoder, outputs, inputs, seed), tolerance=2e-5)
+    assert_equal(*run_with_and_without_kernels(decoder, outputs, inputs, seed), tolerance=2e-5)

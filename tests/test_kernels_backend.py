@@ -240,12 +240,12 @@ def tolerance_of(config: Config) -> float:
     return NORMALIZED_TOLERANCE if normalized else TOLERANCE
 
 
-def assert_near(got: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor], tolerance: float) -> None:
-    assert got.keys() == wanted.keys()
-    for name, exact in wanted.items():
+def assert_near(actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], tolerance: float) -> None:
+    assert actual.keys() == expected.keys()
+    for name, exact in expected.items():
         if exact.numel():
             scale = max(float(exact.abs().max()), 0.1)
-            torch.testing.assert_close(got[name] / scale, exact / scale, rtol=0, atol=tolerance, msg=name)
+            torch.testing.assert_close(actual[name] / scale, exact / scale, rtol=0, atol=tolerance, msg=name)
 
 
 def test_rows_contain_every_valid_pair_of_values() -> None:
@@ -270,10 +270,10 @@ def test_an_update_equals_the_reference_in_double_precision() -> None:
         if config.attention.type != "monotonic":  # which draws other noise in float64
             single.train(), double.train()
         with record_requests() as chosen:
-            got = update(single, batch, seed)
+            actual = update(single, batch, seed)
         taken |= set(chosen.items())
         try:
-            assert_near(got, update(double, batch, seed), tolerance_of(config))
+            assert_near(actual, update(double, batch, seed), tolerance_of(config))
         except AssertionError as error:
             raise AssertionError(f"{row} by {chosen}") from error
     assert taken >= set(product(("recurrence", "unroll"), ("Numba", "Torch")))
@@ -297,12 +297,14 @@ def test_a_search_equals_the_reference_in_double_precision() -> None:
     for seed, row in enumerate(searches()):
         single, double = pair_of_networks(configured(row), seed)
         with record_requests() as chosen:
-            got = outputs_of(row, single)
+            actual = outputs_of(row, single)
         taken |= set(chosen.items())
         with stepwise():
-            wanted = outputs_of(row, double)
+            expected = outputs_of(row, double)
         try:
-            for ours, exact in [pair for pairs in zip(got, wanted, strict=True) for pair in zip(*pairs, strict=True)]:
+            for ours, exact in [
+                pair for pairs in zip(actual, expected, strict=True) for pair in zip(*pairs, strict=True)
+            ]:
                 assert (ours.search_score is None) == (exact.search_score is None)
                 assert (ours.lattice is None) == (exact.lattice is None)
                 assert ours.score == pytest.approx(exact.score, rel=TOLERANCE, abs=10 * TOLERANCE)

@@ -25,7 +25,7 @@ def test_a_folder_is_complete_once_all_kernels_are_compiled(monkeypatch: pytest.
     assert not cache.is_filled()
     cache.mark_filled()
     assert cache.is_filled()
-    cache.empty()
+    cache.clear()
     assert not cache.is_filled() and list(tmp_path.iterdir()) == []
 
 
@@ -50,7 +50,7 @@ def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_no_process_waits_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: None)
-    with cache.by_one(), cache.by_one():
+    with cache.compile_lock(), cache.compile_lock():
         assert not cache.is_filled()
 
 
@@ -82,7 +82,7 @@ def test_a_changed_kernel_is_compiled_again_with_a_warning(monkeypatch: pytest.M
 
 
 def test_the_name_depends_on_paths_times_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = list(cache._decisive())
+    facts = list(cache._fingerprint_parts())
     assert any(isinstance(each, tuple) and each[0].endswith("vocabulary.py") for each in facts)
     before = cache.cache_folder.__wrapped__()
     monkeypatch.setattr(cache, "version", lambda name: "0.0")

@@ -72,10 +72,10 @@ def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: 
     padded = pad_to_bucket(batch)
     assert padded.source.shape[1] % 4 == padded.target.shape[1] % 4 == 0
     assert (padded.source[:, batch.source.shape[1] :] == PAD).all()
-    expected, got = gradients(config, seed, batch), gradients(config, seed, padded)
-    assert got.keys() == expected.keys() and len(got) > 5
+    expected, actual = gradients(config, seed, batch), gradients(config, seed, padded)
+    assert actual.keys() == expected.keys() and len(actual) > 5
     for name, tensor in expected.items():
-        near(got[name], tensor)
+        near(actual[name], tensor)
 
 
 def test_a_computation_is_recorded_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +100,9 @@ def test_gradients_by_replay_equal_direct_gradients(given: list[Batch], seed: in
         network = network_of(config, seed)
         replayed = Gradients(network, config)
         for batch in [*given, *given]:
-            got, expected = named(network, replayed(batch)), gradients(config_of({}), seed, batch)
-            assert got.keys() == expected.keys()
+            actual, expected = named(network, replayed(batch)), gradients(config_of({}), seed, batch)
+            assert actual.keys() == expected.keys()
             for name, tensor in expected.items():
-                near(got[name], tensor)
+                near(actual[name], tensor)
     shapes = {tuple(ids.shape for ids in pad_to_bucket(batch)) for batch in given}
     assert replayed.replayed is not None and replayed.replayed.recordings.keys() == shapes

@@ -65,11 +65,11 @@ def test_steps_equal_pytorch(
         try:
             torch.set_num_threads(threads)
             parallel.MIN_ROWS = 1
-            got = parts(decoder.step(symbols, state, compiled))
+            actual = parts(decoder.step(symbols, state, compiled))
         finally:
             torch.set_num_threads(before)
             parallel.MIN_ROWS = rows
-        assert_equal(got, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
+        assert_equal(actual, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
         if rounds == 0:
             compiled, uncompiled = compiled.index_select(kept), uncompiled.index_select(kept)
 
@@ -82,9 +82,9 @@ def test_forced_weights_apply_to_selected_rows() -> None:
     rows, override = torch.tensor([3, 1]), torch.zeros(2, 5)
     override[:, 1] = 1
     given_ = (torch.tensor([4, 5]), random_state(decoder, 2, 5))
-    got = parts(decoder.step(*given_, compiled.index_select(rows), override))
-    assert_equal(got, parts(decoder.step(*given_, uncompiled.index_select(rows), override)))
-    assert torch.equal(got["weights"], override)
+    actual = parts(decoder.step(*given_, compiled.index_select(rows), override))
+    assert_equal(actual, parts(decoder.step(*given_, uncompiled.index_select(rows), override)))
+    assert torch.equal(actual["weights"], override)
 
 
 @few
@@ -97,10 +97,10 @@ def test_searches_with_kernels_equal_pytorch(config: Config, batch: Batch, seed:
         found = [output for outputs in beam(*given_, width, best=width) for output in outputs]
         return [*greedy(*given_), *found]
 
-    got = searched()
+    actual = searched()
     with disable_kernels():
-        wanted = searched()
-    for one, two in zip(got, wanted, strict=True):
+        expected = searched()
+    for one, two in zip(actual, expected, strict=True):
         if one.ids.tolist() != two.ids.tolist():  # a tie, but for the last bit
             assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
             continue

@@ -38,6 +38,6 @@ def _both(
     weight = torch.randn(units, size, requires_grad=True)
     bias = torch.randn(units, requires_grad=True) if biased else None
     inputs = {"memory": memory, "weight": weight} | ({"bias": bias} if bias is not None else {})
-    got = gradients_of(lambda: [project(memory.transpose(0, 1), weight, bias)], inputs, seed)
+    actual = gradients_of(lambda: [project(memory.transpose(0, 1), weight, bias)], inputs, seed)
     plain = torch.nn.functional.linear
-    return got, gradients_of(lambda: [plain(memory.transpose(0, 1), weight, bias)], inputs, seed)
+    return actual, gradients_of(lambda: [plain(memory.transpose(0, 1), weight, bias)], inputs, seed)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, settings
-from kernel_cases import CELLS, SEEDS, assert_equal, both_ways
+from kernel_cases import CELLS, SEEDS, assert_equal, run_with_and_without_kernels
 from small import batches, config_of, network_of
 from torch import Tensor
 
@@ -60,7 +60,7 @@ def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int) ->
         return [unrolled.logits, unrolled.weights, unrolled.state.hidden]
 
     # Layer normalization divides by the spread of a state's units and so enlarges what either way rounds.
-    assert_equal(*both_ways(network, outputs, {}, seed), tolerance=1e-3)
+    assert_equal(*run_with_and_without_kernels(network, outputs, {}, seed), tolerance=1e-3)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

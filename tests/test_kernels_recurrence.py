@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients_of, lengths_within
+from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, gradients_of, lengths_within, run_with_and_without_kernels
 
 from pellucid.config.settings import Cell, EncoderConfig
 from pellucid.kernels import parallel
@@ -41,12 +41,12 @@ def test_states_and_gradients_equal_pytorch(
     def states() -> list[torch.Tensor]:
         return [*run_rnn([*cells], inputs, lengths)]
 
-    got, wanted = both_ways(cells, states, {"vectors": vectors}, seed)
-    assert_equal(got, wanted)
+    actual, expected = run_with_and_without_kernels(cells, states, {"vectors": vectors}, seed)
+    assert_equal(actual, expected)
     with torch.no_grad():
         answers = dict(zip(("output 0", "output 1"), states(), strict=True))
     # Compiled apart from the one that keeps what the way back needs: some processors' last bits differ.
-    assert_equal(answers, {name: got[name] for name in answers}, tolerance=1e-6)
+    assert_equal(answers, {name: actual[name] for name in answers}, tolerance=1e-6)
 
 
 @given(st.data(), CELLS, SEEDS)
@@ -70,7 +70,7 @@ def test_encoders_equal_pytorch(data: st.DataObject, cell: Cell, seed: int) -> N
         read = encoder(source, lengths)
         return [read.states, read.final.hidden]
 
-    assert_equal(*both_ways(encoder, memory, {}, seed))
+    assert_equal(*run_with_and_without_kernels(encoder, memory, {}, seed))
 
 
 @pytest.mark.parametrize("gates", [3, 4])
@@ -157,10 +157,10 @@ def test_gradcheck_of_the_reference() -> None:
 def test_exp_and_tanh_over_their_range() -> None:
     x = np.linspace(-86, 86, 4001, dtype=np.float32)
     np.testing.assert_allclose([exp(value) for value in x], np.exp(x.astype(np.float64)), rtol=5e-7)
-    for function, wanted in ((tanh_, np.tanh(x)), (sigmoid_, 1 / (1 + np.exp(-x.astype(np.float64))))):
+    for function, expected in ((tanh_, np.tanh(x)), (sigmoid_, 1 / (1 + np.exp(-x.astype(np.float64))))):
         values = x.copy()
         function(values)
-        np.testing.assert_allclose(values, wanted, rtol=1e-6, atol=2e-7)
+        np.testing.assert_allclose(values, expected, rtol=1e-6, atol=2e-7)
     small = np.array([0, 1e-30, -3e-4, np.nan, np.inf, -np.inf], np.float32)
     tanh_(small)
     np.testing.assert_allclose(small, [0, 1e-30, -3e-4, np.nan, 1, -1], rtol=1e-6)

@@ -63,10 +63,10 @@ def compiled(
     return beams.beam(network, source, lengths, limits, width, width)
 
 
-def assert_same(got: list[list[DecodedOutput]], expected: list[list[DecodedOutput]]) -> None:
+def assert_same(actual: list[list[DecodedOutput]], expected: list[list[DecodedOutput]]) -> None:
     """As many outputs of each source, equal to rounding; where the last bit decided a tie, at least their scores."""
-    assert [len(outputs) for outputs in got] == [len(outputs) for outputs in expected]
-    for one, two in [pair for pairs in zip(got, expected, strict=True) for pair in zip(*pairs, strict=True)]:
+    assert [len(outputs) for outputs in actual] == [len(outputs) for outputs in expected]
+    for one, two in [pair for pairs in zip(actual, expected, strict=True) for pair in zip(*pairs, strict=True)]:
         if one.ids.tolist() != two.ids.tolist():
             assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
             continue

@@ -23,12 +23,12 @@ def distinct_logits(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
 def test_candidates_equal_pytorch(rows: int, vocabulary: int, seed: int, early: bool) -> None:
     logits, closed = distinct_logits(rows, vocabulary, seed), suppressed_symbols(vocabulary)
     mask = closed.before_minimum if early and vocabulary > 4 else closed.after
-    got = top_symbols(logits, mask)
+    actual = top_symbols(logits, mask)
     with disable_kernels():
         expected = top_symbols(logits, mask)
     num_possible = min(candidate_count(vocabulary), int((~mask).sum()))
-    assert (got.ids[:, :num_possible] == expected.ids[:, :num_possible]).all()
-    np.testing.assert_allclose(got.log_probabilities, expected.log_probabilities, rtol=1e-5, atol=1e-5)
+    assert (actual.ids[:, :num_possible] == expected.ids[:, :num_possible]).all()
+    np.testing.assert_allclose(actual.log_probabilities, expected.log_probabilities, rtol=1e-5, atol=1e-5)
 
 
 @given(st.integers(1, 4), st.integers(1, 5), SIZES, st.integers(1, 7), SEEDS)
@@ -38,15 +38,15 @@ def test_extensions_equal_pytorch(sources: int, beam_size: int, vocabulary: int,
     scores = generator.standard_normal((sources, beam_size)).astype(np.float32)
     scores[generator.random((sources, beam_size)) < 0.2] = -np.inf
     logits, mask = distinct_logits(sources * beam_size, vocabulary, seed), suppressed_symbols(vocabulary).after
-    got = extend_hypotheses(logits, SymbolMasks(mask), scores, width)
+    actual = extend_hypotheses(logits, SymbolMasks(mask), scores, width)
     with disable_kernels():
         expected = extend_hypotheses(logits, SymbolMasks(mask), scores, width)
     alive = np.isfinite(expected.scores)
-    np.testing.assert_allclose(got.scores, expected.scores, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual.scores, expected.scores, rtol=1e-5, atol=1e-5)
     tied = np.isclose(expected.scores[:, :-1], expected.scores[:, 1:], rtol=1e-5, atol=1e-5)
     if not tied[alive[:, 1:]].any():
         for name in ("parents", "ids"):
-            assert (getattr(got, name)[alive] == getattr(expected, name)[alive]).all()
+            assert (getattr(actual, name)[alive] == getattr(expected, name)[alive]).all()
         np.testing.assert_allclose(
-            got.log_probabilities[alive], expected.log_probabilities[alive], rtol=1e-5, atol=1e-5
+            actual.log_probabilities[alive], expected.log_probabilities[alive], rtol=1e-5, atol=1e-5
         )

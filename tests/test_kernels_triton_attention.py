@@ -63,10 +63,10 @@ def test_attention_and_gradients_equal_pytorch(data: st.DataObject, units: int, 
     everything = {**inputs, **{name: p for name, p in attend.named_parameters() if "key" not in name}}
     expected = gradients_of(outputs, everything, seed)
     with kernel():
-        got = gradients_of(outputs, everything, seed)
+        actual = gradients_of(outputs, everything, seed)
     # What only the weights are asked of never reads the states: the plain sums then give no gradient, not zeros.
     expected.setdefault("states", torch.zeros_like(inputs["states"]))
-    assert_equal(got, expected)
+    assert_equal(actual, expected)
 
 
 @needs_triton
@@ -121,9 +121,9 @@ def test_a_long_source_fits_into_one_program() -> None:
     looked = cache_of(states, attend.key_projection(states).detach(), lengths)
     query = torch.randn(2, 2, device=DEVICE)
     with torch.no_grad(), kernel():
-        got = attend(query, looked, None)[:2]
+        actual = attend(query, looked, None)[:2]
     with torch.no_grad(), disable_kernels():
-        torch.testing.assert_close(got, attend(query, looked, None)[:2], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(actual, attend(query, looked, None)[:2], rtol=1e-4, atol=1e-6)
 
 
 @needs_triton
@@ -174,8 +174,8 @@ def test_several_queries_attend_to_one_source(data: st.DataObject, units: int, s
         plain_one = attend(query, looked, None)
         expected = {"context": plain_one.context, "weights": plain_one.weights}
     with torch.no_grad(), kernel():
-        got = attend(query, looked, None)
-    assert_equal({"context": got.context, "weights": got.weights}, expected)
+        actual = attend(query, looked, None)
+    assert_equal({"context": actual.context, "weights": actual.weights}, expected)
     if width > 1:
         with kernel(), pytest.raises(NotImplementedError, match="several queries"):
             attend(query, looked, None).context.sum().backward()

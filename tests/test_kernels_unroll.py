@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients_of, lengths_within
+from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, gradients_of, lengths_within, run_with_and_without_kernels
 from trained_runs import copies
 
 from pellucid.config.settings import AttentionConfig, Cell, DecoderConfig
@@ -67,7 +67,7 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
         last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
         return [unrolled.logits, unrolled.weights, *last]
 
-    assert_equal(*both_ways(decoder, outputs, {"states": states}, seed), tolerance=2e-5)
+    assert_equal(*run_with_and_without_kernels(decoder, outputs, {"states": states}, seed), tolerance=2e-5)
 
 
 @given(st.floats(-40, 40), SEEDS)
@@ -85,7 +85,7 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
         looked = AttentionInputs(keys, torch.zeros(2, 5, 1), lengths)
         return [unroll_decoder(parameters, torch.ones(2, 1, dtype=torch.int64), looked, torch.ones(2, 1), None).weights]
 
-    got = gradients_of(weights, {name: tensor.requires_grad_() for name, tensor in inputs.items()}, seed)
+    actual = gradients_of(weights, {name: tensor.requires_grad_() for name, tensor in inputs.items()}, seed)
     exact = {name: tensor.detach().double().requires_grad_() for name, tensor in inputs.items()}
 
     def exact_weights() -> list[torch.Tensor]:
@@ -94,11 +94,11 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
 
     torch.manual_seed(seed)
     arriving = torch.randn(2, 1, 5).double()
-    wanted = exact_weights()
-    gradients = torch.autograd.grad(wanted, list(exact.values()), [arriving])
+    expected = exact_weights()
+    gradients = torch.autograd.grad(expected, list(exact.values()), [arriving])
     for name, gradient in zip(inputs, gradients, strict=True):
-        torch.testing.assert_close(got[name].double(), gradient, rtol=1e-4, atol=1e-5, msg=name)
-    torch.testing.assert_close(got["output 0"].double(), wanted[0].detach(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(actual[name].double(), gradient, rtol=1e-4, atol=1e-5, msg=name)
+    torch.testing.assert_close(actual["output 0"].double(), expected[0].detach(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "dot"])
@@ -110,15 +110,15 @@ def test_padding_is_never_read(score: Score) -> None:
     results = []
     for filling in (0.0, torch.nan):
         memory = memory_of(states, lengths)
-        attendable = decoder.prepare(memory)
+        cache = decoder.prepare(memory)
         beyond = (torch.arange(4) >= lengths[:, None])[:, :, None]
-        keys = attendable.keys.detach().masked_fill(beyond, filling).requires_grad_()
+        keys = cache.keys.detach().masked_fill(beyond, filling).requires_grad_()
         soiled = memory.states.masked_fill(beyond, filling).requires_grad_()
-        attendable = attendable._replace(keys=keys, memory=memory._replace(states=soiled))
+        cache = cache._replace(keys=keys, memory=memory._replace(states=soiled))
         start = decoder.init_hidden(memory)
 
-        def outputs(start: State = start, attendable: AttentionCache = attendable) -> list[torch.Tensor]:
-            unrolled = decoder.unroll(symbols, start, attendable)
+        def outputs(start: State = start, cache: AttentionCache = cache) -> list[torch.Tensor]:
+            unrolled = decoder.unroll(symbols, start, cache)
             return [unrolled.logits, unrolled.weights]
 
         results.append(gradients_of(outputs, {"keys": keys, "memory": soiled}, 0))

@@ -119,11 +119,11 @@ def _array(part: object) -> np.ndarray:
     return part.detach().numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
 
 
-def assert_written(arrays: dict[str, np.ndarray], prefix: str, wanted: list[DecodedOutput]) -> None:
+def assert_written(arrays: dict[str, np.ndarray], prefix: str, expected: list[DecodedOutput]) -> None:
     """The outputs of a search, which stand one after the other."""
     steps = arrays[f"{prefix}.steps"]
-    assert len(steps) == len(wanted)
-    for at, output in enumerate(wanted):
+    assert len(steps) == len(expected)
+    for at, output in enumerate(expected):
         assert arrays[f"{prefix}.ids"][at, : steps[at]].tolist() == output.ids.tolist()
         own = arrays[f"{prefix}.log_probabilities"][at, : steps[at]]
         np.testing.assert_allclose(own, output.log_probabilities, rtol=1e-4, atol=1e-4)

@@ -30,10 +30,10 @@ def loss_by_definition(logits: list[list[list[float]]], target: list[list[int]],
     """The mean over symbols that are not PAD of −Σ_v q_v ln p_v."""
     losses = []
     for scores_of_row, row in zip(logits, target, strict=True):
-        for scores, wanted in zip(scores_of_row, row, strict=True):
-            if wanted != PAD:
+        for scores, expected in zip(scores_of_row, row, strict=True):
+            if expected != PAD:
                 total = math.log(math.fsum(math.exp(score) for score in scores))
-                shares = [smoothing / len(scores) + (1 - smoothing) * (v == wanted) for v in range(len(scores))]
+                shares = [smoothing / len(scores) + (1 - smoothing) * (v == expected) for v in range(len(scores))]
                 losses.append(-math.fsum(q * (score - total) for q, score in zip(shares, scores, strict=True)))
     return math.fsum(losses) / len(losses)
 

@@ -61,10 +61,10 @@ def network_outputs(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
 def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolerance: float) -> None:
     """All that the steps give, with what dropout takes away where the network is in training."""
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
-    unrolled = decoder.unroll(batch.target, state, attendable)
+    state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
+    unrolled = decoder.unroll(batch.target, state, cache)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
-        step = decoder.step(symbols, state, attendable)
+        step = decoder.step(symbols, state, cache)
         near(unrolled.logits[:, t], step.logits, tolerance)
         near(unrolled.weights[:, t], step.attention.weights, tolerance)
         assert (unrolled.heads is None) == (step.attention.heads is None)
@@ -121,11 +121,11 @@ def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
 ) -> None:
     network = network_of(config, seed)
     memory, symbols, decoder = memory_of(network, batch), batch.target[:, 0], network.decoder
-    state, attendable = decoder.init_hidden(memory), decoder.prepare(memory)
+    state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, len(symbols) - 1), min_size=1, max_size=7)))
-    state = decoder.step(symbols, state, attendable).state
-    whole = decoder.step(symbols, state, attendable)
-    taken = decoder.step(symbols[rows], state.index_select(rows), attendable.index_select(rows))
+    state = decoder.step(symbols, state, cache).state
+    whole = decoder.step(symbols, state, cache)
+    taken = decoder.step(symbols[rows], state.index_select(rows), cache.index_select(rows))
     near(taken.logits, whole.logits[rows])
     same_states(taken.state, whole.state.index_select(rows))
 

@@ -19,8 +19,8 @@ interrupted, and a damaged kernel computes wrong results silently."""
 @cache
 def cache_folder() -> Path | None:
     """Return the folder for the present sources of the kernels; None if no folder is writable."""
-    name = f"kernels-{hashlib.sha256(repr(list(_decisive())).encode()).hexdigest()[:16]}"
-    for folder in _places():
+    name = f"kernels-{hashlib.sha256(repr(list(_fingerprint_parts())).encode()).hexdigest()[:16]}"
+    for folder in _candidate_folders():
         try:
             (folder / name).mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -30,7 +30,7 @@ def cache_folder() -> Path | None:
     return None
 
 
-def _decisive() -> Iterator[object]:
+def _fingerprint_parts() -> Iterator[object]:
     """Yield every fact on which compiled code, or Numba's reuse of it, depends.
 
     Numba notices changes of a function's own file only, not of functions compiled into it. It also checks the path and
@@ -45,7 +45,7 @@ def _decisive() -> Iterator[object]:
         yield sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU"))})
 
 
-def _places() -> list[Path]:
+def _candidate_folders() -> list[Path]:
     """Return the folder that PELLUCID_CACHE names; else the one beside the package and the one in the user's cache."""
     configured = os.environ.get("PELLUCID_CACHE")
     default_folders = [Path(__file__).parent / "__pycache__", Path(os.path.expanduser("~/.cache/pellucid"))]
@@ -67,7 +67,7 @@ def mark_filled() -> None:
 
 
 @contextmanager
-def by_one() -> Iterator[None]:
+def compile_lock() -> Iterator[None]:
     """Let one process at a time compile these kernels; other processes wait."""
     folder = cache_folder()
     if folder is None:
@@ -97,7 +97,7 @@ def _digests(folder: Path) -> Iterator[tuple[str, str]]:
         yield path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def empty() -> None:
+def clear() -> None:
     """Remove all compiled kernels."""
     folder = cache_folder()
     if folder is not None:

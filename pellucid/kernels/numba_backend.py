@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from functools import cache
 
 from pellucid.kernels.backend import ANYTHING, SEARCH, Backend, Table, compiles
-from pellucid.kernels.cache import by_one, cache_folder, empty, is_damaged, is_filled, mark_filled
+from pellucid.kernels.cache import cache_folder, clear, compile_lock, is_damaged, is_filled, mark_filled
 from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from pellucid.kernels.numba_backend import _warm_up; _warm_up()"
@@ -76,7 +76,7 @@ def is_numba_available() -> bool:
 
 def _warm_up_once() -> None:
     """Load the kernels from the disk, or compile them in one process while the others wait."""
-    with nullcontext() if is_filled() else by_one():
+    with nullcontext() if is_filled() else compile_lock():
         _warm_up_from_disk()
 
 
@@ -93,7 +93,7 @@ def _warm_up_from_disk() -> None:
         else:
             return
     if damaged:
-        empty()
+        clear()
     if cache_folder() is not None:
         _compile_in_child()
     _warm_up()
