@@ -15,12 +15,12 @@ SEEDS = strategies.integers(0, 2**31)
 
 
 def lengths_within(data: strategies.DataObject, rows: int, longest: int) -> Tensor:
-    """One length a row, from 1, in any order, the longest maybe not among them."""
+    """Return one length a row, from 1 to `longest`, in any order."""
     return torch.tensor(data.draw(strategies.lists(strategies.integers(1, longest), min_size=rows, max_size=rows)))
 
 
 def gradients_of(run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The outputs, and the gradients of all inputs from random gradients of all outputs."""
+    """Return the outputs, and the gradients of all inputs from random gradients of all outputs."""
     torch.manual_seed(seed)
     outputs = list(run())
     arriving = [torch.randn(output.shape, dtype=output.dtype, device=output.device) for output in outputs]
@@ -30,7 +30,7 @@ def gradients_of(run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tenso
 
 
 def assert_equal(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-5) -> None:
-    """Every tensor equal, relative to the largest entry of the wanted one, or to 0.1 where larger summands cancel."""
+    """Assert equal tensors, relative to the largest expected entry, or to 0.1 where larger summands cancel."""
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         scale = max(float(tensor.abs().max()), 0.1) if tensor.numel() else 1.0
@@ -41,7 +41,7 @@ def assert_equal(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], t
 def run_with_and_without_kernels(
     network: nn.Module, run: Callable[[], Sequence[Tensor]], more: Mapping[str, Tensor], seed: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """`gradients_of` with kernels and without, for all parameters of a network and more inputs."""
+    """Return `gradients_of` with and without kernels, for all parameters of a network and more inputs."""
     inputs = {**dict(network.named_parameters()), **more}
     fused = gradients_of(run, inputs, seed)
     with disable_kernels():

@@ -28,15 +28,15 @@ from pellucid.model.attention import (
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
 
 SOFT = [score for score in SCORES if score != "monotonic"]
-"""Those whose weights are a function of memory and query alone, or of the weights before; monotonic attention draws at
-random in training, looks at one position in use, and has its own tests."""
+"""Attention whose weights are a function of memory, query and previous weights; monotonic attention draws random
+numbers in training, attends to one position in decoding, and has its own tests."""
 SCORED = [score for score in SOFT if score != "none"]
 
 
 class Case(NamedTuple):
-    """An attention, a memory, and a query and the look before it a row.
+    """An attention, a memory, and for each row a query and the previous weights.
 
-    The padding of memory and look is not zero, to see that nothing reads it.
+    The padding of memory and weights is not zero, and must not be read.
     """
 
     attention: Attention
@@ -67,12 +67,12 @@ CASES = st.builds(random_case, st.sampled_from(SOFT), LENGTHS, SIZES, SEEDS)
 BLIND_CASES = st.builds(
     random_case, st.sampled_from([score for score in SCORED if score != "location"]), LENGTHS, SIZES, SEEDS
 )
-"""Of scores that do not depend on where a position is."""
+"""Cases of scores that do not depend on the position."""
 SCORED_CASES = st.builds(random_case, st.sampled_from(SCORED), LENGTHS, SIZES, SEEDS)
 
 
 Looked = tuple[list[float], int]
-"""The weights of the step before, and the position that is scored."""
+"""The weights of the previous step, and the scored position."""
 
 
 def times(projection: nn.Linear, vector: list[float]) -> list[float]:

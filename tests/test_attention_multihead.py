@@ -32,7 +32,7 @@ def random_attention(heads: int, lengths: list[int], seed: int) -> tuple[MultiHe
 
 
 def single_head(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
-    """One head's own weights as an attention."""
+    """Return one head as an additive attention."""
     alone, own = AdditiveAttention(H, D, U).double(), slice(head * U, (head + 1) * U)
     alone.query_projection.weight.data = attention.query_projection.weight.data[own]
     alone.key_projection.weight.data = attention.key_projection.weight.data[own]

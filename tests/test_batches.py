@@ -35,14 +35,14 @@ CUT_AS_IS = Tokenizers(*(Tokenizer("characters", "none"),) * 3)
 
 
 def encode_source(example: Example, tokenizers: Tokenizers, vocabularies: Vocabularies) -> list[int]:
-    """What the encoder reads of an example: the features, numbered after all source symbols, then the source."""
+    """Return the encoder input of an example: features, numbered after all source symbols, then the source."""
     features, source = tokenizers.features.split(example.features), tokenizers.source.split(example.source)
     shifted = [len(vocabularies.source) + feature for feature in vocabularies.features.encode(features)]
     return shifted + vocabularies.source.encode(source)
 
 
 def encoded_of(pairs: list[tuple[int, int]]) -> EncodedExamples:
-    """Examples of these lengths; symbol i of the column is i + 1."""
+    """Return encoded examples of these lengths; symbol i of the column is i + 1."""
     return EncodedExamples(*(to_ragged([range(1, length + 1) for length in side]) for side in zip(*pairs, strict=True)))
 
 
@@ -161,7 +161,7 @@ def test_batches_of_tokens_stay_within_the_limit(pairs: list[tuple[int, int]], l
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60), st.integers(60, 200))
 def test_batches_of_tokens_are_as_large_as_possible(pairs: list[tuple[int, int]], limit: int) -> None:
-    """One pool, in order of length: each batch ends where the next example would exceed the limit."""
+    """There is one pool, sorted by length: each batch ends where the next example would exceed the limit."""
     expected: list[list[tuple[int, int]]] = [[]]
     for pair in sorted(pairs):
         joined = [*expected[-1], pair]
@@ -189,7 +189,7 @@ def test_lengths_within_a_batch_are_similar(unit: Unit) -> None:
 def test_the_order_is_a_function_of_seed_and_epoch(unit: Unit) -> None:
     lengths = np.random.default_rng(1).integers(1, 31, size=(600, 2)).tolist()
     encoded = encoded_of([(source, target) for source, target in lengths])
-    size = 4 if unit == "examples" else 4 * 31  # several pools: within one, only equal lengths could change places
+    size = 4 if unit == "examples" else 4 * 31  # several pools: within one, only equal lengths could be exchanged
 
     def plan(seed: int, epoch: int) -> list[list[int]]:
         return [rows.tolist() for rows in sample_batches(encoded, size, unit, seed, epoch)]

@@ -31,7 +31,7 @@ SIZES = list(PRESETS)
 
 
 def with_value(config: Config, key: str, value: object) -> Config:
-    """A copy of the configuration in which the setting of that full key has another value."""
+    """Return a copy of the configuration with another value of the setting with this full key."""
     stage, _, name = key.rpartition(".")
     if not stage:
         return msgspec.structs.replace(config, **{name: value})
@@ -46,7 +46,7 @@ def as_toml(folder: Path, text: str) -> Path:
 
 
 def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - any annotation a struct can have
-    """Every value a setting of this type can have, within its range."""
+    """Return a strategy of all valid values of a setting's type."""
     if isinstance(kind, type) and issubclass(kind, Settings):
         return st.builds(kind, **{f.name: settings_strategy(f.type) for f in msgspec.structs.fields(kind)})
     if setting_choices(kind) and kind != Header:
@@ -66,7 +66,7 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
 
 
 def consistent_settings(config: Config) -> Config:
-    """The configuration with its possible contradictions settled."""
+    """Return the configuration without contradictions between settings."""
     if config.device == "cpu":
         config = with_value(with_value(config, "precision", "float32"), "cuda_graphs", False)
     config = with_value(config, "search.min_length", min(config.search.min_length, config.search.max_length))
@@ -92,7 +92,7 @@ def consistent_settings(config: Config) -> Config:
 
 
 def config_of_task(config: Config) -> Config:
-    """The configuration with what its task needs, and without what it cannot have."""
+    """Return the configuration with the settings that its task requires, and without those that it refuses."""
     if config.task == "transduce":
         config = with_value(config, "data.target_symbols", "characters")
         return with_value(config, "data.ignored_tag", "")
@@ -147,7 +147,7 @@ def test_configurations_round_trip_through_toml(config: Config) -> None:
 
 def test_threads_may_write_toml_at_once() -> None:
     def write_repeatedly(*_: object) -> None:
-        """Time for another thread, in the middle of whatever is collected."""
+        """Let another thread run in the middle of a garbage collection."""
         sum(range(50))
 
     before, interval = gc.get_threshold(), sys.getswitchinterval()
@@ -165,7 +165,7 @@ def test_threads_may_write_toml_at_once() -> None:
 
 
 def _fresh_toml(size: Size) -> str:
-    """A preset as TOML, what is known of the fields forgotten."""
+    """Return a preset as TOML, after clearing the cache of docstrings."""
     _field_docstrings.cache_clear()
     return to_toml(preset(size))
 

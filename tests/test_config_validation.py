@@ -44,13 +44,13 @@ NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
 
 
 def merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Settings of both."""
+    """Return the settings of both."""
     return {k: {**one.get(k, {}), **other[k]} if isinstance(other.get(k), dict) else one[k] for k in {**one, **other}}
 
 
 @pytest.mark.parametrize(("settings", "needs", "more"), NEEDS, ids=lambda each: str(each)[:40])
 def test_an_unused_setting_names_its_condition(settings: dict[str, Any], needs: str, more: dict[str, Any]) -> None:
-    config = build_config(settings, "test")  # a saved run may hold it
+    config = build_config(settings, "test")  # a saved run may contain it
     with pytest.raises(ConfigError) as refused:
         reject_unused(config)
     section = next(name for name in settings if name != "size")

@@ -109,7 +109,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_truncation_and_flipped_bits_are_detected(tmp_path: Path) -> None:
-    """Either it is refused, or nothing that matters was hit: Arrow aligns its parts with bytes that nobody reads."""
+    """The file is refused, or the change hit a padding byte of Arrow, which is never read."""
     corpus, path, generator = corpus_of(copies(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)
     write_corpus(path, corpus)
     whole = path.read_bytes()
@@ -152,7 +152,7 @@ SMALL = Vocabularies(Vocabulary(("a",), (1,)), Vocabulary(("b",), (1,)), Vocabul
     ids=["source beyond", "target beyond", "unequal", "empty", "none", "wide", "signed"],
 )
 def test_invalid_ids_are_refused(tmp_path: Path, encoded: EncodedExamples) -> None:
-    """Kernels look ids up unchecked."""
+    """Kernels do not check ids."""
     if len(encoded.source.offsets) == len(encoded.target.offsets):
         write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", FOUND, SMALL, encoded))
     else:
@@ -191,7 +191,7 @@ def test_other_schemas_are_refused(tmp_path: Path, spoilt: str) -> None:
 
 
 def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
-    """The system's limit on the size of a file stands for the disk."""
+    """The system's limit on the size of a file simulates the full disk."""
     program = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"

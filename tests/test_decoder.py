@@ -35,7 +35,7 @@ def same_states(one: State, two: State, tolerance: float = 1e-12) -> None:
 
 
 def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
-    """One cell's step by PyTorch's own cell; the first reads [y; c], whose weights ours keeps apart."""
+    """Return one cell's step by PyTorch's cell; the first reads [y; c], whose weights are separate in the decoder."""
     own, context = decoder.cells[layer], decoder.context_projection
     assert context is not None
     weights: list[Tensor] = [own.input_weight, context.weight] if layer == 0 else [own.input_weight]
@@ -51,7 +51,7 @@ def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: S
 
 
 def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, cache: AttentionCache) -> tuple[Tensor, State]:
-    """c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
+    """Compute c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
     attended: AttentionOutput = decoder.attention(state.hidden[:, -1], cache, state.attention_state)
     inputs = torch.cat([decoder.table.weight[symbols], attended.context], dim=1)
     layers = []
@@ -158,7 +158,7 @@ def test_an_override_forces_the_weights_of_a_step(layers: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.no_grad()
 def test_location_attention_reads_forced_weights_at_the_next_step(dtype: torch.dtype) -> None:
-    """In single precision by a kernel, in double by plain PyTorch; the step after is not the one after free weights."""
+    """A kernel computes in single precision, PyTorch in double; forced weights change the next step."""
     network = network_of(config_of({"attention": {"type": "location"}}), 1, dtype)
     override = torch.eye(4, dtype=dtype)[[3, 0]]
     (free, memory), (forced, _) = first_step(network), first_step(network, override)
@@ -202,7 +202,7 @@ def test_gradients_through_the_unrolled_decoder_equal_finite_differences(setting
 
 
 def unrolled_and_stepped(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
-    """Logits and states after one step, by itself and unrolled."""
+    """Return logits and states after one step, stepped and unrolled."""
     step, memory = first_step(network)
     decoder = network.decoder
     unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.init_hidden(memory), decoder.prepare(memory))

@@ -20,7 +20,7 @@ from pellucid.model.memory import AttentionCache, State
 
 
 def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
-    """One cell's step by PyTorch's own; with input feeding the first reads [y; a], whose weights ours keeps apart."""
+    """Return one cell's step by PyTorch's cell; with input feeding the first reads [y; a]."""
     own = decoder.cells[layer]
     weights: list[Tensor] = [own.input_weight]
     if layer == 0 and decoder.context_projection is not None:
@@ -38,7 +38,7 @@ def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -
 def step_by_definition(
     decoder: StepThenAttend, symbols: Tensor, state: State, cache: AttentionCache
 ) -> tuple[Tensor, Tensor]:
-    """Logits and attentional vector: the cells in turn (residual), c from the top, a = tanh(W [s; c]), W' a + b."""
+    """Return logits W' a + b and attentional vector a = tanh(W [s; c]), with c from the top (residual) cell."""
     inputs = decoder.table.weight[symbols]
     if state.input_feed is not None:
         inputs = torch.cat([inputs, state.input_feed], dim=1)
@@ -90,7 +90,7 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
 
 
 def first_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, Tensor]:
-    """Of the forced step, and of the one after it."""
+    """Return the logits of the forced step and of the next one."""
     network = network_of(config_of({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
     memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
     state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)

@@ -62,7 +62,7 @@ def test_the_gradient_counts_the_occurrences_of_a_symbol() -> None:
 
 
 def one_table(vectors: Tensor, ids: Tensor) -> bool:
-    """Whether equal ids have equal vectors."""
+    """Return whether equal ids have equal vectors."""
     return all(len({tuple(vector) for vector in vectors[ids == i].tolist()}) == 1 for i in set(ids.flatten().tolist()))
 
 

@@ -36,7 +36,7 @@ def read(encoder: Encoder, source: Tensor, lengths: list[int]) -> Memory:
 
 
 def packed_layer(kind: Cell, cells: list[RecurrentCell], inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """PyTorch's own layer over packed rows: states of the directions "B S directions H", finals "B directions H"."""
+    """Return the results of PyTorch's layer over packed rows: states "B S directions H", finals "B directions H"."""
     module = (nn.GRU if kind == "gru" else nn.LSTM)(
         inputs.shape[2], cells[0].hidden_size, batch_first=True, bidirectional=len(cells) == 2
     ).double()
@@ -52,7 +52,7 @@ def packed_layer(kind: Cell, cells: list[RecurrentCell], inputs: Tensor, lengths
 
 
 def merged(parts: Tensor, merge: str) -> Tensor:
-    """The directions, which are the last dimension but one, as one."""
+    """Return the merged directions, the last dimension but one."""
     match merge:
         case "sum":
             return parts.sum(dim=-2)
@@ -86,7 +86,7 @@ def test_a_stack_equals_one_deep_module(kind: Cell, both: bool) -> None:
     encoder = encoder_of({"cell": kind, "num_layers": 3, "hidden_size": 3, "embedding_size": 2, "bidirectional": both})
     module = (nn.GRU if kind == "gru" else nn.LSTM)(2, 3, 3, batch_first=True, bidirectional=both).double()
     stacks = [stack for stack in (encoder.forward_cells, encoder.backward_cells) if [*stack]]
-    # PyTorch keeps, a layer and direction, weight_ih, weight_hh, bias_ih, bias_hh: the order in which ours are made.
+    # PyTorch's order for each layer and direction is weight_ih, weight_hh, bias_ih, bias_hh, as in `RecurrentCell`.
     ours = [parameter for cells in zip(*stacks, strict=True) for cell in cells for parameter in cell.parameters()]
     for theirs, parameter in zip(module.parameters(), ours, strict=True):
         theirs.data.copy_(parameter.data)
@@ -184,7 +184,7 @@ TAGGED = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
 
 
 def summing_encoder(layers: int = 1) -> Encoder:
-    """An encoder of 5 symbols and 2 features, which it adds."""
+    """Return an encoder of 5 symbols and 2 features, which it sums."""
     settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "num_layers": layers}
     encoder = Encoder(config_of({"encoder": settings}).encoder, 7, 5).double().eval()
     shake(encoder, 1)
@@ -193,7 +193,7 @@ def summing_encoder(layers: int = 1) -> Encoder:
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_summed_features_have_no_positions(layers: int) -> None:
-    """As an encoder without features reads symbols whose vectors are these sums."""
+    """The result equals that of an encoder without features over the summed vectors."""
     encoder = summing_encoder(layers)
     memory = read(encoder, TAGGED, [5, 3, 4])
     assert memory.lengths.tolist() == [3, 2, 4]
@@ -213,7 +213,7 @@ def test_summed_features_have_no_positions(layers: int) -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_kernels_sum_features_like_pytorch(training: bool) -> None:
-    """States, and what each feature's vector learns: it does, from every position."""
+    """States agree, and so do the gradients of the features' vectors, which are not zero."""
     encoder = summing_encoder().float().train(training)
     found = []
     for context in (nullcontext, disable_kernels):

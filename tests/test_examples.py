@@ -46,7 +46,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write bytes (or text, as UTF-8) to a file of this name, compressed where it ends in .gz."""
+    """Write bytes (or text, as UTF-8) to a file of this name, compressed if it ends in .gz."""
 
     def written(content: bytes | str, name: str = "train.tsv") -> Path:
         path = tmp_path / name
@@ -64,23 +64,23 @@ def table(path: Path, columns: dict[str, Sequence[object]] | pa.Table) -> Path:
 
 
 def error_message(path: Path, config: DataConfig = CONFIG, target: Path | None = None) -> str:
-    """The message of the error that reading must end in, the folder and the usual hint left out."""
+    """Return the message of the error that reading raises, without the folder and the usual hint."""
     with pytest.raises(DataError) as caught:
         read_examples(path, config, target)
     return str(caught.value).replace(f"{path.parent}{os.sep}", "").removesuffix(HINT)
 
 
 def reasons(path: Path, config: DataConfig = SKIPPING) -> list[tuple[int, str]]:
-    """Line and reason of each bad line."""
+    """Return line and reason of each bad line."""
     return [(bad.line, bad.reason) for bad in read_examples(path, config).bad]
 
 
 def pairs(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, ...]]:
-    """The examples as plain tuples, without empty features."""
+    """Return the examples as plain tuples, without empty features."""
     return [tuple(example if example.features else example[:2]) for example in read_examples(path, config).examples]
 
 
-# ---- what format
+# ---- formats
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_columns_by_number_in_any_order_and_twice(write: Write) -> None:
     assert pairs(path, DataConfig(source_column="2", target_column="2")) == [("b", "b")]
 
 
-# ---- TSV: exactly as it is there
+# ---- TSV: exact fields
 
 
 @given(st.lists(st.tuples(FIELDS, FIELDS), max_size=8))
 def test_tsv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
-    # The full stop keeps a line of white space from being a blank one.
+    # The full stop prevents a blank line.
     rows = [("first", "row"), *((source, target + ".") for source, target in rows)]
     path = tmp_path_factory.mktemp("tsv") / "x.tsv"
     path.write_bytes("".join(f"{source}\t{target}\n" for source, target in rows).encode())
@@ -222,7 +222,7 @@ def test_windows_line_ends_and_a_missing_last_newline_are_accepted(write: Write)
     ],
 )
 def test_a_carriage_return_within_a_line_makes_it_bad(write: Write, content: bytes, bad: dict[int, int]) -> None:
-    """Line ends of several kinds in one file: what stands between carriage returns is no text of an example."""
+    """A file has line ends of several kinds: text between carriage returns is not part of an example."""
     told = {
         line: f"carriage returns without newlines do not end lines (the first is byte {byte}): "
         "save the file with newlines"
@@ -339,7 +339,7 @@ def test_a_long_line_is_valid_with_a_higher_maximum(write: Write) -> None:
     assert csv.field_size_limit() == 131_072
 
 
-# ---- files that are none
+# ---- invalid files
 
 
 @pytest.mark.parametrize("name", ["train.tsv", "train.csv", "train.jsonl", "train.tsv.gz"])
@@ -454,7 +454,7 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path, compressed: bool) -> None:
 
 
 def csv_bytes(rows: Sequence[Sequence[str]]) -> bytes:
-    """Rows as Python's own writer has them."""
+    """Return rows as Python's csv writer formats them."""
     file = io.StringIO(newline="")
     csv.writer(file).writerows(rows)
     return file.getvalue().encode()
@@ -801,17 +801,17 @@ def test_invalid_columns_are_refused(write: Write, role: str, column: str) -> No
 
 
 def predicted(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, str] | tuple[int, str]]:
-    """Source and features of each item, or line and reason of a bad one."""
+    """Return source and features of each item, or line and reason of a bad one."""
     return [summary(item) for item in read_sources(path, config)]
 
 
 def parsed(content: bytes, config: DataConfig = CONFIG) -> list[tuple[str, str] | tuple[int, str]]:
-    """The same for lines of standard input."""
+    """Return source and features of each item of lines, or line and reason of a bad one."""
     return [summary(item) for item in parse_sources(io.BytesIO(content), "<stdin>", config)]
 
 
 def summary(item: Example | BadLine) -> tuple[str, str] | tuple[int, str]:
-    """What a test compares."""
+    """Return source and features of an example, or line and reason of a bad line."""
     if isinstance(item, BadLine):
         return item.line, item.reason
     assert item.target == ""
@@ -947,7 +947,7 @@ def test_sources_of_a_missing_file_are_an_error(tmp_path: Path) -> None:
         next(read_sources(tmp_path / "none.tsv", CONFIG))
 
 
-# ---- the whole
+# ---- imports and published files
 
 
 def test_importing_does_not_import_pyarrow() -> None:

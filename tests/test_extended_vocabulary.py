@@ -70,7 +70,7 @@ def network_outputs(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
 @few
 @given(SEEDS, st.integers(1, 3), st.integers(1, 5), st.booleans())
 def test_the_mixture_equals_its_definition_and_sums_to_one(seed: int, rows: int, positions: int, lost: bool) -> None:
-    """By loops: p_gen P_vocab(w) + (1 − p_gen) Σ α_i; where some weight is on what is not copied, it generates."""
+    """The loop computes p_gen P_vocab(w) + (1 − p_gen) Σ α_i; weight on positions that are not copied generates."""
     generator = torch.Generator().manual_seed(seed)
     logits, weights, gate = (
         torch.randn(1, rows, size, generator=generator, dtype=torch.float64) for size in (V, positions, 1)
@@ -97,7 +97,7 @@ def test_the_mixture_equals_its_definition_and_sums_to_one(seed: int, rows: int,
 
 
 def test_symbols_have_their_target_id_or_their_first_position() -> None:
-    """Known on both sides, on one, on none; a tag is never copied, and nothing is at padding."""
+    """Symbols are known on both sides, on one, or on none; tags and padding are never copied."""
     assert copied_ids(KNOWN).tolist() == [NEVER_COPIED] * 4 + [4, 5] + [BY_POSITION] * 3 + [NEVER_COPIED] * 5
     batch = batch_of([("acxcQRQ", "QcaxR?"), ("a", "b")], tag="t")
     network = network_of(copy_config(), 1)
@@ -126,7 +126,7 @@ def test_probabilities_sum_to_one_alone_and_in_a_batch(
 
 
 def stepped(network: EncoderDecoder, batch: Batch, hypotheses: int = 1) -> Tensor:
-    """Log-probabilities step by step, of so many equal hypotheses a source."""
+    """Return log-probabilities step by step, for several equal hypotheses a source."""
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
     state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     rows = torch.arange(len(batch.source)).repeat_interleave(hypotheses)
@@ -167,7 +167,7 @@ def test_kernels_equal_pytorch(score: str) -> None:
 
 
 def test_a_search_that_drops_sources_keeps_their_copy_ids() -> None:
-    """Rows taken from what a kernel and from what PyTorch steps through, and a forced look at one of them."""
+    """Rows are selected from the caches of a kernel and of PyTorch, also before a step with forced weights."""
     batch = batch_of([("acxcQRQ", "Qa"), ("aQ", "bb"), ("QQe", "Qe")])
     network = network_of(copy_config(), 3, torch.float32)
     with torch.no_grad():
@@ -200,7 +200,7 @@ def test_copying_needs_attention() -> None:
 
 
 def rare(count: int, seed: int, letters: str) -> list[Example]:
-    """Texts to be written as they are, of letters and of signs each of which stands once or twice."""
+    """Return pairs of equal texts, of letters and of signs that occur once or twice each."""
     generator = Random(seed)
     texts = ["".join(generator.choices(letters, k=4)) + chr(0x4E00 + generator.randrange(4000)) for _ in range(count)]
     return [Example(text, text) for text in texts]
@@ -208,7 +208,7 @@ def rare(count: int, seed: int, letters: str) -> list[Example]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
-    """A model that has seen no sign of its examples often enough to know it."""
+    """Train a model to which all signs of its examples are unknown."""
     folder = tmp_path_factory.mktemp("copying")
     files = TrainingFiles(
         write_pairs(folder / "train.tsv", rare(300, 1, "abc")), write_pairs(folder / "dev.tsv", rare(40, 2, "abc"))

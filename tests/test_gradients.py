@@ -36,7 +36,7 @@ def config_with(training: dict[str, Any], dropout: float = 0.0, **decoder: bool)
 
 
 def loss_and_gradients(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
-    """Loss and gradients of the same network, drawing the same random numbers."""
+    """Return loss and gradients of the same network with the same random numbers."""
     network = require_seq2seq(build_network(config, vocabularies())).train()
     torch.manual_seed(seed)
     loss, gradients = Gradients(network, config)(BATCH, share)
@@ -79,7 +79,7 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
 
 
 def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) -> Tensor:
-    """With copying, the mean of the loss of the mixture and of that of the generator alone."""
+    """Return the training loss with copying: the mean of the losses of the mixture and of the generator."""
     loss = get_task("transduce").loss(network, unrolled, batch, 0.1)
     if network.decoder.copying is None:
         return loss
@@ -91,7 +91,7 @@ def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) 
 def test_the_generator_loss_counts_symbols_that_the_copy_explains(
     context: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Its logits are those of the same network that does not copy; its weights learn though the gate says copy."""
+    """Its logits are those of the network without copying; its weights have gradients although the gate copies."""
     config = config_with({"label_smoothing": 0.0}, pointer_generator=True)
     network = network_of(config, 2, torch.float32)
     alone = require_seq2seq(build_network(config_with({"label_smoothing": 0.0}), vocabularies()))
@@ -109,7 +109,7 @@ def test_the_generator_loss_counts_symbols_that_the_copy_explains(
 
 
 def test_kernels_have_the_gradient_of_the_weights() -> None:
-    """The coverage loss alone, through the unrolled kernel and through PyTorch."""
+    """The gradient of the coverage loss alone is equal through the kernel and through PyTorch."""
     network = network_of(config_with({}), 2, torch.float32)
     parameters = list(network.parameters())
 

@@ -45,7 +45,7 @@ AUTO = DataConfig()
 WORDS = """amo amas amat porta portae portam rex regis regem dux ducis ducem lex legis legem pax pacis pacem vox vocis
 vocem nox noctis noctem"""
 PAIRS = [(word, word[::-1]) for word in WORDS.split()]
-"""No header among them."""
+"""First lines that are no headers."""
 
 
 def refused(cells: Sequence[tuple[str, ...]]) -> bool:
@@ -252,7 +252,7 @@ HEADER = "word\tpronunciation\n"
 
 @pytest.fixture(scope="module")
 def headed(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
-    """Copies below a header."""
+    """Write pairs of equal texts below a header."""
     files = copy_files(tmp_path_factory.mktemp("headed"))
     for path in (files.train, files.valid):
         path.write_text(HEADER + path.read_text())
@@ -261,7 +261,7 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
 
 @pytest.fixture(scope="module")
 def run(headed: TrainingFiles) -> Path:
-    """A run that was trained on them."""
+    """Return a run trained on these files."""
     folder = headed.train.parent / "run"
     assert train(headed.train, headed.valid, folder, "--header").code == 0
     return folder
@@ -393,7 +393,7 @@ def test_no_published_file_is_refused() -> None:
 
 
 def test_prediction_notes_a_possible_header_and_predicts_it(run: Path, tmp_path: Path) -> None:
-    """One line out for every line in: of sources alone nobody can be sure."""
+    """Every input line has an output line: a list of sources may begin with a usual column name."""
     plain, path = copies_run().run, tmp_path / "a.tsv"
     path.write_text("word\n" + "ab\ncd\n")
     told = "the first line may be a header: the source 'word' is a usual column name; it is read as an example ("

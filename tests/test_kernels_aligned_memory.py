@@ -19,7 +19,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 def use():
-    np.empty(48 * 2**20, np.uint8).fill(1)  # more than the C library ever keeps by itself
+    np.empty(48 * 2**20, np.uint8).fill(1)  # larger than any block that the C library retains by default
 
 use()
 before = faults()

@@ -13,7 +13,7 @@ from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderWeights
 
 
 def location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
-    """The score with these parameters, in single precision."""
+    """Return the score with these parameters in single precision."""
     parameters = [array.astype(np.float32) for array in (energy, projection, filters)]
     return scorer_of(DecoderWeights(LSTM, LOCATION_SENSITIVE, *[np.empty((0, 0), np.float32)] * 5, *parameters))
 
@@ -21,7 +21,7 @@ def location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndar
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(0, 60), SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_weights_equal_the_equation_in_double_precision(n: int, units: int, count: int, radius: int, seed: int) -> None:
-    """Filters may be wider than the source; keys have room for more positions than are real."""
+    """Filters may be wider than the source; keys have more positions than the real ones."""
     random = np.random.default_rng(seed)
     shapes = ((units, n + 2), (units,), (units,), (units, count), (count, 2 * radius + 1), (n,))
     keys, query, energy, projection, filters, previous_weights = (random.standard_normal(shape) for shape in shapes)
@@ -41,7 +41,7 @@ def test_weights_equal_the_equation_in_double_precision(n: int, units: int, coun
 
 
 def test_large_sums_do_not_overflow() -> None:
-    """Where e^{2x} would overflow, tanh is 1; sums that cancel leave what is left."""
+    """tanh is 1 where e^{2x} would overflow; sums that cancel keep their difference."""
     one, previous_weights = np.ones((1, 1), np.float32), np.zeros(2, np.float32)
     scorer = location_scorer(one[0], one, one)
     for key in (0.0, 50.0, 1e4, 1e30):

@@ -38,9 +38,9 @@ from pellucid.model.requests import kind_of
 TOLERANCE = 1e-4
 """Difference of float32 kernels from float64, relative to the largest entry, or to 0.1 where larger summands cancel."""
 NORMALIZED_TOLERANCE = 2e-3
-"""The same with layer normalization, which divides by the spread of units and so enlarges what is rounded."""
+"""Difference with layer normalization, which divides by the deviation of units and so enlarges rounding errors."""
 
-# Values of the settings that are no literals and no booleans. A new such setting needs its values here.
+# Values of the settings that are neither literals nor booleans. A new such setting needs its values here.
 SIZES: dict[str, tuple[Hashable, ...]] = {
     "num_layers": (1, 2),
     "dropout": (0.0, 0.5),
@@ -54,9 +54,9 @@ SIZES: dict[str, tuple[Hashable, ...]] = {
     "num_heads": (1, 2),
 }
 ELSEWHERE = {
-    *("encoder.hidden_size", "decoder.hidden_size"),  # agree with each other, below
+    *("encoder.hidden_size", "decoder.hidden_size"),  # set together below
     *("encoder.pretrained", "decoder.pretrained"),  # files of vectors, read before the network computes
-    *("encoder.features", "decoder.num_hops"),  # of data with features, and of another task
+    *("encoder.features", "decoder.num_hops"),  # need data with features, or another task
 }
 LIMITS: dict[str, tuple[Hashable, ...]] = {
     "search.max_length": (4, 6),
@@ -83,7 +83,7 @@ ASKED: dict[str, tuple[Hashable, ...]] = {
 
 
 def values_of(section: str, struct: type[msgspec.Struct], sizes: Mapping[str, tuple[Hashable, ...]]) -> dict[str, Any]:
-    """Every setting of a section, with the values that are tried."""
+    """Return every setting of a section with its tested values."""
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
         name = f"{section}.{field.name}"
@@ -98,26 +98,26 @@ def values_of(section: str, struct: type[msgspec.Struct], sizes: Mapping[str, tu
 
 @cache
 def factors() -> dict[str, Sequence[Hashable]]:
-    """Every setting of a network that writes."""
+    """Return every setting of an encoder-decoder with its tested values."""
     sections: dict[str, Any] = {"encoder": EncoderConfig, "decoder": DecoderConfig, "attention": AttentionConfig}
     return {name: values for each in sections.items() for name, values in values_of(*each, SIZES).items()}
 
 
 @cache
 def base_config() -> Config:
-    """The tiny configuration."""
+    """Return the tiny configuration."""
     return config_of({})
 
 
 def configured(row: Row) -> Config:
-    """The configuration of a row; a decoder has as many units as a memory, so that states may be compared."""
+    """Return the configuration of a row; the decoder has as many units as the memory, so that dot scores are valid."""
     settings: dict[str, dict[str, Any]] = {"encoder": {"hidden_size": 3}, "decoder": {}, "attention": {"size": 4}}
     for name, value in row.items():
         section, _, key = name.partition(".")
         if section in settings:
             settings[section][key] = value
     base = base_config()
-    settings["decoder"].setdefault("order", "step-then-attend")  # the order that can have input feeding
+    settings["decoder"].setdefault("order", "step-then-attend")  # the order that supports input feeding
     encoder = msgspec.structs.replace(base.encoder, **settings["encoder"])
     decoder = msgspec.structs.replace(base.decoder, **settings["decoder"], hidden_size=memory_size(encoder))
     attention = msgspec.structs.replace(base.attention, **settings["attention"])
@@ -127,7 +127,7 @@ def configured(row: Row) -> Config:
 
 
 def is_valid(row: Row) -> bool:
-    """Whether a row, or a part of one, is a configuration at all."""
+    """Return whether a row, or a part of one, is a valid configuration."""
     try:
         configured(row)
     except ConfigError:
@@ -137,16 +137,16 @@ def is_valid(row: Row) -> bool:
 
 @cache
 def networks() -> list[Row]:
-    """Rows that hold every pair of settings that can be together; and of those that the kernels know.
+    """Return rows that contain every valid pair of settings, then every pair of settings that the kernels support.
 
-    Then rows in which one setting alone is none that the kernels know, for several would hide each other.
+    The last rows have exactly one unsupported setting each, because several would hide each other.
     """
     known = covering_array(supported(factors(), "unroll"), is_valid)
     return [*covering_array(factors(), is_valid), *known, *change_one_value(known, factors())]
 
 
 def change_one_value(rows: Sequence[Row], given: Mapping[str, Sequence[Hashable]]) -> list[Row]:
-    """For each value that no row holds, some of the rows with it."""
+    """Return, for each value that no row contains, some of the rows with that value."""
     held = {item for row in rows for item in row.items()}
     absent = [(name, value) for name, values in given.items() for value in values if (name, value) not in held]
     changed = [list(filter(is_valid, ({**row, name: value} for row in rows))) for name, value in absent]
@@ -154,7 +154,7 @@ def change_one_value(rows: Sequence[Row], given: Mapping[str, Sequence[Hashable]
 
 
 def supported(given: Mapping[str, Sequence[Hashable]], *computations: Computation) -> dict[str, Sequence[Hashable]]:
-    """The values that the kernels know; of an option, whether it may be given at all."""
+    """Return the values that the kernels support; for an option, whether it may be present."""
     kept = dict(given)
     for computation in computations:
         table = NUMBA.tables[computation]
@@ -193,7 +193,7 @@ def searches() -> list[Row]:
 
 @contextmanager
 def record_requests() -> Iterator[dict[str, str]]:
-    """Within, the backend that was chosen last for each computation."""
+    """Record, within the block, the backend that was selected last for each computation."""
     chosen: dict[str, str] = {}
     choose = dispatch.choose_backend
     with pytest.MonkeyPatch.context() as patch:
@@ -209,20 +209,20 @@ def record_requests() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def stepwise() -> Iterator[None]:
-    """Within, all searches are made of single steps in PyTorch, by the code that knows every option."""
+    """Run all searches within the block step by step in PyTorch, by the code that supports every option."""
     with disable_kernels(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(transducer, "searches_whole_batches", lambda request: False)
         yield
 
 
 def pair_of_networks(config: Config, seed: int) -> tuple[EncoderDecoder, EncoderDecoder]:
-    """The same network in float32 and in float64."""
+    """Return one network in float32 and in float64."""
     single = network_of(config, seed, torch.float32)
     return single, deepcopy(single).double()
 
 
 def update(network: EncoderDecoder, batch: Batch, seed: int) -> dict[str, torch.Tensor]:
-    """What an update computes: p of all symbols, the weights, the last state, and all gradients, in float64."""
+    """Return the results of an update in float64: probabilities, weights, final state, and all gradients."""
     torch.manual_seed(seed)
     unrolled = network(batch)
     outputs = [unrolled.logits.softmax(dim=-1), unrolled.weights, unrolled.state.hidden]
@@ -249,25 +249,25 @@ def assert_near(actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch
 
 
 def test_rows_contain_every_valid_pair_of_values() -> None:
-    """What no row holds contradicts itself."""
+    """A pair of values is missing from all rows only if it is invalid."""
     many, held = factors(), {pair for row in networks() for pair in pairs_of(row)}
     for one, other in combinations(many, 2):
         for pair in product(many[one], many[other]):
             row = {one: pair[0], other: pair[1]}
             if tuple(row.items()) not in held:
                 assert not is_valid(row), row
-    assert len(networks()) < 100 and len(searches()) < 100  # few: their time is a test's
+    assert len(networks()) < 100 and len(searches()) < 100  # few, to limit the time of the test
 
 
 def test_an_update_equals_the_reference_in_double_precision() -> None:
-    """Of every pair of settings: a kernel computes it as PyTorch does, or leaves it to PyTorch."""
+    """For every pair of settings, a kernel computes the results of PyTorch or declines the request."""
     taken = set[tuple[str, str]]()
     lengths = torch.tensor([5, 2, 4])
     batch = Batch(padded([5, 2, 4], 1), lengths, padded([3, 4, 1], 2), torch.tensor([3, 4, 1]))
     for seed, row in enumerate(networks()):
         config = configured(row)
         single, double = pair_of_networks(config, seed)
-        if config.attention.type != "monotonic":  # which draws other noise in float64
+        if config.attention.type != "monotonic":  # which draws other random numbers in float64
             single.train(), double.train()
         with record_requests() as chosen:
             actual = update(single, batch, seed)
@@ -280,7 +280,7 @@ def test_an_update_equals_the_reference_in_double_precision() -> None:
 
 
 def outputs_of(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
-    """The best outputs of the examples, by a row's search."""
+    """Return the best outputs of the examples by a row's search."""
     search = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("search.")}
     options = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("options.")}
     options["lexicon"] = Lexicon({"bbed": ("xyz",)}) if options["lexicon"] else None
@@ -291,7 +291,7 @@ def outputs_of(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
 
 
 def test_a_search_equals_the_reference_in_double_precision() -> None:
-    """Of every pair of settings and options: no kernel leaves one out."""
+    """For every pair of settings and options, no kernel ignores one."""
     assert is_numba_available()
     taken = set[tuple[str, str]]()
     for seed, row in enumerate(searches()):
@@ -308,7 +308,7 @@ def test_a_search_equals_the_reference_in_double_precision() -> None:
                 assert (ours.search_score is None) == (exact.search_score is None)
                 assert (ours.lattice is None) == (exact.lattice is None)
                 assert ours.score == pytest.approx(exact.score, rel=TOLERANCE, abs=10 * TOLERANCE)
-                if ours.output != exact.output:  # a tie, as of the same symbols in another order
+                if ours.output != exact.output:  # a tie, such as equal symbols in another order
                     continue
                 for one, other in (
                     (ours.log_probabilities, exact.log_probabilities),
@@ -323,7 +323,7 @@ def test_a_search_equals_the_reference_in_double_precision() -> None:
 
 
 def asked(network: EncoderDecoder) -> Request:
-    """What is asked of a backend that unrolls a network's decoder."""
+    """Return the request to a backend that unrolls a network's decoder."""
     memory = network.encoder(padded([2], 1), torch.tensor([2]))
     return network.decoder.request("unroll", network.decoder.prepare(memory))
 

@@ -30,7 +30,7 @@ def test_a_folder_is_complete_once_all_kernels_are_compiled(monkeypatch: pytest.
 
 
 def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The second waits for the first, and then finds everything there."""
+    """The second process waits for the first, and then finds all kernels."""
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     compiled = list[bool]()
 
@@ -115,7 +115,7 @@ def test_damaged_kernels_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_process_loads_kernels_that_a_child_process_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Compiled here, the kernels of an LSTM round otherwise than loaded, and a training resumes to other bits."""
+    """Compiled in this process, LSTM kernels round differently than loaded ones, and resuming would change the bits."""
     steps = list[str]()
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(numba_backend, "cache_folder", lambda: tmp_path)

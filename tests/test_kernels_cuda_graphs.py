@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 class RerunGraph(NamedTuple):
-    """As a graph would: the same computation, on the tensors it was recorded with, into those it gave then."""
+    """Graph whose replay reruns the computation on the recorded tensors and writes into the recorded outputs."""
 
     computation: Computation
     inputs: Sequence[Tensor]
@@ -34,7 +34,7 @@ class RerunGraph(NamedTuple):
 
 
 def record(replayed: CUDAGraphRunner, inputs: Sequence[Tensor]) -> RecordedGraph:
-    """Stands in for `CUDAGraphRunner.record` where there is no GPU."""
+    """Replacement of `CUDAGraphRunner.record` without a GPU."""
     held = [tensor.clone() for tensor in inputs]
     outputs = [tensor.clone() for tensor in replayed.computation(held)]
     return RecordedGraph(RerunGraph(replayed.computation, held, outputs), held, outputs)
@@ -54,13 +54,13 @@ def test_there_are_few_buckets() -> None:
 
 
 def gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
-    """The loss of a batch and all gradients, in double precision; zeros where a short target asks nothing."""
+    """Return the loss of a batch and all gradients in double precision."""
     network = network_of(config, seed)
     return named(network, Gradients(network, config)(batch))
 
 
 def named(network: Network, found: LossAndGradients) -> dict[str, Tensor]:
-    """Loss and gradients by their parameters' names; zeros where there is none."""
+    """Return loss and gradients by parameter name; zeros without a gradient."""
     trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
     pairs = zip(trained, found.gradients, strict=True)
     return {"loss": found.loss, **{name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}}
@@ -93,7 +93,7 @@ def test_a_computation_is_recorded_once_per_shape(monkeypatch: pytest.MonkeyPatc
 @few
 @given(st.lists(batches(), min_size=1, max_size=3), SEEDS)
 def test_gradients_by_replay_equal_direct_gradients(given: list[Batch], seed: int) -> None:
-    """One network for all batches, so that a replay has old gradients to replace."""
+    """One network serves all batches, so that a replay overwrites old gradients."""
     config = config_of({"device": "cuda", "cuda_graphs": True})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CUDAGraphRunner, "record", record)

@@ -22,7 +22,7 @@ from pellucid.model.memory import AttentionCache, Memory, State, Step
 
 
 def prepared_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, AttentionCache]:
-    """The memory as the kernel and as PyTorch look at it."""
+    """Return the memory as prepared for the kernel and for PyTorch."""
     compiled = decoder.prepare(memory)
     with disable_kernels():
         uncompiled = decoder.prepare(memory)
@@ -31,7 +31,7 @@ def prepared_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, A
 
 
 def parts(step: Step) -> dict[str, torch.Tensor]:
-    """All that a step gives, by name."""
+    """Return all results of a step by name."""
     cell = {} if step.state.cell is None else {"cell": step.state.cell}
     looked = {"context": step.attention.context, "weights": step.attention.weights}
     carried = {} if step.state.attention_state is None else {"looked": step.state.attention_state}
@@ -39,7 +39,7 @@ def parts(step: Step) -> dict[str, torch.Tensor]:
 
 
 def random_state(decoder: Decoder, rows: int, positions: int) -> State:
-    """Some state of so many hypotheses; what a look left may stand beyond a length, where nobody reads it."""
+    """Return a random state; attention weights beyond a length are not zero, and must not be read."""
     hidden, cell = torch.randn(2, rows, 1, decoder.config.hidden_size)
     looked = torch.randn(rows, positions) if isinstance(decoder.attention, LocationSensitiveAttention) else None
     return State(hidden, cell if decoder.config.cell == "lstm" else None, attention_state=looked)
@@ -101,7 +101,7 @@ def test_searches_with_kernels_equal_pytorch(config: Config, batch: Batch, seed:
     with disable_kernels():
         expected = searched()
     for one, two in zip(actual, expected, strict=True):
-        if one.ids.tolist() != two.ids.tolist():  # a tie, but for the last bit
+        if one.ids.tolist() != two.ids.tolist():  # a tie except for the last bit
             assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
             continue
         np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)

@@ -35,7 +35,7 @@ def test_products_equal_numpy(rows: int, inner: int, columns: int, seed: int, st
 
 
 def transpose(matrix: np.ndarray) -> np.ndarray:
-    """The transposed matrix, in memory of its own; its rows stand apart."""
+    """Return a transposed copy with strided rows."""
     strided = np.empty((matrix.shape[1], 2, matrix.shape[0]), np.float32)
     strided[:, 0] = matrix.T
     return strided[:, 0]

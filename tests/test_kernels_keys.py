@@ -31,7 +31,7 @@ def test_keys_of_several_threads_equal_pytorch(monkeypatch: pytest.MonkeyPatch) 
 def _both(
     rows: int, sizes: tuple[int, int, int], seed: int, biased: bool
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Keys and gradients by the kernel and by PyTorch, of a memory whose rows do not stand one after the other."""
+    """Return keys and gradients by the kernel and by PyTorch, of a memory that is not contiguous."""
     positions, size, units = sizes
     torch.manual_seed(seed)
     memory = torch.randn(positions, rows, size, requires_grad=True)

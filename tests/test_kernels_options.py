@@ -25,12 +25,12 @@ SUPPORTED: dict[str, Any] = {
     "layer_normalization": "outputs",
     "residual": True,
 }
-"""What an encoder and a decoder may each have and still train in kernels."""
+"""Settings of encoder and decoder with which kernels still train."""
 
 
 @pytest.fixture
 def pytorch_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the plain steps were taken for: nothing, where kernels do it all."""
+    """Record the calls of PyTorch's steps; there are none if kernels compute everything."""
     steps: list[str] = []
     step_layers = Decoder.step_layers
 
@@ -59,7 +59,7 @@ def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int) ->
         unrolled = network(batch)
         return [unrolled.logits, unrolled.weights, unrolled.state.hidden]
 
-    # Layer normalization divides by the spread of a state's units and so enlarges what either way rounds.
+    # Layer normalization divides by the deviation of a state's units and so enlarges rounding errors.
     assert_equal(*run_with_and_without_kernels(network, outputs, {}, seed), tolerance=1e-3)
 
 

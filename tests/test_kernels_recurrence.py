@@ -34,7 +34,7 @@ def test_states_and_gradients_equal_pytorch(
     if by_symbols:
         vectors = torch.randn(symbols, embedding, requires_grad=True)
         inputs = Inputs(vectors, torch.randint(0, symbols, (rows, positions)))
-    else:  # a view whose rows do not stand one after the other
+    else:  # a view that is not contiguous
         vectors = torch.randn(positions, rows, 2 * embedding, requires_grad=True)
         inputs = Inputs(vectors.transpose(0, 1)[:, :, ::2])
 
@@ -45,7 +45,7 @@ def test_states_and_gradients_equal_pytorch(
     assert_equal(actual, expected)
     with torch.no_grad():
         answers = dict(zip(("output 0", "output 1"), states(), strict=True))
-    # Compiled apart from the one that keeps what the way back needs: some processors' last bits differ.
+    # Inference is another compiled version than training: the last bits may differ.
     assert_equal(answers, {name: actual[name] for name in answers}, tolerance=1e-6)
 
 

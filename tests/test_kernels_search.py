@@ -25,7 +25,7 @@ OUTPUTS = st.sampled_from(["state", "context", "state-and-context"])
 
 
 def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> EncoderDecoder:
-    """A network that a kernel takes, of odd sizes, which likes to end now and then."""
+    """Return a network that a kernel supports, of odd sizes, with a random bias towards EOS."""
     size, half = data.draw(st.sampled_from([2, 6, 10, 34])), data.draw(st.sampled_from([1, 5, 16]))
     equal = score in ("dot", "scaled-dot")
     config = config_of(
@@ -44,7 +44,7 @@ def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Enc
 def stepwise(
     network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, width: int
 ) -> list[list[DecodedOutput]]:
-    """Both searches step by step, on the compiled step."""
+    """Return the outputs of either search step by step, on the compiled step."""
     with torch.inference_mode():
         running = encode_and_initialize(network, source, lengths)
         assert running.attendable.kernel is not None
@@ -57,14 +57,14 @@ def stepwise(
 def compiled(
     network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, width: int
 ) -> list[list[DecodedOutput]]:
-    """Both searches as they are called; a width of zero is greedy search."""
+    """Return the outputs of either search in one call; a width of zero is greedy search."""
     if width == 0:
         return [[output] for output in greedily.greedy(network, source, lengths, limits)]
     return beams.beam(network, source, lengths, limits, width, width)
 
 
 def assert_same(actual: list[list[DecodedOutput]], expected: list[list[DecodedOutput]]) -> None:
-    """As many outputs of each source, equal to rounding; where the last bit decided a tie, at least their scores."""
+    """Assert equal outputs up to rounding; if the last bit decides a tie, only equal scores."""
     assert [len(outputs) for outputs in actual] == [len(outputs) for outputs in expected]
     for one, two in [pair for pairs in zip(actual, expected, strict=True) for pair in zip(*pairs, strict=True)]:
         if one.ids.tolist() != two.ids.tolist():

@@ -13,7 +13,7 @@ SIZES = st.sampled_from([4, 5, 8, 17, 300])
 
 
 def distinct_logits(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
-    """Logits of which no two are equal, so that the order is one."""
+    """Return distinct logits, so that the order is unique."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randperm(rows * vocabulary, generator=generator).view(rows, vocabulary) * (10 / (rows * vocabulary))
 

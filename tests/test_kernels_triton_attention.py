@@ -27,7 +27,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs tri
 
 @contextmanager
 def kernel() -> Iterator[None]:
-    """Within, the kernel is taken, on whatever device: the backend would decline the interpreter's."""
+    """Use the kernel on any device: the backend would decline the interpreter's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "use_kernel", lambda request: request.computation == "attention")
         yield
@@ -41,7 +41,7 @@ def cache_of(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) ->
 @given(st.data(), SIZES, SIZES, SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_attention_and_gradients_equal_pytorch(data: st.DataObject, units: int, memory: int, seed: int) -> None:
-    """Context, weights and all gradients; the memory and the keys not contiguous, gradients of either or both."""
+    """Context, weights and all gradients agree; memory and keys are not contiguous."""
     rows, positions, queries = (data.draw(st.integers(1, top)) for top in (4, 70, 9))
     torch.manual_seed(seed)
     attend = AdditiveAttention(queries, memory, units).to(DEVICE)
@@ -64,7 +64,7 @@ def test_attention_and_gradients_equal_pytorch(data: st.DataObject, units: int, 
     expected = gradients_of(outputs, everything, seed)
     with kernel():
         actual = gradients_of(outputs, everything, seed)
-    # What only the weights are asked of never reads the states: the plain sums then give no gradient, not zeros.
+    # If only the weights are used, the states are not read: PyTorch then returns no gradient instead of zeros.
     expected.setdefault("states", torch.zeros_like(inputs["states"]))
     assert_equal(actual, expected)
 
@@ -90,7 +90,7 @@ def test_padding_is_never_read() -> None:
 
 @needs_triton
 def test_sums_are_in_float32_for_all_input_types() -> None:
-    """As they come under bf16 autocast: the query and the keys rounded, the rest not."""
+    """Under bf16 autocast the query and the keys are rounded, and nothing else."""
     torch.manual_seed(0)
     from pellucid.kernels.triton_attention import attend
 
@@ -107,7 +107,7 @@ def test_sums_are_in_float32_for_all_input_types() -> None:
     low, full = torch.bfloat16, torch.float32
     assert list(kinds.values()) == [full, full, low, full, low, full]
     near = {name: tensor.float() for name, tensor in results[0].items() if tensor.dtype == low}
-    # The interpreter cuts bfloat16 off where a GPU rounds.
+    # The interpreter truncates to bfloat16, a GPU rounds.
     assert_equal(near, {name: results[1][name] for name in near}, tolerance=2**-7)
     same = {name: tensor for name, tensor in results[0].items() if tensor.dtype == full}
     assert_equal(same, {name: results[1][name] for name in same}, tolerance=0)
@@ -129,7 +129,7 @@ def test_a_long_source_fits_into_one_program() -> None:
 @needs_triton
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_kernels_compile_for_an_absent_gpu(tmp_path: Path, capability: int) -> None:
-    """Through all that Triton does but the launch."""
+    """Every stage of Triton runs except the launch."""
     program = f"""
 import torch, triton
 from triton.backends.compiler import GPUTarget
@@ -163,7 +163,7 @@ for output in outputs:
 @given(st.data(), SIZES, SEEDS)
 @settings(max_examples=30, deadline=None)
 def test_several_queries_attend_to_one_source(data: st.DataObject, units: int, seed: int) -> None:
-    """As in beam search; gradients are for one query a source."""
+    """Beam search has several queries a source; gradients exist for one only."""
     sources, width, positions, memory = (data.draw(st.integers(1, top)) for top in (3, 5, 20, 9))
     torch.manual_seed(seed)
     attend, lengths = AdditiveAttention(3, memory, units).to(DEVICE), lengths_within(data, sources, positions)

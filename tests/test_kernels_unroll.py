@@ -52,7 +52,7 @@ def memory_of(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS)
 @settings(max_examples=80, deadline=None)
 def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Score, size: int, seed: int) -> None:
-    """All outputs, the weights and the last state too, and all gradients; queries of all sizes, dropout included."""
+    """All outputs, weights, final state and gradients agree, for queries of all sizes, with dropout."""
     rows, positions, steps = (data.draw(st.integers(1, top)) for top in (5, 40, 6))
     memory_size = size if score in ("dot", "scaled-dot") else data.draw(SIZES)
     torch.manual_seed(seed)
@@ -73,7 +73,7 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
 @given(st.floats(-40, 40), SEEDS)
 @settings(max_examples=30, deadline=None)
 def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -> None:
-    """One look of one state that is 1, so that the query is the projection itself; against double precision."""
+    """The single state is 1, so that the query is the projection itself; the reference is in double precision."""
     torch.manual_seed(seed)
     keys, query, energy = torch.randn(2, 5, 3) + shift, torch.randn(3, 1) - shift, torch.randn(3)
     lengths, empty = torch.tensor([5, 2]), torch.zeros(3, 1)
@@ -200,7 +200,7 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = cache.cache_folder()
     assert folder is not None
-    compiled = set(folder.rglob("*.nbc"))  # by other tests: kernels that fail are removed
+    compiled = set(folder.rglob("*.nbc"))  # by other tests, because failing kernels are removed
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
 
     def fail() -> None:

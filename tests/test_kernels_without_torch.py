@@ -83,7 +83,7 @@ np.savez(sys.argv[3], **found)
 
 
 def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: torch.Tensor) -> dict[str, np.ndarray]:
-    """What the kernels are given in a greedy search, as arrays by name."""
+    """Return the arguments of the kernels in a greedy search, as arrays by name."""
     arrays: dict[str, np.ndarray] = {}
 
     def note(prefix: str, value: Any) -> None:  # noqa: ANN401
@@ -115,12 +115,12 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
 
 
 def _array(part: object) -> np.ndarray:
-    """A tensor, an array or a number as an array."""
+    """Return a tensor, an array or a number as an array."""
     return part.detach().numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
 
 
 def assert_written(arrays: dict[str, np.ndarray], prefix: str, expected: list[DecodedOutput]) -> None:
-    """The outputs of a search, which stand one after the other."""
+    """Assert that the outputs of a search, which are concatenated, equal the expected ones."""
     steps = arrays[f"{prefix}.steps"]
     assert len(steps) == len(expected)
     for at, output in enumerate(expected):

@@ -40,7 +40,7 @@ def logistic(value: float) -> float:
 
 
 def normalized_gates(sums: list[float], groups: list[int]) -> list[float]:
-    """Each group by itself."""
+    """Return the gates, each group normalized by itself."""
     found, start = list[float](), 0
     for size in groups:
         found += normalized(sums[start : start + size])
@@ -51,7 +51,7 @@ def normalized_gates(sums: list[float], groups: list[int]) -> list[float]:
 def step_by_definition(
     own: NormalizedCell, x: list[float], h: list[float], c: list[float]
 ) -> tuple[list[float], list[float]]:
-    """h' and c' (nothing for a GRU)."""
+    """Return h' and c', which is empty for a GRU."""
     H = own.hidden_size
     groups = [2 * H, H] if own.cell == "gru" else [4 * H]
     enter, recur = (normalized_gates(times(w, v), groups) for w, v in ((own.input_weight, x), (own.hidden_weight, h)))
@@ -104,7 +104,7 @@ def test_both_directions_stay_within_the_lengths(kind: Cell) -> None:
 
 @given(SIZES, st.floats(0.5, 100), SEEDS)
 def test_the_scale_of_the_weights_changes_nothing(units: int, scale: float, seed: int) -> None:
-    """What normalization is for: only the direction of a row of sums counts (but for the 1e-5)."""
+    """Only the direction of the preactivations matters (except for the 1e-5)."""
     cell = cell_of("gru", (2, units + 1), seed)
     x, h = torch.randn(1, 2, dtype=torch.float64) * 1e4, torch.randn(1, units + 1, dtype=torch.float64)
     one = cell.step(cell.project(x), LayerState(h, None)).hidden

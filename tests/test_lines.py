@@ -22,7 +22,7 @@ NAME = "standard input"
 
 
 class ChunkedStream(io.BytesIO):
-    """A stream of which one piece arrives at a time."""
+    """Stream of which one chunk arrives at a time."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         super().__init__(b"".join(pieces))
@@ -31,7 +31,7 @@ class ChunkedStream(io.BytesIO):
             self.ends.append(self.ends[-1] + len(piece))
 
     def read1(self, size: int | None = -1) -> bytes:
-        """What is left of the piece at hand, at most `size` bytes."""
+        """Return the rest of the present chunk, at most `size` bytes."""
         left = next((stop - self.tell() for stop in self.ends if stop > self.tell()), 0)
         return self.read(min(left, size) if size is not None and size >= 0 else left)
 
@@ -54,7 +54,7 @@ class CountingBytes(bytes):
 
 
 class CountingStream(ChunkedStream):
-    """A stream whose pieces count."""
+    """Stream whose chunks count copied bytes."""
 
     def read1(self, size: int | None = -1) -> bytes:
         return CountingBytes(super().read1(size))
@@ -167,7 +167,7 @@ def test_an_unclosed_quote_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("lines", [0, 3, 5000])
 def test_damaged_gzip_is_reported_with_the_last_line(tmp_path: Path, lines: int) -> None:
-    """Whether the content comes from a file or as it arrives."""
+    """The content comes from a file or from a stream."""
     content, path = gzip.compress(b"ab\n" * lines)[:-4] if lines else b"\x1f\x8b\x08", tmp_path / "a.gz"
     path.write_bytes(content)
     where = f" beyond line {lines}" if lines else ""

@@ -27,7 +27,7 @@ def logits_for(target: Tensor, seed: int) -> Tensor:
 
 
 def loss_by_definition(logits: list[list[list[float]]], target: list[list[int]], smoothing: float) -> float:
-    """The mean over symbols that are not PAD of −Σ_v q_v ln p_v."""
+    """Return the mean over symbols that are not PAD of −Σ_v q_v log p_v."""
     losses = []
     for scores_of_row, row in zip(logits, target, strict=True):
         for scores, expected in zip(scores_of_row, row, strict=True):
@@ -88,7 +88,7 @@ def test_more_padding_changes_nothing(lengths: list[int], seed: int) -> None:
 @few
 @given(LENGTHS, st.integers(1, 5), SEEDS)
 def test_coverage_loss_equals_its_definition(lengths: list[int], positions: int, seed: int) -> None:
-    """Σ_t Σ_i min(a_i^t, c_i^t) over real targets, by loops; and it falls where looks move on."""
+    """The loss equals Σ_t Σ_i min(a_i^t, c_i^t) over real targets, and is zero if attention moves on."""
     target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
     shape = (*target.shape, positions)
     weights = torch.randn(shape, generator=generator, dtype=torch.float64).softmax(dim=2).requires_grad_()
@@ -110,7 +110,7 @@ def test_coverage_loss_equals_its_definition(lengths: list[int], positions: int,
 @few
 @given(LENGTHS, SEEDS, st.sampled_from([0.0, 0.3]))
 def test_smoothing_excludes_copied_positions(lengths: list[int], seed: int, smoothing: float) -> None:
-    """Without places it is the other cross-entropy; a place that is not there costs nothing and is no target."""
+    """Without copied positions it equals the other cross-entropy; impossible positions cost nothing."""
     target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
     logits = torch.randn(*target.shape, 9, generator=generator, dtype=torch.float64).log_softmax(dim=2)
     wide = torch.nn.functional.pad(logits, (0, 3), value=-torch.inf)
@@ -154,7 +154,7 @@ def test_symmetric_kl_ignores_impossible_symbols(lengths: list[int], seed: int) 
 
 
 def test_smoothing_over_suppressed_symbols_is_a_smaller_smoothing() -> None:
-    """q over V, without three symbols and renormalized, is q' over the V − 3 others, ε' = ε (V − 3) / (V − 3 ε)."""
+    """q over V, renormalized without three symbols, is q' over the V − 3 others, ε' = ε (V − 3) / (V − 3 ε)."""
     size, smoothing, target = 9, 0.3, 5
     q = torch.full((size,), smoothing / size)
     q[target] += 1 - smoothing

@@ -12,12 +12,12 @@ ROWS = st.lists(st.integers(0, 3), max_size=8)
 
 
 def numbered(*shape: int) -> Tensor:
-    """Values of which no two are equal."""
+    """Return distinct values."""
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
 
 
 def parts(value: State | Memory | AttentionCache) -> list[Tensor | None]:
-    """Every tensor inside, in order."""
+    """Return every tensor of a value, in order."""
     found: list[Tensor | None] = []
     for part in value:
         assert not isinstance(part, DecoderKernel | DropoutMasks)

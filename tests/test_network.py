@@ -162,7 +162,7 @@ def test_parameters_are_a_function_of_the_seed(seed: int, noise: int) -> None:
 
 @given(st.integers(0, 62))
 def test_different_seeds_give_different_parameters(bit: int) -> None:
-    """PyTorch's generator for the processor looks at 32 bits of its seed alone."""
+    """PyTorch's CPU generator reads only 32 bits of its seed."""
     one = config_of({})
     try:
         two = config_of({"seed": one.seed ^ (1 << bit)})
@@ -190,7 +190,7 @@ def test_features_have_vectors_if_a_column_is_set(column: str, rows: int) -> Non
 
 
 def closed_form(config: Config) -> int:
-    """Parameters of one layer a side, both ways, additive attention, bridge from the final state, learned tables."""
+    """Return the parameter count: one layer each, bidirectional, additive attention, bridge, learned embeddings."""
     e, a, d = config.encoder, config.attention.size, config.decoder
     gates, parts = {"gru": (3, 1), "lstm": (4, 2)}[d.cell]
     V, H, D, G = WIDTH, e.hidden_size, 2 * e.hidden_size, gates * d.hidden_size

@@ -123,7 +123,7 @@ def test_the_command_line_refuses_a_large_network(tmp_path: Path, setting: tuple
 
 
 def test_a_refused_training_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the run's own nor those above it; a folder that was there stays, without what was put into it."""
+    """Neither the run folder nor its new parents remain; an existing folder stays empty."""
     monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     files, _, config = copies_run()
     (tmp_path / "there").mkdir()
@@ -165,7 +165,7 @@ def test_a_run_without_enough_memory_is_not_loaded(monkeypatch: pytest.MonkeyPat
 
 
 def limited(script: str, gibibytes: int) -> str:
-    """The standard error of a script in a process that may take so much address space."""
+    """Return the standard error of a script in a process with limited address space."""
     limit = f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({gibibytes} * 2**30,) * 2)\n"
     imports = "import sys\nimport torch\nimport pellucid.training.loop\nimport pellucid.model.device\n"
     done = subprocess.run([sys.executable, "-c", imports + limit + script], capture_output=True, text=True, check=False)

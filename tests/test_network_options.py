@@ -50,7 +50,7 @@ RICH: dict[str, dict[str, Any]] = {
         "recurrent_dropout_on": "states",
     },
 }
-"""As much at once as can be."""
+"""As many options at once as possible."""
 
 
 def network_outputs(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
@@ -59,7 +59,7 @@ def network_outputs(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
 
 
 def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolerance: float) -> None:
-    """All that the steps give, with what dropout takes away where the network is in training."""
+    """Assert that stepped results equal unrolled ones, with dropout masks in training."""
     decoder, memory = network.decoder, memory_of(network, batch)
     state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     unrolled = decoder.unroll(batch.target, state, cache)
@@ -94,7 +94,7 @@ def test_unrolled_steps_equal_single_steps(
 def test_steps_equal_unrolled_steps_in_training_with_sequence_masks(config: Config, batch: Batch, seed: int) -> None:
     assume(config.decoder.dropout_mask == "sequence" and config.attention.type != "monotonic")
     network = network_of(config, seed).train()
-    network.decoder.table.dropout = 0.0  # which falls on the table, anew at each look into it
+    network.decoder.table.dropout = 0.0  # which is drawn anew at each access of the table
     torch.manual_seed(seed)
     assert_stepped_equals_unrolled(network, batch, 1e-12)
 

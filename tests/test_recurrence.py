@@ -33,7 +33,7 @@ def random_cell(cell: Cell, input_size: int, hidden_size: int, seed: int) -> Rec
 
 
 def pytorch_module(cell: RecurrentCell, module: nn.Module, suffix: str = "") -> nn.Module:
-    """PyTorch's module with the parameters of ours."""
+    """Return PyTorch's module with the parameters of the cell."""
     ours = {"ih": (cell.input_weight, cell.input_bias), "hh": (cell.hidden_weight, cell.hidden_bias)}
     module.double()
     for side, (weight, bias) in ours.items():

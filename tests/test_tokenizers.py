@@ -110,7 +110,7 @@ def test_a_normalized_text_joins_to_its_normal_form(text: str, form: str) -> Non
 
 @given(TEXTS, st.sampled_from(["none", "nfc", "nfd"]), st.sampled_from(["characters", "words", ";"]))
 def test_a_text_has_at_most_four_times_its_length_plus_one_symbols(text: str, form: str, kind: str) -> None:
-    """The bound behind the quick check of lengths in examples.py."""
+    """The quick check of lengths in examples.py relies on this bound."""
     count = len(Tokenizer(kind, form).split(text))  # type: ignore[arg-type]
     assert count <= 4 * len(text) + 1
     assert count > 0 or not text.strip()

@@ -170,7 +170,7 @@ def test_an_invalid_file_is_refused_with_its_name(tmp_path: Path, content: bytes
     ],
 )
 def test_impossible_vocabularies_are_refused(tmp_path: Path, content: bytes) -> None:
-    """A count short, a symbol twice, a format of another time: each would give wrong symbols without a word."""
+    """A missing count, a repeated symbol or another format would silently give wrong symbols."""
     with pytest.raises(RunError, match=r"vocabulary\.json is not a vocabulary: "):
         load_from(tmp_path / "vocabulary.json", content)
 
@@ -180,7 +180,7 @@ LONG = "x" * (MAX_SYMBOL_LENGTH + 1)
 
 @pytest.mark.parametrize("symbol", [*SPECIAL_NAMES, LONG])
 def test_reserved_and_long_symbols_are_refused_when_loaded_and_learned(tmp_path: Path, symbol: str) -> None:
-    """The name of a special symbol in a trace is that symbol alone; a message tells the beginning of a long one."""
+    """The name of a special symbol is reserved; a message quotes the beginning of a long symbol."""
     told = "has 65,537 characters" if symbol == LONG else f"{symbol} is the name of a special symbol"
     with pytest.raises(RunError, match=rf"vocabulary\.json is not a vocabulary: .*{told}") as read:
         load_from(tmp_path / "vocabulary.json", GOOD.replace(b'"b"', f'"{symbol}"'.encode()))
