@@ -176,7 +176,7 @@ def test_damaged_gzip_is_reported_with_the_last_line(tmp_path: Path, lines: int)
             list(read)
         told = str(caught.value).replace(str(tmp_path) + "/", "")
         assert told.startswith(f"cannot read {name}{where}: the gzip file is damaged or cut short (")
-        assert told.endswith("); copy or download it anew")
+        assert told.endswith("); copy or download it again")
 
 
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:

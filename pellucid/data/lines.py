@@ -41,7 +41,7 @@ class RecordError(Exception):
 
 @contextmanager
 def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file, and decompress it if it is gzip-compressed, whatever its name.
+    """Open a file, and decompress it if it is gzip-compressed, under any name.
 
     Args:
         path: The file.
@@ -183,7 +183,7 @@ def _damaged(name: str, error: Exception, location: str = "") -> DataError:
     """Return the error for gzip content that cannot be read."""
     return DataError(
         f"cannot read {name}{location}: the gzip file is damaged or cut short ({abbreviate_reason(error)}); copy or "
-        "download it anew"
+        "download it again"
     )
 
 

@@ -20,7 +20,7 @@ Computation = Literal[
     "attention",  # of all queries
     "unroll",  # the decoder over known symbols
     "step",  # one decoder step
-    "search",  # the options of a search, whatever network it is of
+    "search",  # the options of a search, with any network
     "greedy",  # all steps of a greedy search
     "beam",  # all steps of a beam search
     "ranking",  # the best symbols of a step

@@ -2,7 +2,7 @@
 
 One program computes one query and holds its scores in registers; energies are not stored, the backward kernel computes
 them again. No sum uses atomic additions, so the same inputs give the same bits. Positions beyond a source's length are
-never read. Sums are in float32, whatever the inputs are in.
+never read. Sums are in float32 for all types of inputs.
 
 The kernels are tested in Triton's interpreter and compile for GPUs of compute capability 8.0 and 9.0. They have not yet
 run on a GPU. Triton is an extra (`pip install 'pellucid[gpu]'`), so this module is imported only where it is used.

@@ -334,7 +334,7 @@ class Decoder(nn.Module, ABC):
     def apply_dropout(
         self, outputs: Float[Tensor, "R *steps H"], layer: int, masks: DropoutMasks | None
     ) -> Float[Tensor, "R *steps H"]:
-        """Return a layer's outputs with dropout, in training: drawn anew at each step, or the same at all steps.
+        """Return a layer's outputs with dropout, in training: drawn at each step, or the same at all steps.
 
         Args:
             outputs: Outputs of the layer.
