@@ -18,8 +18,8 @@ MAX_RETAINED_BYTES = 2**30
 def tune_malloc() -> None:
     """Keep freed memory in the process, so that the next update or batch reuses it.
 
-    The GNU C library maps each large array again, and the system clears it page by page, which takes up to a tenth of an
-    update. Peak memory does not change. On other systems this does nothing.
+    The GNU C library maps each large array again, and the system clears it page by page, which takes up to a tenth of
+    an update. Peak memory does not change. On other systems this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
