@@ -42,7 +42,7 @@ def test_logits_are_the_weighted_sum_of_the_inputs_and_the_bias(
 
 
 @pytest.mark.parametrize(
-    ("reads", "hears"), [(READS[0], (True, False)), (READS[1], (False, True)), (READS[2], (True, True))]
+    ("inputs", "hears"), [(READS[0], (True, False)), (READS[1], (False, True)), (READS[2], (True, True))]
 )
 def test_inputs_that_are_not_read_change_nothing(inputs: str, hears: tuple[bool, bool]) -> None:
     sizes = (3, 2, 5)
@@ -52,7 +52,7 @@ def test_inputs_that_are_not_read_change_nothing(inputs: str, hears: tuple[bool,
     assert changed == hears
 
 
-@pytest.mark.parametrize("reads", ["state", "context", "state-and-context"])
+@pytest.mark.parametrize("inputs", ["state", "context", "state-and-context"])
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: HeadInputs, size: int) -> None:
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
