@@ -14,6 +14,7 @@ from pellucid.kernels.aligned_memory import contiguous
 from pellucid.kernels.arithmetic import Flat
 from pellucid.kernels.attention import (
     KeyMatrix,
+    LocationBuffers,
     Scorer,
     attention_weights,
     location_buffers,
@@ -23,7 +24,7 @@ from pellucid.kernels.attention import (
 )
 from pellucid.kernels.cells import cell_forward
 from pellucid.kernels.gemm import gemm, gemm_add
-from pellucid.kernels.jit import njit
+from pellucid.kernels.jit import njit, njit_no_refcount
 from pellucid.kernels.parallel import concat_rows, for_each, parts_of, slices
 from pellucid.kernels.types import (
     DOT_PRODUCT,
@@ -148,29 +149,30 @@ def step(
     after, cell_after = np.empty(before.shape, np.float32), np.empty(cell.shape, np.float32)
     contexts = np.empty((rows, sources.memory.shape[2]), np.float32)
     looks = np.zeros((rows, sources.memory.shape[1]), np.float32)
+    location = location_buffers(scorer, sources.memory.shape[1])
     if scorer.score != DOT_PRODUCT:
         queries = np.empty((rows, scorer.energy.shape[0]), np.float32)
         project_queries(scorer, before, queries)
-        attend(sources, queries, attention_state, looks, contexts)
+        attend(sources, queries, attention_state, location, looks, contexts)
     else:
-        attend(sources, before, attention_state, looks, contexts)
+        attend(sources, before, attention_state, location, looks, contexts)
     buffers = np.empty((weights.layout.buffers, before.size), np.float32)
     add_sums(weights, symbols, contexts, before, buffers, 0)
     cell_forward(weights.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
     return after, cell_after, contexts, looks, logits_of(output, after, contexts)
 
 
-@njit
+@njit_no_refcount
 def attend(
     sources: Sources,
     queries: Float[np.ndarray, "R A"],
     attention_state: Float[np.ndarray, "L S"],
+    buffers: LocationBuffers,
     looks: Float[np.ndarray, "R S"],
     contexts: Float[np.ndarray, "R D"],
 ) -> None:
     """Compute α of every hypothesis into `looks`, zero before, and Σ α h into `contexts`."""
     each, scorer = queries.shape[0] // sources.rows.shape[0], sources.scorer
-    buffers = location_buffers(scorer, sources.memory.shape[1])
     for place in range(sources.rows.shape[0]):
         row, first = sources.rows[place], place * each
         length = sources.lengths[row]
@@ -185,7 +187,7 @@ def attend(
             gemm(own_rows, sources.memory[row, :length], contexts[first : first + each])
 
 
-@njit
+@njit_no_refcount
 def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> None:
     """Compute Σ α h of one hypothesis, four positions at once: where units are few, in half the time of a product."""
     context[:] = 0
