@@ -14,6 +14,7 @@ from pellucid.kernels.aligned_memory import contiguous
 from pellucid.kernels.arithmetic import Flat
 from pellucid.kernels.attention import (
     KeyMatrix,
+    LocationBuffers,
     Scorer,
     attention_weights,
     location_buffers,
@@ -23,7 +24,7 @@ from pellucid.kernels.attention import (
 )
 from pellucid.kernels.cells import cell_forward
 from pellucid.kernels.gemm import gemm, gemm_add
-from pellucid.kernels.jit import njit
+from pellucid.kernels.jit import njit, njit_no_refcount
 from pellucid.kernels.parallel import concat_rows, for_each, parts_of, slices
 from pellucid.kernels.types import (
     DOT_PRODUCT,
@@ -181,23 +182,25 @@ def step(
     after, cell_after = np.empty(before.shape, np.float32), np.empty(cell.shape, np.float32)
     contexts = np.empty((rows, sources.memory.shape[2]), np.float32)
     attn_weights = np.zeros((rows, sources.memory.shape[1]), np.float32)
+    location = location_buffers(scorer, sources.memory.shape[1])
     if scorer.score != DOT_PRODUCT:
         queries = np.empty((rows, scorer.energy.shape[0]), np.float32)
         project_queries(scorer, before, queries)
-        attend(sources, queries, attention_state, attn_weights, contexts)
+        attend(sources, queries, attention_state, location, attn_weights, contexts)
     else:
-        attend(sources, before, attention_state, attn_weights, contexts)
+        attend(sources, before, attention_state, location, attn_weights, contexts)
     buffers = np.empty((weights.layout.buffers, before.size), np.float32)
     add_sums(weights, symbols, contexts, before, buffers, 0)
     cell_forward(weights.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
     return after, cell_after, contexts, attn_weights, logits_of(output, after, contexts)
 
 
-@njit
+@njit_no_refcount
 def attend(
     sources: Sources,
     queries: Float[np.ndarray, "R A"],
     attention_state: Float[np.ndarray, "L S"],
+    buffers: LocationBuffers,
     attn_weights: Float[np.ndarray, "R S"],
     contexts: Float[np.ndarray, "R D"],
 ) -> None:
@@ -207,11 +210,11 @@ def attend(
         sources: Keys and memory.
         queries: Queries as `project_queries` computes them.
         attention_state: Weights of the previous step; without rows if the score does not read them.
+        buffers: Buffers of the location-sensitive score, as `location_buffers` returns them.
         attn_weights: Zeros that become α.
         contexts: Output.
     """
     beam_size, scorer = queries.shape[0] // sources.rows.shape[0], sources.scorer
-    buffers = location_buffers(scorer, sources.memory.shape[1])
     for index in range(sources.rows.shape[0]):
         row, first = sources.rows[index], index * beam_size
         length = sources.lengths[row]
@@ -226,7 +229,7 @@ def attend(
             gemm(source_weights, sources.memory[row, :length], contexts[first : first + beam_size])
 
 
-@njit
+@njit_no_refcount
 def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> None:
     """Compute Σ α h of one hypothesis, four positions at once: half the time of a product if units are few."""
     context[:] = 0
