@@ -96,7 +96,8 @@ class PreparedDecoder(NamedTuple):
         """
         given = self.sources.scorer.score != LOCATION_SENSITIVE or attention_state is not None
         assert given, "a location-sensitive score needs the weights before"
-        task = partial(_step_part, self, symbols, search_state(InitialState(hidden, cell, attention_state)))
+        state = search_state(InitialState(hidden, cell, attention_state))
+        task = partial(_step_part, self, contiguous(symbols), state)
         running = len(self.sources.rows)
         parts = for_each(task, slices(running, min(running, parts_of(len(hidden)))))
         return RawStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))

@@ -82,6 +82,7 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
 
     Rows are dealt out in turn, longest first, so that each group has its share of long ones.
     """
+    symbols, lengths = contiguous(symbols), contiguous(lengths)
     order, count = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
     dealt = [order[first::count] for first in range(count)]
     return [_row_group(symbols, lengths, rows, (at, directions)) for at in range(directions) for rows in dealt]
