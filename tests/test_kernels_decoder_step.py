@@ -14,7 +14,7 @@ from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
-from pellucid.kernels import parallel
+from pellucid.kernels import decoder_step, parallel, recurrence
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.attention import LocationSensitiveAttention
 from pellucid.model.decoder import Decoder
@@ -72,6 +72,23 @@ def test_steps_equal_pytorch(
         assert_equal(actual, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
         if rounds == 0:
             compiled, uncompiled = compiled.index_select(kept), uncompiled.index_select(kept)
+
+
+@torch.no_grad()
+def test_a_column_of_symbols_is_read_by_kernels_that_are_compiled() -> None:
+    """For numbers with gaps between them Numba would compile the kernels once more, which takes seconds."""
+    decoder = small_decoder("additive", "gru", 3, 3).eval()
+    compiled, _ = prepared_caches(decoder, memory_of(torch.randn(4, 2, 3), torch.full((4,), 2)))
+    hidden, table = torch.randn(4, 3), torch.tensor([[1, 9], [3, 9], [0, 9], [2, 9]])
+    assert compiled.kernel is not None
+    of_column, of_copy = (
+        compiled.kernel.step(symbols, hidden, None) for symbols in (table[:, 0], table[:, 0].contiguous())
+    )
+    assert torch.equal(of_column.logits, of_copy.logits)
+    transposed = recurrence.row_groups(table.T.numpy(), np.array([4, 2]), 2)
+    assert transposed[0].packed.symbols.tolist() == [1, 9, 3, 9, 0, 2]
+    for kernel in (decoder_step.step, recurrence.pack):
+        assert "'C'" in str(kernel.signatures) and "'A'" not in str(kernel.signatures)
 
 
 @torch.no_grad()

@@ -109,7 +109,8 @@ class PreparedDecoder(NamedTuple):
         """
         has_weights = self.sources.scorer.score != LOCATION_SENSITIVE or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
-        task = partial(_step_part, self, symbols, search_state(InitialState(hidden, cell, attention_state)))
+        state = search_state(InitialState(hidden, cell, attention_state))
+        task = partial(_step_part, self, contiguous(symbols), state)
         running = len(self.sources.rows)
         parts = for_each(task, slices(running, min(running, parts_of(len(hidden)))))
         return RawStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))

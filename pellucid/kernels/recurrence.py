@@ -91,6 +91,7 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
         lengths: Number of real positions of each row.
         directions: Number of directions, 1 or 2.
     """
+    symbols, lengths = contiguous(symbols), contiguous(lengths)
     order, num_groups = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
     row_sets = [order[first::num_groups] for first in range(num_groups)]
     return [
