@@ -140,7 +140,7 @@ def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longes
     place = next(at for at, item in enumerate(contents.examples) if len(item.text) == LONGEST)
     page = opened(f"{longest}#example={place}")
     expect(panel(page, "Matrix")).to_contain_text(f"drag to zoom into the {LONGEST} positions")
-    read = page.get_by_role("region", name="Attention of step 1 over the source").locator("[data-place]")
+    read = page.get_by_role("region", name="Attention of step 1 over the source").locator("[data-index]")
     assert read.count() == LONGEST
     read.nth(7).click()
     expect(panel(page, "Matrix")).to_contain_text("position 8")

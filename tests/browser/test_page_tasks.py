@@ -111,7 +111,7 @@ def test_the_symbol_that_is_pointed_at_is_framed(opened: Open) -> None:
     place = int(item.traces[0].output) - 1
     with on_page("point", opened) as page:
         framed = panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
-        expect(framed).to_have_attribute("data-place", f"{place}")
+        expect(framed).to_have_attribute("data-index", f"{place}")
         expect(panel(page, "Weights")).to_contain_text("Each attention weight is the probability of its position")
         expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
         edit_the_source(page)

@@ -12,7 +12,7 @@ const edits: EditOperation[] = [
 ];
 const examples = [example("abc", "xyz", "xyz"), example("abcd", "xwv", "xyz!", edits), example("b", "q", null)];
 const rows = examples.map(exampleRow);
-const places = (list: { place: number }[]) => list.map(({ place }) => place);
+const indices = (list: { index: number }[]) => list.map(({ index }) => index);
 
 it("takes an output apart where right symbols end and wrong ones begin", () => {
   expect(outputSegments(examples[1]!)).toEqual([{ text: "x", wrong: false }, { text: "–wv–", wrong: true }]);
@@ -24,19 +24,19 @@ it("takes an output apart where right symbols end and wrong ones begin", () => {
 
 describe("the list of examples", () => {
   it("keeps the file's order unless told", () => {
-    expect(places(filterRows(rows, NO_FILTER, "file", false))).toEqual([0, 1, 2]);
-    expect(places(filterRows(rows, NO_FILTER, "file", true))).toEqual([2, 1, 0]);
+    expect(indices(filterRows(rows, NO_FILTER, "file", false))).toEqual([0, 1, 2]);
+    expect(indices(filterRows(rows, NO_FILTER, "file", true))).toEqual([2, 1, 0]);
   });
   it("sorts by what it is asked to, ties in the file's order", () => {
-    expect(places(filterRows(rows, NO_FILTER, "errors", true))).toEqual([1, 0, 2]);
-    expect(places(filterRows(rows, NO_FILTER, "length", false))).toEqual([2, 0, 1]);
+    expect(indices(filterRows(rows, NO_FILTER, "errors", true))).toEqual([1, 0, 2]);
+    expect(indices(filterRows(rows, NO_FILTER, "length", false))).toEqual([2, 0, 1]);
   });
   it("filters by words, verdict, length and places", () => {
-    expect(places(filterRows(rows, { ...NO_FILTER, pattern: "^abc$" }, "file", false))).toEqual([0]);
-    expect(places(filterRows(rows, { ...NO_FILTER, pattern: "!" }, "file", false))).toEqual([1]);
-    expect(places(filterRows(rows, { ...NO_FILTER, verdict: "wrong" }, "file", false))).toEqual([1]);
-    expect(places(filterRows(rows, { ...NO_FILTER, least: 3, most: 3 }, "file", false))).toEqual([0]);
-    expect(places(filterRows(rows, { ...NO_FILTER, only: { places: [2], why: "" } }, "file", false))).toEqual([2]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "^abc$" }, "file", false))).toEqual([0]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "!" }, "file", false))).toEqual([1]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, verdict: "wrong" }, "file", false))).toEqual([1]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, minimum: 3, maximum: 3 }, "file", false))).toEqual([0]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, only: { indices: [2], reason: "" } }, "file", false))).toEqual([2]);
   });
   it("says what is wrong with a bad expression and filters nothing by it", () => {
     expect(parsePattern("a(")).toMatch(/a\(/);

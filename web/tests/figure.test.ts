@@ -69,7 +69,7 @@ test("a figure of nothing is empty, not wrong", () => {
 });
 
 test("a picture has its title, its sides, the key of its colors and its legend around it, inside the file", () => {
-  const told = { above: "reads →", below: "b", down: "writes →", hue: "difference", low: "difference: −0.5", high: "0.5", notes: `${"word ".repeat(40)}end` };
+  const told = { above: "reads →", below: "b", down: "writes →", colormap: "difference", low: "difference: −0.5", high: "0.5", notes: `${"word ".repeat(40)}end` };
   const svg = renderPictureFile("<g/>", [100, 80], "what it shows", told, [["<path/>", "one line"]], false);
   expect(texts(svg).slice(0, 7)).toEqual(["what it shows", "reads →", "writes →", "b", "one line", "difference: −0.5", "0.5"]);
   expect(texts(svg).at(-1)).toMatch(/end$/);

@@ -75,8 +75,8 @@ const CONFUSIONS: ConfusionCount[] = [
 ];
 
 test("confusions as a table, nothing last, and as files", () => {
-  const { rows, columns, at, most } = confusionTable(CONFUSIONS);
-  expect([rows, columns, most]).toEqual([["a", null], ["b", null], 4]);
+  const { rows, columns, at, maximum } = confusionTable(CONFUSIONS);
+  expect([rows, columns, maximum]).toEqual([["a", null], ["b", null], 4]);
   expect(at("a", "b")?.count).toBe(4);
   expect(at(null, null)).toBeUndefined();
   expect(confusionKey("", null)).not.toBe(confusionKey(null, null));
@@ -100,10 +100,10 @@ test("of many confusions the commonest are in the table, which says so, and none
   expect(texts(confusionFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
 });
 
-test("both answers of a what-if stand one above the other, and what changed is marked", () => {
-  const change = (step: number, place: number, symbol: string) => ({ step, place, symbol, now: symbol, before: 0.9, after: 0.25, move: -0.65, divergence: 1.5 });
+test("a what-if figure has the outputs before and after, with changed symbols marked", () => {
+  const change = (step: number, newStep: number, symbol: string) => ({ step, newStep, symbol, now: symbol, before: 0.9, after: 0.25, move: -0.65, divergence: 1.5 });
   const nothing = { step: null, symbol: undefined, before: null, after: null, move: null, divergence: null };
-  const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...nothing, place: 1, now: "z" }, change(1, 2, "y")]);
+  const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...nothing, newStep: 1, now: "z" }, change(1, 2, "y")]);
   const told = texts(svg);
   for (const text of ["hiding b", "before", "after", "p before", "p after", "KL, bits", "z", "–"]) expect(told).toContain(text);
   expect([times(told, "x"), times(told, "0.25"), times(told, "1.50")]).toEqual([2, 2, 2]);
@@ -112,8 +112,8 @@ test("both answers of a what-if stand one above the other, and what changed is m
   expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p after");
 });
 
-test("a table of a what-if marks what was given, and names the output that p after goes along", () => {
-  const change = (step: number | null, place: number | null) => ({ step, place, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
+test("a what-if table marks forced symbols and attention, and names the output that p after refers to", () => {
+  const change = (step: number | null, newStep: number | null) => ({ step, newStep, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
   const now = { ...trace("xyz", "ab"), forced: [0, 1], painted: [1, 2] };
   const table = changeTable(now, [change(0, 0), change(1, 1), change(2, 2), change(3, null)], false);
   expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "forced after"]);

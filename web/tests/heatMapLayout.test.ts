@@ -7,7 +7,7 @@ const all = (count: number) => ({ from: 0, to: count });
 test("small maps have large square cells with every label", () => {
   const small = heatMapLayout(letters(8), letters(6), all(8), all(6), 900);
   expect(small.cell).toEqual({ width: 30, height: 30 });
-  expect(small.every).toEqual({ columns: 1, rows: 1 });
+  expect(small.interval).toEqual({ columns: 1, rows: 1 });
   expect(small.turned).toBe(false);
 });
 
@@ -15,16 +15,16 @@ test("large maps fit, and thin their labels", () => {
   const large = heatMapLayout(letters(1000), letters(300), all(1000), all(300), 900);
   expect(large.left + large.width).toBeLessThanOrEqual(900);
   expect(large.height).toBeLessThanOrEqual(561);
-  expect(large.every.columns).toBeGreaterThan(5);
+  expect(large.interval.columns).toBeGreaterThan(5);
 });
 
 test("half of the last number has room beside the cells, however many digits it has", () => {
-  for (const [count, room] of [[1000, 900], [1000, 390], [200, 390], [10000, 900]] as const)
+  for (const [count, availableWidth] of [[1000, 900], [1000, 390], [200, 390], [10000, 900]] as const)
     for (const symbol of ["a", "ZWJ"]) {
-      const of = heatMapLayout(letters(count).map(() => symbol), letters(30), all(count), all(30), room);
+      const of = heatMapLayout(letters(count).map(() => symbol), letters(30), all(count), all(30), availableWidth);
       expect(of.turned).toBe(false);
       expect(of.right + of.cell.width / 2).toBeGreaterThan(3.5 * `${count}`.length);
-      expect(of.left + of.width + of.right).toBeLessThanOrEqual(room);
+      expect(of.left + of.width + of.right).toBeLessThanOrEqual(availableWidth);
     }
 });
 

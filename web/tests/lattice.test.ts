@@ -4,7 +4,7 @@ import { attentionAlongPath, adjacentNode, treeNodes, normalizedScore, pathToNod
 import { beam } from "./made";
 
 test("nodes stand in columns, best first, pruned last", () => {
-  expect(treeNodes(beam).map(({ index, depth, rank, chosen }) => [index, depth, rank, chosen])).toEqual([
+  expect(treeNodes(beam).map(({ index, depth, rank, selected }) => [index, depth, rank, selected])).toEqual([
     [0, 0, 0, true], [1, 0, 1, false], [2, 1, 0, true], [3, 1, 1, false], [4, 1, 2, false],
   ]);
   expect(treeNodes(beam, false).map(({ index }) => index)).toEqual([0, 1, 2, 3]);
@@ -13,8 +13,8 @@ test("nodes stand in columns, best first, pruned last", () => {
 
 test("a node has its own way and its own looks", () => {
   expect(pathToNode(beam, 3)).toEqual([1, 3]);
-  const { writes, weights } = attentionAlongPath({ source: ["x", "y"] } as Trace, beam, 3);
-  expect(writes).toEqual(["b", "⟨end⟩"]);
+  const { target, weights } = attentionAlongPath({ source: ["x", "y"] } as Trace, beam, 3);
+  expect(target).toEqual(["b", "⟨end⟩"]);
   expect([...weights.values]).toEqual([1, 0, 0, 1]);
   expect(attentionAlongPath({ source: ["x", "y"] } as Trace, beam, -1).weights).toMatchObject({ rows: 0, columns: 2 });
 });

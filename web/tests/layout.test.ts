@@ -33,7 +33,7 @@ test("cells share the room, and are found again", () => {
 test("labels keep round numbers", () => {
   expect([20, 9, 4, 1, 0.3].map((cell) => labelStep(cell, 16))).toEqual([1, 2, 5, 20, 100]);
   expect([10, 9.9, 4, 1].map((cell) => labelInterval(cell, 10, 16))).toEqual([1, 5, 5, 20]);
-  expect([0, 1, 4, 9, 10].map((place) => [isNth(place, 1), isNth(place, 5)])).toEqual([[true, false], [true, false], [true, true], [true, true], [true, false]]);
+  expect([0, 1, 4, 9, 10].map((index) => [isNth(index, 1), isNth(index, 5)])).toEqual([[true, false], [true, false], [true, true], [true, true], [true, false]]);
 });
 
 test("ranges stay inside, zooming keeps the place under the pointer", () => {
@@ -48,5 +48,5 @@ test("curves, peaks, greatest", () => {
   expect(linkCurve(0, 0, 10, 20)).toBe("M0 0C0 10 10 10 10 20");
   expect(argmax([1, 3, 2])).toBe(1);
   expect(argmax([])).toBe(-1);
-  expect(topValues([0.1, -0.5, 0, 0.3], 2)).toEqual([{ place: 1, value: -0.5 }, { place: 3, value: 0.3 }]);
+  expect(topValues([0.1, -0.5, 0, 0.3], 2)).toEqual([{ index: 1, value: -0.5 }, { index: 3, value: 0.3 }]);
 });

@@ -4,7 +4,7 @@ import { scaleByMaximum, scaleByRow, aboveUniform, maxPool, chooseScale } from "
 import { colorAt, formatDecimal, formatPercent } from "../src/drawing/scales";
 
 test("a narrow peak stays when a thousand columns share ten pixels", () => {
-  const values = Array.from({ length: 1000 }, (_, place) => (place === 437 ? 0.9 : 0.0001));
+  const values = Array.from({ length: 1000 }, (_, index) => (index === 437 ? 0.9 : 0.0001));
   const small = maxPool(gridFromRows([values]), { from: 0, to: 1 }, { from: 0, to: 1000 }, 10, 10);
   expect(small).toMatchObject({ rows: 1, columns: 10 });
   expect(small.values[4]).toBeCloseTo(0.9);
@@ -26,9 +26,9 @@ test("more weight is darker on light ground and lighter on dark ground, all the 
     const [r, g, b] = colorAt(value, "weight", dark);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  for (let place = 1; place <= 50; place++) {
-    expect(brightness(place / 50, false)).toBeLessThan(brightness((place - 1) / 50, false));
-    expect(brightness(place / 50, true)).toBeGreaterThan(brightness((place - 1) / 50, true));
+  for (let index = 1; index <= 50; index++) {
+    expect(brightness(index / 50, false)).toBeLessThan(brightness((index - 1) / 50, false));
+    expect(brightness(index / 50, true)).toBeGreaterThan(brightness((index - 1) / 50, true));
   }
   expect(colorAt(0, "difference", false)).toEqual(colorAt(0, "weight", false));
 });
@@ -66,7 +66,7 @@ test("what stands side by side has one scale", () => {
 
 test("rows of many positions differ by what lies above an even share, not by their size", () => {
   const [low, high] = [0.003, 0.0045];
-  const rows = gridFromRows([Array.from({ length: 300 }, (_, place) => (place % 2 ? high : low)), new Array<number>(300).fill(0)]);
+  const rows = gridFromRows([Array.from({ length: 300 }, (_, index) => (index % 2 ? high : low)), new Array<number>(300).fill(0)]);
   expect(scaleByRow(rows).values[0]).toBeGreaterThan(0.6);
   expect([...scaleByRow(rows, true).values.subarray(0, 2)]).toEqual([0, 1]);
   expect(Math.max(...scaleByRow(rows, true).values.subarray(300))).toBe(0);

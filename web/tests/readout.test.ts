@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { gridFromRows } from "../src/data/arrays";
 import { describeOrigin, describeCell } from "../src/parts/readout";
 
-const read = { weights: gridFromRows([[0.9, 0.1], [0, 0]]), reads: ["a", " "], writes: ["x", "y"], quantity: "weight", shares: true };
+const read = { weights: gridFromRows([[0.9, 0.1], [0, 0]]), source: ["a", " "], target: ["x", "y"], quantity: "weight", shares: true };
 const plain = (text: string): string => text.replaceAll(/[\u2068\u2069]/g, "");
 
 test("a cell, a step, a position and nothing, in words", () => {
@@ -15,7 +15,7 @@ test("a cell, a step, a position and nothing, in words", () => {
   expect(plain(describeCell(apart, null, 0))).toBe("Position 1, a: greatest weight difference at x (1) −0.310, y (2) 0.200.");
   expect(describeCell(read, null, null)).toBe("");
   expect(describeCell(read, 9, 9)).toBe("");
-  const spread = { ...read, weights: gridFromRows([new Array<number>(300).fill(1 / 300)]), reads: new Array<string>(300).fill("a") };
+  const spread = { ...read, weights: gridFromRows([new Array<number>(300).fill(1 / 300)]), source: new Array<string>(300).fill("a") };
   expect(plain(describeCell(spread, 0, null))).toBe("Step 1, x; weight on a (1) 0.3 %.");
 });
 

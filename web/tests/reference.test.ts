@@ -3,12 +3,12 @@ import { followReference, describeReference } from "../src/beam/reference";
 import { beam } from "./made";
 
 test("an output that was expected is followed as far as the beam went with it", () => {
-  expect(followReference(beam, ["b"])).toEqual({ way: [1, 3], lacks: null });
-  expect(followReference(beam, ["a", "d"])).toEqual({ way: [0, 4], lacks: "⟨end⟩" });
-  expect(followReference(beam, ["b", "c"])).toEqual({ way: [1], lacks: "c" });
-  expect(followReference(beam, ["x"])).toEqual({ way: [], lacks: "x" });
-  expect(followReference({ ...beam, fates: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ way: [0], lacks: null });
-  expect(followReference(beam, [])).toEqual({ way: [], lacks: "⟨end⟩" });
+  expect(followReference(beam, ["b"])).toEqual({ path: [1, 3], lacks: null });
+  expect(followReference(beam, ["a", "d"])).toEqual({ path: [0, 4], lacks: "⟨end⟩" });
+  expect(followReference(beam, ["b", "c"])).toEqual({ path: [1], lacks: "c" });
+  expect(followReference(beam, ["x"])).toEqual({ path: [], lacks: "x" });
+  expect(followReference({ ...beam, fates: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ path: [0], lacks: null });
+  expect(followReference(beam, [])).toEqual({ path: [], lacks: "⟨end⟩" });
 });
 
 test("what became of it is told", () => {

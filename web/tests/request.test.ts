@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 import { diagonalWeights, setWeight, oneHotWeights, permuteWeights, barMaximum, uniformWeights } from "../src/what-if/attentionOverride";
 import { encodeChange, EMPTY_REQUEST, pushRequest, forceSymbol, editSource, findSeparator, toggleMask, setAttention, decodeChange, replaceText, sameRequest, moveInHistory } from "../src/selection/request";
 
-const asked = { ...EMPTY_REQUEST, text: "abc", masked_positions: [1], attention_overrides: [{ step: 2, weights: [0, 0.25, 0.75] }] };
-const edit = (change: Parameters<typeof editSource>[3], from = asked) => editSource(from, [...from.text], "", change);
+const requested = { ...EMPTY_REQUEST, text: "abc", masked_positions: [1], attention_overrides: [{ step: 2, weights: [0, 0.25, 0.75] }] };
+const edit = (change: Parameters<typeof editSource>[3], from = requested) => editSource(from, [...from.text], "", change);
 
 describe("editing a source", () => {
   it("finds what joins symbols", () => {
@@ -18,10 +18,10 @@ describe("editing a source", () => {
     expect(inserted.attention_overrides).toEqual([{ step: 2, weights: [0, 0, 0.25, 0.75] }]);
     const deleted = edit({ kind: "delete", at: 1 });
     expect(deleted).toMatchObject({ text: "ac", masked_positions: [], attention_overrides: [{ step: 2, weights: [0, 0.75] }] });
-    expect(edit({ kind: "delete", at: 2 }, { ...asked, attention_overrides: [{ step: 0, weights: [0, 0, 1] }] }).attention_overrides).toEqual([]);
+    expect(edit({ kind: "delete", at: 2 }, { ...requested, attention_overrides: [{ step: 0, weights: [0, 0, 1] }] }).attention_overrides).toEqual([]);
   });
   it("replaces in place, keeping what was given", () => {
-    expect(edit({ kind: "replace", at: 0, symbol: "z" })).toEqual({ ...asked, text: "zbc" });
+    expect(edit({ kind: "replace", at: 0, symbol: "z" })).toEqual({ ...requested, text: "zbc" });
     expect(edit({ kind: "swap", at: 0 }).text).toBe("bac");
     expect(edit({ kind: "swap", at: 2 }).text).toBe("abc");
   });
@@ -30,8 +30,8 @@ describe("editing a source", () => {
     expect(editSource(featured, ["a", "b"], "", { kind: "delete", at: 0 }).masked_positions).toEqual([1]);
   });
   it("forgets positions when the text is typed anew", () => {
-    expect(replaceText(asked, "abc")).toBe(asked);
-    expect(replaceText(asked, "abd")).toMatchObject({ masked_positions: [], attention_overrides: [] });
+    expect(replaceText(requested, "abc")).toBe(requested);
+    expect(replaceText(requested, "abd")).toMatchObject({ masked_positions: [], attention_overrides: [] });
   });
   it("hides and shows, paints and takes back", () => {
     expect(toggleMask(toggleMask(EMPTY_REQUEST, 3), 1).masked_positions).toEqual([1, 3]);
@@ -99,7 +99,7 @@ describe("a change in an address", () => {
   it("holds rows of any kind exactly, to five digits of a weight", () => {
     for (let seed = 1; seed <= 300; seed++) {
       const drawn = permuteWeights(Float32Array.from({ length: 64 }, (_, at) => at), seed);
-      const row = (at: number) => Array.from({ length: 1 + (drawn[at]! % 9) }, (_, place) => Number((10 ** -drawn[(at + place) % 64]! * (drawn[(at * place) % 64]! % 3)).toPrecision(5)));
+      const row = (at: number) => Array.from({ length: 1 + (drawn[at]! % 9) }, (_, index) => Number((10 ** -drawn[(at + index) % 64]! * (drawn[(at * index) % 64]! % 3)).toPrecision(5)));
       const painted = [...drawn.slice(0, 5)].sort((a, b) => a - b).map((step, at) => ({ step, weights: row(drawn[20]! % 2 ? at : 0) }));
       const told = encodeChange(before, { ...before, attention_overrides: painted })!;
       expect(decodeChange(before, told).attention_overrides).toEqual(painted);

@@ -16,16 +16,16 @@ test("what is wrong is said in the words of the task", () => {
   const tags = answered("tag", "abc", ["V", "C", "C"], ["V", "V", "C"]);
   expect(describeResult(tags, ["V"])).toBe("Wrong: 1 of 3 tags: position 2, “b”: “C” instead of “V”.");
   expect(describeResult(answered("classify", "abc", ["yes"], ["no"]), ["yes"])).toBe("Wrong: “yes” instead of “no”.");
-  const place = answered("point", "abc", ["3"], ["2"]);
-  expect(describeResult(place, ["3"])).toBe("Wrong: position 3, “c” instead of position 2, “b”.");
-  expect(explainError(place, place.traces[0]!).join(" ")).toMatch(/^Prediction: “3” with p = .*The expected symbol “2” has p = [^.]*.*rank 2\.$/);
+  const index = answered("point", "abc", ["3"], ["2"]);
+  expect(describeResult(index, ["3"])).toBe("Wrong: position 3, “c” instead of position 2, “b”.");
+  expect(explainError(index, index.traces[0]!).join(" ")).toMatch(/^Prediction: “3” with p = .*The expected symbol “2” has p = [^.]*.*rank 2\.$/);
 });
 
 test("a position names a place of the source, or none", () => {
-  const place = answered("point", "abc", ["3"], ["2"]);
-  expect([...positionMarks(place.traces[0]!, { ...place, references: ["2"] })]).toEqual([[1, "expected"], [2, "answer"]]);
-  expect([...positionMarks(place.traces[0]!, { ...place, references: ["3"] })]).toEqual([[2, "right"]]);
-  expect(["1", "4", "0", "x", null].map((text) => sourcePosition(place.traces[0]!, text))).toEqual([0, null, null, null, null]);
+  const index = answered("point", "abc", ["3"], ["2"]);
+  expect([...positionMarks(index.traces[0]!, { ...index, references: ["2"] })]).toEqual([[1, "expected"], [2, "answer"]]);
+  expect([...positionMarks(index.traces[0]!, { ...index, references: ["3"] })]).toEqual([[2, "right"]]);
+  expect(["1", "4", "0", "x", null].map((text) => sourcePosition(index.traces[0]!, text))).toEqual([0, null, null, null, null]);
 });
 
 test("scores have the names that fit the answers", () => {

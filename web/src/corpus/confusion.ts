@@ -14,7 +14,7 @@ export interface ConfusionTable {
   readonly columns: (string | null)[];
   readonly at: (row: string | null, column: string | null) => ConfusionCount | undefined;
   /** Maximum count. */
-  readonly most: number;
+  readonly maximum: number;
   /** Note on omitted symbols, or "". */
   readonly note: string;
 }
@@ -44,26 +44,26 @@ export function confusionTable(of: readonly ConfusionCount[], square = false): C
     columns,
     at,
     note: sides.some((all) => all.length > MOST) ? `of the ${rows.length} expected and ${columns.length} predicted symbols with the most errors; the list is complete` : "",
-    most: of.reduce((most, each) => Math.max(most, each.count), 1),
+    maximum: of.reduce((maximum, each) => Math.max(maximum, each.count), 1),
   };
 }
 
 /** Shade of an error count, from 0 to 1. */
-export const errorShade = (times: number, most: number): number => 0.12 + (0.58 * times) / most;
+export const errorShade = (times: number, maximum: number): number => 0.12 + (0.58 * times) / maximum;
 
 /** Files of all errors; the figure shows the frequent ones. `written` is the heading of the columns. */
 export function confusionFiles(of: readonly ConfusionCount[], written: string, name: (symbol: string | null) => string): PanelFiles {
-  const { rows, columns, at, most, note } = confusionTable(of);
+  const { rows, columns, at, maximum, note } = confusionTable(of);
   const cells = rows.map((row) => columns.map((column) => at(row, column)?.count ?? 0));
   const [heads, expected] = [columns.map(name), rows.map(name)];
   return {
     name: "confusions",
     picture: renderFigure([{
       title: note ? `Confusions ${note}` : "Confusions", across: written, down: "expected", heads, size: [32, 26],
-      rows: cells.map((line, row) => [expected[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: errorShade(times, most) } : { text: "", fill: "var(--raised)" }))]),
+      rows: cells.map((line, row) => [expected[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: errorShade(times, maximum) } : { text: "", fill: "var(--raised)" }))]),
     }]),
     data: of,
     table: [["expected", "predicted", "count", "of"], ...of.map((each) => [each.expected ?? "", each.predicted ?? "", each.count, each.expected === null ? "" : each.num_expected])],
-    tex: tikzHeatMap(gridFromRows(cells.map((line) => line.map((times) => times / most))), expected, heads, { told: cells, sides: [written, "expected"], key: "" }),
+    tex: tikzHeatMap(gridFromRows(cells.map((line) => line.map((times) => times / maximum))), expected, heads, { told: cells, sides: [written, "expected"], key: "" }),
   };
 }

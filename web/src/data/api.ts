@@ -34,7 +34,7 @@ export async function fetchContents(): Promise<PageContents> {
 /** Requests that the server loads the newest checkpoint. */
 export const requestReload = (): Promise<ReloadResponse> => ask("reload", {});
 export const requestExport = (): Promise<ExportResponse> => ask("export", {});
-export const requestDecode = (asked: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => ask("decode", asked, signal);
+export const requestDecode = (requested: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => ask("decode", requested, signal);
 export const requestWhatIf = (changed: WhatIfRequest, signal?: AbortSignal): Promise<WhatIfResponse> => ask("what-if", changed, signal);
 export const requestNeighbors = (nearby: NeighborsRequest, signal?: AbortSignal): Promise<NeighborsResponse> =>
   ask("neighbors", nearby, signal);

@@ -26,7 +26,7 @@ export function decodeArray(block: NumberArray): Float32Array {
     throw new Error(`a block of shape ${block.shape.join(" × ")} has ${bytes.length} bytes`);
   }
   const view = new DataView(bytes.buffer);
-  const values = Float32Array.from({ length: count }, (_, place) => view.getFloat32(4 * place, true));
+  const values = Float32Array.from({ length: count }, (_, index) => view.getFloat32(4 * index, true));
   decoded.set(block, values);
   return values;
 }
@@ -61,12 +61,12 @@ export function gridFromRows(rows: ArrayLike<number>[]): Grid {
 }
 
 /** Selected rows. */
-export const selectRows = (of: Grid, places: readonly number[]): Grid => gridFromRows(places.map((place) => row(of, place)));
+export const selectRows = (of: Grid, indices: readonly number[]): Grid => gridFromRows(indices.map((index) => row(of, index)));
 
 /** a − b for matrices of the same shape. */
 export function subtractGrids(a: Grid, b: Grid): Grid {
   if (a.rows !== b.rows || a.columns !== b.columns) throw new Error("cannot subtract grids of different shapes");
-  return { ...a, values: a.values.map((value, place) => value - (b.values[place] ?? 0)) };
+  return { ...a, values: a.values.map((value, index) => value - (b.values[index] ?? 0)) };
 }
 
 /** Smaller differences count as zero. */
@@ -74,15 +74,15 @@ export const MIN_DIFFERENCE = 5e-5;
 
 /** Maximum magnitude. */
 export function maxMagnitude(of: Grid): number {
-  return of.values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  return of.values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 0);
 }
 
 /** Sum of each column. */
 export function columnSums(of: Grid): Float32Array {
   const sums = new Float32Array(of.columns);
-  for (let place = 0; place < of.values.length; place++) {
-    const column = place % of.columns;
-    sums[column] = (sums[column] ?? 0) + (of.values[place] ?? 0);
+  for (let index = 0; index < of.values.length; index++) {
+    const column = index % of.columns;
+    sums[column] = (sums[column] ?? 0) + (of.values[index] ?? 0);
   }
   return sums;
 }
@@ -90,7 +90,7 @@ export function columnSums(of: Grid): Float32Array {
 /** Encodes a matrix, for tests and saved files. */
 export function encodeGrid(of: Grid): EncodedArray {
   const view = new DataView(new ArrayBuffer(4 * of.values.length));
-  of.values.forEach((value, place) => view.setFloat32(4 * place, value, true));
+  of.values.forEach((value, index) => view.setFloat32(4 * index, value, true));
   let text = "";
   for (const byte of new Uint8Array(view.buffer)) text += String.fromCharCode(byte);
   return { shape: [of.rows, of.columns], data: btoa(text) };

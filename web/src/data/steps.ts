@@ -24,7 +24,7 @@ export interface Candidate {
 }
 
 export interface OutputStep {
-  readonly place: number;
+  readonly index: number;
   readonly symbol: string;
   readonly probability: number;
   /** In bits. */
@@ -52,19 +52,19 @@ export function outputSteps(trace: Trace, edits: readonly EditOperation[]): Outp
       missing = [];
     }
   }
-  return trace.target.map((symbol, place) => {
-    const told = known.get(place);
-    const end = place === trace.target.length - 1;
+  return trace.target.map((symbol, index) => {
+    const told = known.get(index);
+    const end = index === trace.target.length - 1;
     const kind = told?.edit.kind;
     // Symbols missing at the end precede the end symbol.
     const before = told?.missing ?? (end ? missing : []);
     const expected = told?.expected ?? (end && edits.length > 0 ? END : null);
     return {
-      place,
+      index,
       symbol,
-      probability: Math.exp(sure[place] ?? 0),
-      entropy: entropy[place] ?? 0,
-      choices: (trace.top[place] ?? []).slice(0, 5).map(([other, likely]) => ({
+      probability: Math.exp(sure[index] ?? 0),
+      entropy: entropy[index] ?? 0,
+      choices: (trace.top[index] ?? []).slice(0, 5).map(([other, likely]) => ({
         symbol: other,
         probability: Math.exp(likely),
         gold: expected === other || before[0] === other,
@@ -72,8 +72,8 @@ export function outputSteps(trace: Trace, edits: readonly EditOperation[]): Outp
       kind: kind === undefined || kind === "deletion" ? "unknown" : kind,
       expected: told?.expected ?? null,
       missing: before,
-      forced: forced.has(place),
-      painted: painted.has(place),
+      forced: forced.has(index),
+      painted: painted.has(index),
     };
   });
 }
@@ -81,8 +81,8 @@ export function outputSteps(trace: Trace, edits: readonly EditOperation[]): Outp
 /** Step to select first: the first error, else the least probable step. */
 export function leastCertainStep(of: readonly OutputStep[]): number {
   const wrong = of.find((step) => step.kind === "substitution" || step.kind === "insertion" || step.missing.length > 0);
-  if (wrong) return wrong.place;
-  return of.reduce((least, step) => (step.probability < (of[least]?.probability ?? 2) ? step.place : least), 0);
+  if (wrong) return wrong.index;
+  return of.reduce((minimum, step) => (step.probability < (of[minimum]?.probability ?? 2) ? step.index : minimum), 0);
 }
 
 /** Minimum edit alignment of two outputs; null for an unpaired step. */

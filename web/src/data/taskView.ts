@@ -17,8 +17,8 @@ export const pageView = ({ tasks, card, examples }: PageContents): TaskView => t
 
 /** Source index of a predicted or expected position; null if it is invalid. */
 export function sourcePosition(trace: Trace, position: string | null | undefined): number | null {
-  const place = Number(position) - 1 + trace.features;
-  return /^[1-9][0-9]*$/.test(position ?? "") && place < trace.source.length ? place : null;
+  const index = Number(position) - 1 + trace.features;
+  return /^[1-9][0-9]*$/.test(position ?? "") && index < trace.source.length ? index : null;
 }
 
 /** Predicted position ("answer"), expected position ("expected"), or both ("right"). */
@@ -26,8 +26,8 @@ export function positionMarks(trace: Trace, example: PageExample): ReadonlyMap<n
   const marks = new Map<number, "answer" | "expected" | "right">();
   if (!taskViewOf(trace).points) return marks;
   for (const reference of example.references) {
-    const place = sourcePosition(trace, reference);
-    if (place !== null) marks.set(place, "expected");
+    const index = sourcePosition(trace, reference);
+    if (index !== null) marks.set(index, "expected");
   }
   const answer = sourcePosition(trace, trace.target[0]);
   if (answer !== null) marks.set(answer, marks.has(answer) ? "right" : "answer");

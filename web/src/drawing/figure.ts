@@ -35,7 +35,7 @@ const [LETTER, SMALL, EDGE, ROOM] = [13, 11, 12, 940];
 /** Wider cells hold bars. */
 const BROAD = 240;
 const wide = (text = "", letter = LETTER): number => (text === "" ? 0 : Math.ceil(1.1 * textWidth(text) * letter));
-const most = (values: readonly number[]): number => values.reduce((top, value) => Math.max(top, value), 0);
+const maximum = (values: readonly number[]): number => values.reduce((top, value) => Math.max(top, value), 0);
 /** Truncates long words. */
 const cut = (text = ""): string => (text.length > 42 ? `${[...text].slice(0, 40).join("")}…` : text);
 
@@ -51,10 +51,10 @@ const middle = (letter: number, ink: string): string => ` font-size="${letter}" 
 const headline = (title: string): string => (title.length > 240 ? `${title.slice(0, 150)} … ${title.slice(-60)}` : title);
 
 /** Wraps a text at a number of characters; longer words are split. */
-const wrapped = (text: string, most: number): string[] => text.match(new RegExp(`\\S.{0,${Math.floor(most) - 1}}(?!\\S)|\\S{1,${Math.floor(most)}}`, "gu")) ?? [];
+const wrapped = (text: string, maximum: number): string[] => text.match(new RegExp(`\\S.{0,${Math.floor(maximum) - 1}}(?!\\S)|\\S{1,${Math.floor(maximum)}}`, "gu")) ?? [];
 
 /** Column ranges [from, to) of each line. */
-function lines(widths: readonly number[], room: number): [number, number][] {
+function lines(widths: readonly number[], availableWidth: number): [number, number][] {
   const found: [number, number][] = [];
   let left = 0;
   widths.forEach((width, at) => {
@@ -63,7 +63,7 @@ function lines(widths: readonly number[], room: number): [number, number][] {
     if (last && left >= 0) last[1] = at + 1;
     else {
       found.push([at, at + 1]);
-      left = room - width;
+      left = availableWidth - width;
     }
   });
   return found;
@@ -71,16 +71,16 @@ function lines(widths: readonly number[], room: number): [number, number][] {
 
 /** Drawing of a table below `top`, with its right and lower edges. */
 function drawn(sheet: FigureTable, top: number): [string, number, number] {
-  const { title, across = "", down = "", size: [least, tall] = [26, 26] } = sheet;
-  const broad = least > BROAD;
+  const { title, across = "", down = "", size: [minimum, tall] = [26, 26] } = sheet;
+  const broad = minimum > BROAD;
   const heads = (sheet.heads ?? []).map(cut);
   const rows = sheet.rows.map(([head, cells]) => [cut(head), cells, tall + (cells.some((cell) => cell.note) ? 12 : 0) + (!broad && cells.some((cell) => cell.bar) ? 6 : 0)] as const);
-  const longest = most(heads.map((head) => wide(head)));
-  const aslant = longest > Math.max(28, 2 * least);
-  const widths = Array.from({ length: most(rows.map(([, cells]) => cells.length)) }, (_, at) =>
-    most([least, aslant || least < 10 ? 0 : wide(heads[at]) + 6, ...rows.map(([, cells]) => (cells[at]?.text ? Math.max(wide(cut(cells[at].text)), wide(cells[at].note, SMALL)) + 10 : 0))]),
+  const longest = maximum(heads.map((head) => wide(head)));
+  const aslant = longest > Math.max(28, 2 * minimum);
+  const widths = Array.from({ length: maximum(rows.map(([, cells]) => cells.length)) }, (_, at) =>
+    maximum([minimum, aslant || minimum < 10 ? 0 : wide(heads[at]) + 6, ...rows.map(([, cells]) => (cells[at]?.text ? Math.max(wide(cut(cells[at].text)), wide(cells[at].note, SMALL)) + 10 : 0))]),
   );
-  const left = EDGE + (down ? 16 : 0) + most(rows.map(([head]) => wide(head))) + 8;
+  const left = EDGE + (down ? 16 : 0) + maximum(rows.map(([head]) => wide(head))) + 8;
   const inside: string[] = [];
   const shapes = new Map<string, string>();
   const shape = (look: string, x: number, y: number, width: number, height: number): unknown =>
@@ -152,7 +152,7 @@ export function renderFigure(sheets: readonly FigureTable[]): string {
  * legend, from the `data-` attributes of the picture.
  */
 export function renderPictureFile(inside: string, [width, height]: readonly [number, number], title: string, told: DOMStringMap, legend: readonly (readonly [string, string])[], dark: boolean): string {
-  const { above = "", below = "", down = "", left = 0, top = 0, hue, low = "", high = "", notes = "" } = told;
+  const { above = "", below = "", down = "", left = 0, top = 0, colormap, low = "", high = "", notes = "" } = told;
   const x = EDGE + (down ? 16 : 0);
   let [drawing, y, right] = ["", 0, x + width];
   const line = (text: string, tall: number, look = QUIET, at = x): void => {
@@ -171,10 +171,10 @@ export function renderPictureFile(inside: string, [width, height]: readonly [num
     drawing += `<g transform="translate(${x} ${y + 12})">${swatch}</g>`;
     line(name, 18, QUIET, x + 30);
   }
-  if (hue) {
+  if (colormap) {
     line(low, 24);
     const from = x + wide(low, PROSE);
-    for (let at = 0; at < 24; at++) drawing += `<rect x="${from + 5 * at}" y="${y - 10}" width="5.5" height="12" fill="rgb(${colorAt(hue === "weight" ? at / 23 : at / 11.5 - 1, hue as Colormap, dark).join()})"/>`;
+    for (let at = 0; at < 24; at++) drawing += `<rect x="${from + 5 * at}" y="${y - 10}" width="5.5" height="12" fill="rgb(${colorAt(colormap === "weight" ? at / 23 : at / 11.5 - 1, colormap as Colormap, dark).join()})"/>`;
     line(high, 0, QUIET, from + 128);
   }
   lines(notes, 17, 6.5);

@@ -106,4 +106,4 @@ export function textWidth(symbol: string): number {
 export const UNKNOWN_NOTE = "not in the vocabulary";
 
 /** Suffix of a label for screen readers. */
-export const unknownSuffix = (of: ReadonlySet<number> | undefined, place: number): string => (of?.has(place) ? `, ${UNKNOWN_NOTE}` : "");
+export const unknownSuffix = (of: ReadonlySet<number> | undefined, index: number): string => (of?.has(index) ? `, ${UNKNOWN_NOTE}` : "");

@@ -23,8 +23,8 @@ function settle(from: Element, to: Element): void {
     if (value) to.setAttribute(name, value);
   }
   for (const name of to.getAttributeNames()) if (LIVE.test(name)) to.removeAttribute(name);
-  for (const place of Array.from(from.children).keys()) {
-    const [inner, copy] = [from.children[place], to.children[place]];
+  for (const index of Array.from(from.children).keys()) {
+    const [inner, copy] = [from.children[index], to.children[index]];
     if (inner && copy) settle(inner, copy);
   }
 }

@@ -37,12 +37,12 @@ interface Marks {
  * scaled by the maximum magnitude; small weights are scaled by row. Nonzero numbers of `told` are printed in their cells. Symbols
  * at `unknown` positions are underlined. `sides` are the axis titles, `key` describes the colors. Requires XeLaTeX or LuaLaTeX for non-Latin scripts.
  */
-export function tikzHeatMap(weights: Grid, writes: readonly string[], reads: readonly string[], { told = [], unknown = [], sides = ["source", "output"], key }: Marks = {}): string {
+export function tikzHeatMap(weights: Grid, target: readonly string[], source: readonly string[], { told = [], unknown = [], sides = ["source", "output"], key }: Marks = {}): string {
   const signed = weights.values.some((value) => value < 0);
   // Small weights are scaled by row, or they would be invisible.
   const faint = !signed && key === undefined && chooseScale(weights) === "row";
   const drawn = faint ? scaleByRow(weights, weights.columns > MAX_UNSHIFTED_POSITIONS) : weights;
-  const most = signed ? maxMagnitude(weights) : 1;
+  const maximum = signed ? maxMagnitude(weights) : 1;
   const [[wide, across], [high, down]] = [fitted(weights.columns, 8), fitted(weights.rows, 4)];
   const lines = [
     "% \\usepackage{tikz}; other scripts than Latin need XeLaTeX or LuaLaTeX.",
@@ -52,16 +52,16 @@ export function tikzHeatMap(weights: Grid, writes: readonly string[], reads: rea
   ];
   for (let step = 0; step < weights.rows; step++) {
     row(drawn, step).forEach((value, position) => {
-      const share = Math.round(100 * Math.min(1, Math.abs(value) / most));
+      const share = Math.round(100 * Math.min(1, Math.abs(value) / maximum));
       if (share > 0) lines.push(`  \\fill[${value < 0 ? "less" : "weight"}!${share}] (${position},${step}) rectangle ++(1,1);`);
       const number = told[step]?.[position];
       if (number) lines.push(`  \\node[${share > 50 ? "white" : "black"}] at (${position}.5,${step}.5) {${number}};`);
     });
   }
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
-  reads.forEach((symbol, position) => isNth(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escapeLatex(symbol)}}` : escapeLatex(symbol)}};`));
-  writes.forEach((symbol, step) => isNth(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escapeLatex(symbol)}};`));
-  const keyed = [key ?? (signed ? `red: positive, blue: negative; strongest: ${formatDecimal(most)}` : `darkest: ${faint ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${UNKNOWN_NOTE}` : ""].filter(Boolean).join("; ");
+  source.forEach((symbol, position) => isNth(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escapeLatex(symbol)}}` : escapeLatex(symbol)}};`));
+  target.forEach((symbol, step) => isNth(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escapeLatex(symbol)}};`));
+  const keyed = [key ?? (signed ? `red: positive, blue: negative; strongest: ${formatDecimal(maximum)}` : `darkest: ${faint ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${UNKNOWN_NOTE}` : ""].filter(Boolean).join("; ");
   const [above, beside] = sides.map(escapedText);
   lines.push(
     `  \\node[anchor=south west] at (0,0 |- current bounding box.north) {${above} $\\rightarrow$};`,

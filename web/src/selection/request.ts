@@ -55,16 +55,16 @@ export function editSource(request: DecodeRequest, symbols: string[], between: s
     [next[edit.at], next[edit.at + 1]] = [next[edit.at + 1]!, next[edit.at]!];
   }
   const features = request.features.length;
-  const places = [...request.features.map((_, index) => index), ...order.map((old) => (old === null ? null : old + features))];
-  return { ...request, text: next.join(between), ...moveOverrides(request, places) };
+  const oldPositions = [...request.features.map((_, index) => index), ...order.map((old) => (old === null ? null : old + features))];
+  return { ...request, text: next.join(between), ...moveOverrides(request, oldPositions) };
 }
 
 /** Masks and overrides after position p has become places[p] (null: a new symbol). */
-export function moveOverrides(request: DecodeRequest, places: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
+export function moveOverrides(request: DecodeRequest, oldPositions: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
   return {
-    masked_positions: places.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
+    masked_positions: oldPositions.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
     attention_overrides: request.attention_overrides.flatMap(({ step, weights }) => {
-      const row = places.map((old) => (old === null ? 0 : (weights[old] ?? 0)));
+      const row = oldPositions.map((old) => (old === null ? 0 : (weights[old] ?? 0)));
       return row.some((weight) => weight > 0) ? [{ step, weights: row }] : [];
     }),
   };

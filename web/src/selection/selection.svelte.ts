@@ -24,7 +24,7 @@ class Selection extends Pointer {
   /** Tab and example of the address; others are a new history entry. */
   private addressed: string | null = null;
   /** Time of the last selected example. */
-  private chosen = -Infinity;
+  private lastSelectionTime = -Infinity;
   /** Default example: the first wrong one. */
   first = 0;
   /** Index in `PageContents.examples`. */
@@ -52,7 +52,7 @@ class Selection extends Pointer {
   /** Change of the what-if tab as encoded in the address (request.ts). */
   edit = $state.raw("");
   /** Pending request to the what-if tab, which resets it to null. */
-  wish = $state.raw<ForcedPrefix | null>(null);
+  pendingPrefix = $state.raw<ForcedPrefix | null>(null);
 
   /** Node whose attention is shown. */
   get shownNode(): number | null {
@@ -77,8 +77,8 @@ class Selection extends Pointer {
   }
 
   /** Opens the what-if tab with a forced prefix. */
-  force(wish: ForcedPrefix): void {
-    this.wish = wish;
+  force(pendingPrefix: ForcedPrefix): void {
+    this.pendingPrefix = pendingPrefix;
     this.tab = "what-if";
   }
 
@@ -108,7 +108,7 @@ class Selection extends Pointer {
     const example = hashInteger(told, "example", first);
     this.tab = hashChoice(told, "tab", tabs);
     this.example = example < examples ? example : first;
-    this.addressed = this.place;
+    this.addressed = this.addressKey;
     this.edit = told.get("edit") ?? "";
     this.output = hashInteger(told, "output", 0);
     this.node = hashInteger(told, "node", null);
@@ -124,18 +124,18 @@ class Selection extends Pointer {
     this.pinned = step === null && position === null ? null : { step, position };
   }
 
-  private get place(): string {
+  private get addressKey(): string {
     return `${this.tab} ${this.example}`;
   }
 
   /** Writes the selection to the address. */
   remember(): void {
-    const [before, place] = [this.addressed, this.place];
-    const moved = before !== null && before !== place;
-    const walking = performance.now() - this.chosen < WALK && before?.split(" ")[0] === this.tab;
-    if (moved) this.chosen = performance.now();
+    const [before, addressKey] = [this.addressed, this.addressKey];
+    const moved = before !== null && before !== addressKey;
+    const walking = performance.now() - this.lastSelectionTime < WALK && before?.split(" ")[0] === this.tab;
+    if (moved) this.lastSelectionTime = performance.now();
     showHash(this.hash, moved && !walking);
-    this.addressed = place;
+    this.addressed = addressKey;
   }
 }
 

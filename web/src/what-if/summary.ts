@@ -10,7 +10,7 @@ import { quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
 /** Step before and after the change; null or undefined if there is no paired step. */
 export interface StepChange {
   step: number | null;
-  place: number | null;
+  newStep: number | null;
   symbol: string | undefined;
   now: string | undefined;
   before: number | null;
@@ -32,14 +32,14 @@ export function stepChanges({ before, after, rescored: same, kl_divergence: dive
   const own = along === "after";
   const [was, then, bits] = [decodeArray(trace.log_probabilities), decodeArray(same.log_probabilities), decodeArray(divergence)];
   const pairs = own ? beside(trace.target.length, other.target.length) : alignSteps(trace.target, other.target);
-  return pairs.map(([step, place]) => {
-    const at = own ? place : step;
+  return pairs.map(([step, newStep]) => {
+    const at = own ? newStep : step;
     const symbol = step === null ? undefined : trace.target[step];
-    const now = place === null ? undefined : other.target[place];
+    const now = newStep === null ? undefined : other.target[newStep];
     const old = compared && step !== null ? Math.exp(was[step] ?? 0) : null;
     const next = compared && at !== null ? Math.exp(then[at] ?? -Infinity) : null;
     const paired = old !== null && next !== null;
-    return { step, place, symbol, now, before: old, after: next, move: paired && (!own || symbol === now) ? next - old : null, divergence: paired ? (bits[step!] ?? 0) : null };
+    return { step, newStep, symbol, now, before: old, after: next, move: paired && (!own || symbol === now) ? next - old : null, divergence: paired ? (bits[step!] ?? 0) : null };
   });
 }
 
@@ -52,7 +52,7 @@ function beside(before: number, after: number): [number | null, number | null][]
 export const isComparable = ({ before, after }: StepChange): boolean => (before ?? after) !== null;
 
 /** Number of a step; "" for an unpaired new step. */
-export const stepNumber = ({ step, place, after }: StepChange): number | "" => (step !== null ? step + 1 : after !== null ? place! + 1 : "");
+export const stepNumber = ({ step, newStep, after }: StepChange): number | "" => (step !== null ? step + 1 : after !== null ? newStep! + 1 : "");
 
 /** Step with the largest change of probability, or null. */
 export function largestChange(all: StepChange[]): StepChange | null {
@@ -65,11 +65,11 @@ const SHORT = 60;
 /** Description of a changed source; of a long one, only of the changed part. */
 function read(before: string, after: string): string {
   const [was, now] = [[...before], [...after]];
-  const least = Math.min(was.length, now.length);
-  if (least <= SHORT) return `replacing the source ${quoteText(before)} by ${quoteText(after)}`;
+  const minimum = Math.min(was.length, now.length);
+  if (minimum <= SHORT) return `replacing the source ${quoteText(before)} by ${quoteText(after)}`;
   let [start, end] = [0, 0];
-  while (start < least && was[start] === now[start]) start++;
-  while (end < least - start && was.at(-1 - end) === now.at(-1 - end)) end++;
+  while (start < minimum && was[start] === now[start]) start++;
+  while (end < minimum - start && was.at(-1 - end) === now.at(-1 - end)) end++;
   const [there, here] = [was, now].map((all) => quoteText(all.slice(start, all.length - end).join("")));
   return `replacing ${there} by ${here} in the source, from character ${start + 1} on`;
 }
@@ -115,12 +115,12 @@ export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, diff
   const subject = describeCause(before, { ...after, attention_overrides: after.attention_overrides.filter(({ step }) => reached.includes(step)) }, trace);
   if (subject === "") return "No change.";
   const all = stepChanges(difference);
-  const most = largestChange(all);
+  const maximum = largestChange(all);
   const other = difference.compared_output === "after" ? all.find(({ symbol, now }) => symbol !== now) : undefined;
   const [old, now] = [trace, difference.after.traces[0]].map((each) => quoteText(each?.output ?? ""));
-  const effect = other ? rewritten(other, all) : most && trace && Math.abs(most.move ?? 0) >= 0.0005 ? moved(most, trace) : "";
+  const effect = other ? rewritten(other, all) : maximum && trace && Math.abs(maximum.move ?? 0) >= 0.0005 ? moved(maximum, trace) : "";
   const { output: noun, autoregressive } = taskViewOf(trace);
-  const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}${other || !autoregressive ? "" : departed(all, difference, effect && most)}`;
+  const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}${other || !autoregressive ? "" : departed(all, difference, effect && maximum)}`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
   if (effect === "" && old === now) return `${start} has almost no effect: ${written}.`;
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
@@ -142,8 +142,8 @@ function moved({ step, symbol, before, after, move }: StepChange, trace: Trace):
 }
 
 /** First step at which the outputs differ, and the step with the largest divergence. */
-function rewritten({ step, place, symbol, now, before, after }: StepChange, all: StepChange[]): string {
-  const first = now === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(now)} (p = ${formatProbability(after!)})${symbol === undefined ? "" : ` instead of ${quoteSymbol(symbol)} (p = ${formatProbability(before!)})`} at step ${place! + 1}`;
+function rewritten({ step, newStep, symbol, now, before, after }: StepChange, all: StepChange[]): string {
+  const first = now === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(now)} (p = ${formatProbability(after!)})${symbol === undefined ? "" : ` instead of ${quoteSymbol(symbol)} (p = ${formatProbability(before!)})`} at step ${newStep! + 1}`;
   const far = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
   return (far.divergence ?? 0) >= 0.005 ? `${first}, with the largest KL divergence at step ${far.step! + 1} (${far.divergence!.toFixed(2)} bits)` : first;
 }
