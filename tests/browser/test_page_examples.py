@@ -144,7 +144,7 @@ def in_strip(place: Locator) -> bool:
 
 def test_typing_a_source_answers_while_one_types(opened: Open, address: str) -> None:
     page, item = opened(address), items()[3]
-    page.get_by_role("searchbox", name="A source to decode").press_sequentially(item.text)
+    page.get_by_role("searchbox", name="Source to decode").press_sequentially(item.text)
     expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
     expect(page.locator(".picked .verdict")).to_have_text(f"output {item.traces[0].output}")
     expect(panel(page, "Links").get_by_role("application")).to_have_attribute(

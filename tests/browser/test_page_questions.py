@@ -227,5 +227,5 @@ def test_the_way_of_an_example_goes_through_the_states_of_the_corpus(opened: Ope
 
 def test_a_symbol_never_seen_is_read_and_told(opened: Open, language: str) -> None:
     page = opened(language)
-    page.get_by_role("searchbox", name="A source to decode").fill("ca☃o")
+    page.get_by_role("searchbox", name="Source to decode").fill("ca☃o")
     expect(panel(page, "Links")).to_contain_text("☃")

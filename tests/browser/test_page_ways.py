@@ -87,7 +87,7 @@ def test_an_address_holds_what_was_changed(opened: Open, address: str, file: str
 
 def test_an_address_holds_the_source_that_was_typed_and_changed(opened: Open, address: str) -> None:
     page = opened(address)
-    page.get_by_role("searchbox", name="A source to decode").fill("two six")
+    page.get_by_role("searchbox", name="Source to decode").fill("two six")
     expect(panel(page, "Links").get_by_role("application")).to_have_accessible_name(re.compile("^Links from 7 "))
     tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
@@ -151,7 +151,7 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
 
 def test_unseen_symbols_have_one_mark_in_every_view(opened: Open, address: str) -> None:
     page = opened(address)
-    page.get_by_role("searchbox", name="A source to decode").fill("si☃x")
+    page.get_by_role("searchbox", name="Source to decode").fill("si☃x")
     for title in ("Links", "Matrix"):
         expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
     page.get_by_role("button", name="Table", exact=True).click()

@@ -30,7 +30,7 @@ export function pathToNode(beam: Pick<Lattice, "parents">, node: number): number
 
 /** Nodes with their positions; without `pruned`, only kept and finished ones. */
 export function treeNodes(beam: Lattice, pruned = true): TreeNode[] {
-  const [likely, scores] = [decodeArray(beam.log_probabilities), decodeArray(beam.scores)];
+  const [logProbabilities, scores] = [decodeArray(beam.log_probabilities), decodeArray(beam.scores)];
   const selected = new Set(pathToNode(beam, beam.leaf));
   const depths: number[] = [];
   // Parents precede their children.
@@ -48,7 +48,7 @@ export function treeNodes(beam: Lattice, pruned = true): TreeNode[] {
         symbol: beam.symbols[index] ?? "",
         parent: beam.parents[index] ?? -1,
         fate: fate(index),
-        logProbability: likely[index] ?? 0,
+        logProbability: logProbabilities[index] ?? 0,
         score: scores[index] ?? 0,
         selected: selected.has(index),
       })),
@@ -70,12 +70,12 @@ export function attentionAlongPath(trace: Trace, beam: Lattice, node: number): {
 
 /** Target of the arrow keys: parent, best child, and adjacent nodes of the column. */
 export function adjacentNode(all: readonly TreeNode[], from: number, key: string): number {
-  const here = all.find((node) => node.index === from);
-  if (!here) return all.find((node) => node.selected)?.index ?? all[0]?.index ?? from;
-  const beside = (rank: number): number => all.find((node) => node.depth === here.depth && node.rank === rank)?.index ?? from;
-  if (key === "ArrowUp") return beside(here.rank - 1);
-  if (key === "ArrowDown") return beside(here.rank + 1);
-  if (key === "ArrowLeft") return here.parent >= 0 ? here.parent : from;
+  const current = all.find((node) => node.index === from);
+  if (!current) return all.find((node) => node.selected)?.index ?? all[0]?.index ?? from;
+  const nodeAtRank = (rank: number): number => all.find((node) => node.depth === current.depth && node.rank === rank)?.index ?? from;
+  if (key === "ArrowUp") return nodeAtRank(current.rank - 1);
+  if (key === "ArrowDown") return nodeAtRank(current.rank + 1);
+  if (key === "ArrowLeft") return current.parent >= 0 ? current.parent : from;
   const children = all.filter((node) => node.parent === from);
   return (children.find((node) => node.selected) ?? children[0])?.index ?? from;
 }

@@ -3,14 +3,14 @@ import type { PageContents, PageExample, TaskView, Trace } from "./contents";
 
 /** View before the contents are loaded. */
 const UNKNOWN: TaskView = { autoregressive: true, per_position: false, points: false, texts: false, symbol: "symbol", symbols: "symbols", output: "output", scores: {} };
-let known: Record<string, TaskView> = {};
+let registeredViews: Record<string, TaskView> = {};
 
 /** Registers the task views of the contents, before anything is drawn. */
 export function registerTaskViews(tasks: Record<string, TaskView>): void {
-  known = tasks;
+  registeredViews = tasks;
 }
 
-export const taskViewOf = (trace: Trace | undefined): TaskView => (trace && known[trace.task]) ?? UNKNOWN;
+export const taskViewOf = (trace: Trace | undefined): TaskView => (trace && registeredViews[trace.task]) ?? UNKNOWN;
 
 /** View of a page; a single trace has no model card. */
 export const pageView = ({ tasks, card, examples }: PageContents): TaskView => tasks[card?.task ?? examples[0]?.traces[0]?.task ?? ""] ?? UNKNOWN;
@@ -36,6 +36,6 @@ export function positionMarks(trace: Trace, example: PageExample): ReadonlyMap<n
 
 /** Name of a metric of the log; null if it does not apply. */
 export function metricName({ scores }: TaskView, name: string): string | null {
-  const told = scores[name];
-  return told === undefined ? name.replaceAll("_", " ") : told;
+  const metric = scores[name];
+  return metric === undefined ? name.replaceAll("_", " ") : metric;
 }

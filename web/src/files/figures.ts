@@ -12,18 +12,18 @@ const WRONG = "var(--wrong)";
 
 /** Cell in the color of its value. */
 export const tintedCell = (value: number, colormap: Colormap, dark: boolean): FigureCell => ({ fill: `rgb(${colorAt(value, colormap, dark).join()})`, ink: textColor(value, colormap, dark) });
-const erred = ({ kind }: OutputStep): boolean => kind === "substitution" || kind === "insertion";
+const isWrong = ({ kind }: OutputStep): boolean => kind === "substitution" || kind === "insertion";
 /** Wrong symbols. */
 const MARKED: FigureCell = { fill: WRONG, shade: 0.16, ink: WRONG };
 
 /** Figure of the output steps: output, reference, and the most probable symbols as bars. */
 export function stepFigure(title: string, all: readonly OutputStep[], minimum = false): string {
   const columns = all.flatMap((step) => [...step.missing, step].map((each) => (typeof each === "string" ? each : step)));
-  const line = (head: string, made: (step: OutputStep) => FigureCell, missing: (symbol: string) => FigureCell = () => ({})): FigureTable["rows"][number] => [
-    head, columns.map((each) => (typeof each === "string" ? missing(each) : made(each))),
+  const line = (head: string, cellOf: (step: OutputStep) => FigureCell, missing: (symbol: string) => FigureCell = () => ({})): FigureTable["rows"][number] => [
+    head, columns.map((each) => (typeof each === "string" ? missing(each) : cellOf(each))),
   ];
   const rows = [
-    line("output", (step) => ({ text: visibleSymbol(step.symbol), note: `${minimum ? "≥ " : ""}${formatDecimal(step.entropy, 2)} bits`, ...(erred(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
+    line("output", (step) => ({ text: visibleSymbol(step.symbol), note: `${minimum ? "≥ " : ""}${formatDecimal(step.entropy, 2)} bits`, ...(isWrong(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
     line("expected", (step) => (step.kind === "substitution" ? { text: visibleSymbol(step.expected ?? ""), ink: RIGHT } : step.kind === "insertion" ? { text: "–", ink: RIGHT } : {}), (symbol) => ({ text: visibleSymbol(symbol), ink: RIGHT })),
     ...Array.from({ length: Math.max(0, ...all.map(({ choices }) => choices.length)) }, (_, rank) =>
       line(rank ? `${rank + 1}.` : "most probable", ({ choices, symbol }) => {
@@ -40,16 +40,16 @@ export function stepFigure(title: string, all: readonly OutputStep[], minimum = 
 export function tagFigure(title: string, all: readonly OutputStep[], source: readonly string[], beside: readonly string[] | null = null): string {
   const rows: FigureTable["rows"] = [
     ["source", all.map((step) => ({ text: visibleSymbol(source[step.index] ?? "") }))],
-    ["tag", all.map((step) => ({ text: visibleSymbol(step.symbol), note: formatPercent(step.probability), bar: step.probability, ...(erred(step) && { ink: WRONG }), edge: beside && beside[step.index] !== step.symbol ? "var(--gold)" : undefined }))],
-    ["expected", all.map((step) => ({ text: erred(step) ? visibleSymbol(step.expected ?? "") : "", ink: RIGHT }))],
+    ["tag", all.map((step) => ({ text: visibleSymbol(step.symbol), note: formatPercent(step.probability), bar: step.probability, ...(isWrong(step) && { ink: WRONG }), edge: beside && beside[step.index] !== step.symbol ? "var(--gold)" : undefined }))],
+    ["expected", all.map((step) => ({ text: isWrong(step) ? visibleSymbol(step.expected ?? "") : "", ink: RIGHT }))],
   ];
   return renderFigure([{ title, across: "source", heads: all.map(({ index }) => `${index + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
 }
 
 /** Figure of the most probable predictions. */
-export function candidateFigure(title: string, { choices, symbol }: OutputStep, named: (symbol: string) => string): string {
-  const told = choices.map((each) => [named(each.symbol), each.probability, `${formatPercent(each.probability)}${each.symbol === symbol ? ", output" : each.gold ? ", expected" : ""}`] as const);
-  return renderFigure([{ ...barTable(title, told, 1), across: "probability" }]);
+export function candidateFigure(title: string, { choices, symbol }: OutputStep, nameOf: (symbol: string) => string): string {
+  const bars = choices.map((each) => [nameOf(each.symbol), each.probability, `${formatPercent(each.probability)}${each.symbol === symbol ? ", output" : each.gold ? ", expected" : ""}`] as const);
+  return renderFigure([{ ...barTable(title, bars, 1), across: "probability" }]);
 }
 
 /** Figure of a source tinted by the weights of one step; marked positions are framed. */
@@ -62,8 +62,8 @@ export function sourceFigure(title: string, source: readonly string[], tints: Ar
 export function stateTable(title: string, of: Grid, order: readonly number[], symbols: readonly string[], dark: boolean): FigureTable {
   const [gate, maximum] = stateRange(of);
   // Units that share a row are max-pooled, to limit the number of cells.
-  const turned: Grid = { rows: order.length, columns: of.rows, values: Float32Array.from({ length: order.length * of.rows }, (_, at) => of.values[(at % of.rows) * of.columns + order[Math.floor(at / of.rows)]!]! / maximum) };
-  const cells = maxPool(turned, fullRange(turned.rows), fullRange(turned.columns), of.rows, Math.max(1, Math.floor(30_000 / Math.max(1, of.rows))));
+  const transposed: Grid = { rows: order.length, columns: of.rows, values: Float32Array.from({ length: order.length * of.rows }, (_, at) => of.values[(at % of.rows) * of.columns + order[Math.floor(at / of.rows)]!]! / maximum) };
+  const cells = maxPool(transposed, fullRange(transposed.rows), fullRange(transposed.columns), of.rows, Math.max(1, Math.floor(30_000 / Math.max(1, of.rows))));
   // Numbers replace symbols if there is no room.
   const many = of.rows > 120;
   const width = symbols.reduce((top, symbol) => Math.max(top, textWidth(visibleSymbol(symbol)) * 13 + 6), 16);

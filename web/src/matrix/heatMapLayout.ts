@@ -66,9 +66,9 @@ export function heatMapLayout(source: readonly string[], target: readonly string
 }
 
 /** Cell at a point of the picture; null outside. */
-export function cellAtPoint(of: HeatMapLayout, x: number, y: number, columns: IndexRange, rows: IndexRange): [number | null, number | null] {
-  const column = Math.floor((x - of.left) / of.cell.width);
-  const step = Math.floor((y - of.top) / of.cell.height);
+export function cellAtPoint(layout: HeatMapLayout, x: number, y: number, columns: IndexRange, rows: IndexRange): [number | null, number | null] {
+  const column = Math.floor((x - layout.left) / layout.cell.width);
+  const step = Math.floor((y - layout.top) / layout.cell.height);
   const inside = (index: number, range: IndexRange): number | null => (index >= 0 && index < rangeSize(range) ? index + range.from : null);
   return [inside(step, rows), inside(column, columns)];
 }

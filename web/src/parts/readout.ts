@@ -44,21 +44,21 @@ export function describeOrigin({ weights, source }: ReadoutData, step: number, p
 }
 
 /** Description of a cell, step or position, counted from 1; "" if nothing is selected. */
-export function describeCell(of: ReadoutData, step: number | null, position: number | null): string {
-  const { weights, source, target, shares } = of;
+export function describeCell(data: ReadoutData, step: number | null, position: number | null): string {
+  const { weights, source, target, shares } = data;
   const known = step !== null && step < weights.rows;
-  const writing = known && of.saying ? of.saying(step) : known ? `Step ${step + 1}, ${isolated(target[step] ?? "")}` : "";
-  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(source[position] ?? "")}${unknownSuffix(of.unknown, position)}` : "";
+  const writing = known && data.saying ? data.saying(step) : known ? `Step ${step + 1}, ${isolated(target[step] ?? "")}` : "";
+  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(source[position] ?? "")}${unknownSuffix(data.unknown, position)}` : "";
   if (known && reading) {
     const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
-    return `${writing}; ${of.quantity} on ${reading}: ${formatDecimal(value, 4)}.`;
+    return `${writing}; ${data.quantity} on ${reading}: ${formatDecimal(value, 4)}.`;
   }
   if (known) {
     const maximum = list(row(weights, step), source, shares);
-    return maximum ? `${writing}; ${of.quantity} on ${maximum}.` : `${writing}; ${shares ? "no attention" : "nothing"}.`;
+    return maximum ? `${writing}; ${data.quantity} on ${maximum}.` : `${writing}; ${shares ? "no attention" : "nothing"}.`;
   }
   if (!reading || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
   const maximum = list(column, target, shares);
-  return `P${reading.slice(1)}: ${maximum ? `${shares ? "maximum weight" : `greatest ${of.quantity}`} at ${maximum}` : "no attention at any step"}.`;
+  return `P${reading.slice(1)}: ${maximum ? `${shares ? "maximum weight" : `greatest ${data.quantity}`} at ${maximum}` : "no attention at any step"}.`;
 }

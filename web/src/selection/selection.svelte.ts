@@ -16,13 +16,13 @@ export const COLOR_SCALES = ["unit", "row"] as const satisfies ColorScale[];
 export type AttributionLayer = (typeof ATTRIBUTION_LAYERS)[number];
 
 /** Examples selected within this interval (ms) share a history entry. */
-const WALK = 1000;
+const SELECTION_INTERVAL = 1000;
 
 class Selection extends Pointer {
   /** Name of the open tab (tabs.ts). */
   tab = $state.raw("examples");
   /** Tab and example of the address; others are a new history entry. */
-  private addressed: string | null = null;
+  private lastAddressKey: string | null = null;
   /** Time of the last selected example. */
   private lastSelectionTime = -Infinity;
   /** Default example: the first wrong one. */
@@ -103,24 +103,24 @@ class Selection extends Pointer {
 
   /** Restores the selection of a hash; `examples` and `tabs` are the valid values, `first` is the default example. */
   restore(hash: string, examples: number, tabs: readonly [string, ...string[]], first = 0): void {
-    const told = parseHash(hash);
+    const values = parseHash(hash);
     this.first = first;
-    const example = hashInteger(told, "example", first);
-    this.tab = hashChoice(told, "tab", tabs);
+    const example = hashInteger(values, "example", first);
+    this.tab = hashChoice(values, "tab", tabs);
     this.example = example < examples ? example : first;
-    this.addressed = this.addressKey;
-    this.edit = told.get("edit") ?? "";
-    this.output = hashInteger(told, "output", 0);
-    this.node = hashInteger(told, "node", null);
-    this.scale = hashChoice(told, "scale", COLOR_SCALES);
-    this.layer = hashChoice(told, "layer", ATTRIBUTION_LAYERS);
-    this.pattern = told.get("filter") ?? "";
-    this.confusion = told.get("confusion") ?? "";
-    this.typed = told.get("typed") ?? "";
-    const mass = Number(told.get("mass") ?? 0.95);
+    this.lastAddressKey = this.addressKey;
+    this.edit = values.get("edit") ?? "";
+    this.output = hashInteger(values, "output", 0);
+    this.node = hashInteger(values, "node", null);
+    this.scale = hashChoice(values, "scale", COLOR_SCALES);
+    this.layer = hashChoice(values, "layer", ATTRIBUTION_LAYERS);
+    this.pattern = values.get("filter") ?? "";
+    this.confusion = values.get("confusion") ?? "";
+    this.typed = values.get("typed") ?? "";
+    const mass = Number(values.get("mass") ?? 0.95);
     this.mass = mass > 0 && mass <= 1 ? mass : 0.95;
-    const step = hashInteger(told, "step", null);
-    const position = hashInteger(told, "position", null);
+    const step = hashInteger(values, "step", null);
+    const position = hashInteger(values, "position", null);
     this.pinned = step === null && position === null ? null : { step, position };
   }
 
@@ -130,12 +130,12 @@ class Selection extends Pointer {
 
   /** Writes the selection to the address. */
   remember(): void {
-    const [before, addressKey] = [this.addressed, this.addressKey];
+    const [before, addressKey] = [this.lastAddressKey, this.addressKey];
     const moved = before !== null && before !== addressKey;
-    const walking = performance.now() - this.lastSelectionTime < WALK && before?.split(" ")[0] === this.tab;
+    const stepping = performance.now() - this.lastSelectionTime < SELECTION_INTERVAL && before?.split(" ")[0] === this.tab;
     if (moved) this.lastSelectionTime = performance.now();
-    showHash(this.hash, moved && !walking);
-    this.addressed = addressKey;
+    showHash(this.hash, moved && !stepping);
+    this.lastAddressKey = addressKey;
   }
 }
 
