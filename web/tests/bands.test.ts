@@ -10,7 +10,7 @@ test("a short row is centered, its cells of bounded width", () => {
   expect(short.interval).toBe(1);
 });
 
-test("a picture scrolls a little, then shrinks and thins its labels", () => {
+test("a picture scrolls up to a width, then shrinks and omits labels", () => {
   expect(pictureWidth([letters(50)], 1000)).toBe(1000);
   expect(pictureWidth([letters(100)], 1000)).toBe(1000);
   expect(bandLayout(letters(100), 1000).letter).toBeLessThan(15);
@@ -22,7 +22,7 @@ test("a picture scrolls a little, then shrinks and thins its labels", () => {
   expect(bandLayout([], 100).edges).toEqual([50]);
 });
 
-test("numbers that would cover each other are left out, the greatest stays", () => {
+test("overlapping numbers are omitted, the largest first kept", () => {
   const selected = nonOverlapping([{ index: 5, value: 0.6 }, { index: 6, value: 0.3 }, { index: 9, value: 0.1 }], (index) => index * 10, 25);
   expect([...selected]).toEqual([5, 9]);
 });

@@ -11,14 +11,14 @@ test("small maps have large square cells with every label", () => {
   expect(small.turned).toBe(false);
 });
 
-test("large maps fit, and thin their labels", () => {
+test("large maps fit the page and omit labels", () => {
   const large = heatMapLayout(letters(1000), letters(300), all(1000), all(300), 900);
   expect(large.left + large.width).toBeLessThanOrEqual(900);
   expect(large.height).toBeLessThanOrEqual(561);
   expect(large.interval.columns).toBeGreaterThan(5);
 });
 
-test("half of the last number has room beside the cells, however many digits it has", () => {
+test("the last position number fits beside the cells", () => {
   for (const [count, availableWidth] of [[1000, 900], [1000, 390], [200, 390], [10000, 900]] as const)
     for (const symbol of ["a", "ZWJ"]) {
       const of = heatMapLayout(letters(count).map(() => symbol), letters(30), all(count), all(30), availableWidth);
@@ -28,17 +28,17 @@ test("half of the last number has room beside the cells, however many digits it 
     }
 });
 
-test("labels of rows have room for their numbers, of two digits too", () => {
+test("row labels have room for repetition numbers of two digits", () => {
   const left = (count: number): number => heatMapLayout(letters(8), Array.from({ length: count }, () => "wide"), all(8), all(count), 900).left;
   expect(left(12)).toBeGreaterThanOrEqual(9 + 4 * 0.6 * 14 + 2 * 5);
   expect([left(9) - left(1), left(12) - left(9)]).toEqual([5, 5]);
 });
 
-test("words stand aslant", () => {
+test("long words are rotated", () => {
   expect(heatMapLayout(["somewhere", "over"], ["the"], all(2), all(1), 900).turned).toBe(true);
 });
 
-test("the cell under the pointer, in the window", () => {
+test("cellAtPoint returns the cell in the zoomed window", () => {
   const of = heatMapLayout(letters(8), letters(6), { from: 2, to: 8 }, all(6), 900);
   expect(cellAtPoint(of, of.left + 31, of.top + 61, { from: 2, to: 8 }, all(6))).toEqual([2, 3]);
   expect(cellAtPoint(of, of.left - 1, of.top + 1, { from: 2, to: 8 }, all(6))).toEqual([0, null]);

@@ -34,7 +34,7 @@ interface Marks {
 
 /**
  * Rows are steps, columns are positions; weights below 0.005 are omitted. Signed values are red (positive) and blue (negative),
- * scaled by the maximum magnitude; small weights are scaled by row. Nonzero numbers of `told` are printed in their cells. Symbols
+ * scaled by the maximum magnitude; small weights are scaled by row. Nonzero numbers of `labels` are printed in their cells. Symbols
  * at `unknown` positions are underlined. `sides` are the axis titles, `key` describes the colors. Requires XeLaTeX or LuaLaTeX for non-Latin scripts.
  */
 export function tikzHeatMap(weights: Grid, target: readonly string[], source: readonly string[], { labels = [], unknown = [], sides = ["source", "output"], key }: Marks = {}): string {
