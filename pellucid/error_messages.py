@@ -48,8 +48,8 @@ def escape_json(text: str) -> str:
 def translate_expectation(message: str) -> str:
     """Return the expectation in a msgspec message in plain words: "expected a whole number of at least 1"."""
     expected = message.partition(", got ")[0]
-    for theirs, ours in MSGSPEC_PHRASES.items():
-        expected = expected.replace(theirs, ours)
+    for phrase, replacement in MSGSPEC_PHRASES.items():
+        expected = expected.replace(phrase, replacement)
     return f"{expected[0].lower()}{expected[1:]}"
 
 
@@ -100,8 +100,8 @@ def describe_type(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
     if kind in TYPE_NOUNS:
         return TYPE_NOUNS[kind][plural]
     if origin in UNION_TYPES:
-        members = [each for each in kinds if each is not str or Path not in kinds]
-        return join_choices(list(dict.fromkeys(describe_type(each, plural) for each in members)))
+        members = [member for member in kinds if member is not str or Path not in kinds]
+        return join_choices(list(dict.fromkeys(describe_type(member, plural) for member in members)))
     if origin is Annotated:
         return describe_type(kinds[0], plural)
     if is_array_kind(kind):

@@ -37,7 +37,7 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         """Return all lines of the message."""
-        return "\n".join(replace_controls(abbreviate(str(each), LONGEST_MESSAGE)) for each in self.args)
+        return "\n".join(replace_controls(abbreviate(str(line), LONGEST_MESSAGE)) for line in self.args)
 
 
 class ConfigError(InputError):
@@ -90,8 +90,8 @@ def suggest(word: object, choices: Iterable[str], prefix: str = "") -> str:
     """
     if not isinstance(word, str) or len(word := str.__str__(word)) > MAX_WORD_LENGTH:
         return ""
-    near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"; did you mean {quote(prefix + near[0])}?" if near else ""
+    similar = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return f"; did you mean {quote(prefix + similar[0])}?" if similar else ""
 
 
 def replace_controls(text: str) -> str:
@@ -121,12 +121,12 @@ def quote(value: object, max_length: int = MAX_QUOTE_LENGTH) -> str:
     if isinstance(value, str):
         return repr(abbreviate(str.__str__(value), max_length))
     try:
-        shown = repr(value)
+        text = repr(value)
     except Exception:  # __repr__ may raise anything
         return (
             "a number with thousands of digits" if _holds_long_number(value) else f"a value of type {_type_name(value)}"
         )
-    return abbreviate(" ".join(line.strip() for line in shown.splitlines()), max_length)
+    return abbreviate(" ".join(line.strip() for line in text.splitlines()), max_length)
 
 
 def _type_name(value: object) -> str:
@@ -144,7 +144,7 @@ def _holds_long_number(value: object, depth: int = 3) -> bool:
         value = [*value.keys(), *value.values()]
     if type(value) not in (list, tuple, set, frozenset) or not depth:
         return False
-    return any(_holds_long_number(each, depth - 1) for each in cast(Iterable[object], value))
+    return any(_holds_long_number(item, depth - 1) for item in cast(Iterable[object], value))
 
 
 def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
@@ -162,11 +162,11 @@ def abbreviate_reason(error: Exception) -> str:
 
     Every message that repeats a library's words calls this function, because they may quote a user's file.
     """
-    told = str(error)
-    at = told.rfind(" - at `")
-    words, place = (told[:at], told[at:]) if at >= 0 else (told, "")
-    first = next(filter(None, map(str.strip, words.split("\n"))), type(error).__name__)
-    return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(place, MAX_REASON_LENGTH))
+    message = str(error)
+    start = message.rfind(" - at `")
+    text, location = (message[:start], message[start:]) if start >= 0 else (message, "")
+    first = next(filter(None, map(str.strip, text.split("\n"))), type(error).__name__)
+    return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(location, MAX_REASON_LENGTH))
 
 
 def parse_whole_number(text: str) -> int | None:

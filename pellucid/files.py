@@ -190,10 +190,10 @@ def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str =
     """
     with wrap_os_errors("write" if mode == "ab" else "read", path, kind):
         file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (the caller closes it)
-        found = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
-    if found != stat.S_IFREG:
+        file_type = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
+    if file_type != stat.S_IFREG:
         file.close()
-        raise kind(f"{path} is {FILE_KINDS.get(found, 'a special file')}, not a regular file")
+        raise kind(f"{path} is {FILE_KINDS.get(file_type, 'a special file')}, not a regular file")
     return file
 
 
@@ -310,10 +310,10 @@ def repeated_key(content: bytes) -> str | None:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the keys and values of a JSON object; `ValueError` for a key that occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError(f"the key {quote(_repeated(pairs))} occurs twice in an object")
-    return found
+    return values
 
 
 def _repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
@@ -348,21 +348,21 @@ def make_folder(path: Path) -> list[Path]:
     """
     with wrap_os_errors("create", path):
         absent = missing_folders(path)
-        for each in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
-            each.mkdir(exist_ok=True)
+        for folder in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
+            folder.mkdir(exist_ok=True)
     return absent
 
 
 def missing_folders(path: Path) -> list[Path]:
     """Return the folders that do not exist among a folder and its parents, innermost first."""
-    return [each for each in (path, *path.parents) if not each.exists()]
+    return [folder for folder in (path, *path.parents) if not folder.exists()]
 
 
 def remove_empty_folders(folders: Sequence[Path]) -> None:
     """Remove folders in order, up to the first that is not empty."""
     with suppress(OSError):
-        for each in folders:
-            each.rmdir()
+        for folder in folders:
+            folder.rmdir()
 
 
 def _make_temporary(path: Path) -> tuple[int, str]:

@@ -88,16 +88,16 @@ class Worker:
     def __init__(self, task: Callable[[Any, WorkerChannel], Any]) -> None:
         """Start the process. SIGINT is blocked meanwhile; the process inherits the mask and then ignores the signal."""
         context = get_context("fork") if START_METHOD == "fork" else get_context("spawn")
-        self.connection, theirs = context.Pipe()
+        self.connection, child_connection = context.Pipe()
         self.stop = context.RawValue(c_bool)
         resource_tracker.ensure_running()  # starting it later would unblock the signal
         former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process = context.Process(target=_run_worker, args=(task, theirs, self.stop), daemon=True)
+            self.process = context.Process(target=_run_worker, args=(task, child_connection, self.stop), daemon=True)
             self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
-        theirs.close()  # otherwise the connection would outlive the process
+        child_connection.close()  # otherwise the connection would outlive the process
 
     def submit(self, number: int, job: object) -> None:
         """Send a job. If the process is dead, the job fails with an event.

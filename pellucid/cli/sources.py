@@ -44,11 +44,11 @@ class PrefixFile:
         Raises:
             DataError: The file has fewer lines.
         """
-        taken = self.texts[self.taken : self.taken + count]
-        self.taken += len(taken)
-        if len(taken) < count:
+        prefixes = self.texts[self.taken : self.taken + count]
+        self.taken += len(prefixes)
+        if len(prefixes) < count:
             raise DataError(f"{self.path} ends after {self.taken} lines: input line {self.taken + 1} has no prefix")
-        return taken
+        return prefixes
 
     def check_exhausted(self) -> None:
         """Raise `DataError` if prefixes remain after the last source."""
@@ -64,7 +64,7 @@ def _decode_line(line: bytes, path: Path, number: int) -> str:
         raise DataError(f"{path}:{number}: {error}") from error
 
 
-def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
+def _check_prefix(text: str, predictor: "Predictor", location: str) -> None:
     """Raise `InputError` with its location for a prefix that the options or the model exclude."""
     from pellucid.decoding.options import build_constraints
 
@@ -72,13 +72,13 @@ def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
     if predictor.config.decoder.pointer_generator:
         return  # the source determines what can be copied
     try:
-        asked = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
+        constraints = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
     except InputError as error:
-        raise type(error)(f"{where}: {error}") from error
-    if asked.least(0) > predictor.max_length:
+        raise type(error)(f"{location}: {error}") from error
+    if constraints.least(0) > predictor.max_length:
         raise InputError(
-            f"{where}: the prefix and the required symbols take {asked.least(0)} symbols, but search.max_length "
-            f"is {predictor.max_length}"
+            f"{location}: the prefix and the required symbols take {constraints.least(0)} symbols, but "
+            f"search.max_length is {predictor.max_length}"
         )
 
 
@@ -122,12 +122,12 @@ def check_order(paths: Sequence[Path], verb: str) -> None:
         )
 
 
-def split_paths(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
+def split_paths(first: Path, others: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
     """Split the paths of a command line into run folders and the input.
 
     Args:
         first: First path.
-        rest: Further paths.
+        others: Further paths.
         verb: Name of the subcommand.
 
     Returns:
@@ -136,10 +136,10 @@ def split_paths(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path
     Raises:
         InputError: The input precedes a run folder.
     """
-    check_order([first, *rest], verb)
-    if rest and not is_run(rest[-1]):
-        return [first, *rest[:-1]], rest[-1]
-    return [first, *rest], Path("-")
+    check_order([first, *others], verb)
+    if others and not is_run(others[-1]):
+        return [first, *others[:-1]], others[-1]
+    return [first, *others], Path("-")
 
 
 def standard_input() -> LineStream:
@@ -157,35 +157,39 @@ def standard_input() -> LineStream:
 
 
 def read_chunks(
-    file: Path, trained: DataConfig, known: InputFormat, how: tuple[FileReader, StreamParser], outputs: int = 1
+    file: Path,
+    trained: DataConfig,
+    input_format: InputFormat,
+    readers: tuple[FileReader, StreamParser],
+    outputs: int = 1,
 ) -> Iterator[list[InputLine]]:
     """Yield the input in chunks of suitable size for decoding; standard input as it arrives.
 
     Args:
         file: Input file, or -.
         trained: Data configuration of training.
-        known: Format and columns of the input.
-        how: Functions that read a file and a stream.
+        input_format: Format and columns of the input.
+        readers: Functions that read a file and a stream.
         outputs: Number of outputs per source.
 
     Yields:
         Lists of examples and bad lines.
     """
-    (read, parse), size, data = how, PartSize(outputs), config_for_file(trained, known.header)
-    known = known._replace(report=_report_first_line)
+    (read_file, parse_stream), size, data = readers, PartSize(outputs), config_for_file(trained, input_format.header)
+    input_format = input_format._replace(report=_report_first_line)
     if str(file) != "-":
-        for number, chunk in enumerate(chunked(read(file, data, known), outputs, _characters)):
+        for number, chunk in enumerate(chunked(read_file(file, data, input_format), outputs, _characters)):
             if not number:
-                _report_first_line(check_first_line(chunk, file, data, known))
+                _report_first_line(check_first_line(chunk, file, data, input_format))
             yield chunk
         return
-    arriving = standard_input()
+    stream = standard_input()
     chunk, first = [], not sys.stdin.isatty()
-    for item in parse(arriving, STANDARD_INPUT, data, known):
+    for item in parse_stream(stream, STANDARD_INPUT, data, input_format):
         chunk.append(item)
-        if size.is_filled_by(_characters(item)) or not arriving.arrived_lines:
+        if size.is_filled_by(_characters(item)) or not stream.arrived_lines:
             if first:
-                _report_first_line(check_first_line(chunk, None, data, known))
+                _report_first_line(check_first_line(chunk, None, data, input_format))
             yield chunk
             chunk, size, first = [], PartSize(outputs), False
     if chunk:
@@ -212,7 +216,7 @@ def first_bad_line(items: Sequence[InputLine]) -> int | None:
     Returns:
         Index, or None.
     """
-    return next((at for at, item in enumerate(items) if isinstance(item, BadLine)), None)
+    return next((index for index, item in enumerate(items) if isinstance(item, BadLine)), None)
 
 
 def escape_text(text: str, tabs: bool = True) -> str:
@@ -260,17 +264,17 @@ class DecodingNotes:
             return
         self.known += trace.origin == "lexicon"
         if trace.origin != "lexicon":
-            self.unknown.update(trace.source[at] for at in trace.unknown)
-            self.unknown_targets.update(trace.target[at] for at in trace.unknown_target)
+            self.unknown.update(trace.source[index] for index in trace.unknown)
+            self.unknown_targets.update(trace.target[index] for index in trace.unknown_target)
             self.untagged += bool(trace.source) and not (trace.features or trace.added)
         self.cut += not trace.finished
         self.lacking += bool(trace.source) and not self.required <= set(trace.target)
 
-    def report(self, tagged: bool) -> None:
+    def report(self, has_features: bool) -> None:
         """Report the counts on standard error.
 
         Args:
-            tagged: Whether the model was trained with features.
+            has_features: Whether the model was trained with features.
         """
         if not self.lines:
             say("the input is empty")
@@ -282,7 +286,7 @@ class DecodingNotes:
             say(f"{count_noun(self.known, 'source')} decoded by the lexicon")
         _report_unknown(self.unknown, "source symbol", "not in the vocabulary (read as the unknown symbol)")
         _report_unknown(self.unknown_targets, "target symbol", "not in the vocabulary (scored as the unknown symbol)")
-        if tagged and self.untagged:
+        if has_features and self.untagged:
             say(f"{count_noun(self.untagged, 'source')} without features; the model expects them")
         if self.cut:
             say(f"{count_noun(self.cut, 'output')} truncated at the maximum length")
@@ -303,10 +307,10 @@ def count_noun(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _report_unknown(found: "Counter[str]", what: str, how: str) -> None:
+def _report_unknown(counts: "Counter[str]", noun: str, treatment: str) -> None:
     """Report the most frequent unknown symbols, if there are any."""
-    if found:
-        most = ", ".join(
-            f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in found.most_common(MAX_LISTED)
+    if counts:
+        listed = ", ".join(
+            f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in counts.most_common(MAX_LISTED)
         )
-        say(f"{count_noun(found.total(), what)} ({len(found):,} different) {how}: {most}")
+        say(f"{count_noun(counts.total(), noun)} ({len(counts):,} different) {treatment}: {listed}")

@@ -76,8 +76,8 @@ class ProgressReporter:
             case FileRead():
                 self._report_reading(event)
             case DataAugmented():
-                made = "copied targets" if event.kind == "copy" else "pairs with random stems"
-                self._print_line(f"augmentation: {event.made:,} {made} in addition to {event.examples:,} examples")
+                noun = "copied targets" if event.kind == "copy" else "pairs with random stems"
+                self._print_line(f"augmentation: {event.made:,} {noun} in addition to {event.examples:,} examples")
             case ModelBuilt():
                 self._report_model(event)
             case TrainingStarted():
@@ -108,17 +108,18 @@ class ProgressReporter:
 
     def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""
-        source, target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
-        beside = len(event.vocabularies.features.symbols)
-        tags = f" and {beside} features" if beside else ""
+        num_source, num_target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
+        num_features = len(event.vocabularies.features.symbols)
+        tags = f" and {num_features} features" if num_features else ""
         verb = "resumed" if event.resumed else "new run"
         self._print_line(
             f"{event.folder}: {verb}, {event.parameters:,} parameters, "
-            f"{source} source symbols{tags}, {target} target symbols"
+            f"{num_source} source symbols{tags}, {num_target} target symbols"
         )
-        for each in event.covered:
+        for coverage in event.covered:
             self._print_line(
-                f"{each.path}: pretrained vectors for {each.found:,} of {each.symbols:,} {each.side} symbols"
+                f"{coverage.path}: pretrained vectors for {coverage.found:,} of {coverage.symbols:,} "
+                f"{coverage.side} symbols"
             )
         for sentence in event.foreseen:
             self._print_line(f"note: {sentence}")
@@ -147,8 +148,8 @@ class ProgressReporter:
 
 def compilation_note() -> str:
     """Return a note that kernels are compiled before the first update."""
-    kept = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
-    return f"compiling kernels {kept}: the first update takes up to a minute"
+    frequency = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
+    return f"compiling kernels {frequency}: the first update takes up to a minute"
 
 
 def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False) -> str:
@@ -159,9 +160,9 @@ def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False)
         metrics: Validation metrics, by their keys in the log.
         short: Whether to return only the most important metric and the loss.
     """
-    followed = get_task(task).metrics.validation_metrics
-    found = [f"{each.name} {metrics[each.key]:6.2f} %" for each in followed if each.key in metrics]
-    return " · ".join([*found[: 1 if short else None], f"loss {metrics['loss']:.3f}"])
+    validation_metrics = get_task(task).metrics.validation_metrics
+    scores = [f"{metric.name} {metrics[metric.key]:6.2f} %" for metric in validation_metrics if metric.key in metrics]
+    return " · ".join([*scores[: 1 if short else None], f"loss {metrics['loss']:.3f}"])
 
 
 @contextmanager

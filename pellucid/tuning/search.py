@@ -188,10 +188,10 @@ def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
         if path.exists() and not path.is_file():
             raise DataError(f"{path} is no regular file: each trial has to read it again")
     data = resolve_data(files, config.data)
-    reads = read_files(files, config.data, Path("/nonexistent")).reads
-    epochs = config.training.epochs or round(derived_epochs(reads[0].examples))
+    file_reads = read_files(files, config.data, Path("/nonexistent")).reads
+    epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
     training = msgspec.structs.replace(config.training, epochs=float(epochs))
-    return msgspec.structs.replace(config, data=data, training=training), reads
+    return msgspec.structs.replace(config, data=data, training=training), file_reads
 
 
 def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
@@ -231,8 +231,8 @@ class HyperparameterSearch:
     def __init__(self, request: StudyRequest) -> None:
         """Open the study and update its folder from the journal."""
         config = request.config
-        each = config.training.epochs / config.training.eval_interval
-        terms = StudyTerms(request.space, config.training.metric, config.seed, request.pruning, int(each))
+        num_validations = config.training.epochs / config.training.eval_interval
+        terms = StudyTerms(request.space, config.training.metric, config.seed, request.pruning, int(num_validations))
         self.request = request
         self.study = TuningStudy(request.out, terms)
         self.pruned: dict[int, str] = {}
@@ -240,9 +240,9 @@ class HyperparameterSearch:
         self.num_validations: dict[int, int] = {}
         """Number of recorded validations, by trial."""
         self.deadline = time.monotonic() + request.seconds if request.seconds else float("inf")
-        different = self.study.check_terms(_study_terms(request))
-        if different:
-            raise RunError(f"{request.out} holds a study with other {' and '.join(different)}; name a new folder")
+        changed_terms = self.study.check_terms(_study_terms(request))
+        if changed_terms:
+            raise RunError(f"{request.out} holds a study with other {' and '.join(changed_terms)}; name a new folder")
         self.study.enqueue_first(initial_values(config, request.space))
         self.waiting = self.study.unfinished_trials()
         self.num_retried = self.study.retry_failed()
@@ -271,17 +271,17 @@ class HyperparameterSearch:
                 self.pool.request_stop()
             yield None
 
-    def start_trial(self, asked: SuggestedTrial) -> Iterator[TuneEvent]:
+    def start_trial(self, suggested: SuggestedTrial) -> Iterator[TuneEvent]:
         """Submit a trial to a worker process, unless its settings are invalid."""
         try:
-            config = self.config(asked.values)
+            config = self.config(suggested.values)
         except ConfigError as error:
-            yield self.end_trial(asked.number, "failed", str(error))
+            yield self.end_trial(suggested.number, "failed", str(error))
             return
-        yield TrialStarted(asked.number, asked.values)
-        for record in self.read_validations(asked.number):  # the journal may lack the last one
-            self.record_validation(asked.number, record)
-        self.pool.submit(asked.number, TrainingJob(self.request.files, self.folder(asked.number), config))
+        yield TrialStarted(suggested.number, suggested.values)
+        for record in self.read_validations(suggested.number):  # the journal may lack the last one
+            self.record_validation(suggested.number, record)
+        self.pool.submit(suggested.number, TrainingJob(self.request.files, self.folder(suggested.number), config))
 
     def handle_event(self, job_event: JobEvent) -> Iterator[TuneEvent]:
         """Handle an event of a trial's worker process."""
@@ -292,10 +292,10 @@ class HyperparameterSearch:
                 if isinstance(event, ValidationCompleted) and number not in self.pruned:
                     self.record_validation(number, event.metrics)
                 yield TrialProgress(number, event)
-            case JobResult(number, whole):
+            case JobResult(number, is_complete):
                 if number in self.pruned:
                     yield self.end_trial(number, "pruned", self.pruned.pop(number))
-                elif whole:
+                elif is_complete:
                     yield self.end_trial(number, "finished", "")
             case JobFailure(number, error):
                 if not isinstance(error, DivergenceError | WorkerDiedError):
@@ -318,19 +318,19 @@ class HyperparameterSearch:
     def record_validation(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record a validation; request the end of a trial that is pruned."""
         self.num_validations[number] = self.num_validations.get(number, 0) + 1
-        why = self.study.report(number, self.num_validations[number], metrics[self.request.config.training.metric])
-        if why and number not in self.pruned:
-            self.pruned[number] = why
+        reason = self.study.report(number, self.num_validations[number], metrics[self.request.config.training.metric])
+        if reason and number not in self.pruned:
+            self.pruned[number] = reason
             if number in self.pool.busy:
                 self.pool.request_stop([number])
 
-    def end_trial(self, number: int, state: Literal["finished", "pruned", "failed"], why: str) -> EndedTrial:
+    def end_trial(self, number: int, state: Literal["finished", "pruned", "failed"], reason: str) -> EndedTrial:
         """Record the end of a trial and write the results."""
         best = [record for record in self.read_validations(number) if record["best"]][-1:]
         seconds = [record["seconds"] for record in run.read_log(self.folder(number)) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
         values = self.study.trial_values(number)
-        self.study.record_end(EndedTrial(number, state, score, why, max(seconds, default=0.0), values))
+        self.study.record_end(EndedTrial(number, state, score, reason, max(seconds, default=0.0), values))
         ended = next(trial for trial in self.study.ended_trials() if trial.number == number)
         self.update_results()
         return ended
@@ -358,9 +358,9 @@ def _study_terms(request: StudyRequest) -> dict[str, Any]:
     for path in filter(None, request.files):
         with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    searched = {each.key for each in (*request.space.searched, *request.space.linked)}
-    kept = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
-    settings = json.loads(json.dumps(kept))  # as read back from the study: lists, no tuples
+    searched = {dimension.key for dimension in (*request.space.searched, *request.space.linked)}
+    fixed = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
+    settings = json.loads(json.dumps(fixed))  # as read back from the study: lists, no tuples
     return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
 
 

@@ -100,20 +100,22 @@ class TuningStudy:
                 self.study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
             else:
                 higher = terms.metric in ("exact_match", "symbol_accuracy")
-                way = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
-                self.study = optuna.create_study(study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=way)
+                direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
+                self.study = optuna.create_study(
+                    study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=direction
+                )
         except (KeyError, ValueError, TypeError) as error:
             reason = abbreviate_reason(error)
             raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {reason}") from error
 
     def check_terms(self, new: Mapping[str, Any]) -> list[str]:
         """Store the terms of a new study; for an existing one return the names of the terms that differ."""
-        before = self.study.user_attrs.get("terms")
-        if before is None:
+        stored = self.study.user_attrs.get("terms")
+        if stored is None:
             self.study.set_user_attr("terms", dict(new))
             return []
-        return [name for name in new if name != "settings" and before[name] != new[name]] + [
-            f"settings ({key})" for key, value in new["settings"].items() if before["settings"].get(key, value) != value
+        return [name for name in new if name != "settings" and stored[name] != new[name]] + [
+            f"settings ({key})" for key, value in new["settings"].items() if stored["settings"].get(key, value) != value
         ]
 
     def enqueue_first(self, values: Mapping[str, Value]) -> None:
@@ -140,17 +142,17 @@ class TuningStudy:
     def _latest_trials(self) -> list[FrozenTrial]:
         """Return all trials except those that were repeated."""
         trials = self.study.get_trials(deepcopy=False)
-        again = {trial.user_attrs.get("again") for trial in trials}
-        return [trial for trial in trials if trial.number not in again]
+        retried = {trial.user_attrs.get("again") for trial in trials}
+        return [trial for trial in trials if trial.number not in retried]
 
     def unfinished_trials(self) -> list[SuggestedTrial]:
         """Return trials that were started and have not ended, since their process was stopped."""
-        begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        asked = []
-        for frozen in begun:
+        running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        suggested = []
+        for frozen in running:
             self._seed_sampler(frozen.number)
-            asked.append(self._suggest_trial(Trial(self.study, frozen._trial_id)))
-        return asked
+            suggested.append(self._suggest_trial(Trial(self.study, frozen._trial_id)))
+        return suggested
 
     def ask(self) -> SuggestedTrial:
         """Return the next trial, a function of the seed and the trials so far."""
@@ -169,14 +171,14 @@ class TuningStudy:
             The reason to prune the trial, or an empty text.
         """
         trial = self.open[number]
-        known = self.study.get_trials(deepcopy=False)[number].intermediate_values
-        if validation in known or math.isnan(score):
+        reported = self.study.get_trials(deepcopy=False)[number].intermediate_values
+        if validation in reported or math.isnan(score):
             return ""
         trial.report(score, validation)
         if not trial.should_prune():
             return ""
-        behind = "the median of the trials before" if self.terms.pruning == "median" else "the best third so far"
-        return f"at validation {validation} it was behind {behind}"
+        threshold = "the median of the trials before" if self.terms.pruning == "median" else "the best third so far"
+        return f"at validation {validation} it was behind {threshold}"
 
     def trial_values(self, number: int) -> dict[str, Value]:
         """Return the values of a trial by key."""
@@ -227,7 +229,7 @@ class TuningStudy:
         """Return a trial with a value for every searched setting."""
         self.open[trial.number] = trial
         return SuggestedTrial(
-            trial.number, {each.key: _suggest_value(trial, each) for each in self.terms.space.searched}
+            trial.number, {dimension.key: _suggest_value(trial, dimension) for dimension in self.terms.space.searched}
         )
 
 
@@ -260,9 +262,9 @@ def _ended_trial(trial: FrozenTrial) -> EndedTrial:
         (TrialState.PRUNED, "pruned"),
     )
     state: Literal["finished", "pruned", "failed"] = dict(states).get(trial.state, "failed")
-    noted = trial.user_attrs
-    noted_values = noted.get("score"), noted.get("why", ""), noted.get("seconds", 0.0)
-    return EndedTrial(trial.number, state, *noted_values, _trial_values(trial), _count_tries(trial))
+    attributes = trial.user_attrs
+    results = attributes.get("score"), attributes.get("why", ""), attributes.get("seconds", 0.0)
+    return EndedTrial(trial.number, state, *results, _trial_values(trial), _count_tries(trial))
 
 
 def _count_tries(trial: FrozenTrial) -> int:
@@ -279,6 +281,6 @@ def _trial_values(trial: FrozenTrial) -> dict[str, Value]:
 def _repair_journal(journal: Path) -> None:
     """Remove an incomplete last line."""
     content = read_bytes(journal)
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        write_atomic(journal, whole)
+    complete_lines = content[: content.rfind(b"\n") + 1]
+    if complete_lines != content:
+        write_atomic(journal, complete_lines)
