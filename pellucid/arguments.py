@@ -73,11 +73,19 @@ class TypeMismatchError(Exception):
         self.path = path
 
     def message(self, name: str) -> str:
-        """Return the error message for an argument of this name."""
+        """Return the error message for an argument.
+
+        Args:
+            name: Name of the argument.
+        """
         return f"{name}{self.path}: expected {self.expected}, got {describe_value(self.value)}{self.hint}"
 
     def nested_in(self, location: str) -> "TypeMismatchError":
-        """Return the mismatch for the containing value; `location` is the item or field in it."""
+        """Return the mismatch of the containing value.
+
+        Args:
+            location: Item or field of this value within the containing one: "[2]" or ".target".
+        """
         return TypeMismatchError(self.expected, self.value, self.hint, location + self.path)
 
 
@@ -154,7 +162,8 @@ def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN4
 def python_scalar(value: object) -> object:
     """Return a NumPy or PyTorch scalar, or an instance of a subclass of str, int or float, as the built-in type.
 
-    Other values are returned unchanged.
+    Args:
+        value: Any value; others are returned unchanged.
     """
     if getattr(value, "ndim", None) == 0 and callable(item := getattr(value, "item", None)):
         try:
@@ -199,9 +208,9 @@ def _iterate(items: Iterator[object]) -> Iterator[object]:
 
 
 def _items(values: object) -> Iterator[object]:
-    """Return an iterator over a list; `TypeError` for what is none.
+    """Return an iterator over a list-like value; raise `TypeError` if it is not iterable.
 
-    What has no `__iter__` is asked for as many items as its length says: its `__getitem__` need never end.
+    Without `__iter__`, as many items are read as the value has by its length, because its `__getitem__` may never end.
     """
     items = iter(cast(Iterable[object], values))
     return items if hasattr(type(values), "__iter__") else itertools.islice(items, len(cast(Sequence[object], values)))
@@ -308,7 +317,7 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
     if bounds is None:
         return number is int or all(map(isfinite, values))
     if bounds != Meta(ge=bounds.ge, le=bounds.le, title=bounds.title):
-        return False  # it bounds in other ways, too
+        return False  # it has other bounds, too
     if number is float and not all(map(isfinite, values)):
         return False
     return (bounds.ge is None or bounds.ge <= min(values)) and (bounds.le is None or max(values) <= bounds.le)
@@ -363,7 +372,14 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
 
 
 def finite_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a mapping as a dict; a `TypeMismatchError` where it yields more items than its length says."""
+    """Return a mapping as a dict.
+
+    Args:
+        value: The mapping.
+
+    Raises:
+        TypeMismatchError: The mapping yields more items than its length, or more than `MAX_ITEMS`.
+    """
     if isinstance(value, MappingProxyType):
         copied: object = value.copy()
         value = copied if isinstance(copied, dict) else value
@@ -443,9 +459,9 @@ def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # 
     )
 
 
-LARGEST = 1e100
+MAX_ARRAY_VALUE = 1e100
 """Maximum absolute value of array elements; the sum of their squares is then finite."""
-WHOLE = 2**63 - 1
+MAX_ARRAY_INTEGER = 2**63 - 1
 """Maximum absolute value of whole numbers in arrays."""
 ROUNDING = 1e-3
 """Tolerance for rounding, by which a probability may exceed 1 and a log-probability 0."""
@@ -614,8 +630,8 @@ def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN4
     integers = "float64" not in kind.dtypes
     if values.dtype.kind not in ("iu" if integers else "iuf") and values.size:
         raise TypeMismatchError(describe_type(kind), values)
-    largest = WHOLE if integers else LARGEST
-    # As numbers of NumPy's own 64 bits, for those of Python become as narrow as the array.
+    largest = MAX_ARRAY_INTEGER if integers else MAX_ARRAY_VALUE
+    # As 64-bit NumPy numbers, because Python numbers are converted to the type of the array.
     exact = int if integers else np.float64
     low, high = exact(-largest if bounds.ge is None else bounds.ge), exact(largest if bounds.le is None else bounds.le)
     outside = ~((values >= low) & (values <= high))

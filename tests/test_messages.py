@@ -10,7 +10,7 @@ import safetensors.torch
 from command_line import Done, complaint, outputs, pellucid, shell
 from trained_runs import copies, copies_run, copy_of, flags, small_config, write_pairs
 
-from pellucid.cli.messages import OptionalStream, format_warning, say
+from pellucid.cli.messages import OptionalStream, format_warning, print_message
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.reporting.display_text import visible_message
@@ -53,7 +53,7 @@ def test_lines_of_a_message_are_its_own_and_not_those_of_a_name(capsys: pytest.C
     error = RunError("the settings differ:", "  a\npellucid: all is well", "name another")
     assert str(error) == "the settings differ:\n  a⏎pellucid: all is well\nname another"
     assert str(RunError(ODD)) == SHOWN and acting(str(DataError("\ud800\n\t\0\x7f\x85\u2028"))) == set()
-    say(*map(str, error.args))
+    print_message(*map(str, error.args))
     assert capsys.readouterr().err == "pellucid: the settings differ:\n  a⏎pellucid: all is well\nname another\n"
 
 

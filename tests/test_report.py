@@ -83,7 +83,7 @@ def full() -> Report:
             ExampleOutput(small(), ("AC", "B"), scored("AB", "AC", "B")),
             ExampleOutput(hostile(), ()),
         ],
-        mistakes=[
+        errors=[
             ExampleOutput(small(), ("xyz", "ACB"), scored("AB", "xyz", "ACB")),
             ExampleOutput(hostile(), ("<i>שלום</i>",)),
         ],
@@ -172,7 +172,7 @@ def test_models_that_write_words_are_compared_word_by_word(symbols: list[str]) -
 
 def test_an_output_cut_in_other_symbols_has_no_alignment() -> None:
     document = report_document(
-        Report("t", mistakes=[ExampleOutput(small(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
+        Report("t", errors=[ExampleOutput(small(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
     )
     (errors,) = parts_of(document, ReportExamples)
     assert errors.examples[0].outputs[0].edits == [] and errors.examples[0].errors == [("AC", "AB")]
@@ -195,7 +195,7 @@ def test_tags_are_cut_where_those_of_the_answer_are(tags: str, between: str, wri
 def test_each_wrong_tag_has_the_expected_one() -> None:
     def wrong(trace: Trace, expected: str, ignored_tag: str = "") -> list[tuple[int | None, str | None]]:
         output = ExampleOutput(trace, (expected,), ignored_tag=ignored_tag)
-        (errors,) = parts_of(report_document(Report("t", mistakes=[output])), ReportExamples)
+        (errors,) = parts_of(report_document(Report("t", errors=[output])), ReportExamples)
         edits = errors.examples[0].outputs[0].edits
         assert [edit.step for edit in edits] == list(range(len(trace.target)))
         return [(edit.step, edit.expected) for edit in edits if edit.kind != "same"]

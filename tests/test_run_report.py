@@ -56,9 +56,9 @@ def test_judging_the_development_data_repeats_the_best_validation() -> None:
 
 
 def test_the_mistakes_are_the_worst_and_only_mistakes(judgement: ScoredRun, report: Report) -> None:
-    assert 0 < len(report.mistakes) <= min(NUM_LISTED_ERRORS, right(judgement).count(False))
-    assert not any(shown.correct for shown in report.mistakes)
-    rates = [(shown.scored.errors if shown.scored else 0) / len(shown.references[0]) for shown in report.mistakes]
+    assert 0 < len(report.errors) <= min(NUM_LISTED_ERRORS, right(judgement).count(False))
+    assert not any(shown.correct for shown in report.errors)
+    rates = [(shown.scored.errors if shown.scored else 0) / len(shown.references[0]) for shown in report.errors]
     assert rates == sorted(rates, reverse=True)
 
 
@@ -82,7 +82,7 @@ def test_the_written_report_holds_its_text(tmp_path: Path, report: Report) -> No
     document = written_document(tmp_path / "report.html")
     assert document.title == "A <title>" and document.introduction.startswith("One & two.")
     (errors,) = parts_of(document, ReportExamples, "Errors")
-    assert errors.examples[0].outputs[0].text == report.mistakes[0].trace.text
+    assert errors.examples[0].outputs[0].text == report.errors[0].trace.text
     assert titles_of(document) == ["Training curves", "Accuracy", "Attention", "Errors", "Settings"]
 
 

@@ -16,7 +16,7 @@ from pellucid.tuning.space import (
     RangeDimension,
     apply_values,
     default_space,
-    described,
+    describe_space,
     initial_values,
     load_space,
 )
@@ -105,7 +105,7 @@ def test_any_number_in_a_space_is_a_value_or_a_mistake(tmp_path: Path, key: str)
             path = _written(tmp_path, f"[{section}]\n{name} = {form.format(n=number)}\n")
             try:
                 space = load_space(path, BASE)
-                assert described(space) and apply_values(BASE, space, initial_values(BASE, space), "a trial")
+                assert describe_space(space) and apply_values(BASE, space, initial_values(BASE, space), "a trial")
             except ConfigError as error:
                 assert len(str(error)) < 400 + len(str(path))
 
@@ -142,7 +142,7 @@ def test_the_default_space_holds_the_preset(size: str) -> None:
     space = default_space(base, ())
     assert set(initial_values(base, space)) == {each.key for each in space.searched}
     assert apply_values(base, space, initial_values(base, space), "a trial") == base
-    assert len(described(space)) == len(space.searched) + len(space.linked)
+    assert len(describe_space(space)) == len(space.searched) + len(space.linked)
     assert set(flatten_config(preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
 
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO, cast
 
-from pellucid.cli.messages import format_warnings_as_messages, make_optional, redirect_to_devnull, say
+from pellucid.cli.messages import format_warnings_as_messages, make_optional, redirect_to_devnull, print_message
 from pellucid.errors import BadLineError, InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
@@ -73,7 +73,8 @@ def _run_subcommand(command_line: list[str]) -> int:
         return 0
     if command_line[0] not in SUBCOMMANDS:
         raise InputError(
-            f"there is no subcommand {quote(command_line[0])}{suggest(command_line[0], SUBCOMMANDS)} (pellucid --help lists all)"
+            f"there is no subcommand {quote(command_line[0])}{suggest(command_line[0], SUBCOMMANDS)} "
+            "(pellucid --help lists all)"
         )
     if sys.stdout is None and command_line[0] != "train":
         raise InputError("standard output is closed")
@@ -117,7 +118,7 @@ def _run_with_exit_code(command_line: list[str]) -> int:
 
 def _report_error(*lines: str) -> int:
     """Write an error message on standard error and return the exit code 2."""
-    say(*lines)
+    print_message(*lines)
     return 2
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.data.examples import (
@@ -63,7 +63,7 @@ class AssessmentOptions(NamedTuple):
     texts: bool
     input_format: Format
     search: SearchFlags
-    drawing: "SamplingConfig | None"
+    sampling: "SamplingConfig | None"
     """Configuration of sampling, instead of a search."""
     device: Device
 
@@ -83,7 +83,7 @@ class AssessmentResults(NamedTuple):
     runs: list[Assessment]
     counts: list[dict[str, int]]
     seconds: list[float]
-    bad: list[BadLine]
+    bad_lines: list[BadLine]
     names: Sequence[str] = ()
     """Full names of the runs; the assessments have abbreviated ones."""
 
@@ -112,7 +112,9 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
     assessments = [
         replace(assessment, name=name) for assessment, name in zip(joined_assessments, short_names(names), strict=True)
     ]
-    return AssessmentResults(assessments, counts, seconds, [line for result in results for line in result.bad], names)
+    return AssessmentResults(
+        assessments, counts, seconds, [line for result in results for line in result.bad_lines], names
+    )
 
 
 @contextmanager
@@ -151,7 +153,7 @@ def _assessment_parts(runs: Sequence[Path], file: Path, target: Path | None) -> 
         raise DataError(f"{len(names)} files match {file}, but no run folder matches {runs[0]}")
     if missing:
         skipped = ", ".join(missing)
-        say(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {skipped}")
+        print_message(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {skipped}")
     for name in names:
         if name not in missing:
             paths = tuple(_fill_placeholder(path, name) for path in runs)
@@ -232,8 +234,8 @@ def _check_options(predictor: "Predictor", options: AssessmentOptions) -> None:
 
 def _decode(predictor: "Predictor", examples: Sequence[Example], options: AssessmentOptions) -> list[list[Trace]]:
     """Return the outputs of each example: the best, the n best, or samples."""
-    if options.drawing is not None:
-        return predictor.samples(examples, options.drawing)
+    if options.sampling is not None:
+        return predictor.samples(examples, options.sampling)
     if options.search.nbest is None:
         return [[trace] for trace in predictor.trace(examples)]
     return predictor.hypotheses(examples, options.search.nbest)
@@ -255,9 +257,9 @@ def _read_pairs(part: AssessmentPart, data: DataConfig, options: AssessmentOptio
         note = header_note(reading.examples) if is_header_unknown(part.file, data, part.target) else ""
         display_name = STANDARD_INPUT if part.file.name == STANDARD_INPUT else part.file
         if note:
-            say(f"note: {display_name}: {note}")
+            print_message(f"note: {display_name}: {note}")
         if ignored := column_note(part.file, data, part.target):
-            say(f"note: {display_name}: {ignored}")
+            print_message(f"note: {display_name}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group requires columns in FILE; with --target, FILE has none")
@@ -294,7 +296,7 @@ def _note_several_targets(examples: Sequence[Example]) -> None:
     distinct = {(example.source, example.features, example.target) for example in examples}
     several = len(distinct) - len({(source, features) for source, features, _ in distinct})
     if several:
-        say(
+        print_message(
             f"note: {several:,} further targets repeat the source of an earlier pair; each pair is scored against its "
             "own target (--multi-reference accepts any of them)"
         )

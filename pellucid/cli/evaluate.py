@@ -12,7 +12,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_order, is_run
 from pellucid.config.settings import Device, Format
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
     """
     args = parse_arguments(EvaluateArguments, "evaluate", arguments)
     _check_arguments(args)
-    drawing = sampling_config(args)
+    sampling = sampling_config(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.assessment import AssessmentOptions, assess_runs
     from pellucid.evaluation.assessment import compare_runs
@@ -93,12 +93,12 @@ def main(arguments: list[str]) -> int:
 
     paths = _paths(args)
     options = AssessmentOptions(
-        args.target, args.multi_reference, args.group, args.texts, args.input_format, args, drawing, args.device
+        args.target, args.multi_reference, args.group, args.texts, args.input_format, args, sampling, args.device
     )
     results = assess_runs(paths[:-1], paths[-1], options)
     comparisons = [compare_runs(results.runs[0], other) for other in results.runs[1:]]
-    for line in results.bad:
-        say(f"skipped {line}")
+    for line in results.bad_lines:
+        print_message(f"skipped {line}")
     max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
     if args.json:
         sys.stdout.write(encode_json(_json_results(results, comparisons, max_errors)).decode() + "\n")
@@ -181,7 +181,7 @@ def _print_run_names(results: "AssessmentResults") -> None:
     """Print the full names of abbreviated runs."""
     for run, name in zip(results.runs, results.names, strict=True):
         if run.name != name:
-            say(f"{run.name} is {name}")
+            print_message(f"{run.name} is {name}")
 
 
 def _write_page(args: EvaluateArguments, results: "AssessmentResults", comparisons: "Sequence[RunComparison]") -> None:
@@ -201,7 +201,7 @@ def _write_page(args: EvaluateArguments, results: "AssessmentResults", compariso
     else:
         report = evaluation_report(results.runs[0], str(file), results.counts[0], max_errors)
     write_report(args.html, report)
-    say(f"wrote {args.html}")
+    print_message(f"wrote {args.html}")
 
 
 def _check_arguments(args: EvaluateArguments) -> None:

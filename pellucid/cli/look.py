@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.cli.sources import check_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Header, Limit
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, parse_sources, read_sources
@@ -124,16 +124,16 @@ def _serve(args: LookArguments) -> None:
     )
 
     server_socket = open_socket(args.port)
-    app = create_app(_assemble_page(args, served=True), again=lambda: _assemble_page(args, served=True))
+    app = create_app(_assemble_page(args, served=True), reload=lambda: _assemble_page(args, served=True))
     url = server_url(server_socket)
     print(url, flush=True)
-    say("press Ctrl-C to stop the server")
+    print_message("press Ctrl-C to stop the server")
     if args.open and _has_display():
         import webbrowser
 
         webbrowser.open(url)
     serve_until_interrupted(app, server_socket)
-    say("server stopped")
+    print_message("server stopped")
     exit_without_waiting()
 
 
@@ -173,9 +173,9 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
             "pellucid look RUN FILE --export page.html"
         )
     for each in sources:
-        say(f"decoding {len(each.examples):,} examples of {each.name}")
+        print_message(f"decoding {len(each.examples):,} examples of {each.name}")
         if each.note:
-            say(f"{each.name}: {each.note}")
+            print_message(f"{each.name}: {each.note}")
     return assemble_page(models, sources, args.max_examples, served, pending_file=args.file.name if args.file else "")
 
 
@@ -214,9 +214,11 @@ def _print_traces(args: LookArguments) -> None:
         print(shade_legend(color=color, ascii_only=args.ascii))
     print(attention_caption(traces[0]))
     if num_remaining:
-        say(f"{len(traces):,} of {len(traces) + num_remaining:,} sources are shown; raise --limit to show more")
+        print_message(
+            f"{len(traces):,} of {len(traces) + num_remaining:,} sources are shown; raise --limit to show more"
+        )
     elif args.file == STDIN_PATH and len(traces) == args.limit:
-        say(f"{len(traces):,} sources are shown, and no more are read; raise --limit to show more")
+        print_message(f"{len(traces):,} sources are shown, and no more are read; raise --limit to show more")
 
 
 def _decode_first(args: LookArguments, limit: int) -> "tuple[list[Trace], int]":
@@ -264,7 +266,7 @@ def _first_sources(args: LookArguments, data: DataConfig, limit: int) -> tuple[l
     if not examples:
         raise DataError(f"{args.file} holds no source" + (f": {note}" if note else ""))
     if note:
-        say(note)
+        print_message(note)
     return examples, 0 if args.file == STDIN_PATH else sum(isinstance(line, Example) for line in lines)
 
 

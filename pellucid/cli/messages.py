@@ -26,7 +26,7 @@ class TextStream(Protocol):
         """Return the file descriptor."""
 
 
-def say(*lines: str) -> None:
+def print_message(*lines: str) -> None:
     """Write the lines of one message on standard error, if it is open.
 
     Args:
@@ -128,7 +128,7 @@ class InterruptHandler:
         if self.requested or not self.training:
             raise KeyboardInterrupt
         self.requested = True
-        say("stopping after this update (Ctrl-C again to stop at once)")
+        print_message("stopping after this update (Ctrl-C again to stop at once)")
 
 
 @contextmanager

@@ -131,7 +131,7 @@ def main(arguments: list[str]) -> int:
 
 def _take_prefixes(items: Sequence[InputLine], prefixes: PrefixFile) -> list[str]:
     """Return the prefixes of the readable lines."""
-    pairs = zip(items, prefixes.take(len(items)), strict=True)
+    pairs = zip(items, prefixes.next_prefixes(len(items)), strict=True)
     return [prefix for item, prefix in pairs if isinstance(item, Example)]
 
 

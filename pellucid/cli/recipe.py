@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.errors import InputError
 from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, find_recipe
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folder
@@ -71,6 +71,6 @@ def main(arguments: list[str]) -> int:
             for line in run_recipe(request._replace(progress=progress)):
                 print(line, flush=True)
     except ReproductionError as error:
-        say(str(error))
+        print_message(str(error))
         return 1
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from tyro.conf import Positional, arg
 
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.config.settings import MAX_BEAM_SIZE, Header, SearchConfig
 from pellucid.errors import ArgumentError, ConfigError
 
@@ -135,7 +135,7 @@ def read_lexicon(predictor: "Predictor", flags: SearchFlags) -> "Lexicon | None"
     data = msgspec.structs.replace(predictor.config.data, on_bad_line=flags.on_bad_line)
     lexicon = load_lexicon(flags.lexicon, data)
     for line in lexicon.bad:
-        say(f"skipped {line}")
+        print_message(f"skipped {line}")
     return lexicon
 
 

@@ -7,7 +7,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
 from pellucid.data.headers import config_for_file
@@ -27,12 +27,12 @@ class PrefixFile:
         """Read all prefixes; `InputError` with the line number for an impossible prefix."""
         self.path = path
         self.texts = [_decode_line(line, path, number) for number, line in enumerate(read_lines(path), 1)]
-        self.taken = 0
+        self.num_used = 0
         first = {text: number for number, text in reversed(list(enumerate(self.texts, 1)))}
         for text, number in first.items():
             _check_prefix(text, predictor, f"{path}:{number}")
 
-    def take(self, count: int) -> list[str]:
+    def next_prefixes(self, count: int) -> list[str]:
         """Return the next prefixes.
 
         Args:
@@ -44,16 +44,20 @@ class PrefixFile:
         Raises:
             DataError: The file has fewer lines.
         """
-        prefixes = self.texts[self.taken : self.taken + count]
-        self.taken += len(prefixes)
+        prefixes = self.texts[self.num_used : self.num_used + count]
+        self.num_used += len(prefixes)
         if len(prefixes) < count:
-            raise DataError(f"{self.path} ends after {self.taken} lines: input line {self.taken + 1} has no prefix")
+            raise DataError(
+                f"{self.path} ends after {self.num_used} lines: input line {self.num_used + 1} has no prefix"
+            )
         return prefixes
 
     def check_exhausted(self) -> None:
         """Raise `DataError` if prefixes remain after the last source."""
-        if self.taken < len(self.texts):
-            raise DataError(f"{self.path}:{self.taken + 1}: there is no input line {self.taken + 1} for this prefix")
+        if self.num_used < len(self.texts):
+            raise DataError(
+                f"{self.path}:{self.num_used + 1}: there is no input line {self.num_used + 1} for this prefix"
+            )
 
 
 def _decode_line(line: bytes, path: Path, number: int) -> str:
@@ -199,7 +203,7 @@ def read_chunks(
 def _report_first_line(note: str) -> None:
     """Print a note about the first line, if there is one."""
     if note:
-        say(f"note: {note}")
+        print_message(f"note: {note}")
 
 
 def _characters(item: InputLine) -> int:
@@ -240,15 +244,15 @@ class DecodingNotes:
 
     def __init__(self, required: Sequence[str] = ()) -> None:
         """Initialize the counts; every output should contain the `required` symbols."""
-        self.lines = 0
+        self.num_lines = 0
         self.required = set(required)
-        self.bad: list[BadLine] = []
+        self.bad_lines: list[BadLine] = []
         self.unknown: Counter[str] = Counter()
         self.unknown_targets: Counter[str] = Counter()
-        self.cut = 0
-        self.untagged = 0
-        self.known = 0
-        self.lacking = 0
+        self.num_truncated = 0
+        self.num_without_features = 0
+        self.num_from_lexicon = 0
+        self.num_without_required = 0
 
     def count_line(self, item: InputLine, trace: Trace | None) -> None:
         """Count one line.
@@ -257,18 +261,18 @@ class DecodingNotes:
             item: Input line.
             trace: Its best output, or None for a bad line.
         """
-        self.lines += 1
+        self.num_lines += 1
         if isinstance(item, BadLine):
-            self.bad.append(item)
+            self.bad_lines.append(item)
         if trace is None:
             return
-        self.known += trace.origin == "lexicon"
+        self.num_from_lexicon += trace.origin == "lexicon"
         if trace.origin != "lexicon":
             self.unknown.update(trace.source[index] for index in trace.unknown)
             self.unknown_targets.update(trace.target[index] for index in trace.unknown_target)
-            self.untagged += bool(trace.source) and not (trace.features or trace.added)
-        self.cut += not trace.finished
-        self.lacking += bool(trace.source) and not self.required <= set(trace.target)
+            self.num_without_features += bool(trace.source) and not (trace.features or trace.added)
+        self.num_truncated += not trace.finished
+        self.num_without_required += bool(trace.source) and not self.required <= set(trace.target)
 
     def report(self, has_features: bool) -> None:
         """Report the counts on standard error.
@@ -276,22 +280,22 @@ class DecodingNotes:
         Args:
             has_features: Whether the model was trained with features.
         """
-        if not self.lines:
-            say("the input is empty")
-        for line in self.bad[:MAX_LISTED]:
-            say(f"no output for {line}")
-        if len(self.bad) > MAX_LISTED:
-            say(f"no output for {count_noun(len(self.bad) - MAX_LISTED, 'more bad line')}")
-        if self.known:
-            say(f"{count_noun(self.known, 'source')} decoded by the lexicon")
+        if not self.num_lines:
+            print_message("the input is empty")
+        for line in self.bad_lines[:MAX_LISTED]:
+            print_message(f"no output for {line}")
+        if len(self.bad_lines) > MAX_LISTED:
+            print_message(f"no output for {count_noun(len(self.bad_lines) - MAX_LISTED, 'more bad line')}")
+        if self.num_from_lexicon:
+            print_message(f"{count_noun(self.num_from_lexicon, 'source')} decoded by the lexicon")
         _report_unknown(self.unknown, "source symbol", "not in the vocabulary (read as the unknown symbol)")
         _report_unknown(self.unknown_targets, "target symbol", "not in the vocabulary (scored as the unknown symbol)")
-        if has_features and self.untagged:
-            say(f"{count_noun(self.untagged, 'source')} without features; the model expects them")
-        if self.cut:
-            say(f"{count_noun(self.cut, 'output')} truncated at the maximum length")
-        if self.lacking:
-            say(f"{count_noun(self.lacking, 'output')} without a symbol required by --require")
+        if has_features and self.num_without_features:
+            print_message(f"{count_noun(self.num_without_features, 'source')} without features; the model expects them")
+        if self.num_truncated:
+            print_message(f"{count_noun(self.num_truncated, 'output')} truncated at the maximum length")
+        if self.num_without_required:
+            print_message(f"{count_noun(self.num_without_required, 'output')} without a symbol required by --require")
 
 
 def count_noun(number: int, noun: str) -> str:
@@ -313,4 +317,4 @@ def _report_unknown(counts: "Counter[str]", noun: str, treatment: str) -> None:
         listed = ", ".join(
             f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in counts.most_common(MAX_LISTED)
         )
-        say(f"{count_noun(counts.total(), noun)} ({len(counts):,} different) {treatment}: {listed}")
+        print_message(f"{count_noun(counts.total(), noun)} ({len(counts):,} different) {treatment}: {listed}")

@@ -9,7 +9,7 @@ import tyro
 from msgspec import Meta
 
 from pellucid.cli.arguments import SettingFlags, config_from_flags, default_settings, parse_arguments
-from pellucid.cli.messages import handle_sigint, say
+from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.config.settings import Config, Limit
 from pellucid.config.validation import reject_unused
 from pellucid.errors import ConfigError
@@ -121,7 +121,7 @@ def report_interruption(folder: Path) -> int:
     Returns:
         Exit code 130.
     """
-    say(f"interrupted; the same command resumes from {folder}")
+    print_message(f"interrupted; the same command resumes from {folder}")
     return 130
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from pellucid.cli.arguments import SettingFlags, config_from_flags, default_settings, parse_arguments
-from pellucid.cli.messages import handle_sigint, say
+from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.cli.sources import count_noun
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pellucid.reporting.progress import MultiProgress
     from pellucid.tuning.search import StudyFinished, StudyRequest, TuneEvent
 
-LISTED = 5
+MAX_LISTED = 5
 """Maximum number of listed trials and settings."""
 
 
@@ -117,9 +117,9 @@ def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "Study
         case StudyOpened():
             for line in event.space:
                 progress.print_line(f"  {line}")
-            resumed = event.ended or event.unfinished or event.again
+            resumed = event.ended or event.unfinished or event.num_retried
             status = f"{event.ended} ended, {event.unfinished} to resume" if resumed else "a new study"
-            retried = f", {event.again} failed and retried" if event.again else ""
+            retried = f", {event.num_retried} failed and retried" if event.num_retried else ""
             num_trials = count_noun(request.trials, "trial")
             progress.print_line(
                 f"{request.out}: {status}{retried}; {num_trials} in total, {request.at_once} in parallel"
@@ -131,7 +131,7 @@ def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "Study
         case EndedTrial():
             progress.remove_row(f"trial {event.number}")
             score = format_score(event.score, request.config.training.metric)
-            reason = f" ({event.why})" if event.why else ""
+            reason = f" ({event.reason})" if event.reason else ""
             progress.print_line(f"trial {event.number}: {event.state}{reason}, {score}, {event.seconds:,.0f} s")
 
 
@@ -140,10 +140,10 @@ def _print_results(finished: "StudyFinished", request: "StudyRequest") -> int:
     from pellucid.tuning.search import format_score, rank_trials
 
     metric = request.config.training.metric
-    for trial in rank_trials(finished.study.ended_trials(), metric)[:LISTED]:
+    for trial in rank_trials(finished.study.ended_trials(), metric)[:MAX_LISTED]:
         if trial.state == "finished":
             print(f"{format_score(trial.score, metric):>9}  trial {trial.number}: {_format_settings(trial.values)}")
-    weights = list(finished.study.importances().items())[:LISTED]
+    weights = list(finished.study.importances().items())[:MAX_LISTED]
     if weights:
         print("hyperparameter importance: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
     if finished.unfinished:
@@ -163,8 +163,8 @@ def _report_no_result(finished: "StudyFinished") -> int:
     if not ended or any(trial.state != "failed" for trial in ended):
         print("no trial has finished yet")
         return 0
-    say(
-        f"all of {count_noun(len(ended), 'trial')} failed; the first: {ended[0].why} (the same command tries each "
+    print_message(
+        f"all of {count_noun(len(ended), 'trial')} failed; the first: {ended[0].reason} (the same command tries each "
         f"again, {MAX_TRIES} times in all)"
     )
     return 1

@@ -37,7 +37,7 @@ from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived_epochs
 from pellucid.training.session import RunEvent, TrainingFiles
 from pellucid.training.training_data import FileRead, read_files, resolve_data
-from pellucid.tuning.space import SearchSpace, Value, apply_values, described, initial_values
+from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
 from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudyTerms, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
@@ -98,7 +98,7 @@ def trial_rows(ended: Sequence["EndedTrial"], metric: Metric) -> list[list[str]]
     return [
         [
             str(trial.number),
-            f"{trial.state}: {trial.why}" if trial.why else trial.state,
+            f"{trial.state}: {trial.reason}" if trial.reason else trial.state,
             format_score(trial.score, metric),
             f"{trial.seconds:,.0f}",
             *(
@@ -143,7 +143,7 @@ class StudyOpened(NamedTuple):
     space: list[str]
     ended: int
     unfinished: int
-    again: int
+    num_retried: int
     """Failed trials that are tried again."""
 
 
@@ -212,7 +212,7 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
     with run.lock_run_folder(request.out, STUDY_FILES):
         search = HyperparameterSearch(request)
         yield StudyOpened(
-            described(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
+            describe_space(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
         )
         with WorkerPool[TrainingJob](run_job, 1 if will_compile() else request.at_once) as search.pool:
             try:
@@ -248,7 +248,7 @@ class HyperparameterSearch:
         self.num_retried = self.study.retry_failed()
         self.failing = False
         """True after `MAX_INITIAL_FAILURES` failures without success."""
-        write_text(request.out / "space.txt", "\n".join(described(request.space)) + "\n")
+        write_text(request.out / "space.txt", "\n".join(describe_space(request.space)) + "\n")
         self.update_results()
 
     @property
@@ -361,7 +361,7 @@ def _study_terms(request: StudyRequest) -> dict[str, Any]:
     searched = {dimension.key for dimension in (*request.space.searched, *request.space.linked)}
     fixed = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
     settings = json.loads(json.dumps(fixed))  # as read back from the study: lists, no tuples
-    return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
+    return {"data": digest.hexdigest(), "settings": settings, "space": describe_space(request.space)}
 
 
 def _check_folder(folder: Path) -> None:

@@ -135,7 +135,7 @@ def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
     }
 
 
-def described(space: SearchSpace) -> list[str]:
+def describe_space(space: SearchSpace) -> list[str]:
     """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log"."""
     lines = []
     for item in space.searched:

@@ -45,7 +45,7 @@ class EndedTrial(NamedTuple):
     state: Literal["finished", "pruned", "failed"]
     score: float | None
     """Metric of the best validation; None without validation."""
-    why: str
+    reason: str
     """Reason of pruning or failure."""
     seconds: float
     values: dict[str, Value]
@@ -187,7 +187,7 @@ class TuningStudy:
     def record_end(self, ended: EndedTrial) -> None:
         """Record the end of a trial."""
         trial = self.open.pop(ended.number)
-        for name, value in (("why", ended.why), ("seconds", ended.seconds), ("score", ended.score)):
+        for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
             trial.set_user_attr(name, value)
         state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[ended.state]
         self.study.tell(trial, ended.score if ended.state == "finished" else None, state=state)
@@ -263,7 +263,7 @@ def _ended_trial(trial: FrozenTrial) -> EndedTrial:
     )
     state: Literal["finished", "pruned", "failed"] = dict(states).get(trial.state, "failed")
     attributes = trial.user_attrs
-    results = attributes.get("score"), attributes.get("why", ""), attributes.get("seconds", 0.0)
+    results = attributes.get("score"), attributes.get("reason", ""), attributes.get("seconds", 0.0)
     return EndedTrial(trial.number, state, *results, _trial_values(trial), _count_tries(trial))
 
 

@@ -132,7 +132,7 @@ def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(op
     ]
     page = compared(opened, tmp_path, items[:1], items[1:])
     expect(panel(page, "Difference").locator("canvas")).to_be_visible()
-    told = "rival − run, reading “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
+    told = "rival − run, source “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
     picture = saved(page, "Difference", "SVG", tmp_path)
     assert f"<title>{told}</title>" in picture.decode("utf-8") and told in " ".join(drawn(picture))
     assert json.loads(saved(page, "Difference", "JSON", tmp_path))["title"] == told

@@ -141,7 +141,7 @@ def test_two_runs_stand_side_by_side(show: Show) -> None:
 
 
 def test_wrong_tags_stand_below_their_words(show: Show) -> None:
-    page = show(Report("t", mistakes=[ExampleOutput(tagged("play a song", "O O B-x"), ("O B-y B-x",))]))
+    page = show(Report("t", errors=[ExampleOutput(tagged("play a song", "O O B-x"), ("O B-y B-x",))]))
     errors = panel(page, "Errors")
     errors.locator("summary").first.click()
     expect(errors.locator(".cell")).to_have_text(["playO", "aOB-y", "songB-x"])
