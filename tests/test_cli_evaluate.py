@@ -182,7 +182,7 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     document = written_document(tmp_path / "page.html")
     assert "Significance" in titles_of(document) and document.title == "run and same"
     told = evaluate(other, pairs_file())
-    assert "run minus each other run" in told.out and "examples right" in told.out
+    assert "run minus each other run" in told.out and "correct examples" in told.out
 
 
 def test_the_page_of_a_run_lists_its_errors(tmp_path: Path) -> None:

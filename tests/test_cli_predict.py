@@ -388,7 +388,7 @@ def test_no_limit_is_the_default_of_a_limit() -> None:
 def test_a_long_symbol_is_cut_short_where_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     notes = DecodingNotes()
     notes.unknown.update(["a" * 40, "b" * 3000])
-    notes.lines = 1
+    notes.num_lines = 1
     notes.report(has_features=False)
     told = capsys.readouterr().err
     assert f"'{'a' * 40}' × 1" in told and f"'{'b' * 39}…' × 1" in told

@@ -80,7 +80,7 @@ def test_attention_shows_weights_symbols_and_probabilities() -> None:
     assert np.array_equal(np.asarray(image.get_array()), small().attention)
     assert image.get_clim() == (0.0, 1.0)
     assert ticks(axes) == (["a", "b", "c"], ["A", "B", "⟨end⟩"])
-    assert ("reads" in axes.get_xlabel(), "writes" in axes.get_ylabel()) == (True, True)
+    assert ("source" in axes.get_xlabel(), "output" in axes.get_ylabel()) == (True, True)
     assert [(text.get_text(), text.get_position()[1]) for text in axes.texts] == [
         ("0.93", 0),
         ("0.50", 1),
@@ -107,12 +107,12 @@ def test_symbols_that_training_never_held_are_marked_below_their_labels() -> Non
     axes = attention_figure(replace(small(), unknown=(0, 2))).axes[0]
     assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines] == [[-0.4, 0.4], [1.6, 2.4]]
     assert [text.get_text() for text in axes.texts if "never" in text.get_text()] == [
-        "underlined: never\nseen in training"
+        "underlined: not\nin the vocabulary"
     ]
     assert axes.get_xlim() == attention_figure(small()).axes[0].get_xlim()
     drawn = to_svg(attention_figure(replace(small(), unknown=(0, 2))))
-    assert 'id="unseen-1"' in drawn and 'id="unseen-3"' in drawn and 'id="unseen-2"' not in drawn
-    assert "unseen" not in to_svg(attention_figure(small()))
+    assert 'id="unknown-1"' in drawn and 'id="unknown-3"' in drawn and 'id="unknown-2"' not in drawn
+    assert "unknown" not in to_svg(attention_figure(small()))
 
 
 @pytest.mark.parametrize("trace", [made([], [END], []), made("ab", [], []), made([], [], [])])
@@ -193,7 +193,7 @@ def test_curves_are_of_what_the_task_is_told_by() -> None:
 
 def test_curves_of_an_empty_log_say_so() -> None:
     figure = curves_figure([{"event": "started"}])
-    assert [axes.texts[0].get_text() for axes in figure.axes] == ["nothing logged yet"] * 2
+    assert [axes.texts[0].get_text() for axes in figure.axes] == ["no records yet"] * 2
     assert to_png(figure)
 
 

@@ -226,7 +226,7 @@ def test_learning_charts_hold_the_log() -> None:
     assert np.mean([point.y for point in training.points]) == pytest.approx(np.mean([3 / n for n in range(1, 1001)]))
     assert [(point.x, point.y) for point in validation.points] == [(16000, 1), (32000, 1)]
     assert [(point.x, point.y) for point in exact.lines[0].points] == [(16000, 50), (32000, 60)]
-    assert exact.lines[0].points[1].label == "60.0 % after 32,000 examples"
+    assert exact.lines[0].points[1].label == "60.0 % after 32,000 samples"
     assert (exact.low, exact.high) == (0, 60) and errors.high == 10
     assert learning_charts([{"event": "started"}], get_task("tag").metrics.validation_metrics) == []
 

@@ -44,8 +44,8 @@ def test_the_whole_picture() -> None:
     assert render_trace(small()).splitlines() == [
         "abc → AB   p = 5e-04",
         "",
-        "          reads →",
-        "writes ↓  a b c       p",
+        "          source →",
+        "output ↓  a b c       p",
         "       A  ██░░     0.93",
         "       B  ▒▒▓▓░░   0.50",
         "   ⟨end⟩    ··██  1e-03",
@@ -56,7 +56,7 @@ def test_ascii_alone() -> None:
     picture = render_trace(small(), ascii_only=True)
     assert picture.isascii()
     assert "abc -> AB   p = 5e-04" in picture
-    assert "writes v  a b c       p" in picture
+    assert "output v  a b c       p" in picture
     assert "       A  %%--     0.93" in picture
     assert "   <end>    ..@@  1e-03" in picture
 
@@ -76,7 +76,7 @@ def test_columns_stand_under_wide_and_combining_symbols() -> None:
     source = ["한", "e\u0301", "\u0301", "t\u0361\u0283", "x"]
     lines = render_trace(made(source, ["국", "a\u0303", "b", "c", END], np.eye(5).tolist())).splitlines()
     header, rows = lines[3], lines[4:]
-    assert cell_len(header) == cell_len(rows[0]) > len("writes ↓")
+    assert cell_len(header) == cell_len(rows[0]) > len("output ↓")
     assert len({cell_len(row) for row in rows}) == 1
     for row, symbol in zip(rows, source, strict=True):
         column = cell_len(row[: row.index("█")])
@@ -137,17 +137,17 @@ def test_words_are_kept_apart_and_long_ones_cut() -> None:
 
 def test_unknown_symbols_are_marked() -> None:
     lines = render_trace(made("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
-    assert "? never seen in training: ж" in lines
-    header = next(line for line in lines if line.startswith("writes"))
+    assert "? not in the vocabulary: ж" in lines
+    header = next(line for line in lines if line.startswith("output"))
     assert lines[lines.index(header) + 1].index("?") == header.index("ж")
 
 
 def test_tags_stand_beside_their_symbols_and_no_weights_are_drawn() -> None:
     trace = replace(made(["in", "kazoo"], ["O", "MUSIC"], [[1, 0], [0, 1]], [0.93, 0.5], unknown=(1,)), task="tag")
     assert render_trace(trace).splitlines()[-3:] == [
-        "reads ↓    tag ↓  p",
-        "in         O      0.93",
-        "kazoo   ?  MUSIC  0.50",
+        "source ↓    tag ↓  p",
+        "in          O      0.93",
+        "kazoo    ?  MUSIC  0.50",
     ]
     assert render_trace(trace, ascii_only=True).isascii() and "█" not in render_trace(trace)
 
@@ -174,7 +174,7 @@ def test_empty_sides_and_cut_outputs_are_told() -> None:
     assert NO_ATTENTION not in render_trace(made([], [END], []))
     assert "⟨empty⟩ → ⟨empty⟩" in render_trace(made([], [END], []))
     nothing = render_trace(made("abc", [], []))
-    assert "Nothing was decoded." in nothing and "truncated at the maximum length" in nothing
+    assert "The output is empty." in nothing and "truncated at the maximum length" in nothing
     assert "truncated at the maximum length" not in render_trace(small())
 
 

@@ -55,23 +55,23 @@ def test_each_form_is_read(tmp_path: Path) -> None:
     [
         ("[encoder", "is not TOML"),
         ("size = 3", "size: only settings of a section can be searched"),
-        ("", "there is nothing to search"),
+        ("", "the search space is empty"),
         (
             "[encoder]\nhiden_size = {choices = [1]}",
             "'encoder.hiden_size' cannot be searched: unknown key.*hidden_size",
         ),
-        ('[training]\nmetric = {choices = ["loss"]}', "it is what the search goes by"),
+        ('[training]\nmetric = {choices = ["loss"]}', "it is the objective of the search"),
         ("[encoder]\nnum_layers = 2", "encoder.num_layers: expected {choices"),
         ("[encoder]\nnum_layers = {choice = [1]}", "encoder.num_layers: expected {choices"),
         ("[encoder]\nnum_layers = {choices = [1], step = 2}", "encoder.num_layers: .*step"),
-        ("[encoder]\nnum_layers = {choices = []}", "there is nothing to choose from"),
+        ("[encoder]\nnum_layers = {choices = []}", "expected at least one value"),
         ("[encoder]\nnum_layers = {choices = [0]}", "encoder.num_layers: .*>= 1, got 0"),
         ('[encoder]\ncell = {choices = ["gur"]}', "encoder.cell: .*got 'gur'"),
         ("[encoder]\ncell = {from = 1, to = 2}", "encoder.cell: expected choices"),
         ("[encoder]\ncell = {times = [1]}", "has no multiples"),
         ("[encoder]\nnum_layers = {from = 1, to = 2.5}", "expected whole numbers"),
         ("[encoder]\nnum_layers = {from = 2, to = 1}", "expected from < to"),
-        ("[encoder]\ndropout = {from = 0, to = 0.5, scale = 'log'}", "log wants from > 0"),
+        ("[encoder]\ndropout = {from = 0, to = 0.5, scale = 'log'}", "requires from > 0 and no step"),
         ("[encoder]\ndropout = {from = 0, to = 1.5}", "encoder.dropout: .*got 1.5"),
         (
             '[encoder]\nnum_layers = {like = "encoder.layer"}',
@@ -81,7 +81,7 @@ def test_each_form_is_read(tmp_path: Path) -> None:
         (
             '[encoder]\nnum_layers = {like = "decoder.num_layers"}\ndropout = {choices = [0.1]}\n'
             '[decoder]\nnum_layers = {like = "encoder.num_layers"}',
-            "goes along with itself",
+            "is linked to itself through",
         ),
     ],
 )

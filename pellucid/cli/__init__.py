@@ -16,7 +16,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO, cast
 
-from pellucid.cli.messages import format_warnings_as_messages, make_optional, redirect_to_devnull, print_message
+from pellucid.cli.messages import format_warnings_as_messages, make_optional, print_message, redirect_to_devnull
 from pellucid.errors import BadLineError, InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__

@@ -1,4 +1,4 @@
-"""Input lines of predict and score, target prefixes, and remarks about them."""
+"""Input lines of predict and score, target prefixes, and notes on them."""
 
 import sys
 from collections import Counter
@@ -24,7 +24,15 @@ class PrefixFile:
     """File of target prefixes, one per input line."""
 
     def __init__(self, path: Path, predictor: "Predictor") -> None:
-        """Read all prefixes; `InputError` with the line number for an impossible prefix."""
+        """Read and check all prefixes.
+
+        Args:
+            path: File of prefixes.
+            predictor: Predictor whose options and vocabulary the prefixes must fit.
+
+        Raises:
+            InputError: No output can have a prefix; the message names the line.
+        """
         self.path = path
         self.texts = [_decode_line(line, path, number) for number, line in enumerate(read_lines(path), 1)]
         self.num_used = 0
@@ -224,15 +232,15 @@ def first_bad_line(items: Sequence[InputLine]) -> int | None:
 
 
 def escape_text(text: str, tabs: bool = True) -> str:
-    r"""Return a text that stays on its line and in its column, and does not act on a terminal.
+    r"""Escape control characters and line separators, so that a text stays on its line and does not control a terminal.
 
     Args:
-        text: An output or a source; what a vocabulary or a separator put into it may be any character.
-        tabs: Whether tabs are escaped as well: where they separate columns.
+        text: An output or a source, which may contain any character.
+        tabs: Whether to escape tabs as well, because they separate columns.
 
     Returns:
-        The text with control characters (U+0000 to U+001F, U+007F to U+009F) and the separators of lines and
-        paragraphs (U+2028, U+2029) as Python escapes them: \n, \t, \x1b, \u2028. All other characters stay.
+        The text with control characters (U+0000 to U+001F, U+007F to U+009F) and line and paragraph separators
+        (U+2028, U+2029) as Python escapes: \n, \t, \x1b, \u2028.
     """
     if text.isprintable():
         return text
@@ -240,10 +248,14 @@ def escape_text(text: str, tabs: bool = True) -> str:
 
 
 class DecodingNotes:
-    """Counts of remarkable lines, reported once after decoding."""
+    """Counts of exceptional lines, reported once after decoding."""
 
     def __init__(self, required: Sequence[str] = ()) -> None:
-        """Initialize the counts; every output should contain the `required` symbols."""
+        """Initialize the counts.
+
+        Args:
+            required: Symbols of --require, which every output should contain.
+        """
         self.num_lines = 0
         self.required = set(required)
         self.bad_lines: list[BadLine] = []
@@ -288,7 +300,7 @@ class DecodingNotes:
             print_message(f"no output for {count_noun(len(self.bad_lines) - MAX_LISTED, 'more bad line')}")
         if self.num_from_lexicon:
             print_message(f"{count_noun(self.num_from_lexicon, 'source')} decoded by the lexicon")
-        _report_unknown(self.unknown, "source symbol", "not in the vocabulary (read as the unknown symbol)")
+        _report_unknown(self.unknown, "source symbol", "not in the vocabulary (encoded as the unknown symbol)")
         _report_unknown(self.unknown_targets, "target symbol", "not in the vocabulary (scored as the unknown symbol)")
         if has_features and self.num_without_features:
             print_message(f"{count_noun(self.num_without_features, 'source')} without features; the model expects them")

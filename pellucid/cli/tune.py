@@ -122,7 +122,7 @@ def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "Study
             retried = f", {event.num_retried} failed and retried" if event.num_retried else ""
             num_trials = count_noun(request.trials, "trial")
             progress.print_line(
-                f"{request.out}: {status}{retried}; {num_trials} in total, {request.at_once} in parallel"
+                f"{request.out}: {status}{retried}; {num_trials} in total, {request.max_parallel} in parallel"
             )
         case TrialStarted() if progress.is_live:
             progress.print_line(f"trial {event.number}: {_format_settings(event.values)}")

@@ -36,12 +36,20 @@ def visible_symbol(symbol: str) -> str:
 
 
 def visible_text(text: str) -> str:
-    """Return a text as `visible_symbol` does, but with single spaces between words unchanged."""
+    """Return a text as `visible_symbol` does, but with single spaces between words unchanged.
+
+    Args:
+        text: The text.
+    """
     return "".join(visible_pieces(grapheme_clusters(text))) or "⟨empty⟩"
 
 
 def visible_pieces(pieces: Sequence[str]) -> list[str]:
-    """Return the pieces of a text, cut by `grapheme_clusters`, as `visible_text` does."""
+    """Return the grapheme clusters of a text as `visible_text` does.
+
+    Args:
+        pieces: Result of `grapheme_clusters`.
+    """
     padded = [" ", *pieces, " "]
     return [
         " " if piece == " " and padded[index] != " " != padded[index + 2] else visible_symbol(piece)
@@ -50,17 +58,29 @@ def visible_pieces(pieces: Sequence[str]) -> list[str]:
 
 
 def visible_message(line: str) -> str:
-    """Return a message as `visible_symbol` does, but with all spaces unchanged."""
+    """Return a message as `visible_symbol` does, but with all spaces unchanged.
+
+    Args:
+        line: One line of the message.
+    """
     return "".join(" " if piece == " " else visible_symbol(piece) for piece in grapheme_clusters(line))
 
 
 def ascii_symbol(symbol: str) -> str:
-    r"""Return a symbol in ASCII: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, other characters are escaped."""
+    r"""Return a symbol in ASCII: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, other characters are escaped.
+
+    Args:
+        symbol: The symbol.
+    """
     return "".join(_ascii_character(character) for character in symbol) or "<empty>"
 
 
 def grapheme_clusters(text: str) -> list[str]:
-    """Return the grapheme clusters of a text: each base character with the marks and joiners that follow it."""
+    """Return the grapheme clusters of a text: each base character with the marks and joiners that follow it.
+
+    Args:
+        text: The text.
+    """
     pieces: list[str] = []
     for character in text:
         joined = bool(pieces) and (pieces[-1][-1] in _JOINERS or character in _JOINERS or _is_mark(character))
@@ -101,7 +121,11 @@ def truncate_columns(text: str, max_width: int, ellipsis: str = "…") -> str:
 
 
 def format_fraction(value: float) -> str:
-    """Return a fraction of 1 as text: "0.93", with four decimals from 0.995, and ">0.9999" rather than "1.0000"."""
+    """Return a fraction of 1 as text: "0.93", with four decimals from 0.995, and ">0.9999" rather than "1.0000".
+
+    Args:
+        value: Number from 0 to 1.
+    """
     digits = 4 if 0.995 <= value < 1 else 2
     text = f"{value:.{digits}f}"
     return ">0.9999" if text == "1.0000" else text

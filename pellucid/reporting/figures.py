@@ -32,7 +32,11 @@ from pellucid.reporting.display_text import format_probability, truncate_columns
 
 
 def accuracy_range(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
-    """Return the range of an accuracy axis: up to 100, down to the multiple of ten below the lowest interval."""
+    """Return the range of an accuracy axis: up to 100, down to the multiple of ten below the lowest interval.
+
+    Args:
+        accuracies: Accuracies in per cent, with their intervals.
+    """
     lowest = min((group.low for group in accuracies if group.total), default=0.0)
     return min(math.floor(lowest / 10) * 10.0, 80.0), 100.0
 
@@ -50,7 +54,11 @@ def logged_values(log: Sequence[Mapping[str, Any]], event: str, key: str) -> lis
 
 
 def round_up(value: float) -> float:
-    """Return the next round number at or above a positive value, for the end of an axis."""
+    """Return the next round number at or above a value, for the end of an axis.
+
+    Args:
+        value: A number; the result is 1 if it is not positive.
+    """
     if not value > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -60,7 +68,11 @@ def round_up(value: float) -> float:
 
 
 def format_number(value: float) -> str:
-    """Return a number for an axis: 1.5M, 20k, 300, 0.05."""
+    """Return a number for an axis: 1.5M, 20k, 300, 0.05.
+
+    Args:
+        value: The number.
+    """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.6g}{letter}"
@@ -90,7 +102,11 @@ def set_tick_labels(axis: Axis, labels: Sequence[str], size: float, color: str) 
 
 @contextmanager
 def drawable_tick_labels(figure: Figure) -> Iterator[None]:
-    """Replace characters of tick labels that no font contains by their code points, within the block."""
+    """Replace characters of tick labels that no font contains by their code points, within the block.
+
+    Args:
+        figure: The figure.
+    """
     formatters: list[tuple[Axis, FixedFormatter]] = []
     all_axes: list[Axis] = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
     for axis in all_axes:
@@ -181,8 +197,8 @@ def attention_figure(trace: Trace) -> Figure:
     for label in axes.get_xticklabels() if tilted else ():
         label.set(rotation=55, rotation_mode="anchor", horizontalalignment="left")
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel("reads (source) →", color=MUTED, loc="left", labelpad=8)
-    axes.set_ylabel("← writes (target)", color=MUTED, loc="top", labelpad=8)
+    axes.set_xlabel("source →", color=MUTED, loc="left", labelpad=8)
+    axes.set_ylabel("← output", color=MUTED, loc="top", labelpad=8)
     for t, value in enumerate(trace.log_probabilities):
         transform = axes.get_yaxis_transform()
         axes.text(
@@ -232,20 +248,28 @@ def curves_figure(
         if axes.lines:
             axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
         else:
-            axes.text(0.5, 0.5, "nothing logged yet", transform=axes.transAxes, ha="center", color=MUTED)
-    lower.set_xlabel("examples seen", color=MUTED)
+            axes.text(0.5, 0.5, "no records yet", transform=axes.transAxes, ha="center", color=MUTED)
+    lower.set_xlabel("training samples", color=MUTED)
     lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
     return freeze_layout(figure)
 
 
 def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
-    """Return accuracy by target position, with the 95 % interval as a band."""
-    return _accuracy_figure(accuracies, "position in the target")
+    """Return a figure of accuracy by target position, with the 95 % interval as a band.
+
+    Args:
+        accuracies: Accuracy at each target position, in per cent.
+    """
+    return _accuracy_figure(accuracies, "target position")
 
 
 def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
-    """Return accuracy by source length, with the 95 % interval as a band."""
-    return _accuracy_figure(accuracies, "symbols in the source")
+    """Return a figure of accuracy by source length, with the 95 % interval as a band.
+
+    Args:
+        accuracies: Accuracy of each source length or range of lengths, in per cent.
+    """
+    return _accuracy_figure(accuracies, "source length")
 
 
 def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
@@ -268,7 +292,11 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
 
 
 def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
-    """Return a figure of mean attention weights: a line for each target position, and below an image."""
+    """Return a figure of mean attention weights: a line for each target position, and below an image.
+
+    Args:
+        traces: The traces.
+    """
     return mean_weights_figure(mean_attention(traces))
 
 
@@ -303,8 +331,8 @@ def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
     matrix.grid(False)
     matrix.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     matrix.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
-    matrix.set_xlabel("reads (source position) →", color=MUTED)
-    matrix.set_ylabel("← writes (target position)", color=MUTED)
+    matrix.set_xlabel("source position →", color=MUTED)
+    matrix.set_ylabel("← target position", color=MUTED)
     _add_scale(figure, matrix, image, top)
     return freeze_layout(figure)
 
@@ -323,7 +351,11 @@ def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
 
 
 def to_svg(figure: Figure) -> str:
-    """Return a figure as an SVG document. Equal figures give equal text. Labels stay text in the reader's fonts."""
+    """Return a figure as an SVG document. Equal figures give equal text. Labels stay text in the reader's fonts.
+
+    Args:
+        figure: The figure.
+    """
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pellucid"}), ignore_missing_glyphs():
@@ -343,7 +375,14 @@ def empty_figure(width: float, height: float) -> Figure:
 
 
 def freeze_layout(figure: Figure) -> Figure:
-    """Fix the layout of a figure and return it; otherwise each drawing would change it slightly, and so the files."""
+    """Fix the layout of a figure, so that repeated drawing gives equal files.
+
+    Args:
+        figure: The figure.
+
+    Returns:
+        The same figure.
+    """
     with drawable_tick_labels(figure):
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -366,7 +405,7 @@ def _accuracy_figure(accuracies: Sequence[GroupAccuracy], axis: str) -> Figure:
     )
     axes.set_ylim(*accuracy_range(accuracies))
     axes.set_xlabel(axis, color=MUTED)
-    axes.set_ylabel("% right", color=MUTED)
+    axes.set_ylabel("% correct", color=MUTED)
     return freeze_layout(figure)
 
 
@@ -388,7 +427,7 @@ def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None
 
 
 def mark_unknown(axes: Axes, indices: Iterable[int]) -> None:
-    """Underline the labels of unknown symbols, which training never saw.
+    """Underline the labels of unknown symbols, which are not in the vocabulary.
 
     Args:
         axes: The axes, with labels above them.
@@ -397,23 +436,27 @@ def mark_unknown(axes: Axes, indices: Iterable[int]) -> None:
     for index in indices:
         across, up = [index - 0.4, index + 0.4], [1.0, 1.0]
         bar = Line2D(across, up, transform=axes.get_xaxis_transform(), color=WARN, linewidth=2.5, clip_on=False)
-        bar.set(solid_capstyle="butt", zorder=3, gid=f"unseen-{index + 1}")
+        bar.set(solid_capstyle="butt", zorder=3, gid=f"unknown-{index + 1}")
         axes.add_artist(bar)
 
 
 def add_unknown_note(axes: Axes, points: int) -> None:
-    """Add the explanation of `mark_unknown`, `points` points below the axes.
+    """Add the explanation of `mark_unknown` below the axes.
 
     Args:
         axes: The axes.
         points: Distance in points.
     """
-    note = "underlined: never\nseen in training"
+    note = "underlined: not\nin the vocabulary"
     axes.annotate(note, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
 
 
 def style_axes(axes: Axes) -> None:
-    """Remove the frame of axes and add horizontal grid lines behind the data."""
+    """Remove the frame of axes and add horizontal grid lines behind the data.
+
+    Args:
+        axes: The axes.
+    """
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(RULE)
@@ -426,11 +469,18 @@ MAX_LABEL_WIDTH = 16
 LINE_WIDTH = 9.0
 """Width of a line in inches."""
 LINE_HEIGHT = 0.95
-"""Distance of lines in inches."""
+"""Distance between lines in inches."""
 
 
 def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
-    """Return the displayed source symbols and tags of a trace of a tagger."""
+    """Return the displayed source symbols and tags of a trace.
+
+    Args:
+        trace: Trace of a tagger.
+
+    Returns:
+        Source symbols without features, and tags; each abbreviated to `MAX_LABEL_WIDTH`.
+    """
     symbols = trace.source[trace.features :]
     source, tags = (
         [truncate_columns(visible_symbol(symbol), MAX_LABEL_WIDTH) for symbol in side]
@@ -440,8 +490,10 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
 
 
 def tags_figure(trace: Trace) -> Figure:
-    """Return the source symbols of a trace in lines, with the tag below each and a bar for its probability between
-    them.
+    """Return a figure of the source symbols in lines, with the tag below each and a bar for its probability between.
+
+    Args:
+        trace: Trace of a tagger.
     """
     source, tags = tag_labels(trace)
     cell = 0.2 + 0.095 * max([2, *(cell_len(label) for label in (*source, *tags))])

@@ -17,7 +17,7 @@ from pellucid.training.session import FileRead, ModelBuilt, RunEvent
 from pellucid.training.training_data import DataAugmented
 
 MAX_LISTED_LINES = 5
-"""Maximum number of bad lines that are listed."""
+"""Maximum number of listed bad lines."""
 
 
 @contextmanager
@@ -34,7 +34,11 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
 
 
 def build_progress_bars(console: "PipeSafeConsole") -> Progress:
-    """Return progress bars, one row for each training, which are shown if the console is a terminal."""
+    """Return progress bars, one row for each training.
+
+    Args:
+        console: Console; the bars are shown if it is a terminal.
+    """
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
@@ -50,10 +54,14 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
 
 
 class PipeSafeConsole(Console):
-    """Console that stops printing when its reader is gone, so that the training continues."""
+    """Console that stops printing on a broken pipe, so that training continues."""
 
     def report(self, line: str) -> None:
-        """Print one line, with control characters replaced and without markup."""
+        """Print one line, with control characters replaced and without markup.
+
+        Args:
+            line: The line.
+        """
         self.print(visible_message(line), markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
@@ -65,13 +73,22 @@ class ProgressReporter:
     """Prints the events of a training."""
 
     def __init__(self, console: PipeSafeConsole, bar: Progress) -> None:
-        """Initialize without a row in the progress bar."""
+        """Initialize without a row in the progress bar.
+
+        Args:
+            console: Console for the lines.
+            bar: Progress bar on the same console.
+        """
         self.console = console
         self.bar = bar
         self.task: TaskID | None = None
 
     def report(self, event: RunEvent) -> None:
-        """Print the information of an event."""
+        """Print the information of an event.
+
+        Args:
+            event: Event of the training.
+        """
         match event:
             case FileRead():
                 self._report_reading(event)
@@ -182,7 +199,12 @@ class MultiProgress:
     """Progress of several trainings, one row for each by its name."""
 
     def __init__(self, console: PipeSafeConsole, bars: Progress) -> None:
-        """Initialize without rows."""
+        """Initialize without rows.
+
+        Args:
+            console: Console for the lines.
+            bars: Progress bars on the same console.
+        """
         self.console = console
         self.bars = bars
         self.tasks: dict[str, TaskID] = {}
@@ -193,7 +215,11 @@ class MultiProgress:
         return self.console.is_terminal
 
     def print_line(self, text: str) -> None:
-        """Print one line above the rows."""
+        """Print one line above the rows.
+
+        Args:
+            text: The line.
+        """
         self.console.report(text)
 
     def update_row(self, name: str, event: RunEvent) -> None:
@@ -265,6 +291,10 @@ class MultiProgress:
             self.remove_row(name)
 
     def remove_row(self, name: str) -> None:
-        """Remove the row of a training."""
+        """Remove the row of a training, if it has one.
+
+        Args:
+            name: Name of the training.
+        """
         if name in self.tasks:
             self.bars.remove_task(self.tasks.pop(name))

@@ -86,7 +86,14 @@ def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str,
 
 
 def label_table(metrics: LabelMetrics) -> Table | None:
-    """Return the confusion matrix of labels; None if there are none or more than `MAX_LABELS`."""
+    """Return the confusion matrix of labels.
+
+    Args:
+        metrics: The label metrics.
+
+    Returns:
+        The table; None for fewer than two or more than `MAX_LABELS` labels.
+    """
     if not 1 < len(metrics.labels) <= MAX_LABELS:
         return None
     table = Table(title="labels: references (rows) and predictions (columns)", title_justify="left")
@@ -106,7 +113,7 @@ ERROR_RATE_UNITS = {True: "CER: edits over characters", False: "PER: edits over 
 SHORT_NAMES = {"word error rate": "WER", "symbol error rate": "SER"}
 """Abbreviations for column headings."""
 REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
-"""Coverages shown in the table of selective accuracy."""
+"""Coverages in the table of selective accuracy."""
 
 
 def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds: float, worst: int) -> Iterator[Table]:
@@ -162,7 +169,7 @@ def comparison_tables(
 
 
 def exclusively_right(one: Assessment, other: Assessment) -> list[int]:
-    """Return the indices of examples that only the first run has right, worst errors of the other first.
+    """Return the indices of examples that are correct in the first run only, worst errors of the other run first.
 
     Args:
         one: Assessment of the first run.
@@ -264,7 +271,7 @@ def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: f
 
 def _accuracy_table(title: str, accuracies: Sequence[GroupAccuracy]) -> Table:
     """Return a table of accuracies by position or length."""
-    table = _empty_table(f"accuracy by {title}", title, "right", "of", "%", "95 % interval")
+    table = _empty_table(f"accuracy by {title}", title, "correct", "of", "%", "95 % interval")
     for group in accuracies:
         interval = _format_interval(ConfidenceInterval(group.low, group.high), 1)
         table.add_row(group.label, f"{group.right:,}", f"{group.total:,}", f"{group.percent:.1f}", interval)
@@ -281,7 +288,11 @@ def _confusion_table(assessment: Assessment) -> Table:
 
 
 def format_symbol(symbol: str | None) -> str:
-    """Return a symbol for display; a dash for None."""
+    """Return a symbol for display.
+
+    Args:
+        symbol: The symbol; None, for an insertion or a deletion, is shown as a dash.
+    """
     return "–" if symbol is None else visible_symbol(symbol)
 
 
@@ -325,7 +336,7 @@ def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
 def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
     """Return the table of differences with their significance."""
     scope = "means over groups" if runs[0].mean else "all examples"
-    heads = ("against", "score", "difference", "95 % interval", "p", "better in")
+    heads = ("compared with", "score", "difference", "95 % interval", "p", "better in")
     table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *heads)
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         for name, difference in named_differences(comparison):
@@ -340,8 +351,10 @@ def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunCom
 
 
 def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
-    """Return the numbers of examples that both runs, one, or neither have right."""
-    table = _empty_table("examples right", "against", "both", f"only {_run_name(runs[0])}", "only the other", "neither")
+    """Return the table of examples that are correct in both runs, in one, or in neither."""
+    table = _empty_table(
+        "correct examples", "compared with", "both", f"only {_run_name(runs[0])}", "only the other", "neither"
+    )
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         counts = (comparison.both, comparison.only_a, comparison.only_b, comparison.neither)
         table.add_row(_run_name(run), *(f"{count:,}" for count in counts))
@@ -349,19 +362,30 @@ def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[RunCompar
 
 
 def named_differences(comparison: RunComparison) -> list[tuple[str, RateDifference]]:
-    """Return the differences of a comparison by display name."""
+    """Return the differences of a comparison with their display names.
+
+    Args:
+        comparison: Comparison of two runs.
+
+    Returns:
+        Pairs of name and difference, most important first.
+    """
     differences = comparison.differences
     return [(name, differences[key]) for key, name in comparison.metrics.compared_rates]
 
 
 def format_p_value(p: float) -> str:
-    """Return a p-value as text: "0.0312", or "< 0.0002", the resolution of the permutation test."""
+    """Return a p-value as text: "0.0312", or "< 0.0002", the resolution of the permutation test.
+
+    Args:
+        p: The p-value.
+    """
     return f"{p:.4f}" if p >= 0.0002 else "< 0.0002"
 
 
 def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], max_listed: int) -> Table:
-    """Return a table of examples that one run has right and the other wrong."""
-    title = f"{_run_name(one)} right, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
+    """Return the table of examples that are correct in one run and wrong in the other."""
+    title = f"{_run_name(one)} correct, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
     table = Table("source", _run_name(one), _run_name(other), title=title, title_justify="left")
     for index in rows[:max_listed]:
         cells = (one.traces[index].text, one.traces[index].output, other.traces[index].output)

@@ -63,7 +63,7 @@ class _SourceColumn(NamedTuple):
     """"?" below an unknown symbol, else a space."""
     width: int
     breaks: bool
-    """Whether a panel preferably ends after it: it is a space or the last feature."""
+    """Whether a panel preferably ends after this column: it is a space or the last feature."""
     weights: Float[np.ndarray, " T"] | None
     """Weights of the position; None for the bar after the features."""
 
@@ -76,7 +76,11 @@ class _TargetRow(NamedTuple):
 
 
 def attention_caption(trace: Trace) -> str:
-    """Return a sentence that describes the weights of a trace."""
+    """Return a sentence that describes the weights of a trace.
+
+    Args:
+        trace: The trace.
+    """
     if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
     return get_task(trace.task).labels.weights
@@ -140,20 +144,20 @@ def _trace_notes(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
     if not trace.finished:
         yield "The output was truncated at the maximum length."
     if not trace.target:
-        yield "Nothing was decoded."
+        yield "The output is empty."
     if not trace.source:
         yield "The source is empty."
     elif trace.target and not trace.attention.any():
         yield NO_ATTENTION
     if trace.unknown:
         unknown = dict.fromkeys(characters.symbol(trace.source[position]) for position in trace.unknown)
-        yield f"? never seen in training: {' '.join(unknown)}"
+        yield f"? not in the vocabulary: {' '.join(unknown)}"
 
 
 def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bool) -> Iterator[str]:
     """Yield the lines of the matrix by panels; without attention weights, target symbols and probabilities only."""
     labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.target]
-    heading = f"writes {characters.down}"
+    heading = f"output {characters.down}"
     margin = max(cell_len(label) for label in [heading, *labels])
     probabilities = [format_probability(float(value)) for value in trace.log_probabilities]
     probability_width = max(len(probability) for probability in probabilities)
@@ -167,7 +171,7 @@ def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bo
         yield from (f"{row.label}  {row.chance}" for row in rows)
         return
     max_width = width - margin - probability_width - 4
-    yield f"{' ' * margin}  reads {characters.arrow}"
+    yield f"{' ' * margin}  source {characters.arrow}"
     for number, panel in enumerate(_split_panels(_source_columns(trace, characters, max_width), max_width)):
         if number:
             yield ""
@@ -180,7 +184,7 @@ def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
         [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in side]
         for side in (trace.source[trace.features :], trace.target)
     )
-    source_head, tag_head = f"reads {characters.down}", f"tag {characters.down}"
+    source_head, tag_head = f"source {characters.down}", f"tag {characters.down}"
     source_width, tag_width = max(map(cell_len, [source_head, *symbols])), max(map(cell_len, [tag_head, *tags]))
     yield f"{_pad_label(source_head, source_width)}    {_pad_label(tag_head, tag_width)}  p"
     for index, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):

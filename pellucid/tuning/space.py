@@ -87,13 +87,13 @@ def load_space(path: Path, base: Config) -> SearchSpace:
 
 
 def default_space(base: Config, explicit: Collection[str]) -> SearchSpace:
-    """Return the default search space without the settings that were given explicitly.
+    """Return the default search space without the explicitly set settings.
 
-    A setting linked to a given one takes its value from it.
+    A setting that is linked to such a setting takes its value from it.
 
     Args:
         base: Configuration to which multiples refer.
-        explicit: Keys of the explicitly given settings.
+        explicit: Keys of the explicitly set settings.
     """
     text = resources.files("pellucid.tuning").joinpath("space.toml").read_text("utf-8")
     tables = {
@@ -126,7 +126,12 @@ def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], 
 
 
 def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
-    """Return the values of `base` that lie within the space, where the search starts."""
+    """Return the values of `base` that lie within the space; the search starts with them.
+
+    Args:
+        base: Configuration at which the search starts.
+        space: The search space.
+    """
     current = flatten_config(base)
     return {
         dimension.key: current[dimension.key]
@@ -136,7 +141,11 @@ def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
 
 
 def describe_space(space: SearchSpace) -> list[str]:
-    """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log"."""
+    """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log".
+
+    Args:
+        space: The search space.
+    """
     lines = []
     for item in space.searched:
         if isinstance(item, ChoiceDimension):
@@ -156,7 +165,9 @@ def _parse_space(tables: Mapping[str, Any], base: Config, origin: str) -> Search
         for name, form_table in forms.items():
             key = f"{section}.{name}"
             if key not in current or key == "training.metric":
-                reason = "it is what the search goes by" if key in current else f"unknown key{suggest(key, current)}"
+                reason = (
+                    "it is the objective of the search" if key in current else f"unknown key{suggest(key, current)}"
+                )
                 raise ConfigError(f"{origin}: {quote(key)} cannot be searched: {reason}")
             form = _parse_form(form_table, f"{origin}: {key}")
             if isinstance(form, _LinkForm):
@@ -164,7 +175,7 @@ def _parse_space(tables: Mapping[str, Any], base: Config, origin: str) -> Search
             else:
                 searched.append(_parse_dimension(key, form, current[key], origin))
     if not searched:
-        raise ConfigError(f"{origin}: there is nothing to search")
+        raise ConfigError(f"{origin}: the search space is empty")
     space = SearchSpace(tuple(searched), tuple(linked))
     _order_links(space.linked)
     return space
@@ -194,7 +205,7 @@ def _parse_dimension(
     if isinstance(form, _RangeForm):
         span = RangeDimension(key, form.low, form.high, form.step, form.scale == "log")
         if not form.low < form.high or (span.log and (form.low <= 0 or span.step)) or (span.step or 1) <= 0:
-            raise ConfigError(f"{origin}: {key}: expected from < to; log wants from > 0 and no step")
+            raise ConfigError(f'{origin}: {key}: expected from < to; scale = "log" requires from > 0 and no step')
         if isinstance(current, bool | str) or (isinstance(current, int) and not isinstance(form.low * form.high, int)):
             raise ConfigError(f"{origin}: {key}: expected {'whole numbers' if type(current) is int else 'choices'}")
         values: Sequence[Value] = (form.low, form.high)
@@ -205,7 +216,7 @@ def _parse_dimension(
     else:
         values = tuple(dict.fromkeys(form.choices))
     if not values:
-        raise ConfigError(f"{origin}: {key}: there is nothing to choose from")
+        raise ConfigError(f"{origin}: {key}: expected at least one value")
     for value in values:
         _check_value(key, value, origin)
     return span if isinstance(form, _RangeForm) else ChoiceDimension(key, tuple(values))
@@ -239,7 +250,7 @@ def _order_links(linked: Sequence[LinkedSetting]) -> list[LinkedSetting]:
         pending_keys = {link.key for link in pending}
         resolved = [link for link in pending if link.other not in pending_keys]
         if not resolved:
-            raise ConfigError(f"{pending[0].key} goes along with itself by way of {pending[0].other}")
+            raise ConfigError(f"{pending[0].key} is linked to itself through {pending[0].other}")
         ordered += resolved
         pending = [link for link in pending if link not in resolved]
     return ordered

@@ -1,4 +1,4 @@
-"""The study: all trials and their results, in a journal that Optuna writes line by line (an extra).
+"""The study: all trials and their results, in a journal that Optuna writes line by line. Optuna is an extra.
 
 References:
     Akiba et al. 2019, "Optuna"; Bergstra et al. 2011 (tree-structured Parzen estimator, which suggests trials);
@@ -86,7 +86,15 @@ class TuningStudy:
     """A study in a folder, new or resumed."""
 
     def __init__(self, folder: Path, terms: StudyTerms) -> None:
-        """Open or create the journal; an incomplete last line is removed."""
+        """Open or create the journal; an incomplete last line is removed.
+
+        Args:
+            folder: Folder of the search.
+            terms: Arguments that all trials share.
+
+        Raises:
+            RunError: The journal is not a study of Pellucid.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.terms = terms
         self.open: dict[int, Trial] = {}
@@ -106,10 +114,17 @@ class TuningStudy:
                 )
         except (KeyError, ValueError, TypeError) as error:
             reason = abbreviate_reason(error)
-            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {reason}") from error
+            raise RunError(f"{journal} is not a study of Pellucid in Optuna's journal format: {reason}") from error
 
     def check_terms(self, new: Mapping[str, Any]) -> list[str]:
-        """Store the terms of a new study; for an existing one return the names of the terms that differ."""
+        """Store the terms of a new study, or compare those of an existing one.
+
+        Args:
+            new: Terms of this call: data, settings and search space.
+
+        Returns:
+            Names of the terms that differ from the stored ones; none for a new study.
+        """
         stored = self.study.user_attrs.get("terms")
         if stored is None:
             self.study.set_user_attr("terms", dict(new))
@@ -119,13 +134,17 @@ class TuningStudy:
         ]
 
     def enqueue_first(self, values: Mapping[str, Value]) -> None:
-        """Enqueue these values as the first trial of a new study; missing values are sampled."""
+        """Enqueue the first trial of a new study.
+
+        Args:
+            values: Values of the trial, by key; missing ones are sampled.
+        """
         if not self.study.get_trials(deepcopy=False):
             self.study.enqueue_trial(dict(values))
 
     @property
     def num_started(self) -> int:
-        """Return the number of started trials; repeated trials count once."""
+        """Number of started trials; repeated trials count once."""
         return sum(trial.state != TrialState.WAITING for trial in self._latest_trials())
 
     def retry_failed(self) -> int:
@@ -146,7 +165,7 @@ class TuningStudy:
         return [trial for trial in trials if trial.number not in retried]
 
     def unfinished_trials(self) -> list[SuggestedTrial]:
-        """Return trials that were started and have not ended, since their process was stopped."""
+        """Return trials that have started and not ended, because their process was stopped."""
         running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         suggested = []
         for frozen in running:
@@ -177,15 +196,23 @@ class TuningStudy:
         trial.report(score, validation)
         if not trial.should_prune():
             return ""
-        threshold = "the median of the trials before" if self.terms.pruning == "median" else "the best third so far"
-        return f"at validation {validation} it was behind {threshold}"
+        threshold = "the median of earlier trials" if self.terms.pruning == "median" else "the best third so far"
+        return f"worse than {threshold} at validation {validation}"
 
     def trial_values(self, number: int) -> dict[str, Value]:
-        """Return the values of a trial by key."""
+        """Return the values of a trial by key.
+
+        Args:
+            number: Number of the trial.
+        """
         return _trial_values(self.study.get_trials(deepcopy=False)[number])
 
     def record_end(self, ended: EndedTrial) -> None:
-        """Record the end of a trial."""
+        """Record the end of a trial.
+
+        Args:
+            ended: The trial with its final state and score.
+        """
         trial = self.open.pop(ended.number)
         for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
             trial.set_user_attr(name, value)

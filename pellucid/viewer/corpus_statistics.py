@@ -134,10 +134,11 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
         ]
     sampled = [permutable[index] for index in sample_evenly(range(len(permutable)), PERMUTATION_SAMPLE_SIZE)]
     changes = list(chain.from_iterable(permute_attention(predictor, trace).change.tolist() for trace in sampled))
+    note = f", none of more than {MAX_PERMUTED_LENGTH} source symbols" if has_long_sources else ""
     definition = (
         "Mean over steps of the median total variation distance between the output distributions before and after a "
         "permutation of the attention weights (Jain & Wallace 2019). Near 0, the weights do not explain the output. "
-        f"Over {len(sampled)} outputs{f', none of more than {MAX_PERMUTED_LENGTH} source symbols' if has_long_sources else ''}."
+        f"Over {len(sampled)} outputs{note}."
     )
     return [_statistic("permutation effect", float(np.mean(changes)), "share", definition)] if changes else []
 
@@ -375,7 +376,11 @@ def _position_accuracy(
     """Return the accuracy at one target position, counted from 0; the end symbol follows the last position."""
 
     def wrong(example: ScoredExample) -> bool:
-        """Return whether an output is wrong at the position."""
+        """Return whether an output is wrong at the position.
+
+        Args:
+            example: Scored output.
+        """
         reference, output = example.reference, example.output
         if position > len(reference):
             return False

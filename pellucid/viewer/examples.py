@@ -228,7 +228,7 @@ def positional_edits(trace: Trace, reference: Sequence[str], tokenizer: Tokenize
     Args:
         trace: Tagged output.
         reference: Tags of the reference.
-        segmenter: Tokenizer of the targets.
+        tokenizer: Tokenizer of the targets.
 
     Returns:
         Operations in source order.

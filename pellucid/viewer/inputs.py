@@ -296,7 +296,15 @@ def _task_name(model: ViewedRun) -> str:
 
 
 def select_run(models: Sequence[ViewedRun], run: int) -> ViewedRun:
-    """Return the run at an index, 0 for the first; `InputError` for an index out of range."""
+    """Return the run of a request.
+
+    Args:
+        models: Runs of the page.
+        run: Index of the run; 0 is the first.
+
+    Raises:
+        InputError: The index is out of range.
+    """
     if len(models) == 1 and run != 0:
         raise InputError(f"run: the page shows one run, expected 0, got {quote(run)}")
     if not 0 <= run < len(models):

@@ -113,7 +113,8 @@ def _draw_labels(trace: Trace) -> Iterator[str]:
             yield rf"\node[anchor=south] at ({index + 0.5:g},0) {{{index + 1}}};"
     for index, symbol in enumerate(trace.target):
         if (index + 1) % row_interval == 0:
-            yield rf"\node[anchor=east] at (-0.1,{index + 0.5:g}) {{{escape_latex(symbol) if row_interval == 1 else index + 1}}};"
+            label = escape_latex(symbol) if row_interval == 1 else f"{index + 1}"
+            yield rf"\node[anchor=east] at (-0.1,{index + 0.5:g}) {{{label}}};"
 
 
 def _label_interval(count: int, label: int) -> int:

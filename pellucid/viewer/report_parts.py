@@ -31,7 +31,7 @@ from pellucid.viewer.report_schema import (
 from pellucid.viewer.schema import EditOperation, PageExample
 
 MAX_POINTS = 200
-"""A training loss of more points is averaged over stretches of equal length."""
+"""Maximum number of points of a training loss; more are averaged over intervals of equal length."""
 
 
 class RunAccuracies(NamedTuple):
@@ -44,7 +44,12 @@ class RunAccuracies(NamedTuple):
 def learning_charts(
     log: Sequence[Mapping[str, Any]], validation_metrics: Sequence[ValidationMetric]
 ) -> list[ReportCharts]:
-    """Return the loss and each followed score over the examples seen; charts without values are omitted."""
+    """Return charts of the loss and of each validation metric over training samples; empty charts are omitted.
+
+    Args:
+        log: Records of the training log.
+        validation_metrics: Metrics of the task, most important first.
+    """
     training = _averaged(logged_values(log, "stepped", "loss"))
     validation = logged_values(log, "validated", "loss")
     loss = [_learning_line("training", training, ".3g"), _learning_line("validation", validation, ".3g")]
@@ -61,7 +66,12 @@ def learning_charts(
 
 
 def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupAccuracy]) -> list[ReportCharts]:
-    """Return the accuracy of one run by target position and by source length, each with a table of its numbers."""
+    """Return charts of the accuracy of one run by target position and by source length, each with its table.
+
+    Args:
+        positions: Accuracy at each target position, in per cent.
+        lengths: Accuracy of each source length or range of lengths, in per cent.
+    """
     charts = [
         _accuracy_chart(title, axis, [RunAccuracies("accuracy", groups)])
         for title, axis, groups in (
@@ -70,33 +80,45 @@ def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupA
         )
         if groups
     ]
-    return [ReportCharts("Accuracy", "Correct, in per cent, with 95 % intervals.", charts)] if charts else []
+    return (
+        [ReportCharts("Accuracy", "Share of correct symbols or outputs, with 95 % intervals.", charts)]
+        if charts
+        else []
+    )
 
 
 def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return the accuracy charts with a line for each run, without intervals."""
+    """Return the accuracy charts with a line for each run, without intervals.
+
+    Args:
+        runs: Assessments of the runs on the same examples.
+    """
     positions = [RunAccuracies(run.name, run.evaluation.positions) for run in runs]
     lengths = [RunAccuracies(run.name, run.evaluation.lengths) for run in runs]
     charts = [
         _accuracy_chart("By target position", "target position", positions),
         _accuracy_chart("By source length", "source length", lengths),
     ]
-    return ReportCharts("Accuracy", "Correct, in per cent.", charts)
+    return ReportCharts("Accuracy", "Share of correct symbols or outputs.", charts)
 
 
 def calibration_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return reliability, selective accuracy, and errors found by review, of one run or several."""
+    """Return charts of reliability, selective accuracy, and errors found by review.
+
+    Args:
+        runs: Assessments of one run or several on the same examples.
+    """
     unit = runs[0].unit
     probability_name = "probability exp(score)" if unit == "outputs" else "own probability"
     caption = (
-        f"Reliability: {unit} grouped by their {probability_name} in ten bins; the calibration error is the mean distance from the "
-        f"diagonal. The other charts order {unit} by probability."
+        f"Reliability: {unit} grouped by their {probability_name} in ten bins; the calibration error is the mean "
+        f"distance from the diagonal. The other charts order {unit} by probability."
     )
     return ReportCharts("Calibration", caption, [_reliability(runs), _most_confident(runs), _review(runs)])
 
 
 def _averaged(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most `MAX_POINTS` means over stretches of equal length, so that no page grows with training."""
+    """Return at most `MAX_POINTS` means over intervals of equal length, to limit the size of the page."""
     size = math.ceil(len(points) / MAX_POINTS) or 1
     intervals = [points[start : start + size] for start in range(0, len(points), size)]
     return [(fmean(x for x, _ in segment), fmean(y for _, y in segment)) for segment in intervals]
@@ -104,14 +126,14 @@ def _averaged(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 
 def _learning_line(name: str, points: Sequence[tuple[float, float]], form: str, unit: str = "") -> ChartLine:
     """Return the values of a log as a line."""
-    return ChartLine(name, [ChartPoint(x, y, f"{y:{form}}{unit} after {x:,.0f} examples") for x, y in points])
+    return ChartLine(name, [ChartPoint(x, y, f"{y:{form}}{unit} after {x:,.0f} samples") for x, y in points])
 
 
 def _learning_chart(title: str, unit: str, lines: Sequence[ChartLine]) -> ReportChart:
     """Return the lines that have values as one chart."""
     nonempty = [line for line in lines if line.points]
     top = round_up(max(point.y for line in nonempty for point in line.points))
-    return ReportChart(title, "examples seen", unit, nonempty, 0.0, top)
+    return ReportChart(title, "training samples", unit, nonempty, 0.0, top)
 
 
 def _accuracy_chart(title: str, axis: str, runs: Sequence[RunAccuracies]) -> ReportChart:
@@ -156,7 +178,7 @@ def _accuracy_table(axis: str, groups: Sequence[GroupAccuracy]) -> ReportTable:
 
 
 def _percent(value: float) -> str:
-    """Return a percentage with one decimal, or a dash where there is none."""
+    """Return a percentage with one decimal, or a dash for NaN."""
     return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
@@ -226,8 +248,8 @@ def _review(runs: Sequence[Assessment]) -> ReportChart:
                 ChartPoint(
                     100 * (1 - point.share),
                     100 * point.caught,
-                    f"reviewing the least confident {100 * (1 - point.share):.0f} % finds {100 * point.caught:.0f} % of "
-                    "the errors",
+                    f"reviewing the least confident {100 * (1 - point.share):.0f} % finds {100 * point.caught:.0f} % "
+                    "of the errors",
                 )
                 for point in reversed(run.calibration.coverage_points)
             ],
@@ -242,13 +264,13 @@ def _review(runs: Sequence[Assessment]) -> ReportChart:
 
 @dataclass(frozen=True, eq=False)
 class ExampleOutput:
-    """Output chosen to be shown, with its references."""
+    """Output to show, with its references."""
 
     trace: Trace
     references: tuple[str, ...]
-    """Outputs that count as correct; empty where none is known."""
+    """Outputs that count as correct; empty if unknown."""
     scored: ScoredExample | None = None
-    """Symbols of output and references; where not given, characters or words are compared."""
+    """Symbols of output and references; if None, characters or words are compared."""
     others: Sequence[Trace] = ()
     """Further outputs for the same source."""
     group: str = ""
@@ -257,14 +279,19 @@ class ExampleOutput:
 
     @property
     def correct(self) -> bool:
-        """Return whether the output equals one of the references."""
+        """True if the output equals one of the references."""
         if self.scored is not None:
             return self.scored.errors == 0
         return self.trace.output in self.references
 
 
 def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
-    """Return outputs with their attention weights, under one caption."""
+    """Return outputs with their attention weights, under one caption.
+
+    Args:
+        title: Title of the section.
+        outputs: The outputs; without any, there is no part.
+    """
     if not outputs:
         return []
     attending = [output.trace for output in outputs if output.trace.attention.any()]
@@ -273,7 +300,12 @@ def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportEx
 
 
 def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
-    """Return wrong outputs as a list; the caption counts `omitted` further ones."""
+    """Return wrong outputs as a list.
+
+    Args:
+        outputs: Wrong outputs in order; without any, there is no part.
+        omitted: Number of further wrong outputs, for the caption.
+    """
     if not outputs:
         return []
     total = len(outputs) + omitted
@@ -284,7 +316,14 @@ def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[Repo
 def disagreement_parts(
     correct: Assessment, wrong: Assessment, indices: Sequence[int], omitted: int
 ) -> list[ReportExamples]:
-    """Return the examples at `indices`, of which only the first of two runs is correct."""
+    """Return examples that are correct in one run and wrong in another.
+
+    Args:
+        correct: Assessment of the correct run.
+        wrong: Assessment of the wrong run.
+        indices: Indices of the examples; without any, there is no part.
+        omitted: Number of further examples, for the caption.
+    """
     if not indices:
         return []
     examples = []
@@ -306,7 +345,12 @@ def disagreement_parts(
 
 
 def example_output(assessment: Assessment, index: int) -> ExampleOutput:
-    """Return one example of an assessment with all of its outputs."""
+    """Return one example of an assessment with all of its outputs.
+
+    Args:
+        assessment: The assessment.
+        index: Index of the example.
+    """
     decoded = assessment.decoded
     return ExampleOutput(
         trace=assessment.traces[index],
@@ -319,9 +363,15 @@ def example_output(assessment: Assessment, index: int) -> ExampleOutput:
 
 
 def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | None]:
-    """Return output and nearest reference, with their differences marked, and their edit distance.
+    """Mark the differences of an output and its nearest reference.
 
-    Words are compared where the model writes words or parts of words, else characters.
+    Words are compared if the symbols of the output are words or subwords, else characters.
+
+    Args:
+        output: The output.
+
+    Returns:
+        Marked output, marked reference, and edit distance; [] and None without a reference.
     """
     separator = " " if _writes_words(output) else ""
     text, *references = (_cut(variant, separator) for variant in (output.trace.output, *output.references))
@@ -335,7 +385,12 @@ def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | 
 
 
 def split_tags(text: str, trace: Trace) -> list[str]:
-    """Return the tags of a text, split by the separator of the trace's tags."""
+    """Return the tags of a text, split by the separator of the trace's tags.
+
+    Args:
+        text: Tags of a reference.
+        trace: Trace of the same task.
+    """
     n = len(trace.target)
     if n < 2:
         return [text]
@@ -345,7 +400,7 @@ def split_tags(text: str, trace: Trace) -> list[str]:
 
 
 def _example(output: ExampleOutput) -> ReportExample:
-    """Return an output as the schema has it."""
+    """Return an output in the schema of reports."""
     text, reference, distance = compare_texts(output)
     pairs: Iterable[SymbolPair] = pair_symbols(output.scored) if output.scored is not None else ()
     return ReportExample(
@@ -359,7 +414,7 @@ def _example(output: ExampleOutput) -> ReportExample:
 
 
 def _item(output: ExampleOutput) -> PageExample:
-    """Return an output, and further ones of the same source, as the page lists examples."""
+    """Return an output, and further ones of the same source, in the schema of the page."""
     trace, scored = output.trace, output.scored
     return PageExample(
         text=trace.text,
@@ -373,7 +428,7 @@ def _item(output: ExampleOutput) -> PageExample:
 
 
 def _edits(output: ExampleOutput) -> list[EditOperation]:
-    """Return the alignment of an output with its reference, where its steps are the symbols that are compared."""
+    """Return the alignment of an output with its reference; empty if its steps are not the compared symbols."""
     trace, scored = output.trace, output.scored
     if not output.references:
         return []
@@ -395,7 +450,7 @@ def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[Edi
 
 
 def _writes_words(output: ExampleOutput) -> bool:
-    """Return whether the symbols of the output are words or parts of words."""
+    """Return whether the symbols of the output are words or subwords."""
     symbols, text = output.trace.symbols, output.trace.output
     if not any(" " in candidate for candidate in (text, *output.references)):
         return False
@@ -408,7 +463,7 @@ def _cut(text: str, separator: str) -> list[str]:
 
 
 def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]], separator: str) -> MarkedText:
-    """Return a text in pieces, those within a span marked."""
+    """Return the pieces of a text, each with whether it is within a span."""
     marked_indices = {index for start, stop in spans for index in range(start, stop)}
     marked = list[tuple[str, bool]]()
     for differs, indices in groupby(range(len(pieces)), lambda index: index in marked_indices):

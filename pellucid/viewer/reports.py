@@ -64,11 +64,11 @@ class Report:
     introduction: str = ""
     """Paragraphs of plain text, with an empty line between."""
     summary: Sequence[tuple[str, str]] = ()
-    """(label, value); what stands in parentheses at the end of a value is set smaller below it."""
+    """Pairs of label and value; parentheses at the end of a value become a note below it."""
     log: Sequence[Mapping[str, Any]] = ()
     """Records of the training log."""
     validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics
-    """Scores of the log that are drawn."""
+    """Metrics of the log that are drawn."""
     positions: Sequence[GroupAccuracy] = ()
     """Accuracy at each target position."""
     lengths: Sequence[GroupAccuracy] = ()
@@ -76,19 +76,31 @@ class Report:
     examples: Sequence[ExampleOutput] = ()
     """Outputs whose attention is drawn."""
     errors: Sequence[ExampleOutput] = ()
-    """Outputs for the list of errors, in its order."""
+    """Outputs in the list of errors."""
     config_toml: str = ""
     parts: Sequence[ReportPart] = ()
-    """Further parts, in their order."""
+    """Further parts."""
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Write a report as one stand-alone HTML file; `RunError` where the system refuses."""
+    """Write a report as one self-contained HTML file.
+
+    Args:
+        path: Output file.
+        report: Content.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
     write_text(path, export_page(report_document(report)))
 
 
 def report_document(report: Report) -> ReportDocument:
-    """Return a report as the JSON schema of the page has it."""
+    """Return a report in the JSON schema of the page.
+
+    Args:
+        report: Content.
+    """
     settings = [ReportSettings("Settings", report.config_toml.strip())] if report.config_toml.strip() else []
     parts: list[ReportPart] = [
         *learning_charts(report.log, report.validation_metrics),
@@ -222,12 +234,19 @@ MAX_CONFUSIONS = 400
 MAX_COMPARED_CONFUSIONS = 20
 """Maximum number of confusions in the report of a comparison."""
 SIGNIFICANCE_LEVEL = 0.05
-"""A difference with a smaller p is called significant."""
+"""Differences with a smaller p are reported as significant."""
 ALIGNMENT_NOTE = "Counted on the minimum edit alignment of each output with its nearest reference; – is no symbol."
 
 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:
-    """Return the report of one run on one file (or several, by name), with at most `max_errors` errors."""
+    """Return the report of one run on a file.
+
+    Args:
+        assessment: Assessment of the run.
+        file: Path of the file, which may contain a placeholder.
+        counts: Number of lines of each kind, such as bad lines.
+        max_errors: Maximum number of listed errors.
+    """
     evaluation = assessment.evaluation
     wrong = assessment.worst_examples(len(assessment.scored))
     errors = [example_output(assessment, index) for index in wrong[:max_errors]]
@@ -248,7 +267,14 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
 def comparison_report(
     runs: Sequence[Assessment], comparisons: Sequence[RunComparison], file: str, max_examples: int
 ) -> Report:
-    """Return the report of several runs on one file, the first compared with each other one."""
+    """Return the report of several runs on a file; the first is compared with each other run.
+
+    Args:
+        runs: Assessments of the runs.
+        comparisons: Comparisons of the first run with each other run.
+        file: Path of the file, which may contain a placeholder.
+        max_examples: Maximum number of examples in each list.
+    """
     first, *others = runs
     pairs = [pair for other in others for pair in ((first, other), (other, first))]
     return Report(
@@ -268,7 +294,7 @@ def comparison_report(
 
 
 def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return the scores of a run, the mean over groups before all others, and what was counted in its file."""
+    """Return the scores of a run, the mean over groups first, and the line counts of the file."""
     rows = [(name, f"{value} ({note})" if note else value) for name, value, note in score_rows(assessment)]
     if assessment.mean:
         first = assessment.metrics.rates(assessment.mean)[0]
@@ -291,18 +317,18 @@ def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[RunCom
 
 
 def _exact_match(run: Assessment) -> float:
-    """Return the exact match that is compared."""
+    """Return the exact match of a run: the mean over groups, if there are groups."""
     return run.mean.exact_match if run.mean else run.evaluation.exact_match
 
 
 def _p_relation(p: float) -> str:
-    """Return a p-value after its sign of relation."""
+    """Return a p-value with its relation sign: "= 0.0312"."""
     shown = format_p_value(p)
     return shown if shown.startswith("<") else f"= {shown}"
 
 
 def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
-    """Yield a table with a row for each group and their unweighted mean; none where there is one group."""
+    """Yield a table with a row for each group and their unweighted mean; none if there is one group."""
     mean, several, metrics = runs[0].mean, len(runs) > 1, runs[0].metrics
     if mean is None:
         return
@@ -310,7 +336,11 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     heads = ["group", "examples"]
 
     def cells_of(row: GroupScores | MeanRates) -> list[str]:
-        """Return the rates of a run in one group, or their means."""
+        """Return the rates of a run in one group, or their means.
+
+        Args:
+            row: Scores of a group, or means over groups.
+        """
         return _rate_cells(metrics.rates(row), several)
 
     for run in runs:
@@ -327,14 +357,14 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
 
 
 def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
-    """Return the rates of a run in one group, or their means; the interval where there is one run."""
+    """Return the rates of a run in one group, or their means; with the interval if there is one run."""
     first, *others = rates
     interval = [] if several else [f"{first.interval.low:.2f} to {first.interval.high:.2f}"]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
 
 def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
-    """Yield the errors of symbols, and how often the symbols among them were correct; nothing without errors."""
+    """Yield the confusions, and how often their symbols were predicted correctly; nothing without errors."""
     errors = confusions.errors
     if not errors:
         return
@@ -361,7 +391,7 @@ def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
 
 
 def _score_table(runs: Sequence[Assessment]) -> ReportTable:
-    """Return a row for each score, a column for each run."""
+    """Return a table with a row for each score and a column for each run."""
     scores = [score_rows(run) for run in runs]
     names = [name for name, _, _ in max(scores, key=len)]
     values_by_name = [{name: value for name, value, _ in run_scores} for run_scores in scores]
@@ -370,7 +400,7 @@ def _score_table(runs: Sequence[Assessment]) -> ReportTable:
 
 
 def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Iterator[ReportPart]:
-    """Yield the differences with their tests, in numbers and in words, and how many examples each run has correct."""
+    """Yield the differences with their significance tests, and the counts of paired outcomes."""
     first, title, rows, sentences = runs[0], "Significance", [], []
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         for name, difference in named_differences(comparison):
@@ -384,7 +414,7 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunCom
             rows.append([f"{name}, {first.name} − {run.name}", *cells])
             sentences.append(_verdict(name, difference, first.name, run.name))
     scope = "Rates are means over groups" if first.mean else "Rates are over all examples"
-    several = " With several pairs of runs, p = 0.05 is less rare." if len(runs) > 2 else ""
+    several = " The p-values are not corrected for multiple comparisons." if len(runs) > 2 else ""
     caption = (
         f"{scope}. Interval and “better in”: paired bootstrap, 1,000 resamples (Koehn 2004). p: two-sided approximate "
         f"randomization, 10,000 permutations.{several}"
@@ -403,7 +433,7 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunCom
 
 
 def _verdict(name: str, difference: RateDifference, first: str, other: str) -> str:
-    """Return whether a difference is significant, in a sentence."""
+    """Return a sentence that reports whether a difference is significant."""
     if difference.p >= SIGNIFICANCE_LEVEL:
         return f"In {name}, {first} and {other} do not differ significantly (p {_p_relation(difference.p)})."
     better = (difference.difference > 0) == (name != "symbol error rate")
@@ -412,7 +442,7 @@ def _verdict(name: str, difference: RateDifference, first: str, other: str) -> s
 
 
 def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
-    """Yield the most frequent errors of symbols of all runs, with how often each run made them."""
+    """Yield the most frequent symbol errors of all runs, with their count in each run."""
     counts_by_run = [
         {(confusion.wanted, confusion.written): confusion.times for confusion in run.confusions.errors} for run in runs
     ]
@@ -428,6 +458,6 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
 
 
 def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
-    """Return the examples of which only one run is correct."""
+    """Return the examples that are correct in one run only."""
     indices = exclusively_right(correct, wrong)
     return disagreement_parts(correct, wrong, indices[:max_examples], max(0, len(indices) - max_examples))

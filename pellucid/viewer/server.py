@@ -54,7 +54,13 @@ class LocalOnlyMiddleware:
     """Middleware that accepts requests from this machine only, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = ALLOWED_HOSTS) -> None:
-        """Wrap an application."""
+        """Wrap an application.
+
+        Args:
+            app: Application.
+            policy: Content-Security-Policy of all responses.
+            hosts: Accepted values of the Host header.
+        """
         self.app = app
         self.policy = policy
         self.hosts = frozenset(hosts)
@@ -66,7 +72,11 @@ class LocalOnlyMiddleware:
         headers = Headers(scope=scope)
 
         async def send_with_headers(message: Message) -> None:
-            """Send a message with the security headers."""
+            """Send a message with the security headers.
+
+            Args:
+                message: ASGI message.
+            """
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(self._headers())
             await send(message)
@@ -81,7 +91,7 @@ class LocalOnlyMiddleware:
         """Return why the origin of a request is refused; empty if it is accepted."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if _host_name(f"//{host}") not in self.hosts:
-            return "the page is available on this machine only: open it as http://127.0.0.1"
+            return "the page is available on this machine only: open it at http://127.0.0.1"
         if origin is not None and origin != f"http://{host}":
             return "requests from other origins are refused"
         return ""
@@ -139,14 +149,25 @@ class PageService:
         return self.page_data.contents.awaiting_model and all(models_available)
 
     def reload(self, _: EmptyRequest) -> ReloadResponse:
-        """Load the newest checkpoints and assemble the page again."""
+        """Load the newest checkpoints and assemble the page again.
+
+        Args:
+            _: Request without parameters.
+
+        Raises:
+            InputError: The server cannot assemble the page again.
+        """
         if self.reload_page is None:
             raise InputError("the page cannot be reloaded: restart pellucid look")
         self.page_data, self.corpus_states = self.reload_page(), None
         return ReloadResponse(update=self.page_data.contents.update)
 
     def neighbors(self, request: NeighborsRequest) -> NeighborsResponse:
-        """Return the nearest states."""
+        """Return the nearest states.
+
+        Args:
+            request: State and number of neighbors.
+        """
         if self.corpus_states is None:
             self.corpus_states = handlers.gather_states(self.page_data)
         return handlers.find_neighbors(self.page_data, self.corpus_states, request)
@@ -165,15 +186,27 @@ def create_app(page_data: PageData, reload: Callable[[], PageData] | None = None
     service, page = PageService(page_data, reload_page=reload), built_page()
 
     async def index(request: Request) -> Response:
-        """Return the page."""
+        """Return the page.
+
+        Args:
+            request: HTTP request; unused.
+        """
         return HTMLResponse(page)
 
     async def contents(request: Request) -> Response:
-        """Return the contents of the page."""
+        """Return the contents of the page.
+
+        Args:
+            request: HTTP request; unused.
+        """
         return _json_response(await run_in_threadpool(lambda: encode_json(service.contents())))
 
     async def training_events(request: Request) -> Response:
-        """Return the training log as an event stream."""
+        """Return the training log as an event stream.
+
+        Args:
+            request: HTTP request with the first line of the log to send.
+        """
         return _stream_training(service, request)
 
     routes = [
@@ -214,7 +247,12 @@ def _request_endpoint(service: PageService, kind: type[Any], respond: Callable[[
     """Return an endpoint for one type of request."""
 
     def compute_response(parsed: msgspec.Struct, page: str) -> bytes:
-        """Return the response as JSON, or an error. One thread computes at a time."""
+        """Return the response as JSON, or an error. One thread computes at a time.
+
+        Args:
+            parsed: Parsed request.
+            page: Identity of the page that sent the request; "" if unknown.
+        """
         with service.lock:
             try:
                 if page not in ("", service.page_data.contents.page_id):
@@ -224,7 +262,11 @@ def _request_endpoint(service: PageService, kind: type[Any], respond: Callable[[
                 return msgspec.json.encode({"error": str(error)})
 
     async def endpoint(request: Request) -> Response:
-        """Parse the request, compute and respond."""
+        """Parse the request, compute and respond.
+
+        Args:
+            request: HTTP request.
+        """
         parsed = await _read_request(request, kind)
         return _json_response(await run_in_threadpool(compute_response, parsed, request.headers.get("x-page", "")))
 

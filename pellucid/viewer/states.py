@@ -201,13 +201,13 @@ def add_states(
     projections: FittedProjections | None,
     exported: bool,
 ) -> list[PageExample]:
-    """Add the projected states of each example; if `exported`, all details of the first `MAX_DETAILED_EXAMPLES` examples.
+    """Add the projected states of each example, and for an exported page all details of the first examples.
 
     Args:
         model: Run of the examples.
         examples: Examples with their first output.
         projections: Fitted projections; None if the run has no states.
-        exported: Whether the page is saved as a file, without a server.
+        exported: Whether the page is saved as a file, so that `MAX_DETAILED_EXAMPLES` examples need all details.
 
     Returns:
         Examples with states.

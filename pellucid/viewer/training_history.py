@@ -34,7 +34,7 @@ def training_history(folder: Path) -> TrainingHistory | None:
     Returns:
         History, or None for a model without a log.
     """
-    running = in_use(folder)  # before the log is read, which records an end in between
+    running = in_use(folder)  # read before the log, which records an end in between
     log = read_log(folder)
     if not (log or running) and file_exists(folder / MODEL):
         return None
@@ -153,16 +153,16 @@ class LogCursor:
     ended: bool = False
     """Whether the last event was sent."""
     running: bool | None = None
-    """State that was last sent: whether training runs."""
+    """Last sent state: whether training runs."""
 
     def is_complete(self) -> bool:
-        """Return whether the page has everything and training is finished."""
+        """Return whether training is finished and all of its lines are sent."""
         log = read_log(self.model.folder)
         return has_stopped(log) and self.line >= len(log)
 
     def poll_events(self) -> list[bytes]:
-        """Return the events since the last poll; a change of `running` comes last, but not after the end."""
-        running = in_use(self.model.folder)  # before the log is read, which records an end in between
+        """Return the events since the last poll; a change of `running` is last, and is not sent after the end."""
+        running = in_use(self.model.folder)  # read before the log, which records an end in between
         events = self._lines()
         if running != self.running and not self.ended:
             events.append(_format_event("running", msgspec.json.encode(running)))
