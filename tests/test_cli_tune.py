@@ -163,7 +163,7 @@ def test_trials_that_diverge_have_failed_and_a_search_of_nothing_else_gives_up(t
     done = pellucid(*asked, 5)
     assert done.code == 1 and "Traceback" not in done.err and done.out == ""
     assert done.err.splitlines()[-1].startswith(
-        "pellucid: all of 3 trials failed; the first: training diverged at update "
+        "pellucid: no result: 3 trials failed; the first: training diverged at update "
     )
     assert [trial["state"] for trial in trials_of(tmp_path / "out")] == ["failed"] * 3
 
@@ -175,7 +175,7 @@ def test_failed_trials_are_tried_again_and_counted_once(tmp_path: Path) -> None:
     asked = ("tune", files.train, files.valid, "--out", out, "--space", tmp_path / "space.toml", *config, "--jobs", 1)
     for tries in (1, 2, 3):
         done = pellucid(*asked, "--trials", 1)
-        assert done.code == 1 and "all of 1 trial failed; the first: training diverged" in done.err
+        assert done.code == 1 and "no result: 1 trial failed; the first: training diverged" in done.err
         assert ("1 failed and retried; 1 trial in total" in done.err) == (tries > 1)
         assert [(trial["number"], trial["tries"]) for trial in trials_of(out)] == [(tries - 1, tries)]
     before = contents(out / "trials")

@@ -49,8 +49,8 @@ WRONG = {
     "run --out a --forbid": "--forbid: expected a value, got nothing",
     "run --out a --forbid --beam 3": "--forbid: expected a value, got the flag --beam",
     "run --out a --open-page=no": "--open-page is a switch and takes no value, got 'no'",
-    "run too --out a": "'too' is a surplus argument: expected RUN and flags",
-    "run --out a --open-page no": "'no' is a surplus argument: expected RUN and flags",
+    "run too --out a": "unexpected argument 'too': expected RUN and flags",
+    "run --out a --open-page no": "unexpected argument 'no': expected RUN and flags",
 }
 
 

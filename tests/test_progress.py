@@ -112,7 +112,7 @@ def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
 def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:
     steps = [UpdateCompleted(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
     text = told(TrainingStarted(Progress(), 1.0, 3), *steps, FileSaved(Path("a"), True))
-    assert text == "training for 1 epochs at most, 3 updates\n"
+    assert text == "training for at most 1 epochs, 3 updates\n"
 
 
 def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:

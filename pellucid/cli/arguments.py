@@ -264,7 +264,7 @@ def _positional_error(flags: Sequence[ArgumentSpec], positionals: Sequence[str])
         return f"there is no flag {abbreviate(short_flag)}{_suggest_flag(short_flag, [flag.name for flag in flags])}"
     if len(positionals) > len(specs) and all(spec.values == "one" for spec in specs):
         expected = " ".join([*(spec.name for spec in specs), "and flags"])
-        return f"{quote(positionals[len(specs)])} is a surplus argument: expected {expected}"
+        return f"unexpected argument {quote(positionals[len(specs)])}: expected {expected}"
     for spec, argument in zip(specs, positionals, strict=False):
         error = _value_error(spec, spec.name, argument)
         if error:

@@ -103,7 +103,7 @@ def _print_json(value: object) -> None:
 def _plan_measurements(args: BenchArguments) -> list[BenchRequest]:
     """Return all requested measurements; `InputError` for invalid names and numbers."""
     if args.threads > MAX_THREADS:
-        raise InputError(f"--threads: expected {MAX_THREADS} at most, got {args.threads}")
+        raise InputError(f"--threads: expected at most {MAX_THREADS}, got {args.threads}")
     for name, value, minimum in (("threads", args.threads, 0), ("repeats", args.repeats, 1)):
         if value < minimum:
             raise InputError(f"--{name}: expected {minimum} or more, got {value}")

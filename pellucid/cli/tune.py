@@ -164,8 +164,8 @@ def _report_no_result(finished: "StudyFinished") -> int:
         print("no trial has finished yet")
         return 0
     print_message(
-        f"all of {count_noun(len(ended), 'trial')} failed; the first: {ended[0].reason} (the same command tries each "
-        f"again, {MAX_TRIES} times in all)"
+        f"no result: {count_noun(len(ended), 'trial')} failed; the first: {ended[0].reason} (the same command "
+        f"retries failed trials, each at most {MAX_TRIES} times)"
     )
     return 1
 

@@ -145,7 +145,7 @@ class ProgressReporter:
 
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
-        self._print_line(f"training for {event.epochs:g} epochs at most, {event.updates:,} updates")
+        self._print_line(f"training for at most {event.epochs:g} epochs, {event.updates:,} updates")
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
 
     def _report_step(self, event: UpdateCompleted) -> None:
