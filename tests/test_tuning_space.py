@@ -30,7 +30,7 @@ def space_of(folder: Path, text: str) -> object:
     return load_space(folder / "space.toml", BASE)
 
 
-def test_each_form_is_read(tmp_path: Path) -> None:
+def test_every_form_of_a_dimension_is_parsed(tmp_path: Path) -> None:
     space = space_of(
         tmp_path,
         '[encoder]\nhidden_size = { times = [0.5, 1, 0.01] }\ncell = { choices = ["gru", "lstm"] }\n'
@@ -98,7 +98,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("key", ["encoder.hidden_size", "encoder.dropout", "encoder.cell", "encoder.convolutions"])
-def test_any_number_in_a_space_is_a_value_or_a_mistake(tmp_path: Path, key: str) -> None:
+def test_any_number_in_a_space_is_valid_or_an_error(tmp_path: Path, key: str) -> None:
     section, _, name = key.partition(".")
     for number in NUMBERS:
         for form in FORMS:
@@ -110,14 +110,14 @@ def test_any_number_in_a_space_is_a_value_or_a_mistake(tmp_path: Path, key: str)
                 assert len(str(error)) < 400 + len(str(path))
 
 
-def test_links_form_a_chain() -> None:
+def test_links_may_form_a_chain() -> None:
     space = default_space(BASE, ())
     config = apply_values(BASE, space, {"encoder.hidden_size": 24, "encoder.dropout": 0.2}, "a trial")
     assert (config.encoder.hidden_size, config.decoder.hidden_size, config.attention.size) == (24, 48, 48)
     assert (config.decoder.dropout, config.seed, config.training.epochs) == (0.2, BASE.seed, 10.0)
 
 
-def test_given_settings_are_not_searched_and_links_follow_them() -> None:
+def test_explicit_settings_are_not_searched_and_links_follow_them() -> None:
     base = config_of({"encoder": {"hidden_size": 20}, "training": {"epochs": 10.0}})
     space = default_space(base, {"encoder.hidden_size", "training.epochs"})
     assert not {"encoder.hidden_size", "training.epochs"} & {each.key for each in space.searched}
@@ -125,7 +125,7 @@ def test_given_settings_are_not_searched_and_links_follow_them() -> None:
     assert (config.encoder.hidden_size, config.decoder.hidden_size) == (20, 40)
 
 
-def test_values_that_contradict_each_other_are_a_config_error(tmp_path: Path) -> None:
+def test_contradictory_values_raise_config_error(tmp_path: Path) -> None:
     space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
     with pytest.raises(ConfigError, match="a trial: attention\\.type"):
         apply_values(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
@@ -137,7 +137,7 @@ def _written(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
-def test_the_default_space_holds_the_preset(size: str) -> None:
+def test_default_space_contains_the_preset(size: str) -> None:
     base: Config = config_of({"size": size, "training": {"epochs": 30.0}})
     space = default_space(base, ())
     assert set(initial_values(base, space)) == {each.key for each in space.searched}
@@ -148,7 +148,7 @@ def test_the_default_space_holds_the_preset(size: str) -> None:
 
 @few
 @given(st.data())
-def test_every_point_of_the_default_space_is_a_configuration(data: st.DataObject) -> None:
+def test_every_point_of_the_default_space_is_valid(data: st.DataObject) -> None:
     space = default_space(BASE, ())
     values: dict[str, bool | int | float | str] = {}
     for each in space.searched:

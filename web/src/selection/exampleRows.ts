@@ -168,11 +168,11 @@ export function describeResult(example: PageExample, target: string[]): string {
 function answered(example: PageExample, trace: Trace): string {
   const wrong = example.edits.filter((edit) => edit.kind !== "same");
   const expected = (edit: EditOperation): string => quoteSymbol(edit.expected ?? "");
-  const index = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, sourcePosition(trace, position))}`;
+  const positionText = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, sourcePosition(trace, position))}`;
   const [first] = wrong;
   if (!first) return "Wrong.";
   const { per_position, points, symbols } = taskViewOf(trace);
-  if (points) return `Wrong: ${index(trace.target[0])} instead of ${index(first.expected)}.`;
+  if (points) return `Wrong: ${positionText(trace.target[0])} instead of ${positionText(first.expected)}.`;
   if (!per_position) {
     const [was, should] = trace.target.length === 1 ? [trace.target[0], first.expected] : [trace.output, example.references[0]];
     return `Wrong: “${visibleText(was ?? "")}” instead of “${visibleText(should ?? "")}”.`;
@@ -206,8 +206,8 @@ export function describeShownErrors(each: ConfusionCount, examples: readonly Pag
     const example = examples[index];
     return sum + (example?.edits.filter((edit) => edit.kind !== "same" && makes(each, edit, example.traces[0])).length ?? 0);
   }, 0);
-  const indices = each.example_indices.length;
-  return (times < each.count ? `, ${times || "none"} of them shown` : "") + (indices < times ? `, in ${indices} example${indices > 1 ? "s" : ""}` : "");
+  const numExamples = each.example_indices.length;
+  return (times < each.count ? `, ${times || "none"} of them shown` : "") + (numExamples < times ? `, in ${numExamples} example${numExamples > 1 ? "s" : ""}` : "");
 }
 
 /** Confusions of an output that occur more than once in the file, at most three. */
@@ -263,12 +263,12 @@ export function explainError(example: PageExample, trace: Trace): string[] {
 function looked(trace: Trace, weights: Float32Array, at: number): string {
   const weight = weights[at]!;
   const times = weight * trace.source.length;
-  const index = `position ${at + 1}, ${quoteSymbol(trace.source[at]!)}`;
-  if (weight >= 0.2 || trace.source.length === 1) return `Maximum attention: ${index} (${formatPercent(weight)}).`;
+  const positionText = `position ${at + 1}, ${quoteSymbol(trace.source[at]!)}`;
+  if (weight >= 0.2 || trace.source.length === 1) return `Maximum attention: ${positionText} (${formatPercent(weight)}).`;
   // Several distinct maxima are not diffuse.
   const several = topValues(weights, 6).filter(({ value }) => value > weight / 2);
   if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
     return `Attention at several positions: ${several.map(({ index, value }) => `position ${index + 1}, ${quoteSymbol(trace.source[index]!)} (${formatPercent(value)})`).join("; ")}.`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
-  return `Diffuse attention: maximum ${formatPercent(weight)} at ${index}, ${much} a uniform share.`;
+  return `Diffuse attention: maximum ${formatPercent(weight)} at ${positionText}, ${much} a uniform share.`;
 }

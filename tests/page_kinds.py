@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from page_data import digits_shown
 from trained_runs import shared_folder, train_to_end, write_pairs
-from viewed import digits_shown
 
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
