@@ -1,4 +1,4 @@
-"""A real browser on real pages: any error on its console, and any request to elsewhere, fails the test."""
+"""Chromium for browser tests. An error on the console or a request to another host fails the test."""
 
 import atexit
 import os

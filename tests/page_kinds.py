@@ -1,4 +1,4 @@
-"""Runs of three kinds, as the page shows them: spelled digits, a language's spelling to its sounds, long sources."""
+"""Three kinds of run for the page: spelled digits, grapheme-to-phoneme conversion, long sources."""
 
 import random
 from functools import cache

@@ -1,4 +1,4 @@
-"""The Python face: train, load, predict; every kind of file; words, separators and features end to end."""
+"""Python interface: train, load and predict, with every file format, words, separators and features."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Arguments are what their annotations say, or one error names them: the mechanism, and every public function."""
+"""Validation of arguments and settings by their annotations."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""The command line as a whole: its verbs, its help, its exit codes, and one clear line for every mistake."""
+"""The command line: subcommands, help, exit codes and errors."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What is wrong with arguments, told in one line; and nothing is told of right ones."""
+"""cli/arguments.py: the error of invalid arguments is one line."""
 
 from dataclasses import dataclass
 from importlib import import_module

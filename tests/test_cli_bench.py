@@ -1,4 +1,4 @@
-"""pellucid bench: the JSON, the table, the figure, and what is refused."""
+"""pellucid bench: JSON, table, figure and errors."""
 
 import json
 import time

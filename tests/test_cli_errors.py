@@ -1,4 +1,4 @@
-"""What the command line says of arguments that cannot be, before it works."""
+"""Errors of arguments and paths before any work."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""pellucid evaluate: every number agrees with a count made here from what predict says."""
+"""pellucid evaluate: metrics agree with counts on the output of predict."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What reaches the terminal: no message acts on it, and a message that nobody can read changes no exit code."""
+"""Messages: control characters are escaped, and failures of standard error change no exit code."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""pellucid predict: one line out for every line in, whatever stands in it, and what is told beside it."""
+"""pellucid predict: one output line per input line, formats, options and notes."""
 
 import csv
 import gzip

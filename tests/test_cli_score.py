@@ -1,4 +1,4 @@
-"""pellucid score: one line out for every pair in, and what it tells is what prediction told."""
+"""pellucid score: one output line per pair, and scores equal to those of prediction."""
 
 import json
 

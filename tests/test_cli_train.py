@@ -1,4 +1,4 @@
-"""pellucid train: settings from preset, file and flags; and every way in which a training is cut short."""
+"""pellucid train: settings from preset, file and flags; interrupted and killed trainings."""
 
 import os
 from pathlib import Path

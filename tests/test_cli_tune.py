@@ -1,4 +1,4 @@
-"""pellucid tune: what it leaves, what it refuses, and how it goes on after every kind of end."""
+"""pellucid tune: results, errors, and resuming."""
 
 import json
 import os

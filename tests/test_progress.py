@@ -1,4 +1,4 @@
-"""What a person sees of a training: plain lines in a file, one moving line on a terminal."""
+"""Training progress: plain lines in a file, a progress bar on a terminal."""
 
 import contextlib
 import os

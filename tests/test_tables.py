@@ -1,4 +1,4 @@
-"""Names in tables: short, told apart, and the same in every order."""
+"""Short names in tables."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The picture of a tagger: its symbols and tags, and nothing that could be taken for attention."""
+"""Figure of tags: symbols, tags and probabilities."""
 
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Reports of evaluations and comparisons: their numbers, in the schema that the page reads."""
+"""Reports of evaluations and comparisons, in the schema of the page."""
 
 from pathlib import Path
 

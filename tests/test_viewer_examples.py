@@ -1,4 +1,4 @@
-"""Where symbols truly come from, in files that tell it."""
+"""Gold alignment of spelled digits."""
 
 import pytest
 from hypothesis import given

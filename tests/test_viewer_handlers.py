@@ -1,4 +1,4 @@
-"""What a page may ask of its models."""
+"""Request handlers of the page."""
 
 from typing import Literal, get_args
 

@@ -1,4 +1,4 @@
-"""Which examples of a large file are shown."""
+"""Selection of the shown examples of a large file."""
 
 from hypothesis import given
 from hypothesis import strategies as st

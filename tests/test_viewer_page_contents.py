@@ -1,4 +1,4 @@
-"""From runs and a file to all that a page shows."""
+"""Assembly of the page contents from runs and a file."""
 
 from pathlib import Path
 

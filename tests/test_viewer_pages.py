@@ -1,4 +1,4 @@
-"""The built page, with its contents in it."""
+"""The built page with embedded contents."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Reports: what they are made from, and the document that the page reads."""
+"""Parts of reports, and the document that the page reads."""
 
 import math
 import re

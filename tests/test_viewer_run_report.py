@@ -1,4 +1,4 @@
-"""A run judged: decoded, scored and laid out; every number agrees with a count made here."""
+"""Report of a run: scores agree with counts on its outputs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The service behind a page, over a real socket."""
+"""The server of the page, over a real socket."""
 
 import gzip
 import http.client

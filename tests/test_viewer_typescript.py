@@ -1,4 +1,4 @@
-"""TypeScript's types of the page's contents."""
+"""TypeScript types of the page's data."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: in order, side by side, and never left behind."""
+"""Worker processes: order, parallelism, errors and termination."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What a screen reader is told: roles, names and states of the main views."""
+"""Accessibility: roles, names, states, focus and keyboard navigation of the main views."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The Beam tab searches by itself where the page came without a beam."""
+"""The Beam tab requests a search if the page has no beam."""
 
 from chromium import Open
 from page_data import digits_shown

@@ -1,4 +1,4 @@
-"""Two runs side by side: who wins where, the list of examples with both outputs, the difference and its files."""
+"""Comparison of two runs: paired outcomes, list of examples, attention difference, saved files."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""All examples at once, and how a model came to be."""
+"""Corpus and training tabs."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The first view on a served run: one selection for all pictures, the list, typing, the beam, keys, the address."""
+"""Examples tab of a served run: selection, list, typed source, beam, keyboard, address."""
 
 import re
 from pathlib import Path

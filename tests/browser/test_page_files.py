@@ -1,4 +1,4 @@
-"""What a reader takes along: every panel as a file, the page itself, paper; and text that is hard to show."""
+"""Saved files, saved pages, print layout, and unusual symbols."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What a reader forces of an output: what becomes of it, what is marked and saved, and what cannot be written."""
+"""Forced prefixes in the What if tab: comparison, marks, saved files, invalid prefixes."""
 
 import json
 import re

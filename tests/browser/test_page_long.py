@@ -1,4 +1,4 @@
-"""Long sources: they are drawn, zoomed and pointed at without a wait."""
+"""Long sources: drawing, zoom and response times."""
 
 import itertools
 import os

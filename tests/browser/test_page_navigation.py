@@ -1,4 +1,4 @@
-"""Ways that a reader takes: back and forth, an address handed on, a finger, without motion; and marks that follow."""
+"""Navigation: history, addresses, touch, reduced motion, narrow screens."""
 
 import re
 from collections.abc import Iterator

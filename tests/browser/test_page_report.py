@@ -1,4 +1,4 @@
-"""Reports in a browser: all that they hold is shown, unfolded, searched and saved, and nothing in them acts."""
+"""Reports in a browser: content, search, saved files, and escaped markup."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from report_documents import written_document
 from sample_traces import HOSTILE
 from test_assessment import ROWS, made
-from test_report import full, tagged
+from test_viewer_report_parts import full, tagged
 
 from pellucid.evaluation.assessment import Assessment, compare_runs
 from pellucid.viewer.report_parts import ExampleOutput

@@ -1,4 +1,4 @@
-"""Every panel of every view gives its files, and each file is what it should be."""
+"""Saved files of every panel, with valid content."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Every view of runs of three kinds, light and dark, wide and narrow: without an error, and as a picture to look at.
+"""Screenshots of every view of three kinds of run, light and dark, wide and narrow, without errors.
 
 The pictures are written to build/screenshots.
 """

@@ -1,4 +1,4 @@
-"""Tags, a class, a position: each is shown in its own way, and nothing is offered that written outputs alone have."""
+"""Views of tags, classes and positions."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a reader asks the model behind a served page: what-ifs, evidence, states; of spelling and its sounds."""
+"""What-if requests, attribution and states of a served page, for grapheme-to-phoneme conversion."""
 
 import json
 import re

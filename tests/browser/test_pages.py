@@ -1,4 +1,4 @@
-"""The page as it is served, as it is exported, and in a notebook: it shows what it was given, and asks nobody else."""
+"""The served page, the exported page and the notebook page: content, and no requests elsewhere."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
