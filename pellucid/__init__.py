@@ -1,6 +1,6 @@
-"""Pellucid: recurrent encoder-decoders with attention, trained on your own pairs of sequences, clear to see through.
+"""Pellucid: recurrent encoder-decoders with attention, trained on your own pairs of sequences.
 
-The public names, loaded when first used so that importing the package costs nothing.
+Public names are imported on first use, so importing the package is fast.
 """
 
 from importlib import import_module
@@ -10,11 +10,6 @@ from pellucid.version import __version__
 from pellucid.viewer.registration import register_viewer as _register_viewer
 
 if TYPE_CHECKING:
-    """Pellucid: recurrent encoder-decoders with attention, trained on your own pairs of sequences, and clear to see
-    through.
-
-    Public names are imported on first use, so importing the package is fast.
-    """
     from pellucid.api import train
     from pellucid.config.settings import Config
     from pellucid.config.toml import load_config, preset

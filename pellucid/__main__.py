@@ -5,5 +5,4 @@ import sys
 from pellucid.cli import main
 
 if __name__ == "__main__":
-    """Entry point of `python -m pellucid`."""
     sys.exit(main())

@@ -46,8 +46,12 @@ def train(
     Raises:
         InputError: A file, a setting or the run folder is invalid. The message says what to change.
     """
-    given = convert_argument("config", config, Config | Mapping[str, Any] | None)
-    settings = validate_config(given) if isinstance(given, Config) else build_config(given or {}, origin="config")
+    source_config = convert_argument("config", config, Config | Mapping[str, Any] | None)
+    settings = (
+        validate_config(source_config)
+        if isinstance(source_config, Config)
+        else build_config(source_config or {}, origin="config")
+    )
     reject_unused(settings)
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
@@ -66,13 +70,13 @@ def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: in
     """Train the members of an ensemble in parallel, and print a line for each validation."""
     trainings = plan_ensemble(files, folder, config, size)
     events = train_ensemble(trainings, folder, min(size, jobs_at_once(0, config)))
-    with multi_progress() as seen, closing(events):
-        for heard in events:
-            if heard is not None:
-                seen.report(heard.folder.name, heard.event)
+    with multi_progress() as progress, closing(events):
+        for worker_event in events:
+            if worker_event is not None:
+                progress.report(worker_event.folder.name, worker_event.event)
 
 
 def _file_pair(name: str, paths: PairFiles) -> tuple[Path, Path | None]:
     """Return the source file and the target file; None for the latter if the pairs are in one file."""
-    found: Path | tuple[Path, Path] = convert_argument(name, paths, PairFiles)
-    return (found, None) if isinstance(found, Path) else found
+    converted: Path | tuple[Path, Path] = convert_argument(name, paths, PairFiles)
+    return (converted, None) if isinstance(converted, Path) else converted

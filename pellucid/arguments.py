@@ -73,12 +73,20 @@ class TypeMismatchError(Exception):
         self.path = path
 
     def message(self, name: str) -> str:
-        """Return the error message for an argument of this name."""
+        """Return the error message for an argument.
+
+        Args:
+            name: Name of the argument.
+        """
         return f"{name}{self.path}: expected {self.expected}, got {describe_value(self.value)}{self.hint}"
 
-    def nested_in(self, place: str) -> "TypeMismatchError":
-        """Return the mismatch for the containing value; `place` is the item or field in it."""
-        return TypeMismatchError(self.expected, self.value, self.hint, place + self.path)
+    def nested_in(self, location: str) -> "TypeMismatchError":
+        """Return the mismatch of the containing value.
+
+        Args:
+            location: Item or field of this value within the containing one: "[2]" or ".target".
+        """
+        return TypeMismatchError(self.expected, self.value, self.hint, location + self.path)
 
 
 class ArgumentIteratorError(Exception):
@@ -117,9 +125,9 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
     """
     try:
         if _is_iterator(value):
-            for each in get_args(kind) if get_origin(kind) in UNION_TYPES else (kind,):
-                if get_origin(each) is Iterable:
-                    return _convert_items(name, cast(Iterator[object], value), get_args(each)[0])
+            for alternative in get_args(kind) if get_origin(kind) in UNION_TYPES else (kind,):
+                if get_origin(alternative) is Iterable:
+                    return _convert_items(name, cast(Iterator[object], value), get_args(alternative)[0])
         return _convert(value, kind)
     except TypeMismatchError as error:
         raise ArgumentError(error.message(name)) from None
@@ -154,7 +162,8 @@ def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN4
 def python_scalar(value: object) -> object:
     """Return a NumPy or PyTorch scalar, or an instance of a subclass of str, int or float, as the built-in type.
 
-    Other values are returned unchanged.
+    Args:
+        value: Any value; others are returned unchanged.
     """
     if getattr(value, "ndim", None) == 0 and callable(item := getattr(value, "item", None)):
         try:
@@ -178,8 +187,8 @@ def _field_types(owner: Any) -> dict[str, Any]:  # noqa: ANN401
 
 def _convert_items(name: str, items: Iterator[object], kind: object) -> Iterator[Any]:
     """Yield the items of an iterator, each converted when it is consumed."""
-    for at, item in enumerate(items):
-        yield convert_argument(f"{name}[{at}]", item, kind)
+    for index, item in enumerate(items):
+        yield convert_argument(f"{name}[{index}]", item, kind)
 
 
 def _is_iterator(value: object) -> bool:
@@ -199,9 +208,9 @@ def _iterate(items: Iterator[object]) -> Iterator[object]:
 
 
 def _items(values: object) -> Iterator[object]:
-    """Return an iterator over a list; `TypeError` for what is none.
+    """Return an iterator over a list-like value; raise `TypeError` if it is not iterable.
 
-    What has no `__iter__` is asked for as many items as its length says: its `__getitem__` need never end.
+    Without `__iter__`, as many items are read as the value has by its length, because its `__getitem__` may never end.
     """
     items = iter(cast(Iterable[object], values))
     return items if hasattr(type(values), "__iter__") else itertools.islice(items, len(cast(Sequence[object], values)))
@@ -253,14 +262,14 @@ def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN40
             return _convert(value, kind)
         except TypeMismatchError as error:
             mismatches.append(error)
-    deepest = max(mismatches, key=lambda each: len(each.path))
+    deepest = max(mismatches, key=lambda member: len(member.path))
     if deepest.path:
         raise deepest
-    if all(each is bool or get_origin(each) is Literal for each in kinds):
-        words = [word for each in kinds for word in get_args(each)]
-        raise TypeMismatchError(join_choices([*words, "true", "false"]), value, suggest_choice(value, words))
-    hint = "" if Path in kinds else "".join(dict.fromkeys(each.hint for each in mismatches))
-    raise TypeMismatchError(join_choices([each.expected for each in mismatches]), value, hint)
+    if all(member is bool or get_origin(member) is Literal for member in kinds):
+        choices = [word for member in kinds for word in get_args(member)]
+        raise TypeMismatchError(join_choices([*choices, "true", "false"]), value, suggest_choice(value, choices))
+    hint = "" if Path in kinds else "".join(dict.fromkeys(member.hint for member in mismatches))
+    raise TypeMismatchError(join_choices([member.expected for member in mismatches]), value, hint)
 
 
 def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
@@ -281,10 +290,10 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
     except TypeError:
         raise TypeMismatchError(describe_type(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:
-        given = list(itertools.islice(items, len(kinds) + 1))
-        if len(given) != len(kinds):
+        values = list(itertools.islice(items, len(kinds) + 1))
+        if len(values) != len(kinds):
             raise TypeMismatchError(describe_type(kind), value)
-        return tuple(_convert_sequence(given, kinds))
+        return tuple(_convert_sequence(values, kinds))
     fit = type(value) in (list, tuple) and _all_fit(cast(Sequence[Any], value), kinds[0])
     converted = list(items) if fit else _convert_sequence(items, itertools.repeat(kinds[0]))
     return tuple(converted) if origin is tuple else converted
@@ -299,7 +308,7 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
         return types == {tuple} and _all_fit([*itertools.chain.from_iterable(values)], get_args(kind)[0])
     if hasattr(kind, "_fields"):
         columns = zip(zip(*values, strict=False), _field_types(kind).values(), strict=False)
-        return types == {kind} and all(_all_fit(column, own) for column, own in columns)
+        return types == {kind} and all(_all_fit(column, field_type) for column, field_type in columns)
     number, bounds = get_args(kind)[:2] if get_origin(kind) is Annotated else (kind, None)
     if types != {number}:
         return False
@@ -308,7 +317,7 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
     if bounds is None:
         return number is int or all(map(isfinite, values))
     if bounds != Meta(ge=bounds.ge, le=bounds.le, title=bounds.title):
-        return False  # it bounds in other ways, too
+        return False  # it has other bounds, too
     if number is float and not all(map(isfinite, values)):
         return False
     return (bounds.ge is None or bounds.ge <= min(values)) and (bounds.le is None or max(values) <= bounds.le)
@@ -319,10 +328,10 @@ def _bounded(value: object, kind: Any) -> Iterator[object]:  # noqa: ANN401
     items = _iterate(value) if isinstance(value, Iterator) else _items(value)
     if type(value) in (list, tuple):
         return items
-    paths = any(each is Path or Path in get_args(each) for each in get_args(kind))
-    most = max(MAX_PATHS if paths else MAX_ITEMS, len(value) if isinstance(value, Sized) else 0)
-    error = TypeMismatchError(f"{describe_type(kind)} with at most {most:,} items", value)
-    return itertools.chain(itertools.islice(items, most), _refused(items, error))
+    paths = any(item_type is Path or Path in get_args(item_type) for item_type in get_args(kind))
+    maximum = max(MAX_PATHS if paths else MAX_ITEMS, len(value) if isinstance(value, Sized) else 0)
+    error = TypeMismatchError(f"{describe_type(kind)} with at most {maximum:,} items", value)
+    return itertools.chain(itertools.islice(items, maximum), _refused(items, error))
 
 
 def _refused(items: Iterator[object], error: TypeMismatchError) -> Iterator[object]:
@@ -332,21 +341,21 @@ def _refused(items: Iterator[object], error: TypeMismatchError) -> Iterator[obje
     yield from ()
 
 
-def _convert_sequence(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
+def _convert_sequence(values: Iterable[object], kinds: Iterable[object], locations: Iterable[Any] = ()) -> list[Any]:
     """Return converted items or fields.
 
     Args:
         values: The items or fields.
         kinds: Annotation of each.
-        places: Location of each in error messages; "[0]", "[1]", … by default.
+        locations: Location of each in error messages; "[0]", "[1]", … by default.
     """
     converted = list[Any]()
     for value, kind in zip(values, kinds, strict=False):
         try:
             converted.append(_convert(value, kind))
         except TypeMismatchError as error:
-            at = len(converted)
-            raise error.nested_in(next(itertools.islice(places, at, None), f"[{at}]")) from None
+            index = len(converted)
+            raise error.nested_in(next(itertools.islice(locations, index, None), f"[{index}]")) from None
     return converted
 
 
@@ -355,7 +364,7 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
     if not isinstance(value, Mapping):
         raise TypeMismatchError(describe_type(kind), value)
     table = finite_dict(value)
-    keys, values = (itertools.repeat(each) for each in get_args(kind))
+    keys, values = (itertools.repeat(item_type) for item_type in get_args(kind))
     names = [f"[{describe_value(key)}]" for key in table]
     return dict(
         zip(_convert_sequence(table, keys, names), _convert_sequence(table.values(), values, names), strict=True)
@@ -363,16 +372,23 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
 
 
 def finite_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a mapping as a dict; a `TypeMismatchError` where it yields more items than its length says."""
+    """Return a mapping as a dict.
+
+    Args:
+        value: The mapping.
+
+    Raises:
+        TypeMismatchError: The mapping yields more items than its length, or more than `MAX_ITEMS`.
+    """
     if isinstance(value, MappingProxyType):
         copied: object = value.copy()
         value = copied if isinstance(copied, dict) else value
     if type(value) is dict:
         return dict(value)
-    most = dict.__len__(value) if isinstance(value, dict) else min(len(value), MAX_ITEMS)
-    table = dict(itertools.islice(value.items(), most + 1))
-    if len(table) > most:
-        raise TypeMismatchError(f"{describe_type(Mapping[str, Any])} with at most {most:,} keys", value)
+    maximum = dict.__len__(value) if isinstance(value, dict) else min(len(value), MAX_ITEMS)
+    table = dict(itertools.islice(value.items(), maximum + 1))
+    if len(table) > maximum:
+        raise TypeMismatchError(f"{describe_type(Mapping[str, Any])} with at most {maximum:,} keys", value)
     return table
 
 
@@ -443,9 +459,9 @@ def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # 
     )
 
 
-LARGEST = 1e100
+MAX_ARRAY_VALUE = 1e100
 """Maximum absolute value of array elements; the sum of their squares is then finite."""
-WHOLE = 2**63 - 1
+MAX_ARRAY_INTEGER = 2**63 - 1
 """Maximum absolute value of whole numbers in arrays."""
 ROUNDING = 1e-3
 """Tolerance for rounding, by which a probability may exceed 1 and a log-probability 0."""
@@ -478,14 +494,14 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         if _within_checked.get():
             return function(*args, **kwargs)
-        given, kinds, sizes = signature.bind(*args, **kwargs), _field_types(function), dict[str, _Size]()
-        for name, value in given.arguments.items():
+        bound, kinds, sizes = signature.bind(*args, **kwargs), _field_types(function), dict[str, _Size]()
+        for name, value in bound.arguments.items():
             if name in kinds:
-                given.arguments[name] = converted = convert_argument(name, value, kinds[name])
+                bound.arguments[name] = converted = convert_argument(name, value, kinds[name])
                 _check_sizes(name, converted, kinds[name], sizes)
         token = _within_checked.set(True)
         try:
-            return function(*given.args, **given.kwargs)
+            return function(*bound.args, **bound.kwargs)
         finally:
             _within_checked.reset(token)
 
@@ -503,16 +519,16 @@ def argument_error(name: str, expected: str, value: object) -> ArgumentError:
     return ArgumentError(TypeMismatchError(expected, value, _shape_hint(value)).message(name))
 
 
-def check_lengths(given: Mapping[str, Sized]) -> None:
+def check_lengths(arguments: Mapping[str, Sized]) -> None:
     """Check that arguments have equal lengths.
 
     Args:
-        given: The arguments by their names.
+        arguments: The arguments by their names.
 
     Raises:
         ArgumentError: The lengths differ; the message names both arguments.
     """
-    (first, values), *others = given.items()
+    (first, values), *others = arguments.items()
     for name, other in others:
         if len(other) != len(values):
             raise ArgumentError(f"{name}: expected as many as {first} has ({len(values)}), got {len(other)}")
@@ -545,23 +561,23 @@ def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -
     """Check that dimensions of equal names are equal in all arrays of a call, and add new ones to `sizes`."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if hasattr(kind, "_fields"):
-        for field, own in _field_types(kind).items():
-            _check_sizes(f"{name}.{field}", getattr(value, field), own, sizes)
+        for field, actual in _field_types(kind).items():
+            _check_sizes(f"{name}.{field}", getattr(value, field), actual, sizes)
     if not is_array_kind(kind):
         return
     dims, shape = kind.dim_str.split(), tuple(cast(Any, value).shape)
     extra = len(shape) - len(dims) + 1
-    at, expected, wrong = 0, list[str](), dict[str, _Size]()
+    axis, expected, wrong = 0, list[str](), dict[str, _Size]()
     for dim in dims:
         count = extra if dim.startswith("*") else 1
-        own = shape[at : at + count]
-        known = sizes.setdefault(dim, _Size(own, name)) if dim.lstrip("*").isidentifier() and dim != "_" else None
-        expected += map(str, known.sizes if known else own)
-        if known and known.sizes != own:
+        actual = shape[axis : axis + count]
+        known = sizes.setdefault(dim, _Size(actual, name)) if dim.lstrip("*").isidentifier() and dim != "_" else None
+        expected += map(str, known.sizes if known else actual)
+        if known and known.sizes != actual:
             wrong[dim] = known
-        at += count
+        axis += count
     if wrong:
-        owners = join_choices(list(dict.fromkeys(each.owner for each in wrong.values())))
+        owners = join_choices(list(dict.fromkeys(size.owner for size in wrong.values())))
         hint = f" of shape {_shape_text(map(str, shape))}" + ("" if owners == name else f"; see the shape of {owners}")
         raise ArgumentError(TypeMismatchError(f"an array of shape {_shape_text(expected)}", value, hint).message(name))
 
@@ -588,7 +604,9 @@ def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # n
     dims, shape = kind.dim_str.split(), tuple(values.shape)
     variadic = kind.index_variadic is not None
     fits = len(shape) >= len(dims) - 1 if variadic else len(shape) == len(dims)
-    if not fits or any(dim.isdigit() and int(dim) != own for dim, own in zip(dims[::-1], shape[::-1], strict=False)):
+    if not fits or any(
+        dim.isdigit() and int(dim) != actual for dim, actual in zip(dims[::-1], shape[::-1], strict=False)
+    ):
         raise TypeMismatchError(describe_type(kind), value, _shape_hint(values))
     return _convert_numbers(values, kind, bounds) if kind.array_type is np.ndarray else values
 
@@ -609,21 +627,21 @@ def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN4
         if values.dtype != np.bool_ and values.size:
             raise TypeMismatchError(describe_type(kind), values)
         return values.astype(np.bool_, copy=False)
-    whole = "float64" not in kind.dtypes
-    if values.dtype.kind not in ("iu" if whole else "iuf") and values.size:
+    integers = "float64" not in kind.dtypes
+    if values.dtype.kind not in ("iu" if integers else "iuf") and values.size:
         raise TypeMismatchError(describe_type(kind), values)
-    largest = WHOLE if whole else LARGEST
-    # As numbers of NumPy's own 64 bits, for those of Python become as narrow as the array.
-    exact = int if whole else np.float64
+    largest = MAX_ARRAY_INTEGER if integers else MAX_ARRAY_VALUE
+    # As 64-bit NumPy numbers, because Python numbers are converted to the type of the array.
+    exact = int if integers else np.float64
     low, high = exact(-largest if bounds.ge is None else bounds.ge), exact(largest if bounds.le is None else bounds.le)
     outside = ~((values >= low) & (values <= high))
     if bounds == LOG_PROBABILITY:
         outside &= values != -np.inf
     if outside.any():
-        place = tuple(int(each[0]) for each in np.nonzero(outside))
-        number = values[place].item()
-        words = "a finite number" if not isfinite(number) else f"a number from {low:g} to {high:g}"
-        raise TypeMismatchError(words, number, path=f"[{', '.join(map(str, place))}]")
-    if whole:
+        index = tuple(int(axis[0]) for axis in np.nonzero(outside))
+        number = values[index].item()
+        expected = "a finite number" if not isfinite(number) else f"a number from {low:g} to {high:g}"
+        raise TypeMismatchError(expected, number, path=f"[{', '.join(map(str, index))}]")
+    if integers:
         return values.astype(np.int64, copy=False)
     return values if values.dtype in (np.float32, np.float64) and values.dtype.isnative else values.astype(np.float64)

@@ -33,7 +33,11 @@ TYPE_NOUNS: Mapping[object, tuple[str, str]] = {
 
 
 def describe_value(value: object) -> str:
-    """Return a value as error messages quote it, abbreviated."""
+    """Return a value as error messages quote it, abbreviated.
+
+    Args:
+        value: Any value, even one whose methods raise exceptions.
+    """
     try:
         return f"an iterator ({type(value).__name__})" if isinstance(value, Iterator) else quote(value)
     except Exception:  # methods of the value may raise anything
@@ -41,15 +45,23 @@ def describe_value(value: object) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON with escapes for characters that control a terminal or end a line: \x7f becomes \u007f."""
+    r"""Return JSON with escapes for characters that control a terminal or end a line: \x7f becomes \u007f.
+
+    Args:
+        text: JSON.
+    """
     return text if text.isprintable() else text.translate(JSON_ESCAPES)
 
 
 def translate_expectation(message: str) -> str:
-    """Return the expectation in a msgspec message in plain words: "expected a whole number of at least 1"."""
+    """Return the expectation in a msgspec message in plain words: "expected a whole number of at least 1".
+
+    Args:
+        message: Message of msgspec.
+    """
     expected = message.partition(", got ")[0]
-    for theirs, ours in MSGSPEC_PHRASES.items():
-        expected = expected.replace(theirs, ours)
+    for phrase, replacement in MSGSPEC_PHRASES.items():
+        expected = expected.replace(phrase, replacement)
     return f"{expected[0].lower()}{expected[1:]}"
 
 
@@ -75,7 +87,11 @@ def choice_message(choices: Sequence[str], value: object) -> str:
 
 
 def join_choices(choices: Sequence[str]) -> str:
-    """Return choices as text: "a, b or c"."""
+    """Return choices as text: "a, b or c".
+
+    Args:
+        choices: At least one choice.
+    """
     return " or ".join([", ".join(choices[:-1]), choices[-1]] if len(choices) > 1 else choices)
 
 
@@ -100,8 +116,8 @@ def describe_type(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
     if kind in TYPE_NOUNS:
         return TYPE_NOUNS[kind][plural]
     if origin in UNION_TYPES:
-        members = [each for each in kinds if each is not str or Path not in kinds]
-        return join_choices(list(dict.fromkeys(describe_type(each, plural) for each in members)))
+        members = [member for member in kinds if member is not str or Path not in kinds]
+        return join_choices(list(dict.fromkeys(describe_type(member, plural) for member in members)))
     if origin is Annotated:
         return describe_type(kinds[0], plural)
     if is_array_kind(kind):
@@ -119,7 +135,11 @@ def describe_type(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
 
 
 def is_array_kind(kind: object) -> bool:
-    """Return whether an annotation is an array type, such as `Float[np.ndarray, "n D"]`."""
+    """Return whether an annotation is an array type, such as `Float[np.ndarray, "n D"]`.
+
+    Args:
+        kind: The annotation.
+    """
     return isinstance(kind, type) and hasattr(kind, "dim_str") and hasattr(kind, "array_type")
 
 

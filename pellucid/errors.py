@@ -19,7 +19,7 @@ MAX_QUOTE_LENGTH = 80
 """Maximum length of quoted user input, in characters."""
 MAX_REASON_LENGTH = 200
 """Maximum length of a quoted library message, in characters."""
-LONGEST_MESSAGE = 10_000
+MAX_MESSAGE_LENGTH = 10_000
 """Maximum length of a line of a message, in characters: more than two paths of maximum length and the text around them.
 """
 MAX_PRINTABLE_BITS = 14_000
@@ -37,7 +37,7 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         """Return all lines of the message."""
-        return "\n".join(replace_controls(abbreviate(str(each), LONGEST_MESSAGE)) for each in self.args)
+        return "\n".join(replace_controls(abbreviate(str(line), MAX_MESSAGE_LENGTH)) for line in self.args)
 
 
 class ConfigError(InputError):
@@ -57,7 +57,7 @@ class DataError(InputError):
 
 
 class ConstraintError(InputError):
-    """A prefix, a required or a forbidden symbol that no output can have: one that the model does not know, say."""
+    """A prefix, a required or a forbidden symbol that no output can have, such as one outside the vocabulary."""
 
 
 class BadLineError(DataError):
@@ -90,12 +90,16 @@ def suggest(word: object, choices: Iterable[str], prefix: str = "") -> str:
     """
     if not isinstance(word, str) or len(word := str.__str__(word)) > MAX_WORD_LENGTH:
         return ""
-    near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"; did you mean {quote(prefix + near[0])}?" if near else ""
+    similar = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return f"; did you mean {quote(prefix + similar[0])}?" if similar else ""
 
 
 def replace_controls(text: str) -> str:
-    """Return a text with visible signs for control characters: ⏎, ␛, or the code point, as ⟨U+202E⟩."""
+    """Return a text with visible signs for control characters: ⏎, ␛, or the code point, as ⟨U+202E⟩.
+
+    Args:
+        text: The text.
+    """
     return CONTROL_CHARACTERS.sub(_control_picture, text)
 
 
@@ -107,10 +111,10 @@ def _control_picture(match: re.Match[str]) -> str:
 
 
 def quote(value: object, max_length: int = MAX_QUOTE_LENGTH) -> str:
-    """Return a value as error messages quote it: str in quotation marks, escaped and describe_value.
+    """Return a value as error messages quote it: str in quotation marks, escaped and abbreviated.
 
     Every message that quotes user input calls this function, so the length of messages is bounded. Paths are not
-    describe_value.
+    abbreviated.
 
     Args:
         value: A str, a path, or any other value of a setting.
@@ -121,16 +125,16 @@ def quote(value: object, max_length: int = MAX_QUOTE_LENGTH) -> str:
     if isinstance(value, str):
         return repr(abbreviate(str.__str__(value), max_length))
     try:
-        shown = repr(value)
+        text = repr(value)
     except Exception:  # __repr__ may raise anything
         return (
             "a number with thousands of digits" if _holds_long_number(value) else f"a value of type {_type_name(value)}"
         )
-    return abbreviate(" ".join(line.strip() for line in shown.splitlines()), max_length)
+    return abbreviate(" ".join(line.strip() for line in text.splitlines()), max_length)
 
 
 def _type_name(value: object) -> str:
-    """Return the describe_value name of the type of a value."""
+    """Return the abbreviated name of the type of a value."""
     return abbreviate(type(value).__name__)
 
 
@@ -144,11 +148,11 @@ def _holds_long_number(value: object, depth: int = 3) -> bool:
         value = [*value.keys(), *value.values()]
     if type(value) not in (list, tuple, set, frozenset) or not depth:
         return False
-    return any(_holds_long_number(each, depth - 1) for each in cast(Iterable[object], value))
+    return any(_holds_long_number(item, depth - 1) for item in cast(Iterable[object], value))
 
 
 def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
-    """Return a text, describe_value with "…" to a maximum length.
+    """Return a text, abbreviated with "…" to a maximum length.
 
     Args:
         text: The text.
@@ -158,20 +162,26 @@ def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
 
 
 def abbreviate_reason(error: Exception) -> str:
-    """Return the first line of a library's error message, describe_value, without shortening the location at its end.
+    """Return the first line of a library's error message, abbreviated except for the location at its end.
 
-    Every message that repeats a library's words calls this function, because they may quote a user's file.
+    Every message that quotes a library's message calls this function, because that message may quote a user's file.
+
+    Args:
+        error: Error of a library.
     """
-    told = str(error)
-    at = told.rfind(" - at `")
-    words, place = (told[:at], told[at:]) if at >= 0 else (told, "")
-    first = next(filter(None, map(str.strip, words.split("\n"))), type(error).__name__)
-    return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(place, MAX_REASON_LENGTH))
+    message = str(error)
+    start = message.rfind(" - at `")
+    text, location = (message[:start], message[start:]) if start >= 0 else (message, "")
+    first = next(filter(None, map(str.strip, text.split("\n"))), type(error).__name__)
+    return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(location, MAX_REASON_LENGTH))
 
 
 def parse_whole_number(text: str) -> int | None:
     """Return the number that the digits 0 to 9 spell; None for other texts and for more than `MAX_DIGITS` digits.
 
     `int` would raise its own error for more than 4,300 digits.
+
+    Args:
+        text: The text.
     """
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None

@@ -36,7 +36,11 @@ FILE_KINDS = {
 
 
 def os_error_text(error: OSError) -> str:
-    """Return the system's description of an error in lower case: "no space left on device"."""
+    """Return the system's description of an error in lower case: "no space left on device".
+
+    Args:
+        error: Error of the operating system.
+    """
     return (error.strerror or str(error)).lower()
 
 
@@ -84,7 +88,14 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise `RunError` if a file cannot be written; to be called before long computations."""
+    """Check that a file can be written; to be called before long computations.
+
+    Args:
+        path: The file.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
     with wrap_os_errors("write", path):
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
@@ -99,6 +110,12 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
     The content is written to a temporary file in the same folder, flushed to disk, and renamed. If a step fails (no
     space, no permission), the old file is unchanged and the temporary file is removed.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The temporary file, open for writing.
 
     Raises:
         RunError: The file cannot be written.
@@ -120,7 +137,14 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file, if it exists, and the temporary files that killed processes left."""
+    """Remove a file, if it exists, and the temporary files that killed processes left.
+
+    Args:
+        path: The file.
+
+    Raises:
+        RunError: A file cannot be removed.
+    """
     with wrap_os_errors("remove", path):
         path.unlink(missing_ok=True)
     remove_temporaries(path.parent, path.name.__eq__)
@@ -190,10 +214,10 @@ def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str =
     """
     with wrap_os_errors("write" if mode == "ab" else "read", path, kind):
         file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (the caller closes it)
-        found = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
-    if found != stat.S_IFREG:
+        file_type = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
+    if file_type != stat.S_IFREG:
         file.close()
-        raise kind(f"{path} is {FILE_KINDS.get(found, 'a special file')}, not a regular file")
+        raise kind(f"{path} is {FILE_KINDS.get(file_type, 'a special file')}, not a regular file")
     return file
 
 
@@ -252,7 +276,14 @@ def read_bytes(
 
 
 def file_exists(path: Path) -> bool:
-    """Return whether a file exists; raise `RunError` if this cannot be determined, for example for too long a name."""
+    """Return whether a file exists.
+
+    Args:
+        path: The file.
+
+    Raises:
+        RunError: This cannot be determined, for example because the name is too long.
+    """
     try:
         with wrap_os_errors("read", path):
             path.stat()
@@ -265,6 +296,9 @@ def file_exists(path: Path) -> bool:
 
 def parse_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
     """Return the value of a JSON text.
+
+    Args:
+        content: The text.
 
     Raises:
         ValueError: The text is malformed or too deeply nested, has a number with thousands of digits, or an object has
@@ -292,16 +326,24 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
         raise ValueError(abbreviate_reason(error)) from None
     except RecursionError:
         raise ValueError(NESTING_ERROR) from None
-    parse_json(content)  # of a key that occurs twice msgspec takes the last value, and says nothing
+    parse_json(content)  # msgspec silently takes the last value of a repeated key
     return decoded
 
 
 def repeated_key(content: bytes) -> str | None:
-    """Return the first key that occurs twice in a JSON object, objects within it left aside; None for none."""
+    """Return the first key that occurs twice in a JSON object, not in nested objects; None if there is none.
+
+    Args:
+        content: JSON of an object.
+    """
     last: list[tuple[str, Any]] = []
 
     def remember(pairs: list[tuple[str, Any]]) -> None:
-        """The object that ends last is the one that holds all others."""
+        """Store the keys and values of an object. The outermost object is parsed last.
+
+        Args:
+            pairs: Keys and values.
+        """
         last[:] = pairs
 
     json.loads(content, object_pairs_hook=remember, parse_int=str, parse_float=str, strict=False)
@@ -310,10 +352,10 @@ def repeated_key(content: bytes) -> str | None:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the keys and values of a JSON object; `ValueError` for a key that occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError(f"the key {quote(_repeated(pairs))} occurs twice in an object")
-    return found
+    return values
 
 
 def _repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
@@ -340,6 +382,9 @@ def has_content(path: Path, content: bytes) -> bool:
 def make_folder(path: Path) -> list[Path]:
     """Create a folder and its parents.
 
+    Args:
+        path: The folder.
+
     Returns:
         The folders that did not exist, innermost first.
 
@@ -348,21 +393,29 @@ def make_folder(path: Path) -> list[Path]:
     """
     with wrap_os_errors("create", path):
         absent = missing_folders(path)
-        for each in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
-            each.mkdir(exist_ok=True)
+        for folder in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
+            folder.mkdir(exist_ok=True)
     return absent
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Return the folders that do not exist among a folder and its parents, innermost first."""
-    return [each for each in (path, *path.parents) if not each.exists()]
+    """Return the folders that do not exist among a folder and its parents, innermost first.
+
+    Args:
+        path: The folder.
+    """
+    return [folder for folder in (path, *path.parents) if not folder.exists()]
 
 
 def remove_empty_folders(folders: Sequence[Path]) -> None:
-    """Remove folders in order, up to the first that is not empty."""
+    """Remove folders in order, up to the first that is not empty.
+
+    Args:
+        folders: The folders, innermost first.
+    """
     with suppress(OSError):
-        for each in folders:
-            each.rmdir()
+        for folder in folders:
+            folder.rmdir()
 
 
 def _make_temporary(path: Path) -> tuple[int, str]:

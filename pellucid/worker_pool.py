@@ -78,7 +78,11 @@ class WorkerChannel(NamedTuple):
         return bool(self.stop.value)
 
     def send_progress(self, content: object) -> None:
-        """Send a message about the job."""
+        """Send a message about the job to the parent.
+
+        Args:
+            content: The message, which must be picklable.
+        """
         self.connection.send(ProgressMessage(self.number, content))
 
 
@@ -86,18 +90,22 @@ class Worker:
     """A worker process, from the side of its parent."""
 
     def __init__(self, task: Callable[[Any, WorkerChannel], Any]) -> None:
-        """Start the process. SIGINT is blocked meanwhile; the process inherits the mask and then ignores the signal."""
+        """Start the process. SIGINT is blocked meanwhile; the process inherits the mask and then ignores the signal.
+
+        Args:
+            task: Function at the top level of a module, called with a job and the channel of the worker.
+        """
         context = get_context("fork") if START_METHOD == "fork" else get_context("spawn")
-        self.connection, theirs = context.Pipe()
+        self.connection, child_connection = context.Pipe()
         self.stop = context.RawValue(c_bool)
         resource_tracker.ensure_running()  # starting it later would unblock the signal
         former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process = context.Process(target=_run_worker, args=(task, theirs, self.stop), daemon=True)
+            self.process = context.Process(target=_run_worker, args=(task, child_connection, self.stop), daemon=True)
             self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
-        theirs.close()  # otherwise the connection would outlive the process
+        child_connection.close()  # otherwise the connection would outlive the process
 
     def submit(self, number: int, job: object) -> None:
         """Send a job. If the process is dead, the job fails with an event.
@@ -111,7 +119,11 @@ class Worker:
             self.connection.send((number, job))
 
     def receive(self, number: int) -> JobEvent:
-        """Return the next event of the job."""
+        """Return the next event of the job; a failure if the process has died.
+
+        Args:
+            number: Number of the job.
+        """
         try:
             event: JobEvent = self.connection.recv()
         except (EOFError, OSError):
@@ -242,6 +254,9 @@ def ignore_progress(task: Callable[[Job], Result], job: Job, report: ProgressCal
         task: Function that is called with the job.
         job: The job.
         report: Callback for progress, which is not called.
+
+    Returns:
+        Result of the task.
     """
     return task(job)
 

@@ -1,4 +1,4 @@
-"""A real browser on real pages: any error on its console, and any request to elsewhere, fails the test."""
+"""Chromium for browser tests. An error on the console or a request to another host fails the test."""
 
 import atexit
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from page_data import digits_shown
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
-from viewed import digits_shown
 
 from pellucid.viewer.pages import export_page
 from pellucid.viewer.server import background_server, create_app

@@ -1,4 +1,4 @@
-"""The command line as the tests call it: each command in a process of its own, quickly or truly from the start."""
+"""Runs of the command line in separate processes, forked quickly or started from scratch."""
 
 import atexit
 import json

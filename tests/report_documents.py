@@ -1,4 +1,4 @@
-"""What the tests of reports share: the document that a written page holds."""
+"""Helpers that read the document of a written report."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Python face: train, load, predict; every kind of file; words, separators and features end to end."""
+"""Python interface: train, load and predict, with every file format, words, separators and features."""
 
 import csv
 import gzip
@@ -56,7 +56,7 @@ def as_gzip(path: Path, examples: list[Example]) -> Path:
     ("name", "write"),
     [("x.csv", as_csv), ("x.jsonl", as_jsonl), ("x.parquet", as_parquet), ("x.tsv.gz", as_gzip), ("x", write_pairs)],
 )
-def test_every_format_trains_to_the_same_model(
+def test_every_file_format_trains_the_same_model(
     tmp_path: Path, name: str, write: Callable[[Path, list[Example]], Path]
 ) -> None:
     files = (write(tmp_path / f"train-{name}", TRAIN), write(tmp_path / f"dev-{name}", DEV))
@@ -72,7 +72,7 @@ def plain_moments() -> object:
     return outcome(folder)["moments"]
 
 
-def test_two_parallel_files_train_to_the_same_model(tmp_path: Path) -> None:
+def test_parallel_files_train_the_same_model(tmp_path: Path) -> None:
     paths = {}
     for name, examples in (("train", TRAIN), ("dev", DEV)):
         for side, texts in (("source", [e.source for e in examples]), ("target", [e.target for e in examples])):
@@ -84,13 +84,13 @@ def test_two_parallel_files_train_to_the_same_model(tmp_path: Path) -> None:
     assert transducer.config.data.format == "text"
 
 
-def test_the_development_file_may_have_another_format(tmp_path: Path) -> None:
+def test_validation_file_may_have_another_format(tmp_path: Path) -> None:
     train, dev = write_pairs(tmp_path / "train.tsv", TRAIN), as_jsonl(tmp_path / "dev.jsonl", DEV)
     pellucid.train(train, dev, tmp_path / "run", SETTINGS)
     assert outcome(tmp_path / "run")["moments"] == plain_moments()
 
 
-def test_training_returns_the_best_model(tmp_path: Path) -> None:
+def test_training_returns_the_best_checkpoint(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     trained = pellucid.train(str(files.train), files.valid, str(tmp_path / "run"), small_config({"epochs": 2}))
     loaded = pellucid.load(tmp_path / "run")
@@ -99,13 +99,13 @@ def test_training_returns_the_best_model(tmp_path: Path) -> None:
         assert np.array_equal(one.attention, other.attention)
 
 
-def test_a_finished_run_is_loaded_and_an_interrupted_one_goes_on(tmp_path: Path) -> None:
+def test_finished_run_is_loaded_and_interrupted_run_resumes(tmp_path: Path) -> None:
     files, run, config = copies_run()
     again = pellucid.train(files.train, files.valid, run, config)
     assert [t.output for t in again.predict(["abc"])] == [t.output for t in pellucid.load(run).predict(["abc"])]
 
 
-def test_training_keeps_to_the_threads_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_uses_the_configured_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results are the same to the bit only for the same number of threads, so Python and command line must agree."""
     seen = []
 
@@ -124,14 +124,14 @@ def test_training_keeps_to_the_threads_of_its_settings(tmp_path: Path, monkeypat
         torch.set_num_threads(before)
 
 
-def test_progress_is_told_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = copy_files(tmp_path)
     pellucid.train(files.train, files.valid, tmp_path / "run", SETTINGS)
     said = capsys.readouterr()
     assert said.out == "" and "40 examples" in said.err and "stopped: all its passes" in said.err
 
 
-def test_mistakes_are_input_errors(tmp_path: Path) -> None:
+def test_user_errors_are_input_errors(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     for train, settings, message in (
         (files.train, {"trainin": {}}, "config: unknown key 'trainin'; did you mean 'training'?"),
@@ -202,7 +202,7 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
     assert transducer.sample(["cab"], SamplingConfig(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
 
 
-def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:
+def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
     """What was read without complaint must not be refused after an epoch, when it is decoded."""
     tagged = [Example(e.source, e.target, "A;B;C;D") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[:9])
@@ -213,7 +213,7 @@ def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:
         transducer.predict(["abcd"])
 
 
-def test_an_ensemble_is_trained_and_loaded_at_once(tmp_path: Path) -> None:
+def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:
     """Each member is the run that its seed alone trains; the same call again loads what is there."""
     train, dev, *_ = copy_files(tmp_path)
     settings = {**SETTINGS, "seed": 3}

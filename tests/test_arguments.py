@@ -1,4 +1,4 @@
-"""Arguments are what their annotations say, or one error names them: the mechanism, and every public function."""
+"""Validation of arguments and settings by their annotations."""
 
 import copy
 import math
@@ -85,7 +85,7 @@ def message_of(value: object, kind: object) -> str:
         ({"a": ["b"]}, Mapping[str, tuple[str, ...]], {"a": ("b",)}),
     ],
 )
-def test_what_fits_is_converted(value: object, kind: object, expected: object) -> None:
+def test_matching_values_are_converted(value: object, kind: object, expected: object) -> None:
     found = convert_argument("name", value, kind)
     assert found == expected and type(found) is type(expected)
     if isinstance(found, list | tuple):
@@ -141,25 +141,25 @@ def test_what_fits_is_converted(value: object, kind: object, expected: object) -
         (iter([5]), int, "name: expected a whole number, got an iterator (list_iterator)"),
     ],
 )
-def test_what_does_not_fit_is_named_with_what_was_expected(value: object, kind: object, message: str) -> None:
+def test_mismatches_name_the_argument_and_the_expected_type(value: object, kind: object, message: str) -> None:
     assert message_of(value, kind).startswith(message)
 
 
-def test_what_cannot_be_shown_is_told_by_its_type() -> None:
+def test_unprintable_values_are_described_by_their_type() -> None:
     assert (
         message_of(10**5000, Width)
         == "name: expected a whole number of at most 1024, got a number with thousands of digits"
     )
 
 
-def test_an_iterator_stays_one_and_tells_its_item() -> None:
+def test_iterators_stay_lazy_and_errors_name_the_item() -> None:
     items = convert_argument("name", iter(["a", np.str_("b"), 5]), Iterable[str])
     assert isinstance(items, Iterator) and [next(items), next(items)] == ["a", "b"]
     with pytest.raises(ArgumentError, match=r"^name\[2\]: expected a string, got 5$"):
         next(items)
 
 
-def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
+def test_numpy_scalars_are_settings_and_other_objects_are_refused() -> None:
     config = build_config({"size": np.str_("tiny"), "encoder": {"hidden_size": np.int64(8)}, "seed": Size.TWO}, "test")
     assert type(config.encoder.hidden_size) is int and config.seed == 2
     odd = msgspec.structs.replace(config, seed=np.int64(3), training=config.training)
@@ -251,7 +251,7 @@ NOT_A_TABLE = [
 
 @pytest.mark.parametrize("value", NOT_A_TABLE, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("section", ["data", "encoder", "search"])
-def test_a_section_of_settings_is_a_table(section: str, value: object, tmp_path: Path) -> None:
+def test_section_of_settings_must_be_a_table(section: str, value: object, tmp_path: Path) -> None:
     """A range, an array or a list for a section once left every setting as it was, without a word."""
     message = rf"^config: {section}: expected a table, got "
     with pytest.raises(ConfigError, match=message) as caught:
@@ -265,7 +265,7 @@ def test_a_section_of_settings_is_a_table(section: str, value: object, tmp_path:
 
 
 @pytest.mark.parametrize("table", [nested(600), nested(50_000), own()], ids=["600", "50000", "own"])
-def test_settings_nested_too_deep_are_refused_everywhere(table: dict[str, Any], tmp_path: Path) -> None:
+def test_deeply_nested_settings_are_refused(table: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[data]\nsubword_vocab_size = 5\n")
     calls: list[tuple[str, Callable[[], object]]] = [
         ("config: unknown key 'data.data'", lambda: build_config(table, "config")),
@@ -291,7 +291,7 @@ def test_settings_nested_too_deep_are_refused_everywhere(table: dict[str, Any], 
     ],
     ids=str,
 )
-def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
+def test_arrays_are_refused_as_settings(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got "):
         PLAIN.with_search(with_width(value))
     with pytest.raises(ConfigError, match=r"^search\.length_penalty_alpha: expected a number, got "):
@@ -307,7 +307,7 @@ def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
 @pytest.mark.parametrize(
     "key", ["source_column", "features_column", "source_symbols", "target_symbols", "features_symbols", "ignored_tag"]
 )
-def test_a_text_among_the_settings_has_whole_characters(key: str) -> None:
+def test_unpaired_surrogates_in_settings_are_refused(key: str) -> None:
     """Half a character would stop a training when its settings are written."""
     with pytest.raises(
         ConfigError, match=rf"^config: data\.{key}: expected text without unpaired surrogates, got '\\udfff'$"
@@ -321,7 +321,7 @@ def test_a_text_among_the_settings_has_whole_characters(key: str) -> None:
         build_config({"data": {"\udfff": 1}}, "config")
 
 
-def test_what_a_values_own_methods_raise_is_a_mismatch() -> None:
+def test_exceptions_of_value_methods_are_mismatches() -> None:
     assert (
         convert_argument("name", Failing("ab"), str) == "ab" and convert_argument("name", FailingNumber(2), Width) == 2
     )
@@ -338,7 +338,7 @@ def failing_items() -> Iterator[str]:
     raise OSError("the disk is gone")
 
 
-def test_options_are_values_that_are_compared_copied_and_pickled() -> None:
+def test_options_can_be_compared_copied_and_pickled() -> None:
     options = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
     drawing = SamplingConfig(samples=3, temperature=0.5)
     for value in (options, drawing, ArgumentError("name: no")):
@@ -350,13 +350,13 @@ def test_options_are_values_that_are_compared_copied_and_pickled() -> None:
     assert hash(two) == hash(Lexicon({"c": ("d",), "a": ("b",)})) != hash(options.lexicon)
 
 
-def test_a_temperature_near_zero_takes_the_likeliest() -> None:
+def test_temperature_near_zero_is_argmax() -> None:
     likeliest = [trace.output for trace in PLAIN.predict(["abc", "b"])]
     drawn = PLAIN.sample(["abc", "b"], SamplingConfig(temperature=5e-324))
     assert [traces[0].output for traces in drawn] == likeliest and any(likeliest)
 
 
-def test_every_argument_of_every_public_function(tmp_path: Path) -> None:
+def test_every_public_function_checks_its_arguments(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("ab\tab\nc\tc\n")
     script = ROOT / "tests" / "wrong_arguments.py"
@@ -374,12 +374,12 @@ def test_every_argument_of_every_public_function(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.void(b"ab"), np.array([(1, 2)], "i,i")[0], np.array(1)])
-def test_a_scalar_of_numpy_is_no_list(value: object) -> None:
+def test_numpy_scalar_is_no_list(value: object) -> None:
     assert message_of(value, list[int]).startswith("name: expected a list of whole numbers, got ")
 
 
 @pytest.mark.parametrize("kind", [int, float, bool])
-def test_a_masked_number_is_none(kind: type) -> None:
+def test_masked_number_is_refused(kind: type) -> None:
     assert message_of(np.ma.masked, kind).endswith("got masked")
     assert message_of(np.ma.masked_array([1.0, 2.0], [False, True]), list[float]).startswith("name[1]: ")
     assert convert_argument("name", np.ma.masked_array(1.5), float) == 1.5
@@ -401,7 +401,7 @@ class Sized(Unending):
         return 3
 
 
-def test_a_sequence_whose_items_never_end_ends_at_its_length_or_is_refused() -> None:
+def test_endless_sequence_is_read_to_its_length_or_refused() -> None:
     assert convert_argument("sources", Sized(), Iterable[str]) == ["ab"] * 3
     assert convert_argument("sources", Sized(), tuple[str, ...]) == ("ab",) * 3
     with pytest.raises(ArgumentError, match=r"^sources: expected a list of strings, got <.*Unending object") as caught:
@@ -431,18 +431,18 @@ class EndlessTable(Mapping[str, Any]):
         (EndlessTable(), Mapping[str, int], "a mapping (dict) with at most 2 keys"),
     ],
 )
-def test_what_is_endless_is_told(value: object, kind: object, message: str) -> None:
+def test_endless_iterables_are_refused(value: object, kind: object, message: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(f"x: expected {message}, got")):
         convert_argument("x", value, kind)
 
 
-def test_endless_settings_are_told() -> None:
+def test_endless_settings_are_refused() -> None:
     for settings, key in (({"data": EndlessTable()}, "data: "), (EndlessTable(), "")):
         with pytest.raises(ConfigError, match=rf"^it: {key}expected a mapping \(dict\) with at most 2 keys"):
             build_config(settings, "it")
 
 
-def test_the_keys_of_a_dict_have_an_order() -> None:
+def test_dict_views_are_ordered() -> None:
     assert convert_argument("x", {"b": 1, "a": 2}.keys(), Iterable[str]) == ["b", "a"]
     assert convert_argument("x", {"b": 1, "a": 2}.keys(), tuple[str, ...]) == ("b", "a")
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: its verbs, its help, its exit codes, and one clear line for every mistake."""
+"""The command line: subcommands, help, exit codes and errors."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from pellucid.cli import SUBCOMMANDS
 from pellucid.errors import DataError
 
 
-def test_help_lists_every_verb() -> None:
+def test_help_lists_every_subcommand() -> None:
     """In a process, for this one costs nothing."""
     done = pellucid("--help")
     assert done.code == 0 and done.err == ""
@@ -20,40 +20,40 @@ def test_help_lists_every_verb() -> None:
 
 
 @pytest.mark.parametrize("flag", ["-h", "help"])
-def test_help_has_three_names(flag: str) -> None:
+def test_help_has_three_spellings(flag: str) -> None:
     done = pellucid(flag)
     assert done.code == 0 and "usage: pellucid SUBCOMMAND" in done.out
 
 
-def test_nothing_asked_is_told_how_to_ask() -> None:
+def test_no_subcommand_prints_the_usage() -> None:
     done = pellucid()
     assert done.code == 2 and "usage: pellucid SUBCOMMAND" in done.out
 
 
-def test_the_version() -> None:
+def test_version_is_printed() -> None:
     for flag in ("--version", "-V"):
         assert pellucid(flag).out.startswith("pellucid 0.")
 
 
 @pytest.mark.parametrize("verb", SUBCOMMANDS)
-def test_every_verb_tells_its_arguments(verb: str) -> None:
+def test_every_subcommand_documents_its_arguments(verb: str) -> None:
     done = pellucid(verb, "--help")
     assert done.code == 0 and f"usage: pellucid {verb}" in done.out and done.err == ""
 
 
 @pytest.mark.parametrize("verb", SUBCOMMANDS)
-def test_every_verb_refuses_missing_arguments(verb: str) -> None:
+def test_every_subcommand_refuses_missing_arguments(verb: str) -> None:
     done = pellucid(verb)
     assert done.code == 2 and "required" in done.err.lower() and "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("trian", "train"), ("evalute", "evaluate"), ("recipes", "recipe")])
-def test_a_misspelt_verb_is_told_the_nearest(wrong: str, right: str) -> None:
+def test_misspelled_subcommand_gets_a_suggestion(wrong: str, right: str) -> None:
     message = complaint(pellucid(wrong))
     assert message == f"there is no subcommand {wrong!r}; did you mean {right!r}? (pellucid --help lists all)"
 
 
-def test_a_verb_like_no_other_gets_no_suggestion() -> None:
+def test_dissimilar_subcommand_gets_no_suggestion() -> None:
     assert complaint(pellucid("xyzzy")) == "there is no subcommand 'xyzzy' (pellucid --help lists all)"
 
 
@@ -66,7 +66,7 @@ def test_a_verb_like_no_other_gets_no_suggestion() -> None:
         ("look", "--exprt", "--export"),
     ],
 )
-def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -> None:
+def test_misspelled_flag_gets_a_suggestion(verb: str, flag: str, right: str) -> None:
     files, run, _ = copies_run()
     needed = {"train": [files.train, "--valid", files.valid, "--run", run]}.get(verb, [run, files.valid])
     done = pellucid(verb, *needed, flag, "3")
@@ -92,7 +92,7 @@ def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -
         (["--source-symbols", "charcters"], "data.source_symbols: expected characters, words, subwords or a separator"),
     ],
 )
-def test_a_wrong_setting_is_told_by_its_key(tmp_path: Path, flags: list[str], message: str) -> None:
+def test_invalid_setting_is_named_by_its_key(tmp_path: Path, flags: list[str], message: str) -> None:
     files = copies_run().files
     assert message in complaint(
         pellucid("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags)
@@ -111,7 +111,7 @@ def test_a_wrong_setting_is_told_by_its_key(tmp_path: Path, flags: list[str], me
         ("\xff", "is not TOML: "),
     ],
 )
-def test_a_wrong_file_of_settings_is_told_by_name_and_key(tmp_path: Path, toml: str, message: str) -> None:
+def test_invalid_settings_file_is_named_with_its_key(tmp_path: Path, toml: str, message: str) -> None:
     (tmp_path / "a.toml").write_bytes(toml.encode("latin-1"))
     files = copy_files(tmp_path)
     given = ("--run", tmp_path / "run", "--config", tmp_path / "a.toml")
@@ -145,7 +145,7 @@ def code_of(monkeypatch: pytest.MonkeyPatch, error: BaseException, loading: bool
         (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"), 2, "out of memory"),
     ],
 )
-def test_errors_become_one_line_and_a_code(
+def test_errors_become_one_line_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
 ) -> None:
     assert code_of(monkeypatch, error) == code
@@ -153,13 +153,13 @@ def test_errors_become_one_line_and_a_code(
     assert said.startswith(f"pellucid: {message}") and said.count("\n") == 1
 
 
-def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (KeyError("ours"), RuntimeError("ours")):
         with pytest.raises(type(error)):
             code_of(monkeypatch, error)
 
 
-def test_an_interruption_while_the_verb_is_loading_is_quiet(
+def test_interruption_during_import_has_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Loading takes seconds, in which impatient people press Ctrl-C."""
@@ -168,11 +168,11 @@ def test_an_interruption_while_the_verb_is_loading_is_quiet(
 
 
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
-def test_help_that_nobody_can_read_ends_without_a_traceback(redirection: str) -> None:
+def test_help_to_a_closed_pipe_has_no_traceback(redirection: str) -> None:
     done = shell(f'"$@" {redirection}', "--help")
     assert done.code in (0, 2) and "Traceback" not in done.err and "Exception ignored" not in done.err
 
 
-def test_the_installed_command_is_the_module() -> None:
+def test_installed_command_runs_the_module() -> None:
     done = shell('"$@"', "recipe", "list")
     assert done == pellucid("recipe", "list") and "digits" in done.out

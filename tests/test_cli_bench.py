@@ -1,4 +1,4 @@
-"""pellucid bench: the JSON, the table, the figure, and what is refused."""
+"""pellucid bench: JSON, table, figure and errors."""
 
 import json
 import time
@@ -28,7 +28,7 @@ def check(record: dict[str, Any]) -> None:
     assert record["machine"]["cores"] > 0 and record["machine"]["versions"]["torch"]
 
 
-def test_one_case_is_one_object() -> None:
+def test_json_of_one_case_is_one_object() -> None:
     done = pellucid("bench", "train", "--case", "tiny", "--cell", "gru", "--json", *QUICK)
     assert (done.code, done.err) == (0, "")
     record = json.loads(done.out)
@@ -37,7 +37,7 @@ def test_one_case_is_one_object() -> None:
     assert (record["shape"]["hidden"], record["shape"]["rows"], record["shape"]["steps"]) == (10, 100, 21)
 
 
-def test_the_table_has_a_line_a_case_its_meaning_the_machine_and_the_profile(
+def test_table_has_a_row_per_case_a_legend_the_machine_and_the_profile(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "run_measurement", lambda asked: pretended(1e9, 5.0, 100.0))
@@ -54,7 +54,7 @@ def test_the_table_has_a_line_a_case_its_meaning_the_machine_and_the_profile(
     assert stage == ["reading", "1.00", "25.0%", "1.00", "50.0%"]
 
 
-def test_several_cases_are_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_several_cases_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(bench, "run_measurement", lambda asked: pretended(1e9, 5.0, 100.0))
     assert bench.main(["all", "--case", "tiny", "small", "--json", "--plain"]) == 0
     records = json.loads(capsys.readouterr().out)
@@ -63,7 +63,7 @@ def test_several_cases_are_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         check(record)
 
 
-def test_curves_are_drawn_and_told(
+def test_scaling_curves_are_plotted_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(scaling, "run_step_measurement", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
@@ -90,11 +90,11 @@ def test_curves_are_drawn_and_told(
         (("train", "--scaling", "none/a.png"), "cannot write none/a.png: no such folder"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(words: tuple[str, ...], message: str) -> None:
+def test_invalid_combinations_are_refused_in_one_line(words: tuple[str, ...], message: str) -> None:
     assert complaint(pellucid("bench", *words)).startswith(message)
 
 
-def test_interrupted_it_ends_at_once() -> None:
+def test_interruption_ends_the_measurement_at_once() -> None:
     with started("bench", "train", "--case", "tiny", "--cell", "gru", "--seconds", "60") as process:
         time.sleep(2)
         interrupt(process)

@@ -1,4 +1,4 @@
-"""pellucid evaluate: every number agrees with a count made here from what predict says."""
+"""pellucid evaluate: metrics agree with counts on the output of predict."""
 
 import json
 import math
@@ -54,7 +54,7 @@ def distance(one: str, other: str) -> int:
     return row[-1]
 
 
-def test_the_numbers_are_those_of_what_predict_says() -> None:
+def test_metrics_agree_with_the_output_of_predict() -> None:
     found = report(pairs_file())
     wrong = sum(output != example.target for output, example in zip(predicted(), PAIRS, strict=True))
     errors = sum(distance(output, example.target) for output, example in zip(predicted(), PAIRS, strict=True))
@@ -69,7 +69,7 @@ def test_the_numbers_are_those_of_what_predict_says() -> None:
     assert found["symbol_accuracy"] == pytest.approx(100 * (aligned + ends) / (symbols + 60))
 
 
-def test_the_interval_of_the_word_error_rate_is_wilsons() -> None:
+def test_word_error_rate_has_a_wilson_interval() -> None:
     found, z = report(pairs_file()), 1.959963984540054
     share, n = found["wer"] / 100, 60
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
@@ -79,7 +79,7 @@ def test_the_interval_of_the_word_error_rate_is_wilsons() -> None:
     assert low < found["symbol_error_rate"] < high
 
 
-def test_the_worst_are_listed_with_what_was_wanted() -> None:
+def test_worst_examples_are_listed_with_their_references() -> None:
     worst = report(pairs_file(), "--worst", "3")["worst"]
     assert len(worst) == 3 and report(pairs_file(), "--worst", "0")["worst"] == []
     wanted = {example.source: example.target for example in PAIRS}
@@ -88,11 +88,11 @@ def test_the_worst_are_listed_with_what_was_wanted() -> None:
         assert row["errors"] == distance(row["output"], row["references"][0])
 
 
-def test_a_negative_count_of_worst_is_refused() -> None:
+def test_negative_worst_is_refused() -> None:
     assert "worst" in complaint(evaluate(pairs_file(), "--worst", "-1"))
 
 
-def test_every_line_counts_against_its_own_target_or_any(tmp_path: Path) -> None:
+def test_pairs_are_scored_against_their_target_or_any_reference(tmp_path: Path) -> None:
     (right,) = outputs(pellucid("predict", digits_run().run, stdin=b"two one\n").out)
     file = write_pairs(tmp_path / "a.tsv", [Example("two one", target) for target in (right, "x", "y")])
     alone, merged = evaluate(file, "--json"), evaluate(file, "--json", "--multi-reference")
@@ -102,7 +102,7 @@ def test_every_line_counts_against_its_own_target_or_any(tmp_path: Path) -> None
     assert (other["examples"], other["lines"], other["wer"], other["errors"]) == (1, 3, 0.0, 0)
 
 
-def test_the_tables_tell_the_same_numbers() -> None:
+def test_tables_and_json_have_the_same_numbers() -> None:
     done, found = evaluate(pairs_file()), report(pairs_file())
     assert done.code == 0 and done.err == ""
     for name, key in (("exact match", "exact_match"), ("word error rate", "wer")):
@@ -112,14 +112,14 @@ def test_the_tables_tell_the_same_numbers() -> None:
     assert "accuracy by target position" in done.out and "worst examples" in done.out
 
 
-def test_judging_the_development_file_repeats_the_card() -> None:
+def test_evaluation_of_the_validation_set_repeats_the_logged_metrics() -> None:
     found = report(digits_run().files.valid)
     card = (digits_run().run / "card.md").read_text("utf-8")
     assert f"exact match {found['exact_match']:.2f} % (word error rate {found['wer']:.2f} %)" in card
     assert f"symbol error rate {found['symbol_error_rate']:.2f} %" in card
 
 
-def test_bad_and_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -> None:
+def test_bad_lines_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("one\t1\n\nbad\ntwß\t2\n", encoding="utf-8")
     assert f"{tmp_path / 'a.tsv'}:3: expected 2 columns, got 1" in complaint(evaluate(tmp_path / "a.tsv"))
     done = evaluate(tmp_path / "a.tsv", "--on-bad-line", "skip", "--json")
@@ -129,7 +129,7 @@ def test_bad_and_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -> 
     assert done.err.startswith(f"pellucid: skipped {tmp_path / 'a.tsv'}:3: ")
 
 
-def test_targets_in_a_file_of_their_own(tmp_path: Path) -> None:
+def test_targets_are_read_from_a_parallel_file(tmp_path: Path) -> None:
     for name in ("source", "target"):
         (tmp_path / name).write_text("".join(f"{getattr(example, name)}\n" for example in PAIRS))
     found, whole = report(tmp_path / "source", "--target", tmp_path / "target"), report(pairs_file())
@@ -138,7 +138,7 @@ def test_targets_in_a_file_of_their_own(tmp_path: Path) -> None:
     assert "has 60 lines, but" in complaint(evaluate(tmp_path / "source", "--target", tmp_path / "target"))
 
 
-def test_the_name_of_a_file_tells_its_format(tmp_path: Path) -> None:
+def test_format_follows_the_file_name(tmp_path: Path) -> None:
     lines = (json.dumps({"s": example.source, "t": example.target}) for example in PAIRS)
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     assert {**report(tmp_path / "a.jsonl"), "seconds": 0} == {**report(pairs_file()), "seconds": 0}
@@ -146,7 +146,7 @@ def test_the_name_of_a_file_tells_its_format(tmp_path: Path) -> None:
     assert report(tmp_path / "a.txt", "--input-format", "jsonl")["errors"] == report(pairs_file())["errors"]
 
 
-def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
+def test_standard_input_gives_the_same_results(tmp_path: Path) -> None:
     done = pellucid("evaluate", digits_run().run, "-", "--json", stdin=pairs_file().read_bytes())
     assert done.code == 0 and {**json.loads(done.out), "seconds": 0} == {**report(pairs_file()), "seconds": 0}
     assert "standard input:1: expected 2 columns" in complaint(
@@ -154,7 +154,7 @@ def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
     )
 
 
-def test_long_names_of_runs_are_told_apart(tmp_path: Path) -> None:
+def test_long_run_names_stay_distinct(tmp_path: Path) -> None:
     run, file = digits_run().run, digits_run().files.valid
     names = ["a-long-name-that-all-runs-begin-with-seed-one", "a-long-name-that-all-runs-begin-with-seed-two"]
     runs = [copy_of(run, tmp_path / name) for name in names]
@@ -182,10 +182,10 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     document = written_document(tmp_path / "page.html")
     assert "Significance" in titles_of(document) and document.title == "run and same"
     told = evaluate(other, pairs_file())
-    assert "run minus each other run" in told.out and "examples right" in told.out
+    assert "run minus each other run" in told.out and "correct examples" in told.out
 
 
-def test_the_page_of_a_run_lists_its_errors(tmp_path: Path) -> None:
+def test_html_page_lists_the_errors(tmp_path: Path) -> None:
     assert evaluate(pairs_file(), "--html", tmp_path / "a.html", "--nbest", "2").code == 0
     wrong = report(pairs_file(), "--beam-size", "2", "--worst", "100")["worst"]
     (errors,) = parts_of(written_document(tmp_path / "a.html"), ReportExamples, "Errors")
@@ -193,7 +193,7 @@ def test_the_page_of_a_run_lists_its_errors(tmp_path: Path) -> None:
     assert "ends with .html" in complaint(evaluate(pairs_file(), "--html", tmp_path / "a.htm"))
 
 
-def test_nbest_tells_how_often_the_right_one_is_near() -> None:
+def test_nbest_reports_oracle_accuracy() -> None:
     found = report(pairs_file(), "--nbest", "3")
     shares = [each["accuracy"] for each in found["oracle"]]
     assert len(shares) == 3 and shares == sorted(shares) and shares[0] == pytest.approx(found["exact_match"])
@@ -205,7 +205,7 @@ def test_nbest_tells_how_often_the_right_one_is_near() -> None:
     )
 
 
-def test_a_column_of_groups(tmp_path: Path) -> None:
+def test_group_column_gives_a_table_by_group(tmp_path: Path) -> None:
     lines = [f"{pair.source}\t{pair.target}\t{'long' if len(pair.target) > 3 else 'short'}" for pair in PAIRS]
     (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
     found = report(tmp_path / "a.tsv", "--group", "3")
@@ -222,7 +222,7 @@ def test_a_column_of_groups(tmp_path: Path) -> None:
     assert "--group" in complaint(evaluate(tmp_path / "a.tsv", "--group", "language"))
 
 
-def test_a_name_in_the_paths(tmp_path: Path) -> None:
+def test_placeholder_in_paths_gives_a_table_by_name(tmp_path: Path) -> None:
     for at, name in enumerate(("ady", "bul", "cat")):
         write_pairs(tmp_path / f"{name}_test.tsv", PAIRS[20 * at : 20 * at + 20])
         if name != "cat":
@@ -239,7 +239,7 @@ def test_a_name_in_the_paths(tmp_path: Path) -> None:
     assert "does not" in complaint(pellucid("evaluate", tmp_path / "{}", pairs_file()))
 
 
-def test_texts_are_scored_where_asked() -> None:
+def test_text_metrics_are_computed_on_request() -> None:
     assert report(pairs_file())["texts"] is None
     found = report(pairs_file(), "--texts")["texts"]
     wrong = sum(output != example.target for output, example in zip(predicted(), PAIRS, strict=True))
@@ -267,7 +267,7 @@ def _tell(pipe: Path, texts: tuple[str, ...]) -> None:
         time.sleep(2)  # until the reader has closed it
 
 
-def test_json_on_standard_output_acts_on_no_terminal(tmp_path: Path) -> None:
+def test_json_output_has_no_control_characters(tmp_path: Path) -> None:
     file = write_pairs(tmp_path / "odd.tsv", [Example("1\x7f\x9b2", "x\x7f\x9b\u2028y")])
     for done in (
         evaluate(file, "--json"),
@@ -279,7 +279,7 @@ def test_json_on_standard_output_acts_on_no_terminal(tmp_path: Path) -> None:
         assert "1\x7f\x9b2" in json.dumps(json.loads(done.out), ensure_ascii=False)
 
 
-def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
+def test_unread_columns_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "wide.tsv"
     file.write_text("".join(f"{each.source}\t{each.target}\tmore\tyet more\n" for each in PAIRS), "utf-8")
     done = evaluate(file)

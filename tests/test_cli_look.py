@@ -25,7 +25,7 @@ def look(*arguments: object, stdin: bytes = b"") -> Done:
     return pellucid("look", digits_run().run, *arguments, stdin=stdin)
 
 
-def test_the_terminal_view_shows_every_source_its_output_and_the_caution() -> None:
+def test_terminal_view_shows_sources_outputs_and_caption() -> None:
     done = look("-", stdin=b"one\nnine two\n")
     assert done.code == 0 and done.err == "" and "\x1b" not in done.out
     for trace in load(digits_run().run).predict(["one", "nine two"]):
@@ -33,13 +33,13 @@ def test_the_terminal_view_shows_every_source_its_output_and_the_caution() -> No
     assert done.out.endswith(f"{ATTENTION_CAPTION}\n")
 
 
-def test_the_view_keeps_to_its_width_and_to_ascii() -> None:
+def test_terminal_view_respects_width_and_ascii() -> None:
     done = look("-", "--width", "50", "--ascii", stdin="nine nine nine nine é\n".encode())
     assert done.code == 0 and done.out.isascii()
     assert max(map(len, done.out.split(ATTENTION_CAPTION)[0].splitlines()[:-1])) <= 50
 
 
-def test_as_many_are_shown_as_asked() -> None:
+def test_limit_bounds_the_shown_examples() -> None:
     assert look("-", "--limit", "2", stdin=b"one\n" * 5).out.count("one →") == 2
     done = look(digits_run().files.valid, "--terminal")
     count = len(digits_run().files.valid.read_text("utf-8").splitlines())
@@ -49,7 +49,7 @@ def test_as_many_are_shown_as_asked() -> None:
     assert "shown" not in look("-", "--limit", 4, stdin=b"one\ntwo\nsix\n").err
 
 
-def test_without_a_file_the_terminal_shows_the_runs_own_development_file(tmp_path: Path) -> None:
+def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:
     own, given = look("--terminal"), look(digits_run().files.valid, "--terminal")
     assert own == given and own.code == 0 and own.out.count(" → ") == 10
     done = look("--export", tmp_path / "a.json")
@@ -63,11 +63,11 @@ def test_without_a_file_the_terminal_shows_the_runs_own_development_file(tmp_pat
 
 @pytest.mark.parametrize("flag", ["most", "items"])
 @pytest.mark.parametrize("number", [0, -1])
-def test_showing_none_is_refused(flag: str, number: int) -> None:
+def test_limit_of_zero_is_refused(flag: str, number: int) -> None:
     assert flag in complaint(look("-", f"--{flag}", number, stdin=b"one\n"))
 
 
-def test_the_first_source_as_a_file(tmp_path: Path) -> None:
+def test_first_example_is_exported_as_a_picture(tmp_path: Path) -> None:
     for name in ("a.png", "a.svg", "a.json", "a.tex"):
         done = look("-", "--export", tmp_path / name, stdin=b"nine two\n\xff\n")
         assert (done.code, done.out, done.err) == (0, f"{tmp_path / name}\n", "")
@@ -85,7 +85,7 @@ def page_of(path: Path) -> Any:  # noqa: ANN401 (whatever a page holds)
     return json.loads(data)
 
 
-def test_a_page_of_a_whole_file(tmp_path: Path) -> None:
+def test_page_of_a_file_is_exported(tmp_path: Path) -> None:
     done = look(digits_run().files.valid, "--export", tmp_path / "page.html", "--max-examples", 12)
     assert (done.code, done.out) == (0, f"{tmp_path / 'page.html'}\n")
     assert done.err == "pellucid: decoding 40 examples of dev.tsv\n"
@@ -96,12 +96,12 @@ def test_a_page_of_a_whole_file(tmp_path: Path) -> None:
     assert exact is not None and f"{told['corpus']['scores'][0]['value']:.2f}" == exact[1]
 
 
-def test_without_a_file_the_page_shows_the_runs_own(tmp_path: Path) -> None:
+def test_page_shows_the_validation_file_by_default(tmp_path: Path) -> None:
     assert look("--export", tmp_path / "page.html").code == 0
     assert page_of(tmp_path / "page.html")["num_examples"] == 40
 
 
-def test_a_page_of_sources_and_of_several_runs(tmp_path: Path) -> None:
+def test_page_of_sources_and_of_several_runs_is_exported(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("one\ntwo\n")
     done = pellucid(
         *("look", digits_run().run, digits_run().run, tmp_path / "sources.txt"),
@@ -113,12 +113,12 @@ def test_a_page_of_sources_and_of_several_runs(tmp_path: Path) -> None:
     assert len(told["compared_runs"]) == 1 and len(told["examples"][0]["traces"]) == 2
 
 
-def test_a_page_of_standard_input(tmp_path: Path) -> None:
+def test_page_of_standard_input_is_exported(tmp_path: Path) -> None:
     assert look("-", "--export", tmp_path / "page.html", stdin=b"one\n").code == 0
     assert [item["text"] for item in page_of(tmp_path / "page.html")["examples"]] == ["one"]
 
 
-def test_the_page_is_served_until_ctrl_c() -> None:
+def test_page_is_served_until_ctrl_c() -> None:
     process = subprocess.Popen(
         command("look", digits_run().run, digits_run().files.valid, "--no-open"),
         stdout=subprocess.PIPE,
@@ -136,7 +136,7 @@ def test_the_page_is_served_until_ctrl_c() -> None:
     assert process.returncode == 0 and told.endswith("pellucid: server stopped\n") and "Traceback" not in told
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_port_in_use_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -145,39 +145,39 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.txt"])
-def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
+def test_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
     message = complaint(look("-", "--export", tmp_path / name, stdin=b"one\n"))
     assert message.startswith("--export takes a file that ends with .html, .png, .svg, .json or .tex, got ")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_written_is_not_shown_here_too(tmp_path: Path) -> None:
+def test_export_and_terminal_exclude_each_other(tmp_path: Path) -> None:
     message = complaint(look(digits_run().files.valid, "--terminal", "--export", tmp_path / "a.html"))
     assert message == "--terminal and --export exclude each other"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
+def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     message = complaint(look(tmp_path / "pipe", "--export", tmp_path / "a.html"))
     assert message == f"{tmp_path / 'pipe'} is a pipe, but look reads its input several times: write it to a file first"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html", "a.json", "a.tex"])
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path, name: str) -> None:
+def test_missing_folder_is_an_error(tmp_path: Path, name: str) -> None:
     done = look(digits_run().files.valid, "--export", tmp_path / "none" / name)
     assert done.code == 2 and done.out == ""
     assert done.err.endswith(f"cannot write {tmp_path / 'none' / name}: no such file or directory\n")
 
 
-def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> None:
+def test_file_of_neither_pairs_nor_sources_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
     message = complaint(look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html"))
     assert "mixed.tsv:2: expected 2 columns, got 1" in message and not (tmp_path / "a.html").exists()
     assert "--on-bad-line" not in message and "look requires a file without bad lines" in message
 
 
-def test_a_file_that_cannot_be_shown_is_told_before_there_is_a_model(tmp_path: Path) -> None:
+def test_invalid_file_is_an_error_before_the_first_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / CONFIG).write_bytes((digits_run().run / CONFIG).read_bytes())
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_shown_is_told_before_there_is_a_model(tmp_path: P
     assert "mixed.tsv:2: expected 2 columns, got 1" in complaint(pellucid("look", run, tmp_path / "mixed.tsv"))
 
 
-def test_a_run_that_skips_bad_lines_tells_how_many(tmp_path: Path) -> None:
+def test_skipped_bad_lines_are_counted(tmp_path: Path) -> None:
     run, path = copy_of(digits_run().run, tmp_path / "run"), tmp_path / "mixed.txt"
     config = load_config(run / CONFIG)
     data = msgspec.structs.replace(config.data, on_bad_line="skip")
@@ -209,7 +209,7 @@ def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
     assert "runs of different tasks cannot be compared" in message and "other is 'point'" in message
 
 
-def test_what_names_no_run_is_told(tmp_path: Path) -> None:
+def test_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     assert "the folder of a run is required" in complaint(pellucid("look"))
     assert "is not a run folder" in complaint(pellucid("look", tmp_path))
     assert "show one run: give one RUN" in complaint(look(digits_run().run, "--terminal"))
@@ -220,6 +220,6 @@ def test_what_names_no_run_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_nothing_to_show_is_told() -> None:
+def test_missing_file_is_an_error() -> None:
     assert "no source" in complaint(look("-", stdin=b""))
     assert "standard input:1: invalid UTF-8" in complaint(look("-", stdin=b"\xff\n"))

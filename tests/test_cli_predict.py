@@ -1,4 +1,4 @@
-"""pellucid predict: one line out for every line in, whatever stands in it, and what is told beside it."""
+"""pellucid predict: one output line per input line, formats, options and notes."""
 
 import csv
 import gzip
@@ -32,13 +32,13 @@ def expected(sources: list[str]) -> list[str]:
     return [trace.output for trace in load(digits_run().run).predict(sources)]
 
 
-def test_every_line_has_its_output_in_order() -> None:
+def test_outputs_are_in_input_order() -> None:
     done = predict(stdin="".join(f"{source}\n" for source in SOURCES))
     assert done.code == 0 and done.err == "" and outputs(done.out) == expected(SOURCES)
     assert len(set(outputs(done.out))) > 10
 
 
-def test_more_lines_than_are_decoded_at_once_keep_their_order() -> None:
+def test_outputs_of_several_batches_are_in_input_order() -> None:
     many = [SOURCES[number % 47] for number in range(2300)]
     assert outputs(predict(stdin="\n".join(many)).out) == expected(many[:47]) * 48 + expected(many[: 2300 - 47 * 48])
 
@@ -48,7 +48,7 @@ def test_more_lines_than_are_decoded_at_once_keep_their_order() -> None:
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("closed", [True, False], ids=["ended", "not ended"])
-def test_empty_lines_have_empty_outputs_and_every_line_has_one(lines: list[str], end: str, closed: bool) -> None:
+def test_empty_lines_have_empty_outputs(lines: list[str], end: str, closed: bool) -> None:
     text = end.join(lines) + end * closed
     wanted = expected(["" if line.isspace() else line for line in lines])
     if not closed and not lines[-1]:
@@ -58,7 +58,7 @@ def test_empty_lines_have_empty_outputs_and_every_line_has_one(lines: list[str],
     assert done.out == "".join(f"{line}\n" for line in wanted)
 
 
-def test_a_beam_is_what_python_finds_and_its_scores_are_no_worse() -> None:
+def test_beam_search_equals_python_and_scores_no_lower_than_greedy() -> None:
     done = predict("--beam-size", 5, "--format", "tsv", stdin="".join(f"{source}\n" for source in SOURCES))
     assert done.code == 0 and done.err == ""
     rows = [line.split("\t") for line in done.out.splitlines()]
@@ -70,23 +70,23 @@ def test_a_beam_is_what_python_finds_and_its_scores_are_no_worse() -> None:
 
 
 @pytest.mark.parametrize("width", [0, -1, 5000])
-def test_a_width_that_is_none_is_refused(width: int) -> None:
+def test_invalid_beam_size_is_refused(width: int) -> None:
     done = predict("--beam-size", width, stdin="one\n")
     assert done.out == "" and complaint(done).startswith("--beam-size: expected a whole number of at ")
     assert done.err.endswith(f", got {width}\n")
 
 
-def test_nothing_in_is_nothing_out_and_is_said() -> None:
+def test_empty_input_is_reported() -> None:
     assert predict(stdin="") == (0, "", "pellucid: the input is empty\n")
 
 
-def test_a_file_and_standard_input_give_the_same(tmp_path: Path) -> None:
+def test_file_and_standard_input_give_the_same_outputs(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("\n".join(["", *SOURCES, ""]))
     done = predict(tmp_path / "sources.txt")
     assert done == predict("-", stdin=(tmp_path / "sources.txt").read_bytes()) and done.code == 0
 
 
-def test_a_file_like_the_training_file_in_every_format(tmp_path: Path) -> None:
+def test_every_file_format_is_read(tmp_path: Path) -> None:
     pairs = spelled_digits(12, 1, 3, seed=3)
     sources, targets = [example.source for example in pairs], [example.target for example in pairs]
     text = io.StringIO(newline="")
@@ -101,21 +101,21 @@ def test_a_file_like_the_training_file_in_every_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_the_format_of_standard_input_is_heeded_or_refused(kind: str) -> None:
+def test_input_format_of_standard_input_is_applied_or_refused(kind: str) -> None:
     """It must not be read as something else in silence."""
     lines = [json.dumps({"s": source}) if kind == "jsonl" else f'"{source}"' for source in SOURCES]
     done = predict("--input-format", kind, stdin="\n".join(lines))
     assert done.code == 2 or outputs(done.out) == expected(SOURCES)
 
 
-def test_tsv_tells_source_output_and_probability() -> None:
+def test_tsv_has_source_output_and_log_probability() -> None:
     rows = [line.split("\t") for line in outputs(predict("--format", "tsv", stdin="one\n\nnine two\n").out)]
     traces = load(digits_run().run).predict(["one", "", "nine two"])
     assert [row[:2] for row in rows] == [[trace.text, trace.output] for trace in traces]
     assert [float(row[2]) for row in rows] == pytest.approx([trace.score for trace in traces], abs=1e-5)
 
 
-def test_jsonl_tells_the_whole_trace() -> None:
+def test_jsonl_has_the_complete_trace() -> None:
     lines = [json.loads(line) for line in outputs(predict("--format", "jsonl", stdin="one\n\nnine é\n").out)]
     traces = load(digits_run().run).predict(["one", "", "nine é"])
     assert [line["output"] for line in lines] == [trace.output for trace in traces]
@@ -125,7 +125,7 @@ def test_jsonl_tells_the_whole_trace() -> None:
         assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in line["attention"])
 
 
-def test_a_line_break_inside_a_source_stays_on_one_line(tmp_path: Path) -> None:
+def test_line_break_in_a_source_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"one\ntwo",x\nthree,y\n')
     rows = outputs(predict(tmp_path / "a.csv", "--format", "tsv").out)
     assert len(rows) == 2 and rows[0].startswith("one\\ntwo\t") and rows[1].startswith("three\t")
@@ -133,7 +133,7 @@ def test_a_line_break_inside_a_source_stays_on_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--nbest", 3), ("--format", "tsv"), ("--format", "tsv", "--nbest", 3)])
-def test_no_symbol_of_a_run_breaks_a_line_or_acts_on_a_terminal(tmp_path: Path, arguments: tuple[object, ...]) -> None:
+def test_control_characters_of_symbols_are_escaped(tmp_path: Path, arguments: tuple[object, ...]) -> None:
     """Symbols of a vocabulary from a stranger, and of JSON lines, may be any character."""
     run = copy_of(digits_run().run, tmp_path / "run")
     told = json.loads((run / "vocabulary.json").read_text("utf-8"))
@@ -161,7 +161,7 @@ def test_unknown_symbols_are_counted() -> None:
     )
 
 
-def test_cut_outputs_are_counted(tmp_path: Path) -> None:
+def test_truncated_outputs_are_counted(tmp_path: Path) -> None:
     run = copy_of(digits_run().run, tmp_path / "run")
     settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmax_length = 1\n#")
     (run / "config.toml").write_text(settings.replace("\nmax_length = 0", ""))
@@ -173,7 +173,7 @@ def test_cut_outputs_are_counted(tmp_path: Path) -> None:
 BAD = b"one\n\xff\xfetwo\nthree\0\nfour\n"
 
 
-def test_a_bad_line_stops() -> None:
+def test_bad_line_stops_by_default() -> None:
     message = complaint(predict(stdin=BAD))
     assert message.startswith("standard input:2: invalid UTF-8 at byte 1 (0xff)")
     assert message.endswith("(--on-bad-line skip writes an empty output for such lines)")
@@ -182,7 +182,7 @@ def test_a_bad_line_stops() -> None:
 @pytest.mark.parametrize(
     ("form", "nothing"), [("text", ""), ("tsv", "\t\t"), ("jsonl", '{"output":null,"error":"standard input:')]
 )
-def test_a_skipped_line_has_an_empty_output(form: str, nothing: str) -> None:
+def test_skipped_line_has_an_empty_output(form: str, nothing: str) -> None:
     done = predict("--on-bad-line", "skip", "--format", form, stdin=BAD)
     lines = outputs(done.out)
     assert done.code == 0 and len(lines) == 4
@@ -192,12 +192,12 @@ def test_a_skipped_line_has_an_empty_output(form: str, nothing: str) -> None:
     assert [lines[0], lines[3]] == outputs(predict("--format", form, stdin="one\nfour\n").out)
 
 
-def test_many_skipped_lines_are_summed_up() -> None:
+def test_many_skipped_lines_are_summarized() -> None:
     done = predict("--on-bad-line", "skip", stdin=b"\xff\n" * 30)
     assert done.out == "\n" * 30 and done.err.count("\n") == 6 and "no output for 25 more bad lines" in done.err
 
 
-def test_each_line_is_answered_before_the_next_and_ctrl_c_ends_it() -> None:
+def test_lines_are_decoded_as_they_arrive_until_ctrl_c() -> None:
     """A process that talks with it over pipes: neither end of input nor a full buffer is waited for."""
     with started("predict", digits_run().run) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -210,7 +210,7 @@ def test_each_line_is_answered_before_the_next_and_ctrl_c_ends_it() -> None:
     assert (done.code, done.err) == (130, "pellucid: interrupted\n")
 
 
-def test_a_reader_that_leaves_is_no_mistake(tmp_path: Path) -> None:
+def test_broken_pipe_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "many.txt").write_text("one\n" * 20_000)
     done = shell('("$@"; echo "code $?" >&2) | head -1', "predict", digits_run().run, tmp_path / "many.txt")
     assert done.out == expected(["one"])[0] + "\n" and done.err == "code 141\n"
@@ -228,12 +228,12 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     assert alone["source"] == ["a", "b"] and alone["features"] == 0
 
 
-def test_a_lattice_that_nobody_would_see_is_refused() -> None:
+def test_lattice_without_jsonl_is_refused() -> None:
     for arguments in (("--lattice",), ("--lattice", "--format", "jsonl", "--sample", 2)):
         assert "--lattice requires --format jsonl" in complaint(predict(*arguments, stdin="one\n"))
 
 
-def test_lists_lose_no_line() -> None:
+def test_nbest_lists_have_a_line_per_input_line() -> None:
     """An output a line as TSV, a list a line as JSON, one line with tabs between as text."""
     stdin = "one\n\nnine two\n"
     lists = load(digits_run().run).nbest(["one", "", "nine two"], 3)
@@ -250,13 +250,13 @@ def test_lists_lose_no_line() -> None:
     assert len(some) == 3 and some[0].split("\t")[0] == lists[0][0].output
 
 
-def test_a_bad_line_keeps_its_place_among_lists() -> None:
+def test_bad_line_keeps_its_place_among_nbest_lists() -> None:
     done = predict("--nbest", 2, "--on-bad-line", "skip", "--format", "tsv", stdin=BAD)
     numbers = [line.split("\t")[:2] for line in outputs(done.out)]
     assert [pair for pair in numbers if pair[0] in "23"] == [["2", "0"], ["3", "0"]] and numbers[-1][0] == "4"
 
 
-def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
+def test_samples_depend_on_the_seed_only() -> None:
     one = predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="".join(f"{s}\n" for s in SOURCES))
     assert one.code == 0 and one == predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="\n".join(SOURCES))
     assert one != predict("--sample", 2, "--seed", 4, "--temperature", 2, stdin="\n".join(SOURCES))
@@ -276,11 +276,11 @@ def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
         (("--max-length-ratio", -1), "--max-length-ratio: expected a number of at least 0.0, got -1.0"),
     ],
 )
-def test_what_contradicts_itself_is_refused(arguments: tuple[object, ...], message: str) -> None:
+def test_contradictory_flags_are_refused(arguments: tuple[object, ...], message: str) -> None:
     assert message in complaint(predict(*arguments, stdin="one\n"))
 
 
-def test_constraints_and_scores_from_the_command_line() -> None:
+def test_constraints_and_hypothesis_scores_are_set_by_flags() -> None:
     done = predict(
         "--prefix", "7", "--forbid", "1", "--require", "3", "--require", "4", "--beam-size", 3, stdin="one\ntwo\n"
     )
@@ -300,7 +300,7 @@ def test_constraints_and_scores_from_the_command_line() -> None:
     assert told["lattice"]["symbols"] and told["output"] == expected(["one"])[0]
 
 
-def test_a_lexicon_answers_first_and_is_counted(tmp_path: Path) -> None:
+def test_lexicon_takes_precedence_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "known.tsv").write_text("one\tI\none\tUN\n")
     done = predict("--lexicon", tmp_path / "known.tsv", stdin="one\nnine\n")
     assert outputs(done.out) == ["I", expected(["nine"])[0]]
@@ -309,7 +309,7 @@ def test_a_lexicon_answers_first_and_is_counted(tmp_path: Path) -> None:
     assert "known.tsv:2: expected 2 columns" in complaint(predict("--lexicon", tmp_path / "known.tsv", stdin="one\n"))
 
 
-def test_several_runs_write_together(tmp_path: Path) -> None:
+def test_several_runs_decode_as_an_ensemble(tmp_path: Path) -> None:
     run = digits_run().run
     (tmp_path / "sources.txt").write_text("one\nnine two\n")
     for arguments, stdin in (((run, run), b"one\nnine two\n"), ((run, run, run, tmp_path / "sources.txt"), b"")):
@@ -318,7 +318,7 @@ def test_several_runs_write_together(tmp_path: Path) -> None:
     assert missing == f"{tmp_path / 'nothing'} is not a run folder: there is no such folder"
 
 
-def test_each_source_may_have_a_prefix_of_its_own(tmp_path: Path) -> None:
+def test_each_source_may_have_its_own_prefix(tmp_path: Path) -> None:
     """A line for each line of input, also for those that are blank or bad; in every kind of answer."""
     file = tmp_path / "prefixes.txt"
     file.write_text("7\n\n3\n55\n")
@@ -347,9 +347,7 @@ def test_each_source_may_have_a_prefix_of_its_own(tmp_path: Path) -> None:
         (b"1\n\xff\n", (), "prefixes.txt:2: invalid UTF-8 at byte 1"),
     ],
 )
-def test_prefixes_that_cannot_be_are_named(
-    tmp_path: Path, text: str | bytes, flags: tuple[str, ...], message: str
-) -> None:
+def test_impossible_prefixes_are_named(tmp_path: Path, text: str | bytes, flags: tuple[str, ...], message: str) -> None:
     file = tmp_path / "prefixes.txt"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert message in complaint(predict("--prefixes", file, *flags, stdin="one\ntwo\n"))
@@ -367,28 +365,28 @@ def test_prefixes_that_cannot_be_are_named(
     ],
     ids=str,
 )
-def test_numbers_that_cannot_be_are_named_by_their_flag(flags: tuple[object, ...], message: str) -> None:
+def test_values_out_of_range_are_named_by_their_flag(flags: tuple[object, ...], message: str) -> None:
     assert message in complaint(predict(*flags, stdin="one\n"))
 
 
-def test_many_outputs_are_held_of_few_lines_at_a_time(tmp_path: Path) -> None:
+def test_many_outputs_per_source_are_decoded_in_small_batches(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n" * 40)
     for count, sizes in ((1, [40]), (OUTPUTS // 16, [16, 16, 8]), (2 * OUTPUTS, [1] * 40)):
         read = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), (read_sources, parse_sources), count)
         assert [len(chunk) for chunk in read] == sizes
 
 
-def test_no_limit_is_the_default_of_a_limit() -> None:
+def test_default_of_a_limit_is_no_limit() -> None:
     lines = "".join(f"{source}\n" for source in SOURCES[:5])
     assert predict("--max-length", 0, "--max-length-ratio", 0, stdin=lines).out == predict(stdin=lines).out
     drawn = ("--sample", 2, "--top-k", 0)
     assert predict(*drawn, stdin=lines).out == predict("--sample", 2, stdin=lines).out
 
 
-def test_a_long_symbol_is_cut_short_where_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_symbols_are_abbreviated_in_messages(capsys: pytest.CaptureFixture[str]) -> None:
     notes = DecodingNotes()
     notes.unknown.update(["a" * 40, "b" * 3000])
-    notes.lines = 1
-    notes.report(tagged=False)
+    notes.num_lines = 1
+    notes.report(has_features=False)
     told = capsys.readouterr().err
     assert f"'{'a' * 40}' × 1" in told and f"'{'b' * 39}…' × 1" in told

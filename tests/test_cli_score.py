@@ -1,4 +1,4 @@
-"""pellucid score: one line out for every pair in, and what it tells is what prediction told."""
+"""pellucid score: one output line per pair, and scores equal to those of prediction."""
 
 import json
 
@@ -17,7 +17,7 @@ def score(*arguments: object, stdin: str = TEXT) -> Done:
     return pellucid("score", digits_run().run, *arguments, stdin=stdin.encode())
 
 
-def test_every_pair_has_its_line_in_every_format() -> None:
+def test_every_pair_has_a_line_in_every_format() -> None:
     traces = load(digits_run().run).force(PAIRS)
     wanted = [trace.score for trace in traces]
     assert [float(line) for line in outputs(score().out)] == pytest.approx(wanted, abs=1e-4)
@@ -29,7 +29,7 @@ def test_every_pair_has_its_line_in_every_format() -> None:
     assert wanted[0] > wanted[2]
 
 
-def test_a_prediction_scores_what_it_said() -> None:
+def test_score_of_a_prediction_equals_its_log_probability() -> None:
     said = pellucid("predict", digits_run().run, "--format", "tsv", stdin=b"one\nnine two\n").out
     rows = [line.split("\t") for line in outputs(said)]
     again = outputs(score(stdin="".join(f"{row[0]}\t{row[1]}\n" for row in rows)).out)
@@ -45,12 +45,12 @@ def test_blank_and_bad_lines_keep_their_places() -> None:
     assert complaint(score(stdin="one\n")).startswith("standard input:1: expected 2 columns, got 1")
 
 
-def test_a_blank_line_has_empty_fields() -> None:
+def test_blank_line_has_empty_fields() -> None:
     assert score("--format", "tsv", stdin="\n").out == "\t\t\t\n" and score(stdin="\n").out == "\n"
     assert json.loads(score("--format", "jsonl", stdin="\n").out) == {"output": None}
 
 
-def test_several_runs_score_together() -> None:
+def test_several_runs_score_as_an_ensemble() -> None:
     run = digits_run().run
     done = pellucid("score", run, run, "-", stdin=TEXT.encode())
     assert [float(line) for line in outputs(done.out)] == pytest.approx(

@@ -1,4 +1,4 @@
-"""pellucid train: settings from preset, file and flags; and every way in which a training is cut short."""
+"""pellucid train: settings from preset, file and flags; interrupted and killed trainings."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return trained
 
 
-def test_the_command_line_trains_to_the_bits_that_python_does(tmp_path: Path) -> None:
+def test_command_line_and_python_train_identical_models(tmp_path: Path) -> None:
     done = shell('"$@"', *given(copies_run(), tmp_path / "run"))
     assert done.code == 0 and done.out == "" and "\x1b" not in done.err and "\r" not in done.err
     assert_same_outcome(copies_run().run, tmp_path / "run")
@@ -48,21 +48,21 @@ def test_the_command_line_trains_to_the_bits_that_python_does(tmp_path: Path) ->
     assert done.err.splitlines()[-1].startswith("stopped: all its passes over the data are done; best at update ")
 
 
-def test_a_finished_run_says_so_and_stays_as_it_is() -> None:
+def test_finished_run_is_reported_and_unchanged() -> None:
     before = contents(copies_run().run)
     done = pellucid(*given(copies_run(), copies_run().run))
     assert done.code == 0 and "stopped: all its passes over the data are done" in done.err
     assert contents(copies_run().run) == before
 
 
-def test_another_configuration_is_refused_with_what_differs() -> None:
+def test_different_configuration_is_refused_with_the_differences() -> None:
     before = contents(copies_run().run)
     message = complaint(pellucid(*given(copies_run(), copies_run().run), "--training.clip-norm", "2", "--seed", "7"))
     assert "\n  seed: 1 in the run, 7 now\n  training.clip_norm: 1.0 in the run, 2.0 now\n" in message
     assert contents(copies_run().run) == before
 
 
-def test_flags_stand_over_the_file_and_the_file_over_the_preset(tmp_path: Path) -> None:
+def test_flags_override_the_file_and_the_file_overrides_the_preset(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(
         'size = "large"\nseed = 5\n[encoder]\nhidden_size = 7\nnum_layers = 2\n'
         '[training]\nepochs = 0.1\n[data]\non_bad_line = "skip"\n'
@@ -79,7 +79,7 @@ def test_flags_stand_over_the_file_and_the_file_over_the_preset(tmp_path: Path) 
     assert (config.data.max_length, config.data.on_bad_line) == (50, "skip")
 
 
-def test_two_parallel_files(tmp_path: Path) -> None:
+def test_two_parallel_files_are_read(tmp_path: Path) -> None:
     paths = {}
     for name, examples in (("train", copies(40, seed=1)), ("dev", copies(10, seed=2))):
         for side in ("source", "target"):
@@ -105,7 +105,7 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate", ["1e+30", "3e+38"])
 @pytest.mark.parametrize("every", ["1", "0.01"], ids=["seen in the gradient", "seen in a validation"])
-def test_divergence_names_the_key_each_time(tmp_path: Path, rate: str, every: str) -> None:
+def test_divergence_names_the_setting(tmp_path: Path, rate: str, every: str) -> None:
     command = [*given(copies_run(), tmp_path / "run"), "--training.learning-rate", rate, "--training.warmup-ratio", "0"]
     for _ in range(2):
         message = complaint(pellucid(*command, "--training.eval-interval", every))
@@ -119,7 +119,7 @@ def updates_of(run: Path) -> int:
     return max((record.get("update", 0) for record in logged), default=0)
 
 
-def test_killed_again_and_again_it_ends_in_the_same_bits(tmp_path: Path, long: Trained) -> None:
+def test_repeatedly_killed_training_is_bit_for_bit_reproducible(tmp_path: Path, long: Trained) -> None:
     for update in (20, 80):
         with started(*given(long, tmp_path / "run")) as process:
             wait_until(lambda wanted=update: updates_of(tmp_path / "run") >= wanted, process)  # type: ignore[misc]
@@ -132,7 +132,7 @@ def test_killed_again_and_again_it_ends_in_the_same_bits(tmp_path: Path, long: T
     assert len(updates) == len(set(updates))
 
 
-def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(tmp_path: Path, long: Trained) -> None:
+def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long: Trained) -> None:
     command, run = given(long, tmp_path / "run"), tmp_path / "run"
     with started(*command) as process:
         wait_until(lambda: updates_of(run) >= 30, process)
@@ -146,7 +146,7 @@ def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(tmp_path: Pa
     assert_same_outcome(long.run, run)
 
 
-def test_ctrl_c_twice_stops_at_once_and_loses_no_checkpoint(tmp_path: Path, long: Trained) -> None:
+def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, long: Trained) -> None:
     run = tmp_path / "run"
     with started(*given(long, run)) as process:
         wait_until(lambda: updates_of(run) >= 30, process)
@@ -174,7 +174,7 @@ def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
     assert done.code == 130 and done.err.endswith("pellucid: interrupted\n") and "Traceback" not in done.err
 
 
-def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
+def test_unread_columns_are_reported(tmp_path: Path) -> None:
     files, _, config = copies_run()
     wide = tmp_path / "wide.tsv"
     wide.write_text("".join(f"{line}\tmore\n" for line in files.train.read_text("utf-8").splitlines()), "utf-8")

@@ -1,4 +1,4 @@
-"""pellucid tune: what it leaves, what it refuses, and how it goes on after every kind of end."""
+"""pellucid tune: results, errors, and resuming."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     return out, done.out, done.err
 
 
-def test_a_search_leaves_the_best_settings_and_every_trial(searched: tuple[Path, str, str]) -> None:
+def test_search_writes_the_best_settings_and_all_trials(searched: tuple[Path, str, str]) -> None:
     out, said, told = searched
     trials = trials_of(out)
     assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
@@ -61,7 +61,7 @@ def test_a_search_leaves_the_best_settings_and_every_trial(searched: tuple[Path,
     assert len(table.rows) == 4 and str(out / "best.toml") in said
 
 
-def test_the_first_trial_has_the_given_settings_and_scores_stand_in_the_logs(searched: tuple[Path, str, str]) -> None:
+def test_first_trial_has_the_given_settings_and_logged_scores(searched: tuple[Path, str, str]) -> None:
     out = searched[0]
     config = copies_run().config
     first = trials_of(out)[0]
@@ -78,14 +78,14 @@ def test_only_the_best_trial_keeps_its_model(searched: tuple[Path, str, str]) ->
     assert len(load(kept[0]).predict(["ab"])) == 1
 
 
-def test_the_best_settings_can_be_trained_with(searched: tuple[Path, str, str], tmp_path: Path) -> None:
+def test_best_settings_can_be_trained(searched: tuple[Path, str, str], tmp_path: Path) -> None:
     files = copies_run().files
     asked = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", "--config")
     assert pellucid(*asked, searched[0] / "best.toml").code == 0
     assert (tmp_path / "run" / "config.toml").read_text() == (searched[0] / "best.toml").read_text()
 
 
-def test_a_finished_search_makes_no_trial_again_and_can_go_on(searched: tuple[Path, str, str], tmp_path: Path) -> None:
+def test_finished_search_repeats_no_trial_and_can_be_extended(searched: tuple[Path, str, str], tmp_path: Path) -> None:
     out = copy_of(searched[0], tmp_path / "out")
     before = contents(out / "trials")
     assert pellucid(*given(copies_run(), out, 4)).code == 0
@@ -97,13 +97,13 @@ def test_a_finished_search_makes_no_trial_again_and_can_go_on(searched: tuple[Pa
     assert len(trials_of(out)) == 5 and trials_of(out)[:4] == trials_of(searched[0])
 
 
-def test_the_same_seed_tries_the_same(searched: tuple[Path, str, str], tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_trials(searched: tuple[Path, str, str], tmp_path: Path) -> None:
     assert pellucid(*given(copies_run(), tmp_path / "out", 2), "--jobs", 1).code == 0
     assert pellucid(*given(copies_run(), tmp_path / "out", 3), "--jobs", 1).code == 0
     assert trials_of(tmp_path / "out") == trials_of(searched[0])[:3]
 
 
-def test_another_study_is_refused_with_what_differs(searched: tuple[Path, str, str], tmp_path: Path) -> None:
+def test_different_study_is_refused_with_the_differences(searched: tuple[Path, str, str], tmp_path: Path) -> None:
     out = copy_of(searched[0], tmp_path / "out")
     before = contents(out)
     message = complaint(pellucid(*given(copies_run(), out, 5), "--seed", 3))
@@ -120,7 +120,7 @@ def _files(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
-def test_a_search_that_was_stopped_goes_on(tmp_path: Path, how: str) -> None:
+def test_stopped_search_resumes(tmp_path: Path, how: str) -> None:
     config = small_config({"epochs": 15, "eval_interval": 1.5}, dropout=0.2)
     trained = Trained(copy_files(tmp_path), tmp_path, config)
     out = tmp_path / "out"
@@ -146,7 +146,7 @@ def test_a_search_that_was_stopped_goes_on(tmp_path: Path, how: str) -> None:
     assert len(starts) == 2 and starts[1]["update"] > 0
 
 
-def test_when_the_time_is_over_trials_wait_for_the_next_call(tmp_path: Path) -> None:
+def test_time_limit_stops_trials_until_the_next_call(tmp_path: Path) -> None:
     config = small_config({"epochs": 100000, "eval_interval": 1000})
     trained = Trained(copy_files(tmp_path), tmp_path, config)
     done = pellucid(*given(trained, tmp_path / "out", 2), "--minutes", 0.05, "--jobs", 1)
@@ -154,7 +154,7 @@ def test_when_the_time_is_over_trials_wait_for_the_next_call(tmp_path: Path) -> 
     assert not (tmp_path / "out" / "best.toml").exists()
 
 
-def test_trials_that_diverge_have_failed_and_a_search_of_nothing_else_gives_up(tmp_path: Path) -> None:
+def test_diverging_trials_fail_and_the_search_stops_after_several(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [1e30, 2e30, 3e30] }\n")
     files = copies_run().files
     space = ("--space", tmp_path / "space.toml")
@@ -163,19 +163,19 @@ def test_trials_that_diverge_have_failed_and_a_search_of_nothing_else_gives_up(t
     done = pellucid(*asked, 5)
     assert done.code == 1 and "Traceback" not in done.err and done.out == ""
     assert done.err.splitlines()[-1].startswith(
-        "pellucid: all of 3 trials failed; the first: training diverged at update "
+        "pellucid: no result: 3 trials failed; the first: training diverged at update "
     )
     assert [trial["state"] for trial in trials_of(tmp_path / "out")] == ["failed"] * 3
 
 
-def test_failed_trials_are_tried_again_and_counted_once(tmp_path: Path) -> None:
+def test_failed_trials_are_retried_and_counted_once(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [0.01, 1e30] }\n")
     files, out = copies_run().files, tmp_path / "out"
     config = (*flags(copies_run().config), "--training.warmup-ratio", 0, "--training.learning-rate", 1e30)
     asked = ("tune", files.train, files.valid, "--out", out, "--space", tmp_path / "space.toml", *config, "--jobs", 1)
     for tries in (1, 2, 3):
         done = pellucid(*asked, "--trials", 1)
-        assert done.code == 1 and "all of 1 trial failed; the first: training diverged" in done.err
+        assert done.code == 1 and "no result: 1 trial failed; the first: training diverged" in done.err
         assert ("1 failed and retried; 1 trial in total" in done.err) == (tries > 1)
         assert [(trial["number"], trial["tries"]) for trial in trials_of(out)] == [(tries - 1, tries)]
     before = contents(out / "trials")
@@ -186,7 +186,7 @@ def test_failed_trials_are_tried_again_and_counted_once(tmp_path: Path) -> None:
     assert len(trials_of(out)) == 6
 
 
-def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
+def test_invalid_searches_are_refused(tmp_path: Path) -> None:
     files = copies_run().files
     asked = ("tune", files.train, files.valid, "--out")
     (tmp_path / "other").mkdir()
@@ -200,7 +200,7 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
     assert "study.journal" in complaint(pellucid(*asked, tmp_path / "out"))
 
 
-def test_without_optuna_it_says_how_to_get_it(tmp_path: Path) -> None:
+def test_missing_optuna_is_an_error_with_the_install_command(tmp_path: Path) -> None:
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "sitecustomize.py").write_text(
         "import importlib.util as u\nfound = u.find_spec\n"

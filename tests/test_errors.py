@@ -18,17 +18,17 @@ from pellucid.errors import (
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, RunError])
-def test_every_mistake_of_a_user_is_an_input_error(kind: type[InputError]) -> None:
+def test_every_user_error_is_an_input_error(kind: type[InputError]) -> None:
     assert issubclass(kind, InputError) and issubclass(kind, ValueError)
     assert str(kind("pairs.tsv, line 3: no tab")) == "pairs.tsv, line 3: no tab"
 
 
-def test_nearest_names_the_likeliest_meaning() -> None:
+def test_suggestion_is_the_most_similar_word() -> None:
     assert suggest("hiden_size", ["layers", "hidden_size"]) == "; did you mean 'hidden_size'?"
     assert suggest("gur", iter(["lstm", "gru"])) == "; did you mean 'gru'?"
 
 
-def test_nearest_is_silent_where_nothing_is_near() -> None:
+def test_dissimilar_words_have_no_suggestion() -> None:
     assert suggest("zzzz", ["layers", "hidden_size"]) == suggest("layers", []) == suggest("", ["layers"]) == ""
 
 
@@ -66,11 +66,11 @@ class Silent:
         pytest.param({"a": (10**5000,)}, "a number with thousands of digits", id="nested"),
     ],
 )
-def test_a_quoted_value_is_short_but_for_a_path(value: object, shown: str) -> None:
+def test_quoted_values_are_abbreviated_except_paths(value: object, shown: str) -> None:
     assert quote(value) == shown
 
 
-def test_messages_quote_by_one_function_alone() -> None:
+def test_all_messages_quote_by_one_function() -> None:
     """A conversion by !r, or a call of repr, would let a file of a user into a message as long as it is."""
     package = Path(pellucid.__file__).parent
     found = []
@@ -98,7 +98,7 @@ def test_messages_quote_by_one_function_alone() -> None:
         ("1_0", None),
     ],
 )
-def test_whole_numbers_have_eighteen_digits_at_most(text: str, number: int | None) -> None:
+def test_whole_numbers_have_at_most_eighteen_digits(text: str, number: int | None) -> None:
     assert parse_whole_number(text) == number
 
 
@@ -113,9 +113,9 @@ def test_whole_numbers_have_eighteen_digits_at_most(text: str, number: int | Non
         ("bad - at `$." + "k" * 900, "bad - at `$." + "k" * 190 + "…"),
     ],
 )
-def test_the_words_of_a_library_are_one_short_line_that_acts_on_nothing(words: str, shown: str) -> None:
+def test_library_messages_become_one_short_escaped_line(words: str, shown: str) -> None:
     assert abbreviate_reason(ValueError(words)) == shown
 
 
-def test_no_line_of_a_message_is_endless() -> None:
+def test_message_lines_have_a_maximum_length() -> None:
     assert str(InputError("a" * 20_000, "b")) == f"{'a' * 9_999}…\nb"

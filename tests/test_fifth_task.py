@@ -23,11 +23,11 @@ import pytest
 import torch
 from command_line import Done, environment
 from jaxtyping import Float
+from page_navigation import panel, tab
 from playwright.sync_api import expect
 from report_documents import DATA, written_document
 from torch import Tensor
 from trained_runs import write_pairs
-from walking import panel, tab
 
 import pellucid
 from pellucid.config.settings import Config

@@ -74,13 +74,13 @@ def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
     return {name: [(x, y) for x, y in points] for name, points in found.items()}
 
 
-def test_attention_shows_weights_symbols_and_probabilities() -> None:
+def test_attention_figure_shows_weights_symbols_and_probabilities() -> None:
     axes = attention_figure(small()).axes[0]
     (image,) = axes.images
     assert np.array_equal(np.asarray(image.get_array()), small().attention)
     assert image.get_clim() == (0.0, 1.0)
     assert ticks(axes) == (["a", "b", "c"], ["A", "B", "⟨end⟩"])
-    assert ("reads" in axes.get_xlabel(), "writes" in axes.get_ylabel()) == (True, True)
+    assert ("source" in axes.get_xlabel(), "output" in axes.get_ylabel()) == (True, True)
     assert [(text.get_text(), text.get_position()[1]) for text in axes.texts] == [
         ("0.93", 0),
         ("0.50", 1),
@@ -89,7 +89,7 @@ def test_attention_shows_weights_symbols_and_probabilities() -> None:
     assert axes.yaxis_inverted()
 
 
-def test_shades_darken_evenly_enough_for_grey() -> None:
+def test_shades_darken_monotonically_in_grayscale() -> None:
     light = [
         sum(share * part for share, part in zip((0.2, 0.7, 0.1), SHADES(step / 10)[:3], strict=True))
         for step in range(11)
@@ -97,22 +97,22 @@ def test_shades_darken_evenly_enough_for_grey() -> None:
     assert all(before - after > 0.03 for before, after in itertools.pairwise(light))
 
 
-def test_a_model_without_attention_says_so() -> None:
+def test_missing_attention_is_reported() -> None:
     axes = attention_figure(made("ab", ["A"], [[0, 0]])).axes[0]
     assert "no attention" in [text.get_text() for text in axes.texts]
     assert "no attention" not in [text.get_text() for text in attention_figure(small()).axes[0].texts]
 
 
-def test_symbols_that_training_never_held_are_marked_below_their_labels() -> None:
+def test_unknown_symbols_are_underlined() -> None:
     axes = attention_figure(replace(small(), unknown=(0, 2))).axes[0]
     assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines] == [[-0.4, 0.4], [1.6, 2.4]]
-    assert [text.get_text() for text in axes.texts if "never" in text.get_text()] == [
-        "underlined: never\nseen in training"
+    assert [text.get_text() for text in axes.texts if "underlined" in text.get_text()] == [
+        "underlined: not\nin the vocabulary"
     ]
     assert axes.get_xlim() == attention_figure(small()).axes[0].get_xlim()
     drawn = to_svg(attention_figure(replace(small(), unknown=(0, 2))))
-    assert 'id="unseen-1"' in drawn and 'id="unseen-3"' in drawn and 'id="unseen-2"' not in drawn
-    assert "unseen" not in to_svg(attention_figure(small()))
+    assert 'id="unknown-1"' in drawn and 'id="unknown-3"' in drawn and 'id="unknown-2"' not in drawn
+    assert "unknown" not in to_svg(attention_figure(small()))
 
 
 @pytest.mark.parametrize("trace", [made([], [END], []), made("ab", [], []), made([], [], [])])
@@ -123,14 +123,14 @@ def test_empty_sides_are_drawn(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("script", ["աբգ", "ღმე", "سلم", "अंत", "가능성", "あ漢字", "😀👩", "𐎠𒀀\U0001f9ff"])
-def test_every_script_stays_text_and_raises_no_warning(script: str) -> None:
+def test_every_script_is_drawn_as_text_without_warnings(script: str) -> None:
     figure = attention_figure(diagonal(list(script), [*script, END]))
     assert to_png(figure).startswith(b"\x89PNG")
     assert {visible_symbol(symbol) for symbol in script} <= set(texts(to_svg(figure)))
     assert ticks(figure.axes[0])[0] == [visible_symbol(symbol) for symbol in script]
 
 
-def test_what_no_font_can_draw_is_its_code_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_without_a_font_are_code_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         fonts, "_find_fonts", lambda characters: dict.fromkeys(set(characters) - {"अ", "ं", "␛"}, "DejaVu Sans")
     )
@@ -141,16 +141,16 @@ def test_what_no_font_can_draw_is_its_code_point(monkeypatch: pytest.MonkeyPatch
     assert ticks(axes)[0] == ["अ", "◌ं", "xअ", "␛", "b"]
 
 
-def test_the_placeholder_font_counts_as_none() -> None:
+def test_placeholder_font_is_not_used() -> None:
     assert not any("Last Resort" in family for family in fonts._find_fonts("अ가\U0010fffd").values())
 
 
-def test_hostile_symbols_are_text() -> None:
+def test_markup_in_symbols_stays_text() -> None:
     shown = texts(to_svg(attention_figure(diagonal(HOSTILE, [END]))))
     assert {visible_symbol(symbol) for symbol in HOSTILE} <= set(shown)
 
 
-def test_the_same_figure_gives_the_same_files() -> None:
+def test_equal_figures_give_equal_files() -> None:
     first, again = attention_figure(small()), attention_figure(small())
     assert to_svg(first) == to_svg(first) == to_svg(again)
     assert to_png(first) == to_png(first) == to_png(again)
@@ -158,14 +158,14 @@ def test_the_same_figure_gives_the_same_files() -> None:
     assert to_svg(mean_attention_figure([small()])) == to_svg(mean_attention_figure([small()]))
 
 
-def test_png_is_as_fine_as_asked() -> None:
+def test_png_has_the_requested_resolution() -> None:
     figure = attention_figure(small())
     sizes = [struct.unpack(">II", to_png(figure, dots)[16:24]) for dots in (50, 100)]
     assert sizes[1][0] == pytest.approx(2 * sizes[0][0], abs=1)
     assert sizes[1][0] == int(figure.get_figwidth() * 100)
 
 
-def test_svg_cells_are_the_weights() -> None:
+def test_svg_cells_equal_the_weights() -> None:
     """The picture inside holds one pixel a cell, which browsers are told to leave sharp."""
     document = ElementTree.fromstring(to_svg(attention_figure(small())))
     image = next(document.iter(f"{SVG}image"))
@@ -174,7 +174,7 @@ def test_svg_cells_are_the_weights() -> None:
     assert "pixelated" in image.attrib["style"]
 
 
-def test_curves_hold_the_log() -> None:
+def test_curves_equal_the_log() -> None:
     upper, lower = curves_figure(LOG).axes
     assert lines(upper) == {"training loss": [(32, 3), (96, 1)], "validation loss": [(64, 2), (96, 1.5)]}
     assert lines(lower) == {
@@ -185,20 +185,20 @@ def test_curves_hold_the_log() -> None:
     assert upper.get_ylim()[0] == lower.get_ylim()[0] == 0
 
 
-def test_curves_are_of_what_the_task_is_told_by() -> None:
+def test_curves_show_the_metrics_of_the_task() -> None:
     log = [{**record, "span_f1": record["exact_match"]} for record in LOG if record["event"] == "validated"]
     _, lower = curves_figure(log, get_task("tag").metrics.validation_metrics).axes
     assert list(lines(lower)) == ["span F1", "sequence accuracy", "best checkpoint: 60.5 %"]
 
 
-def test_curves_of_an_empty_log_say_so() -> None:
+def test_curves_of_an_empty_log_show_a_note() -> None:
     figure = curves_figure([{"event": "started"}])
-    assert [axes.texts[0].get_text() for axes in figure.axes] == ["nothing logged yet"] * 2
+    assert [axes.texts[0].get_text() for axes in figure.axes] == ["no records yet"] * 2
     assert to_png(figure)
 
 
 @pytest.mark.parametrize(("draw", "axis"), [(position_figure, "target"), (length_figure, "source")])
-def test_accuracies_and_their_intervals(draw: object, axis: str) -> None:
+def test_accuracy_figure_shows_intervals(draw: object, axis: str) -> None:
     assert callable(draw)
     figure = draw(GROUPS)
     assert isinstance(figure, Figure)
@@ -217,14 +217,14 @@ def test_accuracies_and_their_intervals(draw: object, axis: str) -> None:
     assert np.asarray(axes.collections[0].get_facecolor())[0, :3] == pytest.approx(to_rgb(line.get_color()))
 
 
-def test_many_groups_keep_readable_ticks() -> None:
+def test_many_groups_have_readable_ticks() -> None:
     figure = position_figure([GroupAccuracy(str(n), 1, 2, 9.5, 90.5) for n in range(1, 101)])
     shown = [label for label in ticks(figure.axes[0])[0] if label]
     assert shown[0] == "1" and len(shown) < 25
     assert to_png(position_figure([]))
 
 
-def test_mean_attention_is_over_the_traces_that_wrote_so_much() -> None:
+def test_mean_attention_averages_the_traces_with_that_many_symbols() -> None:
     short = made("ab", ["A"], [[1, 0]])
     long = made("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])
     mean = mean_attention([short, long])
@@ -243,7 +243,7 @@ def test_mean_attention_figure_shows_lines_and_image() -> None:
     assert to_png(mean_attention_figure([]))
 
 
-def test_long_symbols_find_room() -> None:
+def test_long_symbols_fit_in_the_figure() -> None:
     long = diagonal(["internationalisation" * 3], ["Subcellular localisation"])
     figure = attention_figure(long)
     axes = figure.axes[0]

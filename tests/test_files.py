@@ -35,14 +35,14 @@ def listed(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_writing_creates_and_replaces(tmp_path: Path) -> None:
+def test_atomic_write_creates_and_replaces(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     for content in (b"one", b"", bytes(range(256)) * 5000):
         write_atomic(path, content)
         assert path.read_bytes() == content and listed(tmp_path) == ["a.bin"]
 
 
-def test_text_is_utf8_and_unchanged(tmp_path: Path) -> None:
+def test_text_is_written_unchanged_in_utf8(tmp_path: Path) -> None:
     text = "naïve\r\n사과 → 🍎\n"
     write_text(tmp_path / "a.txt", text)
     assert (tmp_path / "a.txt").read_bytes() == text.encode("utf-8")
@@ -50,7 +50,7 @@ def test_text_is_utf8_and_unchanged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["fsync", "chmod", "replace"])
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_failure_at_any_step_leaves_the_old_file_and_no_other(
+def test_failed_write_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, failure: BaseException
 ) -> None:
     write_atomic(tmp_path / "a.bin", b"old")
@@ -64,7 +64,7 @@ def test_a_failure_at_any_step_leaves_the_old_file_and_no_other(
     assert (tmp_path / "a.bin").read_bytes() == b"old" and listed(tmp_path) == ["a.bin"]
 
 
-def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path: Path) -> None:
+def test_full_disk_keeps_the_old_file_and_is_reported(tmp_path: Path) -> None:
     """The system's limit on the size of a file stands for the disk: the write itself is refused half-way."""
     write_atomic(tmp_path / "a.bin", b"old")
     program = (
@@ -82,7 +82,7 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").read_bytes() == b"old" and listed(tmp_path) == ["a.bin"]
 
 
-def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
+def test_file_in_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(RunError, match=r"^cannot write .*/file/a\.bin: not a directory$"):
         write_atomic(tmp_path / "file" / "a.bin", b"new")
@@ -92,7 +92,7 @@ def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
         make_folder(tmp_path / "file")
 
 
-def test_a_missing_folder_and_a_folder_in_the_way_are_told(tmp_path: Path) -> None:
+def test_missing_folder_and_folder_in_the_way_are_errors(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^cannot write .*/none/a\.bin: no such file or directory$"):
         write_atomic(tmp_path / "none" / "a.bin", b"new")
     (tmp_path / "a.bin").mkdir()
@@ -102,7 +102,7 @@ def test_a_missing_folder_and_a_folder_in_the_way_are_told(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_forbidden_folder_is_told(tmp_path: Path) -> None:
+def test_forbidden_folder_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RunError, match="permission denied"):
         write_atomic(tmp_path / "a.bin", b"new")
@@ -110,14 +110,14 @@ def test_a_forbidden_folder_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
-def test_the_mode_follows_the_mask(tmp_path: Path, open_mask: None, mask: int, mode: int) -> None:
+def test_file_mode_follows_the_umask(tmp_path: Path, open_mask: None, mask: int, mode: int) -> None:
     os.umask(mask)
     write_atomic(tmp_path / "a.bin", b"new")
     assert (tmp_path / "a.bin").stat().st_mode & 0o777 == mode
     assert os.umask(mask) == mask
 
 
-def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+def test_readers_see_the_old_or_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     contents = [bytes([number]) * 100_000 for number in range(20)]
     write_atomic(path, contents[0])
@@ -135,7 +135,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     assert seen and all(content in contents for content in seen)
 
 
-def test_reading(tmp_path: Path) -> None:
+def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a.bin", b"\0\xff")
     assert read_bytes(tmp_path / "a.bin") == b"\0\xff"
     with pytest.raises(DataError, match=r"^cannot read .*/none: no such file or directory$"):
@@ -144,20 +144,20 @@ def test_reading(tmp_path: Path) -> None:
         read_bytes(tmp_path)
 
 
-def test_content_is_compared_with_that_of_a_file(tmp_path: Path) -> None:
+def test_has_content_compares_the_file(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a.bin", b"abc")
     assert has_content(tmp_path / "a.bin", b"abc")
     for path, content in (("a.bin", b"abd"), ("a.bin", b"ab"), ("none", b""), ("", b"")):
         assert not has_content(tmp_path / path, content)
 
 
-def test_folders_are_made_with_their_parents_and_may_exist(tmp_path: Path) -> None:
+def test_make_folder_creates_parents_and_accepts_existing_folders(tmp_path: Path) -> None:
     for _ in range(2):
         make_folder(tmp_path / "runs" / "a" / "b")
     assert (tmp_path / "runs" / "a" / "b").is_dir()
 
 
-def test_refusals_tell_the_system_from_everything_else() -> None:
+def test_only_system_errors_are_wrapped() -> None:
     with (
         pytest.raises(InputError, match=r"^cannot open a/b: permission denied$") as caught,
         wrap_os_errors("open", Path("a/b")),
@@ -168,11 +168,11 @@ def test_refusals_tell_the_system_from_everything_else() -> None:
         raise KeyError("a mistake of ours keeps its traceback")
 
 
-def test_reason_without_the_systems_words() -> None:
+def test_os_error_without_description_is_printed() -> None:
     assert os_error_text(OSError("Odd Thing")) == "odd thing"
 
 
-def test_a_file_that_is_written_in_parts_takes_its_name_at_the_end(tmp_path: Path) -> None:
+def test_file_written_in_parts_is_renamed_at_the_end(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a.bin", b"old")
     with open_atomic(tmp_path / "a.bin") as file:
         file.write(b"n")
@@ -184,7 +184,7 @@ def test_a_file_that_is_written_in_parts_takes_its_name_at_the_end(tmp_path: Pat
     assert (tmp_path / "a.bin").read_bytes() == b"new" and listed(tmp_path) == ["a.bin"]
 
 
-def test_removing_takes_what_a_killed_process_left_as_well(tmp_path: Path) -> None:
+def test_remove_file_removes_leftover_temporaries(tmp_path: Path) -> None:
     others = [".a.bin.backup", ".a.bin.original", ".b.bin.abcdefg1.tmp", "b.bin"]
     for name in ("a.bin", ".a.bin.abcdefg1.tmp", ".a.bin.abcdefg2.tmp", *others):
         (tmp_path / name).write_bytes(b"")
@@ -196,7 +196,7 @@ def test_removing_takes_what_a_killed_process_left_as_well(tmp_path: Path) -> No
         remove_file(tmp_path / "folder")
 
 
-def test_the_temporary_files_of_a_killed_writer_are_removed_and_no_others(tmp_path: Path) -> None:
+def test_only_own_temporaries_are_removed(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -216,14 +216,14 @@ def test_the_temporary_files_of_a_killed_writer_are_removed_and_no_others(tmp_pa
     remove_temporaries(tmp_path / "none", lambda name: True)
 
 
-def test_strangers_are_neither_own_nor_hidden(tmp_path: Path) -> None:
+def test_unexpected_files_are_neither_expected_nor_hidden(tmp_path: Path) -> None:
     assert unexpected_files(tmp_path / "none", ()) == []
     for name in ("b", "a", ".hidden", "own"):
         (tmp_path / name).touch()
     assert unexpected_files(tmp_path, ("own",)) == ["a", "b"]
 
 
-def test_a_folder_of_very_many_parts_is_created(tmp_path: Path) -> None:
+def test_folder_with_very_many_parts_is_created(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["a"] * 1500)
     assert len(make_folder(deep)) == 1500 and deep.is_dir() and make_folder(deep) == []
     for folder in (deep, *deep.parents[: 1500 - 1]):  # what pytest removes the folder with recurses

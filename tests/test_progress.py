@@ -1,4 +1,4 @@
-"""What a person sees of a training: plain lines in a file, one moving line on a terminal."""
+"""Training progress: plain lines in a file, a progress bar on a terminal."""
 
 import contextlib
 import os
@@ -48,14 +48,14 @@ def vocabulary(symbols: str) -> Vocabulary:
     return Vocabulary(tuple(symbols), (1,) * len(symbols))
 
 
-def test_what_was_read() -> None:
+def test_file_read_event_is_printed() -> None:
     assert told(FileRead(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
     assert told(FileRead(Path("a.tsv"), 3, (), 2, "look here")) == (
         "a.tsv: 3 examples, 2 blank lines skipped\n  note: look here\n"
     )
 
 
-def test_bad_lines_are_listed_up_to_a_few() -> None:
+def test_bad_lines_are_listed_up_to_a_limit() -> None:
     bad = [BadLine("a.tsv", number, "the target is empty") for number in range(1, MAX_LISTED_LINES + 4)]
     lines = told(FileRead(Path("a.tsv"), 3, bad, 0, "")).splitlines()
     assert lines[0] == f"a.tsv: 3 examples, {MAX_LISTED_LINES + 3} bad lines skipped"
@@ -63,12 +63,12 @@ def test_bad_lines_are_listed_up_to_a_few() -> None:
     assert lines[-1] == "  … and 3 more"
 
 
-def test_nothing_in_a_name_is_taken_for_markup() -> None:
+def test_names_are_not_parsed_as_markup() -> None:
     name = "[red]runs[/red]/[link=x]:smile:"
     assert told(FileRead(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
 
 
-def test_what_was_built() -> None:
+def test_model_built_event_is_printed() -> None:
     vocabularies = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary(""), 3, 2)
     assert told(ModelBuilt(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
         "runs/a: new run, 1,234 parameters, 3 source symbols, 2 target symbols\n"
@@ -77,7 +77,7 @@ def test_what_was_built() -> None:
     assert "resumed" in (text := told(ModelBuilt(Path("a"), 5, tagged, resumed=True))) and "2 features" in text
 
 
-def test_a_validation_and_the_end() -> None:
+def test_validation_and_end_are_printed() -> None:
     progress = Progress(epoch=2, batch=5, update=1500, seconds=61.4, best_update=1500, finished="all is done")
     text = told(ValidationCompleted(progress, METRICS, True, []))
     assert re.search(r"epoch +3 · update +1,500 · exact match +12\.50 % · symbol error rate +3\.25 %", text)
@@ -95,12 +95,12 @@ def test_a_validation_and_the_end() -> None:
         ("point", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
     ],
 )
-def test_scores_are_named_as_the_task_has_them(task: Task, words: str, short: str) -> None:
+def test_scores_have_the_names_of_the_task(task: Task, words: str, short: str) -> None:
     assert f" · {words} · " in told(ValidationCompleted(Progress(), METRICS, False, [], task))
     assert format_scores(task, METRICS, short=True) == f"{short} · loss 0.500"
 
 
-def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
+def test_span_f1_is_first_for_bio_tags() -> None:
     metrics = {**METRICS, "span_f1": 87.5}
     assert (
         format_scores("tag", metrics)
@@ -109,13 +109,13 @@ def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
     assert format_scores("tag", metrics, short=True) == "span F1  87.50 % · loss 0.500"
 
 
-def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:
+def test_file_output_has_no_update_lines_and_no_escapes() -> None:
     steps = [UpdateCompleted(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
     text = told(TrainingStarted(Progress(), 1.0, 3), *steps, FileSaved(Path("a"), True))
-    assert text == "training for 1 epochs at most, 3 updates\n"
+    assert text == "training for at most 1 epochs, 3 updates\n"
 
 
-def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_a_transient_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
@@ -125,7 +125,7 @@ def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -
     assert "\x1b[2K" in text.rpartition("training")[2], "the bar is wiped at the end"
 
 
-def test_a_whole_training_is_told_a_line_a_validation(tmp_path: Path) -> None:
+def test_training_prints_one_line_per_validation(tmp_path: Path) -> None:
     events = train_to_end(copy_files(tmp_path), tmp_path / "run", copies_run().config)
     lines = told(*events).splitlines()
     assert [line.partition(":")[0].rpartition("/")[2] for line in lines[:3]] == ["train.tsv", "dev.tsv", "  note"]
@@ -133,7 +133,7 @@ def test_a_whole_training_is_told_a_line_a_validation(tmp_path: Path) -> None:
     assert lines[-1].startswith("stopped: all its passes over the data are done; best at update ")
 
 
-def test_standard_error_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_error_is_looked_up_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
     """Notebooks and tests replace sys.stderr after the module was imported."""
     with training_progress() as reporter:
         reporter.report(FileRead(Path("a.tsv"), 1, (), 0, ""))

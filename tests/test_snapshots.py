@@ -10,9 +10,9 @@ import pytest
 import safetensors
 import safetensors.numpy
 import torch
+from page_data import begun_run, resume
 from tasks import task_run
 from trained_runs import copies_run, copy_of, digits_run, train_to_end
-from viewed import begun_run, resume
 
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import VERSION

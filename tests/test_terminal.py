@@ -40,28 +40,28 @@ def shown_at(line: str, column: int) -> str:
     return ""
 
 
-def test_the_whole_picture() -> None:
+def test_attention_matrix_is_rendered() -> None:
     assert render_trace(small()).splitlines() == [
         "abc → AB   p = 5e-04",
         "",
-        "          reads →",
-        "writes ↓  a b c       p",
+        "          source →",
+        "output ↓  a b c       p",
         "       A  ██░░     0.93",
         "       B  ▒▒▓▓░░   0.50",
         "   ⟨end⟩    ··██  1e-03",
     ]
 
 
-def test_ascii_alone() -> None:
+def test_ascii_only_uses_ascii() -> None:
     picture = render_trace(small(), ascii_only=True)
     assert picture.isascii()
     assert "abc -> AB   p = 5e-04" in picture
-    assert "writes v  a b c       p" in picture
+    assert "output v  a b c       p" in picture
     assert "       A  %%--     0.93" in picture
     assert "   <end>    ..@@  1e-03" in picture
 
 
-def test_colour_shades_the_same_cells() -> None:
+def test_color_shades_the_same_cells() -> None:
     lines = render_trace(small(), color=True).splitlines()
     cells = COLOR.findall(lines[4])
     brightness = [sum(map(int, cell[:3])) for cell in cells]
@@ -72,11 +72,11 @@ def test_colour_shades_the_same_cells() -> None:
     assert not set("░▒▓█·") & set("".join(lines))
 
 
-def test_columns_stand_under_wide_and_combining_symbols() -> None:
+def test_columns_align_with_wide_and_combining_symbols() -> None:
     source = ["한", "e\u0301", "\u0301", "t\u0361\u0283", "x"]
     lines = render_trace(made(source, ["국", "a\u0303", "b", "c", END], np.eye(5).tolist())).splitlines()
     header, rows = lines[3], lines[4:]
-    assert cell_len(header) == cell_len(rows[0]) > len("writes ↓")
+    assert cell_len(header) == cell_len(rows[0]) > len("output ↓")
     assert len({cell_len(row) for row in rows}) == 1
     for row, symbol in zip(rows, source, strict=True):
         column = cell_len(row[: row.index("█")])
@@ -96,7 +96,7 @@ def test_columns_stand_under_wide_and_combining_symbols() -> None:
     width=st.integers(40, 130),
     ascii_only=st.booleans(),
 )
-def test_no_line_is_too_wide_and_nothing_is_raw(
+def test_lines_respect_the_width_and_controls_are_escaped(
     source: list[str], target: list[str], width: int, ascii_only: bool
 ) -> None:
     picture = render_trace(diagonal(source, target) if source else made([], target, []), width, ascii_only=ascii_only)
@@ -108,7 +108,7 @@ def test_no_line_is_too_wide_and_nothing_is_raw(
     assert picture.isascii() or not ascii_only
 
 
-def test_hostile_symbols_are_seen_and_do_nothing() -> None:
+def test_control_characters_are_visible() -> None:
     picture = render_trace(diagonal(HOSTILE, [*HOSTILE, END]), 200)
     assert "\x1b" not in picture and "\t" not in picture and "\u202e" not in picture
     for shown in ("</script><b>", "⟨U+202E⟩", "⇥", "␛[31m", "␣", "$x$", "⟨U+D800⟩"):
@@ -116,7 +116,7 @@ def test_hostile_symbols_are_seen_and_do_nothing() -> None:
     picture.encode("utf-8")
 
 
-def test_a_long_source_is_folded_behind_spaces_and_keeps_every_symbol() -> None:
+def test_long_source_is_split_into_panels_after_spaces() -> None:
     text = "six six zero four eight seven six four seven five nine three eight two four two one nine four eight"
     trace = diagonal(list(text), [*"66048764759382421948", END])
     lines = render_trace(trace, 80).splitlines()
@@ -130,29 +130,29 @@ def test_a_long_source_is_folded_behind_spaces_and_keeps_every_symbol() -> None:
     assert sum(line.endswith(" p") for line in whole) == 1
 
 
-def test_words_are_kept_apart_and_long_ones_cut() -> None:
+def test_words_are_separated_and_truncated() -> None:
     lines = render_trace(diagonal(["the", "old", "railway-station-yard"], ["x", END])).splitlines()
     assert "the old railway-stati…" in lines[3]
 
 
 def test_unknown_symbols_are_marked() -> None:
     lines = render_trace(made("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
-    assert "? never seen in training: ж" in lines
-    header = next(line for line in lines if line.startswith("writes"))
+    assert "? not in the vocabulary: ж" in lines
+    header = next(line for line in lines if line.startswith("output"))
     assert lines[lines.index(header) + 1].index("?") == header.index("ж")
 
 
-def test_tags_stand_beside_their_symbols_and_no_weights_are_drawn() -> None:
+def test_tags_are_listed_beside_their_symbols() -> None:
     trace = replace(made(["in", "kazoo"], ["O", "MUSIC"], [[1, 0], [0, 1]], [0.93, 0.5], unknown=(1,)), task="tag")
     assert render_trace(trace).splitlines()[-3:] == [
-        "reads ↓    tag ↓  p",
-        "in         O      0.93",
-        "kazoo   ?  MUSIC  0.50",
+        "source ↓    tag ↓  p",
+        "in          O      0.93",
+        "kazoo    ?  MUSIC  0.50",
     ]
     assert render_trace(trace, ascii_only=True).isascii() and "█" not in render_trace(trace)
 
 
-def test_features_stand_before_a_bar() -> None:
+def test_features_are_separated_by_a_bar() -> None:
     lines = render_trace(
         made(["V", "PST", "g", "o"], ["w", END], [[0, 0, 1, 0], [0, 1, 0, 0]], features=2)
     ).splitlines()
@@ -162,29 +162,29 @@ def test_features_stand_before_a_bar() -> None:
     assert lines[0].startswith("go → w")
 
 
-def test_a_model_without_attention_says_so_once() -> None:
+def test_missing_attention_is_reported_once() -> None:
     picture = render_trace(made("cat", ["k", "æ", END], [[0.0] * 3] * 3, [0.9, 0.8, 0.7]))
     assert picture.count(NO_ATTENTION) == 1
     assert "reads" not in picture
     assert re.search(r"æ +0\.80$", picture, re.MULTILINE)
 
 
-def test_empty_sides_and_cut_outputs_are_told() -> None:
+def test_empty_and_truncated_outputs_are_reported() -> None:
     assert "The source is empty." in render_trace(made([], [END], []))
     assert NO_ATTENTION not in render_trace(made([], [END], []))
     assert "⟨empty⟩ → ⟨empty⟩" in render_trace(made([], [END], []))
     nothing = render_trace(made("abc", [], []))
-    assert "Nothing was decoded." in nothing and "truncated at the maximum length" in nothing
+    assert "The output is empty." in nothing and "truncated at the maximum length" in nothing
     assert "truncated at the maximum length" not in render_trace(small())
 
 
-def test_numbers_that_are_none_are_no_trouble() -> None:
+def test_nan_is_rendered() -> None:
     trace = made("ab", ["A"], [[np.nan, np.nan]], [np.nan])
     assert "unknown" in render_trace(trace)
     assert "█" not in render_trace(trace)
 
 
-def test_legend_and_caption_are_one_line_each() -> None:
+def test_legend_and_caption_have_one_line_each() -> None:
     assert shade_legend() == "weight · 0.02  ░ 0.10  ▒ 0.25  ▓ 0.50  █ 0.75 and more"
     assert shade_legend(ascii_only=True).isascii()
     assert len(COLOR.findall(shade_legend(color=True))) == 21
@@ -195,7 +195,7 @@ def test_legend_and_caption_are_one_line_each() -> None:
     ("weight", "shade"),
     [(0.0, " "), (0.019, " "), (0.02, "·"), (0.1, "░"), (0.25, "▒"), (0.5, "▓"), (0.749, "▓"), (0.75, "█"), (1.0, "█")],
 )
-def test_shades_begin_where_the_legend_says(weight: float, shade: str) -> None:
+def test_shades_start_at_the_bounds_of_the_legend(weight: float, shade: str) -> None:
     trace = made("ab", ["A"], [[weight, 0.9]])
     row = render_trace(trace).splitlines()[-1]
     assert row[10:12] == shade * 2
@@ -226,12 +226,12 @@ def test_shades_begin_where_the_legend_says(weight: float, shade: str) -> None:
         (END, "⟨end⟩", "<end>"),
     ],
 )
-def test_symbols_made_visible(symbol: str, shown: str, in_ascii: str) -> None:
+def test_visible_symbol_escapes_invisible_characters(symbol: str, shown: str, in_ascii: str) -> None:
     assert visible_symbol(symbol) == shown
     assert ascii_symbol(symbol) == in_ascii
 
 
-def test_texts_keep_single_inner_spaces_only() -> None:
+def test_visible_text_keeps_single_inner_spaces_only() -> None:
     assert visible_text("nine eight") == "nine eight"
     assert visible_text(" a  b ") == "␣a␣␣b␣"
     assert visible_text("a\tb") == "a⇥b"
@@ -239,7 +239,7 @@ def test_texts_keep_single_inner_spaces_only() -> None:
 
 
 @given(st.text(max_size=30))
-def test_pieces_make_the_text(text: str) -> None:
+def test_visible_pieces_join_to_the_visible_text(text: str) -> None:
     pieces = grapheme_clusters(text)
     assert "".join(pieces) == text
     assert len(visible_pieces(pieces)) == len(pieces)
@@ -247,7 +247,7 @@ def test_pieces_make_the_text(text: str) -> None:
 
 
 @given(st.text(max_size=60), st.integers(4, 20))
-def test_folding_loses_nothing(text: str, width: int) -> None:
+def test_wrapping_keeps_all_text(text: str, width: int) -> None:
     shown = visible_symbol(text)
     assert "".join(wrap_columns(shown, width)) == shown
     assert cell_len(truncate_columns(shown, width)) <= width
@@ -270,11 +270,11 @@ def test_folding_loses_nothing(text: str, width: int) -> None:
         (0.00099, "1e-03"),
     ],
 )
-def test_probabilities(chance: float, shown: str) -> None:
+def test_probabilities_are_formatted(chance: float, shown: str) -> None:
     assert format_probability(float(np.log(chance))) == shown
 
 
-def test_probabilities_too_small_for_a_float() -> None:
+def test_probabilities_below_the_float_range_are_formatted() -> None:
     assert format_probability(-1000.0) == "5e-435"
     assert format_probability(-1e30) == format_probability(-math.inf) == "0"
     assert format_probability(float("-inf")) == "0"

@@ -16,7 +16,7 @@ from pellucid.tuning.space import (
     RangeDimension,
     apply_values,
     default_space,
-    described,
+    describe_space,
     initial_values,
     load_space,
 )
@@ -30,7 +30,7 @@ def space_of(folder: Path, text: str) -> object:
     return load_space(folder / "space.toml", BASE)
 
 
-def test_each_form_is_read(tmp_path: Path) -> None:
+def test_every_form_of_a_dimension_is_parsed(tmp_path: Path) -> None:
     space = space_of(
         tmp_path,
         '[encoder]\nhidden_size = { times = [0.5, 1, 0.01] }\ncell = { choices = ["gru", "lstm"] }\n'
@@ -55,23 +55,23 @@ def test_each_form_is_read(tmp_path: Path) -> None:
     [
         ("[encoder", "is not TOML"),
         ("size = 3", "size: only settings of a section can be searched"),
-        ("", "there is nothing to search"),
+        ("", "the search space is empty"),
         (
             "[encoder]\nhiden_size = {choices = [1]}",
             "'encoder.hiden_size' cannot be searched: unknown key.*hidden_size",
         ),
-        ('[training]\nmetric = {choices = ["loss"]}', "it is what the search goes by"),
+        ('[training]\nmetric = {choices = ["loss"]}', "it is the objective of the search"),
         ("[encoder]\nnum_layers = 2", "encoder.num_layers: expected {choices"),
         ("[encoder]\nnum_layers = {choice = [1]}", "encoder.num_layers: expected {choices"),
         ("[encoder]\nnum_layers = {choices = [1], step = 2}", "encoder.num_layers: .*step"),
-        ("[encoder]\nnum_layers = {choices = []}", "there is nothing to choose from"),
+        ("[encoder]\nnum_layers = {choices = []}", "expected at least one value"),
         ("[encoder]\nnum_layers = {choices = [0]}", "encoder.num_layers: .*>= 1, got 0"),
         ('[encoder]\ncell = {choices = ["gur"]}', "encoder.cell: .*got 'gur'"),
         ("[encoder]\ncell = {from = 1, to = 2}", "encoder.cell: expected choices"),
         ("[encoder]\ncell = {times = [1]}", "has no multiples"),
         ("[encoder]\nnum_layers = {from = 1, to = 2.5}", "expected whole numbers"),
         ("[encoder]\nnum_layers = {from = 2, to = 1}", "expected from < to"),
-        ("[encoder]\ndropout = {from = 0, to = 0.5, scale = 'log'}", "log wants from > 0"),
+        ("[encoder]\ndropout = {from = 0, to = 0.5, scale = 'log'}", "requires from > 0 and no step"),
         ("[encoder]\ndropout = {from = 0, to = 1.5}", "encoder.dropout: .*got 1.5"),
         (
             '[encoder]\nnum_layers = {like = "encoder.layer"}',
@@ -81,7 +81,7 @@ def test_each_form_is_read(tmp_path: Path) -> None:
         (
             '[encoder]\nnum_layers = {like = "decoder.num_layers"}\ndropout = {choices = [0.1]}\n'
             '[decoder]\nnum_layers = {like = "encoder.num_layers"}',
-            "goes along with itself",
+            "is linked to itself through",
         ),
     ],
 )
@@ -98,26 +98,26 @@ FORMS = [
 
 
 @pytest.mark.parametrize("key", ["encoder.hidden_size", "encoder.dropout", "encoder.cell", "encoder.convolutions"])
-def test_any_number_in_a_space_is_a_value_or_a_mistake(tmp_path: Path, key: str) -> None:
+def test_any_number_in_a_space_is_valid_or_an_error(tmp_path: Path, key: str) -> None:
     section, _, name = key.partition(".")
     for number in NUMBERS:
         for form in FORMS:
             path = _written(tmp_path, f"[{section}]\n{name} = {form.format(n=number)}\n")
             try:
                 space = load_space(path, BASE)
-                assert described(space) and apply_values(BASE, space, initial_values(BASE, space), "a trial")
+                assert describe_space(space) and apply_values(BASE, space, initial_values(BASE, space), "a trial")
             except ConfigError as error:
                 assert len(str(error)) < 400 + len(str(path))
 
 
-def test_links_form_a_chain() -> None:
+def test_links_may_form_a_chain() -> None:
     space = default_space(BASE, ())
     config = apply_values(BASE, space, {"encoder.hidden_size": 24, "encoder.dropout": 0.2}, "a trial")
     assert (config.encoder.hidden_size, config.decoder.hidden_size, config.attention.size) == (24, 48, 48)
     assert (config.decoder.dropout, config.seed, config.training.epochs) == (0.2, BASE.seed, 10.0)
 
 
-def test_given_settings_are_not_searched_and_links_follow_them() -> None:
+def test_explicit_settings_are_not_searched_and_links_follow_them() -> None:
     base = config_of({"encoder": {"hidden_size": 20}, "training": {"epochs": 10.0}})
     space = default_space(base, {"encoder.hidden_size", "training.epochs"})
     assert not {"encoder.hidden_size", "training.epochs"} & {each.key for each in space.searched}
@@ -125,7 +125,7 @@ def test_given_settings_are_not_searched_and_links_follow_them() -> None:
     assert (config.encoder.hidden_size, config.decoder.hidden_size) == (20, 40)
 
 
-def test_values_that_contradict_each_other_are_a_config_error(tmp_path: Path) -> None:
+def test_contradictory_values_raise_config_error(tmp_path: Path) -> None:
     space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
     with pytest.raises(ConfigError, match="a trial: attention\\.type"):
         apply_values(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
@@ -137,18 +137,18 @@ def _written(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
-def test_the_default_space_holds_the_preset(size: str) -> None:
+def test_default_space_contains_the_preset(size: str) -> None:
     base: Config = config_of({"size": size, "training": {"epochs": 30.0}})
     space = default_space(base, ())
     assert set(initial_values(base, space)) == {each.key for each in space.searched}
     assert apply_values(base, space, initial_values(base, space), "a trial") == base
-    assert len(described(space)) == len(space.searched) + len(space.linked)
+    assert len(describe_space(space)) == len(space.searched) + len(space.linked)
     assert set(flatten_config(preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
 
 
 @few
 @given(st.data())
-def test_every_point_of_the_default_space_is_a_configuration(data: st.DataObject) -> None:
+def test_every_point_of_the_default_space_is_valid(data: st.DataObject) -> None:
     space = default_space(BASE, ())
     values: dict[str, bool | int | float | str] = {}
     for each in space.searched:

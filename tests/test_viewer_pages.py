@@ -1,4 +1,4 @@
-"""The built page, with its contents in it."""
+"""The built page with embedded contents."""
 
 import base64
 import hashlib
@@ -6,8 +6,8 @@ import json
 import re
 import zlib
 
+from page_data import digits_shown
 from sample_traces import small
-from viewed import digits_shown
 
 from pellucid import __version__
 from pellucid.decoding.trace_schema import encode_json
@@ -25,27 +25,27 @@ def hostile() -> PageContents:
     return PageContents(version=__version__, title="</title><script>alert(1)</script>", served=False, examples=items)
 
 
-def test_what_a_file_holds_is_what_it_was_given() -> None:
+def test_exported_page_contains_its_contents() -> None:
     for contents in (hostile(), digits_shown(served=False).contents):
         (data,) = DATA.findall(export_page(contents))
         assert "<" not in data
         assert json.loads(data) == json.loads(encode_json(contents))
 
 
-def test_contents_never_leave_their_place() -> None:
+def test_contents_cannot_close_their_element() -> None:
     page, plain = export_page(hostile()), export_page(PageContents(version="1", title="", served=False))
     contents = page.split('id="contents">', 1)[1].split("</script>", 1)[0]
     assert page.count("</script>") == plain.count("</script>") and "<" not in contents
     assert page.index('id="contents"') > page.rindex("<body")
 
 
-def test_a_file_may_ask_nobody() -> None:
+def test_exported_page_allows_no_connections() -> None:
     page = export_page(hostile())
     assert page.index("Content-Security-Policy") < page.index("<script")
     assert "connect-src &#x27;none&#x27;" in page and "default-src &#x27;none&#x27;" in page
 
 
-def test_only_the_pages_own_scripts_run() -> None:
+def test_only_own_scripts_are_allowed() -> None:
     page = '<head></head><script type="module">let a = 1;</script>'
     digest = base64.b64encode(hashlib.sha256(b"let a = 1;").digest()).decode()
     assert f"script-src 'sha256-{digest}';" in security_policy(page, "'self'")
@@ -56,13 +56,13 @@ def test_only_the_pages_own_scripts_run() -> None:
     )
 
 
-def test_the_built_page_has_one_place_for_its_contents() -> None:
+def test_built_page_has_one_contents_element() -> None:
     assert built_page().count(CONTENTS_ELEMENT) == 1 and export_page(hostile()).count('id="contents"') == 1
 
 
-def test_the_built_page_loads_nothing() -> None:
+def test_built_page_loads_nothing() -> None:
     assert not re.search(r"""<(script|link|img|iframe)[^>]*\s(src|href)=["']?(https?:)?//""", built_page())
 
 
-def test_half_pairs_become_a_sign_that_can_be_written() -> None:
+def test_unpaired_surrogates_are_replaced() -> None:
     assert "\ufffd" in encode_json(hostile()).decode()

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: in order, side by side, and never left behind."""
+"""Worker processes: order, parallelism, errors and termination."""
 
 import os
 import signal
@@ -66,14 +66,14 @@ def count(job: str, channel: WorkerChannel) -> str:
     return f"{job} came to an end"
 
 
-def test_results_come_in_the_order_of_the_jobs_from_other_processes() -> None:
+def test_results_are_in_job_order() -> None:
     results = list(parallel_map(square, range(7)))
     assert [result for result, _ in results] == [number * number for number in range(7)]
     assert os.getpid() not in {process for _, process in results}
     assert len({process for _, process in results}) <= available_cores()
 
 
-def test_a_single_job_runs_right_here_and_none_is_none() -> None:
+def test_single_job_runs_in_this_process() -> None:
     assert list(parallel_map(square, [3])) == [(9, os.getpid())]
     assert list(parallel_map(square, [])) == []
 
@@ -86,7 +86,7 @@ def test_a_single_job_runs_right_here_and_none_is_none() -> None:
         ("killed", WorkerDiedError, "killed by signal 9 .*memory"),
     ],
 )
-def test_the_error_of_a_job_ends_the_others(
+def test_error_of_a_job_ends_the_others(
     monkeypatch: pytest.MonkeyPatch, name: str, kind: type[Exception], words: str
 ) -> None:
     monkeypatch.setattr(worker_pool, "available_cores", lambda: 2)
@@ -96,7 +96,7 @@ def test_the_error_of_a_job_ends_the_others(
     assert time.monotonic() - began < 50
 
 
-def test_a_process_stops_a_job_when_it_is_asked_to_and_does_the_next() -> None:
+def test_worker_stops_a_job_on_request_and_runs_the_next() -> None:
     with WorkerPool[str](count, 1) as pool:
         for at, job in enumerate(("first", "second")):
             pool.submit(at, job)
@@ -114,7 +114,7 @@ def test_a_process_stops_a_job_when_it_is_asked_to_and_does_the_next() -> None:
         assert len(pool.idle) == 1
 
 
-def test_a_killed_process_is_told_of_and_replaced() -> None:
+def test_killed_worker_is_reported_and_replaced() -> None:
     with WorkerPool[str](count, 1) as pool:
         pool.submit(0, "first")
         while not any(isinstance(word, ProgressMessage) for word in pool.events()):
@@ -138,7 +138,7 @@ def is_alive(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_no_process_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> None:
+def test_no_worker_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
     parent = subprocess.Popen(
@@ -164,7 +164,7 @@ def test_no_process_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> 
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinities")
-def test_cores_are_those_that_the_process_may_use() -> None:
+def test_available_cores_respect_the_affinity() -> None:
     allowed = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(allowed)})

@@ -1,4 +1,4 @@
-"""What functions make of arguments that they cannot have, tried for each argument of many functions."""
+"""Calls of functions with invalid values for each argument."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

@@ -1,11 +1,9 @@
 /**
- * Leaves out of Svelte's runtime what this page never does, so that the bundler finds it dead: taking over markup made
- * on a server (nothing is hydrated), boundaries that catch errors or wait (there are none; an error reaches the console
- * either way), state that is watched in its depths (`$state.raw` alone is used), changes that wait for promises or
- * are tried beside others (no component awaits), rows that move, transitions, forms that are reset, dates, stores, `style:`
- * beside a `style` that is text or with `|important`, lists and objects of classes, a page that is taken away, signals that
- * abort, and policies of trusted types. It knows the text of the pinned version, and stops the build where it does not find
- * it, or where a component asks for what is left out.
+ * Removes unused features from Svelte's runtime, so that the bundler eliminates their code: hydration, error and pending
+ * boundaries, deep state (only `$state.raw` is used), async changes and forks, animations of rows, transitions, form
+ * resets, dates, stores, `style:` beside a `style` text or with `|important`, lists and objects of classes, unmounting,
+ * abort signals and trusted-types policies. The replacements match the pinned version; the build stops if one does not
+ * match, or if a component uses a removed feature.
  */
 import { posix } from "node:path";
 import type { Plugin } from "vite";
@@ -48,7 +46,7 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
     ["var t = effect.nodes && effect.nodes.t;", "const t = null;"],
     ["var t = effect.nodes && effect.nodes.t;", "const t = null;"],
   ],
-  // Without promises no batch is put off, so that none meets an earlier one.
+  // Without promises, no batch is deferred.
   "client/reactivity/batch.js": [
     ["\tis_fork = false;\n", ""],
     ["this.#deferred?.resolve();", ""],
@@ -94,7 +92,7 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
   ],
   "../utils.js": [["...DOM_BOOLEAN_ATTRIBUTES,", ""]],
 };
-/** What lies between two texts of a file, the first left out too. */
+/** Removed text: from the first to the second string of a pair, without the second. */
 const CUTS: Record<string, [from: string, to: string][]> = {
   "client/render.js": [["\t\treturn () => {\n\t\t\tfor (var event_name of registered_events) {", "\t});\n\n\tmounted_components"]],
   "client/dom/elements/bindings/shared.js": [["\tconst prev = /** @type {any} */ (element)[FORM_RESET_HANDLER];", "\tadd_form_reset_listener();"]],
@@ -104,7 +102,7 @@ const CUTS: Record<string, [from: string, to: string][]> = {
     ["for (const deferred of this.async_deriveds.values()) {", "this.#unlink();\n\t\tthis.#deferred"],
   ],
 };
-/** Methods of the same file that nothing calls then. */
+/** Methods that are then unused. */
 const METHODS: Record<string, string[]> = {
   "client/reactivity/batch.js": [
     "#is_deferred()", "#is_skipped(effect)", "skip_effect(effect)", "unskip_effect(effect, callback = (e) => this.schedule(e))",
@@ -132,7 +130,7 @@ export function lean(): Plugin {
   };
 }
 
-/** What all files are without: which snippets a component gives others by name, that only slots ask for, and where errors are explained. */
+/** Removed from all files: names of snippets for slots, and links to error explanations. */
 export function brief(): Plugin {
   return {
     name: "brief",
@@ -147,7 +145,7 @@ function changed(code: string, [from, to]: [string, string]): string {
   return code.replace(from, to);
 }
 
-/** A text without what goes from a place that is there once to the next other one, and without so much of that. */
+/** Removes the text from a unique string to the next occurrence of another, and a number of characters of that. */
 function cut(code: string, from: string, to: string, more = 0): string {
   const [start, rest, ...others] = code.split(from);
   const end = rest?.indexOf(to) ?? -1;

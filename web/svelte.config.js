@@ -9,7 +9,7 @@ export default {
   compilerOptions: {
     runes: true,
     discloseVersion: false,
-    // Short names of scoped classes: they stand in the page hundreds of times.
+    // Short names of scoped classes, which occur hundreds of times in the page.
     cssHash: ({ filename }) => `_${COMPONENTS.indexOf(basename(filename)).toString(36)}`,
   },
 };

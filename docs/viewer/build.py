@@ -101,9 +101,9 @@ def beam(page: Page) -> bytes:
 def what_if(page: Page) -> bytes:
     """A position is hidden."""
     view(page, "What if")
-    page.get_by_role("group", name=re.compile("^Symbols of the source")).get_by_role("button").nth(1).click()
+    page.get_by_role("group", name=re.compile("^Source symbols")).get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Mask in attention").click()
-    expect(page.locator(".sentence")).to_contain_text("Hiding", timeout=60_000)
+    expect(page.locator(".sentence")).to_contain_text("Masking", timeout=60_000)
     return page.screenshot()
 
 

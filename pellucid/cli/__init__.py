@@ -16,7 +16,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO, cast
 
-from pellucid.cli.messages import format_warnings_as_messages, make_optional, redirect_to_devnull, say
+from pellucid.cli.messages import format_warnings_as_messages, make_optional, print_message, redirect_to_devnull
 from pellucid.errors import BadLineError, InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
@@ -55,41 +55,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     # By default, waiting OpenMP threads of PyTorch spin, which triples the time on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
     with redirect_stderr(None if sys.stderr is None else cast(TextIO, make_optional(sys.stderr))):
-        code = _run_with_exit_code(given)
+        code = _run_with_exit_code(command_line)
         if sys.stderr is not None:
             sys.stderr.flush()
     return code
 
 
-def _run_subcommand(given: list[str]) -> int:
+def _run_subcommand(command_line: list[str]) -> int:
     """Print the help or the version, or run one subcommand."""
-    if not given or given[0] in ("-h", "--help", "help"):
+    if not command_line or command_line[0] in ("-h", "--help", "help"):
         print(USAGE)
-        return 0 if given else 2
-    if given[0] in ("-V", "--version"):
+        return 0 if command_line else 2
+    if command_line[0] in ("-V", "--version"):
         print(f"pellucid {__version__}")
         return 0
-    if given[0] not in SUBCOMMANDS:
+    if command_line[0] not in SUBCOMMANDS:
         raise InputError(
-            f"there is no subcommand {quote(given[0])}{suggest(given[0], SUBCOMMANDS)} (pellucid --help lists all)"
+            f"there is no subcommand {quote(command_line[0])}{suggest(command_line[0], SUBCOMMANDS)} "
+            "(pellucid --help lists all)"
         )
-    if sys.stdout is None and given[0] != "train":
+    if sys.stdout is None and command_line[0] != "train":
         raise InputError("standard output is closed")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             # A daemon may run with closed streams.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the process's end)
     format_warnings_as_messages()
-    run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").main
-    return run(given[1:])
+    run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{command_line[0]}").main
+    return run(command_line[1:])
 
 
-def _run_with_exit_code(given: list[str]) -> int:
+def _run_with_exit_code(command_line: list[str]) -> int:
     """Run a subcommand; report user errors and system errors in one line and return the exit code."""
     try:
-        code = _run_subcommand(given)
+        code = _run_subcommand(command_line)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
@@ -107,17 +108,17 @@ def _run_with_exit_code(given: list[str]) -> int:
         return _report_error("out of memory; reduce training.batch_size, search.batch_size or size")
     except OSError as error:
         _abandon_stdout()
-        where = f" {error.filename}" if error.filename else ""
-        return _report_error(f"system error{where}: {os_error_text(error)}")
+        file_name = f" {error.filename}" if error.filename else ""
+        return _report_error(f"system error{file_name}: {os_error_text(error)}")
     except RuntimeError as error:
-        if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
+        if not any(phrase in str(error) for phrase in ("not enough memory", "can't allocate memory", "out of memory")):
             raise
         return _report_error("out of memory; reduce training.batch_size, search.batch_size or size")
 
 
 def _report_error(*lines: str) -> int:
     """Write an error message on standard error and return the exit code 2."""
-    say(*lines)
+    print_message(*lines)
     return 2
 
 

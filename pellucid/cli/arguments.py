@@ -78,22 +78,24 @@ def argument_error(kind: type, arguments: Sequence[str], default: object = None)
     """
     flags = {flag.name: flag for flag in _argument_specs(kind, "--", default)}
     switches = {f"--no-{name[2:]}": flag for name, flag in flags.items() if flag.values == "none"}
-    given, free, left = set[str](), list[str](), list(arguments)
-    while left:
-        argument = left.pop(0)
+    given_flags, positionals, remaining = set[str](), list[str](), list(arguments)
+    while remaining:
+        argument = remaining.pop(0)
         if not argument.startswith("--") or argument == "--":
-            free.append(argument)
+            positionals.append(argument)
             continue
-        written, equals, value = argument.partition("=")
-        name = written.replace("_", "-")
+        flag_text, equals, value = argument.partition("=")
+        name = flag_text.replace("_", "-")
         flag = flags.get(name, switches.get(name))
         if flag is None or not flag.flagged:
-            return f"there is no flag {abbreviate(written)}{_suggest_flag(name, flags)}"
-        wrong = _flag_error(flag, written, value if equals else None, left)
-        if wrong:
-            return wrong
-        given.add(flag.name)
-    return _positional_error(list(flags.values()), free) or _required_error(flags.values(), given, free)
+            return f"there is no flag {abbreviate(flag_text)}{_suggest_flag(name, flags)}"
+        error = _flag_error(flag, flag_text, value if equals else None, remaining)
+        if error:
+            return error
+        given_flags.add(flag.name)
+    return _positional_error(list(flags.values()), positionals) or _required_error(
+        flags.values(), given_flags, positionals
+    )
 
 
 def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
@@ -109,16 +111,16 @@ def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
         Expanded command line.
     """
     names = {flag.name for flag in _argument_specs(kind, "--", None) if flag.kind == Header}
-    spelled = list[str]()
-    for at, argument in enumerate(arguments):
+    expanded = list[str]()
+    for index, argument in enumerate(arguments):
         if argument in names:
-            given = at + 1 < len(arguments) and arguments[at + 1] in HEADER_CHOICES
-            spelled += [argument] if given else [argument, "true"]
+            has_value = index + 1 < len(arguments) and arguments[index + 1] in HEADER_CHOICES
+            expanded += [argument] if has_value else [argument, "true"]
         elif argument.startswith("--no-") and f"--{argument[5:]}" in names:
-            spelled += [f"--{argument[5:]}", "false"]
+            expanded += [f"--{argument[5:]}", "false"]
         else:
-            spelled.append(argument)
-    return spelled
+            expanded.append(argument)
+    return expanded
 
 
 def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
@@ -134,27 +136,27 @@ def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
     valued = {
         flag.name for flag in _argument_specs(kind, "--", None) if flag.flagged and flag.values in ("one", "repeated")
     }
-    for at, argument in enumerate(arguments):
+    for index, argument in enumerate(arguments):
         if argument.replace("_", "-") in valued:
-            wrong = _missing_value(argument, arguments[at + 1 :])
-            if wrong:
-                return wrong
+            error = _missing_value(argument, arguments[index + 1 :])
+            if error:
+                return error
     return ""
 
 
-def bounds_error(given: object) -> str:
+def bounds_error(args: object) -> str:
     """Return the error of the first value outside the bounds of its type; empty if there is none.
 
     Settings are validated elsewhere.
 
     Args:
-        given: Instance of a dataclass of arguments.
+        args: Instance of a dataclass of arguments.
 
     Returns:
         Error message, or "".
     """
-    for name, annotated in get_type_hints(type(given), include_extras=True).items():
-        value = getattr(given, name)
+    for name, annotated in get_type_hints(type(args), include_extras=True).items():
+        value = getattr(args, name)
         if unwrap_type(annotated) in (int, float) and value is not None:
             try:
                 msgspec.convert(value, annotated)
@@ -207,84 +209,86 @@ def unwrap_type(kind: Any) -> Any:  # noqa: ANN401 (any type)
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, UnionType):
-        others = [each for each in get_args(kind) if each is not NoneType]
-        return unwrap_type(others[0]) if len(others) == 1 else kind
+        members = [member for member in get_args(kind) if member is not NoneType]
+        return unwrap_type(members[0]) if len(members) == 1 else kind
     return kind
 
 
-def _flag_error(flag: ArgumentSpec, written: str, value: str | None, left: list[str]) -> str:
-    """Return the error of one flag; its values are removed from `left`."""
+def _flag_error(flag: ArgumentSpec, flag_text: str, value: str | None, remaining: list[str]) -> str:
+    """Return the error of one flag; its values are removed from `remaining`."""
     if flag.values == "none":
-        return f"{written} is a switch and takes no value, got {quote(value)}" if value is not None else ""
+        return f"{flag_text} is a switch and takes no value, got {quote(value)}" if value is not None else ""
     if value is not None:
         values = [value]
     elif flag.values == "any":
         values = []
-        while left and not left[0].startswith("--"):
-            values.append(left.pop(0))
+        while remaining and not remaining[0].startswith("--"):
+            values.append(remaining.pop(0))
     else:
-        wrong = _missing_value(written, left)
-        if wrong:
-            return wrong
-        values = [left.pop(0)]
-    return next(filter(None, (_value_error(flag, written, each) for each in values)), "")
+        error = _missing_value(flag_text, remaining)
+        if error:
+            return error
+        values = [remaining.pop(0)]
+    return next(filter(None, (_value_error(flag, flag_text, text) for text in values)), "")
 
 
-def _missing_value(written: str, after: Sequence[str]) -> str:
+def _missing_value(flag_text: str, following: Sequence[str]) -> str:
     """Return the error of a flag without its value; empty if a value follows."""
-    if after and not after[0].startswith("--"):
+    if following and not following[0].startswith("--"):
         return ""
-    return f"{written}: expected a value, got {f'the flag {abbreviate(after[0])}' if after else 'nothing'}"
+    return f"{flag_text}: expected a value, got {f'the flag {abbreviate(following[0])}' if following else 'nothing'}"
 
 
-def _value_error(flag: ArgumentSpec, written: str, text: str) -> str:
+def _value_error(flag: ArgumentSpec, flag_text: str, text: str) -> str:
     """Return the error of one value; empty if it is valid."""
-    choices = [str(each) for each in setting_choices(flag.kind)]
+    choices = [str(choice) for choice in setting_choices(flag.kind)]
     if choices:
         if text in choices:
             return ""
-        return f"{written}: expected {_join_words(choices, 'or')}, got {quote(text)}{suggest(text, choices)}"
+        return f"{flag_text}: expected {_join_words(choices, 'or')}, got {quote(text)}{suggest(text, choices)}"
     if flag.kind in VALUE_TYPES:
         try:
             convert_value(flag.kind, text)
         except ValueError as error:
-            return f"{written}: {abbreviate_reason(error)}"
+            return f"{flag_text}: {abbreviate_reason(error)}"
     return ""
 
 
-def _positional_error(flags: Sequence[ArgumentSpec], free: Sequence[str]) -> str:
+def _positional_error(flags: Sequence[ArgumentSpec], positionals: Sequence[str]) -> str:
     """Return the error of the positional arguments; empty if they are valid."""
-    places = [flag for flag in flags if not flag.flagged]
-    short = next((argument for argument in free if argument.startswith("-") and argument not in ("-", "--")), None)
-    if short is not None:
-        return f"there is no flag {abbreviate(short)}{_suggest_flag(short, [flag.name for flag in flags])}"
-    if len(free) > len(places) and all(place.values == "one" for place in places):
-        wanted = " ".join([*(place.name for place in places), "and flags"])
-        return f"{quote(free[len(places)])} is a surplus argument: expected {wanted}"
-    for place, argument in zip(places, free, strict=False):
-        wrong = _value_error(place, place.name, argument)
-        if wrong:
-            return wrong
+    specs = [flag for flag in flags if not flag.flagged]
+    short_flag = next(
+        (argument for argument in positionals if argument.startswith("-") and argument not in ("-", "--")), None
+    )
+    if short_flag is not None:
+        return f"there is no flag {abbreviate(short_flag)}{_suggest_flag(short_flag, [flag.name for flag in flags])}"
+    if len(positionals) > len(specs) and all(spec.values == "one" for spec in specs):
+        expected = " ".join([*(spec.name for spec in specs), "and flags"])
+        return f"unexpected argument {quote(positionals[len(specs)])}: expected {expected}"
+    for spec, argument in zip(specs, positionals, strict=False):
+        error = _value_error(spec, spec.name, argument)
+        if error:
+            return error
     return ""
 
 
-def _required_error(flags: Iterable[ArgumentSpec], given: set[str], free: Sequence[str]) -> str:
+def _required_error(flags: Iterable[ArgumentSpec], given_flags: set[str], positionals: Sequence[str]) -> str:
     """Return the error of missing required arguments; empty if there are none."""
-    wanted = [flag for flag in flags if flag.required]
-    places = [flag.name for flag in wanted if not flag.flagged][len(free) :]
-    names = [*places, *(flag.name for flag in wanted if flag.flagged and flag.name not in given)]
+    required = [flag for flag in flags if flag.required]
+    missing_positionals = [flag.name for flag in required if not flag.flagged][len(positionals) :]
+    names = [*missing_positionals, *(flag.name for flag in required if flag.flagged and flag.name not in given_flags)]
     return f"{_join_words(names, 'and')} {'is' if len(names) == 1 else 'are'} required" if names else ""
 
 
 def _argument_specs(kind: Any, prefix: str, default: object) -> Iterator[ArgumentSpec]:  # noqa: ANN401 (a dataclass or a struct)
     """Yield the specification of every argument; settings are nested under their section, except those of data."""
-    needed = {each.name for each in fields(kind) if each.default is MISSING} if is_dataclass(kind) else set()
+    needed = {field.name for field in fields(kind) if field.default is MISSING} if is_dataclass(kind) else set()
     names = [field.name for field in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind))]
     hints = get_type_hints(kind, include_extras=True)
     for name in names:
-        annotated, own = hints[name], unwrap_type(hints[name])
-        if isinstance(own, type) and issubclass(own, msgspec.Struct):
-            yield from _argument_specs(own, prefix if name == "data" else f"{prefix}{name}.", None)
+        annotated, value_type = hints[name], unwrap_type(hints[name])
+        if isinstance(value_type, type) and issubclass(value_type, msgspec.Struct):
+            yield from _argument_specs(value_type, prefix if name == "data" else f"{prefix}{name}.", None)
             continue
         required = name in needed if default is None else getattr(default, name) is tyro.MISSING
         yield _argument_spec(name, annotated, prefix, required)
@@ -292,13 +296,17 @@ def _argument_specs(kind: Any, prefix: str, default: object) -> Iterator[Argumen
 
 def _argument_spec(name: str, annotated: Any, prefix: str, required: bool) -> ArgumentSpec:  # noqa: ANN401 (any type)
     """Return the specification of one field."""
-    own, notes = unwrap_type(annotated), _annotations(annotated)
-    flagged = tyro.conf.Positional not in notes
-    shown = f"{prefix}{name}".replace("_", "-") if flagged else _metavar(notes) or name.upper()
-    if get_origin(own) is tuple:
-        repeated = tyro.conf.UseAppendAction in notes
-        return ArgumentSpec(shown, unwrap_type(get_args(own)[0]), "repeated" if repeated else "any", flagged, required)
-    return ArgumentSpec(shown, own, "none" if own is bool and flagged else "one", flagged, required)
+    value_type, annotations = unwrap_type(annotated), _annotations(annotated)
+    flagged = tyro.conf.Positional not in annotations
+    display_name = f"{prefix}{name}".replace("_", "-") if flagged else _metavar(annotations) or name.upper()
+    if get_origin(value_type) is tuple:
+        repeated = tyro.conf.UseAppendAction in annotations
+        return ArgumentSpec(
+            display_name, unwrap_type(get_args(value_type)[0]), "repeated" if repeated else "any", flagged, required
+        )
+    return ArgumentSpec(
+        display_name, value_type, "none" if value_type is bool and flagged else "one", flagged, required
+    )
 
 
 def _annotations(kind: Any) -> list[Any]:  # noqa: ANN401 (any type)
@@ -311,11 +319,11 @@ def _metavar(notes: Sequence[Any]) -> str:
     return next((note.metavar for note in notes if getattr(note, "metavar", None)), "")
 
 
-def _suggest_flag(written: str, names: Iterable[str]) -> str:
+def _suggest_flag(flag_text: str, names: Iterable[str]) -> str:
     """Return a suggestion of the most similar flag: by its full name, else by its last part."""
-    known = [name for name in names if name.startswith("--")]
-    ends = {name.rpartition(".")[2].lstrip("-"): name for name in reversed(known)}
-    return suggest(written, known) or suggest(written.lstrip("-"), ends)
+    flags = [name for name in names if name.startswith("--")]
+    flags_by_last_part = {name.rpartition(".")[2].lstrip("-"): name for name in reversed(flags)}
+    return suggest(flag_text, flags) or suggest(flag_text.lstrip("-"), flags_by_last_part)
 
 
 def _join_words(names: Sequence[str], word: str) -> str:
@@ -345,30 +353,32 @@ def parse_arguments(
     Raises:
         InputError: A wrong, unknown or missing argument.
     """
-    asks_help, see = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
+    wants_help, help_hint = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
     arguments = expand_header_flags(kind, arguments)
-    if not asks_help and (wrong := missing_value_error(kind, arguments)):
-        raise InputError(f"{wrong} {see}")
-    start: Any = tyro.MISSING_NONPROP if default is None else default
+    if not wants_help and (error := missing_value_error(kind, arguments)):
+        raise InputError(f"{error} {help_hint}")
+    defaults: Any = tyro.MISSING_NONPROP if default is None else default
     try:
-        with redirect_stderr(StringIO()) as said:
-            given: ArgumentsT = tyro.cli(
-                kind, prog=f"pellucid {verb}", args=arguments, default=start, registry=_constructor_registry()
+        with redirect_stderr(StringIO()) as stderr:
+            args: ArgumentsT = tyro.cli(
+                kind, prog=f"pellucid {verb}", args=arguments, default=defaults, registry=_constructor_registry()
             )
-    except SystemExit as left:
-        if not left.code:
+    except SystemExit as exit_request:
+        if not exit_request.code:
             raise
-        raise InputError(f"{argument_error(kind, arguments, default) or _strip_box(said.getvalue())} {see}") from None
-    if wrong := bounds_error(given):
-        raise InputError(f"{wrong} {see}")
-    return given
+        raise InputError(
+            f"{argument_error(kind, arguments, default) or _strip_box(stderr.getvalue())} {help_hint}"
+        ) from None
+    if error := bounds_error(args):
+        raise InputError(f"{error} {help_hint}")
+    return args
 
 
-def _strip_box(told: str) -> str:
+def _strip_box(message: str) -> str:
     """Return the text of a tyro message without the box around it, up to its first rule."""
-    lines = [line.strip("│ ") for line in told.splitlines() if line.startswith("│")]
-    ends = [at for at, line in enumerate(lines) if set(line) == {"─"}]
-    return abbreviate(re.sub(r"\s+", " ", " ".join(lines[: ends[0]] if ends else lines)).strip(), 500)
+    lines = [line.strip("│ ") for line in message.splitlines() if line.startswith("│")]
+    rules = [index for index, line in enumerate(lines) if set(line) == {"─"}]
+    return abbreviate(re.sub(r"\s+", " ", " ".join(lines[: rules[0]] if rules else lines)).strip(), 500)
 
 
 def _constructor_registry() -> ConstructorRegistry:
@@ -378,22 +388,24 @@ def _constructor_registry() -> ConstructorRegistry:
     @registry.primitive_rule
     def _(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         """One of `VALUE_TYPES`, alone or beside None, or a `Header`."""
-        own = unwrap_type(info.type)
-        if own == Header:
+        value_type = unwrap_type(info.type)
+        if value_type == Header:
             return _header_spec()
-        return _value_spec(own) if own in VALUE_TYPES else None
+        return _value_spec(value_type) if value_type in VALUE_TYPES else None
 
-    asked = list[Any]()
+    visited = list[Any]()
 
     @registry.struct_rule
     def _(info: StructTypeInfo) -> StructConstructorSpec | None:
         """As tyro's own rule, except for the display of defaults."""
-        own: Any = info.type
-        if own in asked or not (isinstance(own, type) and (is_dataclass(own) or issubclass(own, msgspec.Struct))):
+        value_type: Any = info.type
+        if value_type in visited or not (
+            isinstance(value_type, type) and (is_dataclass(value_type) or issubclass(value_type, msgspec.Struct))
+        ):
             return None
-        asked.append(own)
+        visited.append(value_type)
         spec = ConstructorRegistry.get_struct_spec(info)
-        asked.pop()
+        visited.pop()
         return (
             replace(spec, fields=tuple(map(_with_default_hint, spec.fields)))
             if isinstance(spec, StructConstructorSpec)
@@ -405,10 +417,10 @@ def _constructor_registry() -> ConstructorRegistry:
 
 def _with_default_hint(field: StructFieldSpec) -> StructFieldSpec:
     """Return a field whose default is displayed by `_default_text`; its own annotations take precedence."""
-    own, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    own = Literal[setting_choices(Task)] if field.type == Task else own
-    told: Any = Annotated[(own, tyro.conf.arg(help_behavior_hint=_default_text), *notes)]
-    return replace(field, type=told)
+    base_type, *annotations = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+    base_type = Literal[setting_choices(Task)] if field.type == Task else base_type
+    annotated_type: Any = Annotated[(base_type, tyro.conf.arg(help_behavior_hint=_default_text), *annotations)]
+    return replace(field, type=annotated_type)
 
 
 def _default_text(label: str) -> str:
@@ -470,11 +482,11 @@ class SettingFlags:
     """TOML file of settings."""
 
 
-def config_from_flags(given: SettingFlags) -> Config:
+def config_from_flags(args: SettingFlags) -> Config:
     """Return the configuration of the flags.
 
     Args:
-        given: Parsed flags.
+        args: Parsed flags.
 
     Returns:
         Validated configuration.
@@ -483,7 +495,7 @@ def config_from_flags(given: SettingFlags) -> Config:
         ConfigError: The flags contradict each other.
     """
     names = [field.name for field in fields(SettingFlags) if field.name != "config"]
-    return validate_config(Config(**{name: getattr(given, name) for name in names}))
+    return validate_config(Config(**{name: getattr(args, name) for name in names}))
 
 
 def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
@@ -495,13 +507,13 @@ def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
     Returns:
         Default of each field of `SettingFlags`.
     """
-    file, told = (
+    file, values = (
         _flag_value(arguments, "--config"),
         {name: _flag_value(arguments, f"--{name}") for name in ("size", "task")},
     )
     # Invalid sizes and tasks are reported when the flags are parsed.
     overrides = {
-        name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in setting_choices(kind)
+        name: values[name] for name, kind in (("size", Size), ("task", Task)) if values[name] in setting_choices(kind)
     }
     base = (
         load_config(Path(file), overrides, regular=False)
@@ -513,9 +525,9 @@ def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
 
 def _flag_value(arguments: Sequence[str], flag: str) -> str | None:
     """Return the value of a flag that determines the defaults of other flags, before the command line is parsed."""
-    for at, argument in enumerate(arguments):
-        if argument == flag and at + 1 < len(arguments):
-            return arguments[at + 1]
+    for index, argument in enumerate(arguments):
+        if argument == flag and index + 1 < len(arguments):
+            return arguments[index + 1]
         if argument.startswith(f"{flag}="):
             return argument.removeprefix(f"{flag}=")
     return None

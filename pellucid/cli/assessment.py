@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.data.examples import (
@@ -63,7 +63,7 @@ class AssessmentOptions(NamedTuple):
     texts: bool
     input_format: Format
     search: SearchFlags
-    drawing: "SamplingConfig | None"
+    sampling: "SamplingConfig | None"
     """Configuration of sampling, instead of a search."""
     device: Device
 
@@ -83,18 +83,18 @@ class AssessmentResults(NamedTuple):
     runs: list[Assessment]
     counts: list[dict[str, int]]
     seconds: list[float]
-    bad: list[BadLine]
+    bad_lines: list[BadLine]
     names: Sequence[str] = ()
     """Full names of the runs; the assessments have abbreviated ones."""
 
 
-def assess_runs(runs: Sequence[Path], file: Path, how: AssessmentOptions) -> AssessmentResults:
+def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) -> AssessmentResults:
     """Decode and score pairs with every run.
 
     Args:
         runs: Run folders; a path may contain the placeholder {}.
         file: File of pairs, or - for standard input; may contain the placeholder.
-        how: Options for reading and decoding.
+        options: Options for reading and decoding.
 
     Returns:
         One assessment per run.
@@ -103,14 +103,18 @@ def assess_runs(runs: Sequence[Path], file: Path, how: AssessmentOptions) -> Ass
         InputError: A run or a file cannot be read, or the runs have different tasks.
     """
     with _stored_input(file) as stored:
-        parts, lexicons = list(_assessment_parts(runs, stored, how.target)), LexiconCache()
-        results = [_assess_part(part, how, lexicons) for part in parts]
+        parts, lexicons = list(_assessment_parts(runs, stored, options.target)), LexiconCache()
+        results = [_assess_part(part, options, lexicons) for part in parts]
     names = _run_names(runs)
-    joined = [join_assessments([result.runs[at] for result in results]) for at in range(len(runs))]
-    counts = [_sum_counts([result.counts[at] for result in results]) for at in range(len(runs))]
-    seconds = [sum(result.seconds[at] for result in results) for at in range(len(runs))]
-    named = [replace(assessment, name=name) for assessment, name in zip(joined, short_names(names), strict=True)]
-    return AssessmentResults(named, counts, seconds, [line for result in results for line in result.bad], names)
+    joined_assessments = [join_assessments([result.runs[index] for result in results]) for index in range(len(runs))]
+    counts = [_sum_counts([result.counts[index] for result in results]) for index in range(len(runs))]
+    seconds = [sum(result.seconds[index] for result in results) for index in range(len(runs))]
+    assessments = [
+        replace(assessment, name=name) for assessment, name in zip(joined_assessments, short_names(names), strict=True)
+    ]
+    return AssessmentResults(
+        assessments, counts, seconds, [line for result in results for line in result.bad_lines], names
+    )
 
 
 @contextmanager
@@ -123,8 +127,8 @@ def _stored_input(file: Path) -> Iterator[Path]:
         raise DataError("standard input is closed: give a file of pairs")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / STANDARD_INPUT
-        with path.open("wb") as whole:
-            shutil.copyfileobj(sys.stdin.buffer, whole)
+        with path.open("wb") as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
         try:
             yield path
         except InputError as error:
@@ -134,9 +138,11 @@ def _stored_input(file: Path) -> Iterator[Path]:
 def _assessment_parts(runs: Sequence[Path], file: Path, target: Path | None) -> Iterator[AssessmentPart]:
     """Yield one part, or one for each name that fills the placeholder in the paths of the file and all runs."""
     if PLACEHOLDER not in str(file):
-        holed = next((path for path in [*runs, *filter(None, [target])] if PLACEHOLDER in str(path)), None)
-        if holed is not None:
-            raise InputError(f"{holed} contains the placeholder {PLACEHOLDER}, but {file} does not")
+        path_with_placeholder = next(
+            (path for path in [*runs, *filter(None, [target])] if PLACEHOLDER in str(path)), None
+        )
+        if path_with_placeholder is not None:
+            raise InputError(f"{path_with_placeholder} contains the placeholder {PLACEHOLDER}, but {file} does not")
         yield AssessmentPart("", tuple(runs), file, target)
         return
     names = _matching_names(str(file))
@@ -146,8 +152,8 @@ def _assessment_parts(runs: Sequence[Path], file: Path, target: Path | None) -> 
     if len(missing) == len(names):
         raise DataError(f"{len(names)} files match {file}, but no run folder matches {runs[0]}")
     if missing:
-        left = ", ".join(missing)
-        say(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {left}")
+        skipped = ", ".join(missing)
+        print_message(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {skipped}")
     for name in names:
         if name not in missing:
             paths = tuple(_fill_placeholder(path, name) for path in runs)
@@ -160,8 +166,8 @@ def _matching_names(pattern: str) -> list[str]:
     """Return the sorted names for which a file matches the pattern."""
     first, *rest = (re.escape(piece) for piece in pattern.split(PLACEHOLDER))
     matching = re.compile(first + "([^/]+)" + r"\1".join(rest))
-    found = glob("*".join(escape(piece) for piece in pattern.split(PLACEHOLDER)))
-    return sorted(match[1] for match in map(matching.fullmatch, found) if match)
+    paths = glob("*".join(escape(piece) for piece in pattern.split(PLACEHOLDER)))
+    return sorted(match[1] for match in map(matching.fullmatch, paths) if match)
 
 
 def _fill_placeholder(path: Path, name: str) -> Path:
@@ -169,44 +175,46 @@ def _fill_placeholder(path: Path, name: str) -> Path:
     return Path(str(path).replace(PLACEHOLDER, name))
 
 
-def _assess_part(part: AssessmentPart, how: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
+def _assess_part(part: AssessmentPart, options: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
     """Assess all runs on one part; the settings of the first run determine how the file is read and tokenized."""
     from pellucid.model.device import use_threads
     from pellucid.tasks.registry import configured_task
 
-    predictors = [_load_predictor(path, how, lexicons) for path in part.runs]
+    predictors = [_load_predictor(path, options, lexicons) for path in part.runs]
     _check_tasks(part.runs, predictors)
-    data = _data_config(predictors[0].config.data, part.file, how)
-    reading, groups = _read_pairs(part, data, how)
-    answered = _group_examples(reading, [" ".join(filter(None, [part.group, each])) for each in groups], how)
-    found = AssessmentResults([], [], [], reading.bad)
+    data = _data_config(predictors[0].config.data, part.file, options)
+    reading, groups = _read_pairs(part, data, options)
+    decoded = _group_examples(reading, [" ".join(filter(None, [part.group, group])) for group in groups], options)
+    results = AssessmentResults([], [], [], reading.bad)
     for path, predictor in zip(part.runs, predictors, strict=True):
         use_threads(predictor.config.threads)
-        began = time.perf_counter()
-        outputs = _decode(predictor, answered.examples, how)
-        found.seconds.append(time.perf_counter() - began)
-        own = answered._replace(outputs=outputs)
-        cut, metrics = predictors[0].tokenizers, configured_task(predictor.config).metrics
-        found.runs.append(assess_outputs(path.name, own, predictor.tokenizers, cut, metrics, how.texts))
-        found.counts.append(_counts(reading, own))
-    return found
+        start_time = time.perf_counter()
+        outputs = _decode(predictor, decoded.examples, options)
+        results.seconds.append(time.perf_counter() - start_time)
+        run_decoded = decoded._replace(outputs=outputs)
+        reference_tokenizers, metrics = predictors[0].tokenizers, configured_task(predictor.config).metrics
+        results.runs.append(
+            assess_outputs(path.name, run_decoded, predictor.tokenizers, reference_tokenizers, metrics, options.texts)
+        )
+        results.counts.append(_counts(reading, run_decoded))
+    return results
 
 
-def _load_predictor(path: Path, how: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
+def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
     """Load a run or an ensemble with the search options."""
     from pellucid.decoding.options import DecodingOptions
     from pellucid.training.run_folder import load
 
-    predictor = apply_search_flags(load(path, how.device), how.search)
+    predictor = apply_search_flags(load(path, options.device), options.search)
     if predictor.config.data not in lexicons:
-        lexicons[predictor.config.data] = read_lexicon(predictor, how.search)
-    _check_options(predictor, how)
+        lexicons[predictor.config.data] = read_lexicon(predictor, options.search)
+    _check_options(predictor, options)
     return predictor.with_options(DecodingOptions(lexicon=lexicons[predictor.config.data]))
 
 
 def _check_tasks(paths: Sequence[Path], predictors: "Sequence[Predictor]") -> None:
     """Raise `InputError` if the runs have different tasks, whose scores cannot be compared."""
-    first, *others = zip(paths, (each.config.task for each in predictors), strict=True)
+    first, *others = zip(paths, (predictor.config.task for predictor in predictors), strict=True)
     for path, task in others:
         if task != first[1]:
             raise InputError(
@@ -214,85 +222,89 @@ def _check_tasks(paths: Sequence[Path], predictors: "Sequence[Predictor]") -> No
             )
 
 
-def _check_options(predictor: "Predictor", how: AssessmentOptions) -> None:
+def _check_options(predictor: "Predictor", options: AssessmentOptions) -> None:
     """Raise `InputError` for options that the task of a model does not support."""
     task = predictor.config.task
-    if how.texts and not predictor.autoregressive:
+    if options.texts and not predictor.autoregressive:
         raise InputError(f"--texts scores generated text, but the task of the model is {quote(task)}")
-    if how.multi_reference and get_task_settings(task).per_position:
+    if options.multi_reference and get_task_settings(task).per_position:
         several = "tasks with several correct outputs"
         raise InputError(f"--multi-reference applies to {several}, but the task is {quote(task)}")
 
 
-def _decode(predictor: "Predictor", examples: Sequence[Example], how: AssessmentOptions) -> list[list[Trace]]:
+def _decode(predictor: "Predictor", examples: Sequence[Example], options: AssessmentOptions) -> list[list[Trace]]:
     """Return the outputs of each example: the best, the n best, or samples."""
-    if how.drawing is not None:
-        return predictor.samples(examples, how.drawing)
-    if how.search.nbest is None:
+    if options.sampling is not None:
+        return predictor.samples(examples, options.sampling)
+    if options.search.nbest is None:
         return [[trace] for trace in predictor.trace(examples)]
-    return predictor.hypotheses(examples, how.search.nbest)
+    return predictor.hypotheses(examples, options.search.nbest)
 
 
-def _data_config(trained: DataConfig, file: Path, how: AssessmentOptions) -> DataConfig:
+def _data_config(trained: DataConfig, file: Path, options: AssessmentOptions) -> DataConfig:
     """Return the data configuration of the file: format by option, else by file name, else as in training."""
-    format = how.input_format
+    format = options.input_format
     if format == "auto" and not has_known_suffix(file):
         format = trained.format
-    own = config_for_file(trained, how.search.header)
-    return msgspec.structs.replace(own, on_bad_line=how.search.on_bad_line, format=format)
+    file_config = config_for_file(trained, options.search.header)
+    return msgspec.structs.replace(file_config, on_bad_line=options.search.on_bad_line, format=format)
 
 
-def _read_pairs(part: AssessmentPart, data: DataConfig, how: AssessmentOptions) -> tuple[ExampleFile, list[str]]:
+def _read_pairs(part: AssessmentPart, data: DataConfig, options: AssessmentOptions) -> tuple[ExampleFile, list[str]]:
     """Read the pairs of a part, with the group of each."""
-    if not how.group:
+    if not options.group:
         reading = read_examples(part.file, data, part.target)
         note = header_note(reading.examples) if is_header_unknown(part.file, data, part.target) else ""
-        shown = STANDARD_INPUT if part.file.name == STANDARD_INPUT else part.file
+        display_name = STANDARD_INPUT if part.file.name == STANDARD_INPUT else part.file
         if note:
-            say(f"note: {shown}: {note}")
+            print_message(f"note: {display_name}: {note}")
         if ignored := column_note(part.file, data, part.target):
-            say(f"note: {shown}: {ignored}")
+            print_message(f"note: {display_name}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group requires columns in FILE; with --target, FILE has none")
     try:
-        return read_grouped_examples(part.file, data, how.group)
+        return read_grouped_examples(part.file, data, options.group)
     except InputError as error:
-        if f"expected {column_number(how.group)} columns" in str(error):
-            raise DataError(f"--group {how.group}: no such column ({str(error).splitlines()[0]})") from error
+        if f"expected {column_number(options.group)} columns" in str(error):
+            raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
         raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
 
 
-def _group_examples(reading: ExampleFile, names: Sequence[str], how: AssessmentOptions) -> DecodedExamples:
+def _group_examples(reading: ExampleFile, names: Sequence[str], options: AssessmentOptions) -> DecodedExamples:
     """Return the examples of a part with their references, sorted by group, without outputs."""
     groups: dict[str, list[Example]] = {}
     for example, group in zip(reading.examples, names, strict=True):
         groups.setdefault(group, []).append(example)
-    if not how.multi_reference:
+    if not options.multi_reference:
         _note_several_targets(reading.examples)
-    asked = DecodedExamples([], [], [], [])
+    grouped = DecodedExamples([], [], [], [])
     for group, examples in groups.items():
-        merged = merge_references(examples) if how.multi_reference else [(each, (each.target,)) for each in examples]
-        asked.examples.extend(example for example, _ in merged)
-        asked.references.extend(references for _, references in merged)
-        asked.groups.extend([group] * len(merged))
-    return asked
+        merged = (
+            merge_references(examples)
+            if options.multi_reference
+            else [(example, (example.target,)) for example in examples]
+        )
+        grouped.examples.extend(example for example, _ in merged)
+        grouped.references.extend(references for _, references in merged)
+        grouped.groups.extend([group] * len(merged))
+    return grouped
 
 
 def _note_several_targets(examples: Sequence[Example]) -> None:
     """Report sources that occur with several targets; each pair is an example of its own."""
-    distinct = {(each.source, each.features, each.target) for each in examples}
+    distinct = {(example.source, example.features, example.target) for example in examples}
     several = len(distinct) - len({(source, features) for source, features, _ in distinct})
     if several:
-        say(
+        print_message(
             f"note: {several:,} further targets repeat the source of an earlier pair; each pair is scored against its "
             "own target (--multi-reference accepts any of them)"
         )
 
 
-def _counts(reading: ExampleFile, answered: DecodedExamples) -> dict[str, int]:
+def _counts(reading: ExampleFile, decoded: DecodedExamples) -> dict[str, int]:
     """Return counts of the input and of the outputs of a run."""
-    best = [outputs[0] for outputs in answered.outputs]
+    best = [outputs[0] for outputs in decoded.outputs]
     return {
         "lines": len(reading.examples),
         "bad_lines": len(reading.bad),
@@ -304,10 +316,10 @@ def _counts(reading: ExampleFile, answered: DecodedExamples) -> dict[str, int]:
 
 def _sum_counts(counts: Sequence[dict[str, int]]) -> dict[str, int]:
     """Return the sums of the counts of several parts."""
-    return {name: sum(each[name] for each in counts) for name in counts[0]}
+    return {name: sum(part_counts[name] for part_counts in counts) for name in counts[0]}
 
 
 def _run_names(runs: Sequence[Path]) -> list[str]:
     """Return a short name for each run: folder name without the placeholder, or the path if names are not unique."""
-    short = [path.name.replace(PLACEHOLDER, "").strip("-_. ") or str(path) for path in runs]
-    return short if len(set(short)) == len(short) else [str(path) for path in runs]
+    names = [path.name.replace(PLACEHOLDER, "").strip("-_. ") or str(path) for path in runs]
+    return names if len(set(names)) == len(names) else [str(path) for path in runs]

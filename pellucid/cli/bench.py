@@ -80,18 +80,18 @@ def main(arguments: list[str]) -> int:
     Returns:
         Exit code.
     """
-    given = parse_arguments(BenchArguments, "bench", arguments)
-    asked = _plan_measurements(given)
+    args = parse_arguments(BenchArguments, "bench", arguments)
+    requests = _plan_measurements(args)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that ends the measuring child, too
-    if given.scaling is not None:
-        _measure_scaling(given, asked, given.scaling)
+    if args.scaling is not None:
+        _measure_scaling(args, requests, args.scaling)
         return 0
     machine = msgspec.to_builtins(describe_machine())
-    records = [{**_measure_record(given, one), "machine": machine} for one in asked]
-    if given.json:
+    records = [{**_measure_record(args, request), "machine": machine} for request in requests]
+    if args.json:
         _print_json(records[0] if len(records) == 1 else records)
     else:
-        _print_results(given, records)
+        _print_results(args, records)
     return 0
 
 
@@ -100,84 +100,84 @@ def _print_json(value: object) -> None:
     print("\n".join(map(escape_json, json.dumps(value, indent=1, ensure_ascii=False).split("\n"))))
 
 
-def _plan_measurements(given: BenchArguments) -> list[BenchRequest]:
+def _plan_measurements(args: BenchArguments) -> list[BenchRequest]:
     """Return all requested measurements; `InputError` for invalid names and numbers."""
-    if given.threads > MAX_THREADS:
-        raise InputError(f"--threads: expected {MAX_THREADS} at most, got {given.threads}")
-    for name, value, least in (("threads", given.threads, 0), ("repeats", given.repeats, 1)):
-        if value < least:
-            raise InputError(f"--{name}: expected {least} or more, got {value}")
-    if not (given.seconds > 0 and math.isfinite(given.seconds)):
-        raise InputError(f"--seconds: expected a number above 0, got {given.seconds:g}")
-    what = select_cases(given.task, given.case, given.cell)
-    if given.profile and "train" not in what.tasks:
+    if args.threads > MAX_THREADS:
+        raise InputError(f"--threads: expected at most {MAX_THREADS}, got {args.threads}")
+    for name, value, minimum in (("threads", args.threads, 0), ("repeats", args.repeats, 1)):
+        if value < minimum:
+            raise InputError(f"--{name}: expected {minimum} or more, got {value}")
+    if not (args.seconds > 0 and math.isfinite(args.seconds)):
+        raise InputError(f"--seconds: expected a number above 0, got {args.seconds:g}")
+    selection = select_cases(args.task, args.case, args.cell)
+    if args.profile and "train" not in selection.tasks:
         raise InputError("--profile requires training: pellucid bench train --profile")
-    if given.scaling is not None:
-        what = _plan_scaling(given, given.scaling, what)
-    options = (given.threads or os.cpu_count() or 1, given.repeats, given.seconds)
+    if args.scaling is not None:
+        selection = _plan_scaling(args, args.scaling, selection)
+    options = (args.threads or os.cpu_count() or 1, args.repeats, args.seconds)
     return [
         BenchRequest(
             task, case, CASES[case], cell, threads=options[0], repeats=options[1], seconds=options[2], plain=plain
         )
-        for task in what.tasks
-        for case in what.cases
-        for cell in what.cells
-        for plain in _backends(given)
+        for task in selection.tasks
+        for case in selection.cases
+        for cell in selection.cells
+        for plain in _backends(args)
     ]
 
 
-def _backends(given: BenchArguments) -> tuple[bool, ...]:
+def _backends(args: BenchArguments) -> tuple[bool, ...]:
     """Return whether to measure with kernels, in plain PyTorch, or both."""
     if are_kernels_disabled():
         return (True,)
-    return (False, True) if given.plain else (False,)
+    return (False, True) if args.plain else (False,)
 
 
-def _plan_scaling(given: BenchArguments, path: Path, what: BenchSelection) -> BenchSelection:
+def _plan_scaling(args: BenchArguments, path: Path, selection: BenchSelection) -> BenchSelection:
     """Return the one measurement around which curves are plotted; default: small GRU."""
     if path.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"--scaling takes a file that ends with .png or .svg, got {quote(path.suffix or 'no ending')}")
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot write {path}: no such folder")
-    if len(what.tasks) > 1 or len(given.case) > 1 or len(given.cell) > 1 or given.plain or given.profile:
+    if len(selection.tasks) > 1 or len(args.case) > 1 or len(args.cell) > 1 or args.plain or args.profile:
         raise InputError("--scaling requires one task, one case and one cell, and excludes --plain and --profile")
-    return BenchSelection(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
+    return BenchSelection(selection.tasks, args.case or ("small",), selection.cells if args.cell else ("gru",))
 
 
-def _measure_record(given: BenchArguments, asked: BenchRequest) -> dict[str, Any]:
+def _measure_record(args: BenchArguments, request: BenchRequest) -> dict[str, Any]:
     """Run one measurement and return it as plain values."""
-    with _show_status(asked):
-        result = run_measurement(asked)
-        stages = run_profile(asked) if given.profile and asked.task == "train" else None
+    with _show_status(request):
+        result = run_measurement(request)
+        stages = run_profile(request) if args.profile and request.task == "train" else None
     record: dict[str, Any] = msgspec.to_builtins(result)
     return record if stages is None else {**record, "profile": msgspec.to_builtins(stages)}
 
 
 @contextmanager
-def _show_status(asked: BenchRequest, more: str = "") -> Iterator[None]:
+def _show_status(request: BenchRequest, suffix: str = "") -> Iterator[None]:
     """Show the current measurement if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
-    words = f"{asked.task} {asked.name} {asked.cell}{' plain' if asked.plain else ''}{more}"
-    with Console(stderr=True).status(f"measuring {words}"):
+    description = f"{request.task} {request.name} {request.cell}{' plain' if request.plain else ''}{suffix}"
+    with Console(stderr=True).status(f"measuring {description}"):
         yield
 
 
-def _print_results(given: BenchArguments, records: Sequence[dict[str, Any]]) -> None:
+def _print_results(args: BenchArguments, records: Sequence[dict[str, Any]]) -> None:
     """Print the table, its legend, the machine and the profiles."""
     results = [msgspec.convert(record, BenchResult) for record in records]
     _print_table(_result_table(results))
     print(LEGEND, "", sep="\n")
     for record in records:
         if "profile" in record:
-            way = " plain" if record["plain"] else ""
+            backend = " plain" if record["plain"] else ""
             _print_table(
                 _stage_table(
-                    f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[StageTime])
+                    f"{record['case']} {record['cell']}{backend}", msgspec.convert(record["profile"], list[StageTime])
                 )
             )
-    if given.profile:
+    if args.profile:
         print("Milliseconds per batch in the first epoch; later epochs start at the stage batching.\n")
     _print_machine(records[0]["machine"], results[0].threads)
 
@@ -198,7 +198,7 @@ def _result_table(results: Sequence[BenchResult]) -> Table:
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for result in results:
-        start = "" if result.start_seconds is None else f"{result.start_seconds:.1f}"
+        start_text = "" if result.start_seconds is None else f"{result.start_seconds:.1f}"
         table.add_row(
             f"{result.task}{' plain' if result.plain else ''}",
             result.case,
@@ -209,7 +209,7 @@ def _result_table(results: Sequence[BenchResult]) -> Table:
             f"{result.floor_ratio:.2f}",
             f"{result.peak_mib:,.0f}",
             f"{result.first_call_seconds:.1f} {result.first_call[0]}",
-            start,
+            start_text,
         )
     return table
 
@@ -241,25 +241,27 @@ def _print_table(table: Table) -> None:
     Console(width=max(MIN_TABLE_WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
 
 
-def _measure_scaling(given: BenchArguments, asked: Sequence[BenchRequest], path: Path) -> None:
+def _measure_scaling(args: BenchArguments, requests: Sequence[BenchRequest], path: Path) -> None:
     """Plot the curves, and print their points as a table or JSON."""
     from pellucid.bench.scaling import scaling_figure
     from pellucid.reporting.figures import to_png, to_svg
 
     machine = msgspec.to_builtins(describe_machine())
-    with _show_status(asked[0], ", larger and smaller"):
-        curves = list(measure_scaling(asked[0]))
+    with _show_status(requests[0], ", larger and smaller"):
+        curves = list(measure_scaling(requests[0]))
     figure = scaling_figure(curves)
     if path.suffix == ".png":
         write_atomic(path, to_png(figure))
     else:
         write_text(path, to_svg(figure))
-    if given.json:
-        listed = [{"varied": varied, "value": value, **msgspec.to_builtins(one)} for varied, value, one in curves]
-        _print_json(listed)
+    if args.json:
+        points = [
+            {"varied": parameter, "value": value, **msgspec.to_builtins(result)} for parameter, value, result in curves
+        ]
+        _print_json(points)
     else:
         _print_table(_curve_table(curves))
-        _print_machine(machine, asked[0].threads)
+        _print_machine(machine, requests[0].threads)
         print(path)
 
 
@@ -268,7 +270,7 @@ def _curve_table(curves: Sequence[ScalingPoint]) -> Table:
     table = _empty_table(("varied",))
     for head in ("value", "10⁹ operations", "step ms", "floor ms", "× floor", "peak MiB"):
         table.add_column(head, justify="right", no_wrap=True)
-    for varied, value, one in curves:
-        times = (f"{one.step_cpu_ms:,.1f}", f"{one.floor_ms:,.1f}", f"{one.floor_ratio:.2f}")
-        table.add_row(varied, str(value), f"{one.operations / 1e9:.3f}", *times, f"{one.peak_mib:,.0f}")
+    for parameter, value, result in curves:
+        times = (f"{result.step_cpu_ms:,.1f}", f"{result.floor_ms:,.1f}", f"{result.floor_ratio:.2f}")
+        table.add_row(parameter, str(value), f"{result.operations / 1e9:.3f}", *times, f"{result.peak_mib:,.0f}")
     return table

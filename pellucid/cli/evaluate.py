@@ -12,7 +12,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_order, is_run
 from pellucid.config.settings import Device, Format
@@ -83,46 +83,46 @@ def main(arguments: list[str]) -> int:
     Returns:
         Exit code.
     """
-    given = parse_arguments(EvaluateArguments, "evaluate", arguments)
-    _check_arguments(given)
-    drawing = sampling_config(given)
+    args = parse_arguments(EvaluateArguments, "evaluate", arguments)
+    _check_arguments(args)
+    sampling = sampling_config(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.assessment import AssessmentOptions, assess_runs
     from pellucid.evaluation.assessment import compare_runs
     from pellucid.reporting.tables import assessment_tables, comparison_tables
 
-    paths = _paths(given)
-    how = AssessmentOptions(
-        given.target, given.multi_reference, given.group, given.texts, given.input_format, given, drawing, given.device
+    paths = _paths(args)
+    options = AssessmentOptions(
+        args.target, args.multi_reference, args.group, args.texts, args.input_format, args, sampling, args.device
     )
-    found = assess_runs(paths[:-1], paths[-1], how)
-    comparisons = [compare_runs(found.runs[0], other) for other in found.runs[1:]]
-    for line in found.bad:
-        say(f"skipped {line}")
-    listed = NUM_PRINTED_ERRORS if given.worst is None else given.worst
-    if given.json:
-        sys.stdout.write(encode_json(_json_results(found, comparisons, listed)).decode() + "\n")
+    results = assess_runs(paths[:-1], paths[-1], options)
+    comparisons = [compare_runs(results.runs[0], other) for other in results.runs[1:]]
+    for line in results.bad_lines:
+        print_message(f"skipped {line}")
+    max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
+    if args.json:
+        sys.stdout.write(encode_json(_json_results(results, comparisons, max_errors)).decode() + "\n")
     elif comparisons:
-        _print_run_names(found)
-        _print_tables(comparison_tables(found.runs, comparisons, found.seconds, listed))
+        _print_run_names(results)
+        _print_tables(comparison_tables(results.runs, comparisons, results.seconds, max_errors))
     else:
-        _print_tables(assessment_tables(found.runs[0], found.counts[0], found.seconds[0], listed))
-    if given.html is not None:
-        _write_page(given, found, comparisons)
+        _print_tables(assessment_tables(results.runs[0], results.counts[0], results.seconds[0], max_errors))
+    if args.html is not None:
+        _write_page(args, results, comparisons)
     return 0
 
 
-def _paths(given: EvaluateArguments) -> tuple[Path, ...]:
+def _paths(args: EvaluateArguments) -> tuple[Path, ...]:
     """Return the runs, and the file as the last path; `InputError` if one is missing or misplaced."""
-    if given.file is None:
+    if args.file is None:
         raise InputError(
-            f"expected the folder of a run and a file of pairs, got {quote(given.run)} alone: pellucid evaluate RUN "
+            f"expected the folder of a run and a file of pairs, got {quote(args.run)} alone: pellucid evaluate RUN "
             "[RUN ...] FILE"
         )
-    paths = (given.run, given.file, *given.more)
+    paths = (args.run, args.file, *args.more)
     check_order(paths, "evaluate")
     _check_distinct(paths[:-1])
-    if given.json and paths[-2].is_file() and not paths[-1].exists():
+    if args.json and paths[-2].is_file() and not paths[-1].exists():
         raise InputError(f"--json prints to standard output and takes no file: use --json > {paths[-1]}")
     if is_run(paths[-1]):
         raise InputError(
@@ -135,37 +135,39 @@ def _check_distinct(runs: Sequence[Path]) -> None:
     """Raise `InputError` if a folder is given twice."""
     first: dict[str, Path] = {}
     for path in runs:
-        before = first.setdefault(os.path.realpath(path), path)
-        if before is not path:
-            same = "is given twice" if str(before) == str(path) else f"and {path} are one folder"
-            raise InputError(f"{before} {same}: each run is compared with the first one; name another run")
+        earlier = first.setdefault(os.path.realpath(path), path)
+        if earlier is not path:
+            reason = "is given twice" if str(earlier) == str(path) else f"and {path} are one folder"
+            raise InputError(f"{earlier} {reason}: each run is compared with the first one; name another run")
 
 
-def _json_results(found: "AssessmentResults", comparisons: "Sequence[RunComparison]", listed: int) -> dict[str, Any]:
+def _json_results(
+    results: "AssessmentResults", comparisons: "Sequence[RunComparison]", max_errors: int
+) -> dict[str, Any]:
     """Return all results as plain values: the scores of one run, or those of all runs and their comparisons."""
     from pellucid.reporting.tables import exclusively_right
 
     reports = [
         {
-            **each.to_dict(),
+            **assessment.to_dict(),
             **counts,
             "seconds": seconds,
-            "worst": [each.error_record(at) for at in each.worst_examples(listed)],
+            "worst": [assessment.error_record(index) for index in assessment.worst_examples(max_errors)],
         }
-        for each, counts, seconds in zip(found.runs, found.counts, found.seconds, strict=True)
+        for assessment, counts, seconds in zip(results.runs, results.counts, results.seconds, strict=True)
     ]
     if not comparisons:
         return reports[0]
-    first, *others = found.runs
+    first, *others = results.runs
     pairs = []
-    for other, name, comparison in zip(others, found.names[1:], comparisons, strict=True):
-        told: dict[str, Any] = {"a": found.names[0], "b": name, **comparison.to_dict()}
-        for key, one, against in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
-            rows = exclusively_right(one, against)[:listed]
-            told[key] = [{**against.error_record(at), "right_output": one.traces[at].output} for at in rows]
-        pairs.append(told)
-    named = [{"name": name, **report} for name, report in zip(found.names, reports, strict=True)]
-    return {"runs": named, "comparisons": pairs}
+    for other, name, comparison in zip(others, results.names[1:], comparisons, strict=True):
+        record: dict[str, Any] = {"a": results.names[0], "b": name, **comparison.to_dict()}
+        for key, one, opponent in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
+            rows = exclusively_right(one, opponent)[:max_errors]
+            record[key] = [{**opponent.error_record(index), "right_output": one.traces[index].output} for index in rows]
+        pairs.append(record)
+    named_reports = [{"name": name, **report} for name, report in zip(results.names, reports, strict=True)]
+    return {"runs": named_reports, "comparisons": pairs}
 
 
 def _print_tables(tables: "Iterable[Table]") -> None:
@@ -175,37 +177,39 @@ def _print_tables(tables: "Iterable[Table]") -> None:
         console.print(table)
 
 
-def _print_run_names(found: "AssessmentResults") -> None:
+def _print_run_names(results: "AssessmentResults") -> None:
     """Print the full names of abbreviated runs."""
-    for run, name in zip(found.runs, found.names, strict=True):
+    for run, name in zip(results.runs, results.names, strict=True):
         if run.name != name:
-            say(f"{run.name} is {name}")
+            print_message(f"{run.name} is {name}")
 
 
-def _write_page(given: EvaluateArguments, found: "AssessmentResults", comparisons: "Sequence[RunComparison]") -> None:
+def _write_page(args: EvaluateArguments, results: "AssessmentResults", comparisons: "Sequence[RunComparison]") -> None:
     """Write the HTML report and print its path."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
 
-    assert given.html is not None
-    listed = NUM_PAGE_ERRORS if given.worst is None else given.worst
-    *_, file = _paths(given)
+    assert args.html is not None
+    max_errors = NUM_PAGE_ERRORS if args.worst is None else args.worst
+    *_, file = _paths(args)
     if comparisons:
-        report = comparison_report(found.runs, comparisons, str(file), listed)
-        told = [f"{run.name} is {name}" for run, name in zip(found.runs, found.names, strict=True) if run.name != name]
-        if told:
-            report = replace(report, introduction=f"{report.introduction} {', '.join(told)}.")
+        report = comparison_report(results.runs, comparisons, str(file), max_errors)
+        full_names = [
+            f"{run.name} is {name}" for run, name in zip(results.runs, results.names, strict=True) if run.name != name
+        ]
+        if full_names:
+            report = replace(report, introduction=f"{report.introduction} {', '.join(full_names)}.")
     else:
-        report = evaluation_report(found.runs[0], str(file), found.counts[0], listed)
-    write_report(given.html, report)
-    say(f"wrote {given.html}")
+        report = evaluation_report(results.runs[0], str(file), results.counts[0], max_errors)
+    write_report(args.html, report)
+    print_message(f"wrote {args.html}")
 
 
-def _check_arguments(given: EvaluateArguments) -> None:
+def _check_arguments(args: EvaluateArguments) -> None:
     """Raise `InputError` for invalid counts and paths."""
-    if given.worst is not None and given.worst < 0:
-        raise InputError(f"--worst: expected 0 or more, got {given.worst}")
-    check_nbest(given)
-    if given.html is not None and given.html.suffix != ".html":
-        raise InputError(f"--html takes a file that ends with .html, got {quote(given.html)}")
-    if given.html is not None:
-        check_writable(given.html)
+    if args.worst is not None and args.worst < 0:
+        raise InputError(f"--worst: expected 0 or more, got {args.worst}")
+    check_nbest(args)
+    if args.html is not None and args.html.suffix != ".html":
+        raise InputError(f"--html takes a file that ends with .html, got {quote(args.html)}")
+    if args.html is not None:
+        check_writable(args.html)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.cli.sources import check_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Header, Limit
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, parse_sources, read_sources
@@ -83,37 +83,37 @@ def main(arguments: list[str]) -> int:
     Returns:
         Exit code.
     """
-    given = parse_arguments(LookArguments, "look", arguments)
-    _check_arguments(given)
-    if given.export is not None:
-        _export(given, given.export)
-        print(given.export)
-    elif given.terminal or given.file == STDIN_PATH:
-        _print_traces(given)
+    args = parse_arguments(LookArguments, "look", arguments)
+    _check_arguments(args)
+    if args.export is not None:
+        _export(args, args.export)
+        print(args.export)
+    elif args.terminal or args.file == STDIN_PATH:
+        _print_traces(args)
     else:
-        _serve(given)
+        _serve(args)
     return 0
 
 
-def _check_arguments(given: LookArguments) -> None:
+def _check_arguments(args: LookArguments) -> None:
     """Raise `InputError` for invalid arguments, before any slow work."""
-    if not given.paths:
+    if not args.paths:
         raise InputError("the folder of a run is required: pellucid look RUN [FILE]")
-    check_order(given.paths, "look")
-    if given.export is not None and given.terminal:
+    check_order(args.paths, "look")
+    if args.export is not None and args.terminal:
         raise InputError("--terminal and --export exclude each other")
-    for name, value in (("limit", given.limit), ("max-examples", given.max_examples)):
+    for name, value in (("limit", args.limit), ("max-examples", args.max_examples)):
         if value < 1:
             raise InputError(f"--{name}: expected 1 or more, got {value}")
-    if given.export is not None and given.export.suffix not in EXPORT_SUFFIXES:
+    if args.export is not None and args.export.suffix not in EXPORT_SUFFIXES:
         endings = f"{', '.join(EXPORT_SUFFIXES[:-1])} or {EXPORT_SUFFIXES[-1]}"
-        ending = given.export.suffix or "no ending"
+        ending = args.export.suffix or "no ending"
         raise InputError(f"--export takes a file that ends with {endings}, got {quote(ending)}")
-    if given.export is not None:
-        check_writable(given.export)
+    if args.export is not None:
+        check_writable(args.export)
 
 
-def _serve(given: LookArguments) -> None:
+def _serve(args: LookArguments) -> None:
     """Serve the page until Ctrl-C."""
     from pellucid.viewer.server import (
         create_app,
@@ -123,17 +123,17 @@ def _serve(given: LookArguments) -> None:
         server_url,
     )
 
-    opened = open_socket(given.port)
-    app = create_app(_assemble_page(given, served=True), again=lambda: _assemble_page(given, served=True))
-    where = server_url(opened)
-    print(where, flush=True)
-    say("press Ctrl-C to stop the server")
-    if given.open and _has_display():
+    server_socket = open_socket(args.port)
+    app = create_app(_assemble_page(args, served=True), reload=lambda: _assemble_page(args, served=True))
+    url = server_url(server_socket)
+    print(url, flush=True)
+    print_message("press Ctrl-C to stop the server")
+    if args.open and _has_display():
         import webbrowser
 
-        webbrowser.open(where)
-    serve_until_interrupted(app, opened)
-    say("server stopped")
+        webbrowser.open(url)
+    serve_until_interrupted(app, server_socket)
+    print_message("server stopped")
     exit_without_waiting()
 
 
@@ -143,99 +143,99 @@ def _has_display() -> bool:
     return screen and sys.stdout.isatty()
 
 
-def _export(given: LookArguments, path: Path) -> None:
+def _export(args: LookArguments, path: Path) -> None:
     """Write the page, or the first example, to a file."""
     if path.suffix == ".html":
         from pellucid.viewer.pages import export_page
 
-        write_text(path, export_page(_assemble_page(given, served=False).contents))
+        write_text(path, export_page(_assemble_page(args, served=False).contents))
     else:
-        (trace,), _ = _decode_first(given, 1)
+        (trace,), _ = _decode_first(args, 1)
         trace.save(path)
 
 
-def _assemble_page(given: LookArguments, served: bool) -> "PageData":
+def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     """Return the contents of the page."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
     from pellucid.viewer.inputs import check_same_task, open_run, run_names
     from pellucid.viewer.page_contents import assemble_page
 
-    names = run_names(given.runs)
-    models = [open_run(*each, given.device, given.beam_size) for each in zip(given.runs, names, strict=True)]
+    names = run_names(args.runs)
+    models = [open_run(*each, args.device, args.beam_size) for each in zip(args.runs, names, strict=True)]
     check_same_task(models)
     if models[0].predictor is not None:
         use_threads(models[0].predictor.config.threads)
-    sources = _read_examples(given, models[0])
+    sources = _read_examples(args, models[0])
     if not sources and not served:
         raise InputError(
-            f"{_missing_file_text(given.runs[0])}; an exported page requires a file of pairs or sources: "
+            f"{_missing_file_text(args.runs[0])}; an exported page requires a file of pairs or sources: "
             "pellucid look RUN FILE --export page.html"
         )
     for each in sources:
-        say(f"decoding {len(each.examples):,} examples of {each.name}")
+        print_message(f"decoding {len(each.examples):,} examples of {each.name}")
         if each.note:
-            say(f"{each.name}: {each.note}")
-    return assemble_page(
-        models, sources, given.max_examples, served, pending_file=given.file.name if given.file else ""
-    )
+            print_message(f"{each.name}: {each.note}")
+    return assemble_page(models, sources, args.max_examples, served, pending_file=args.file.name if args.file else "")
 
 
-def _read_examples(given: LookArguments, model: "ViewedRun") -> "list[ViewedFile]":
+def _read_examples(args: LookArguments, model: "ViewedRun") -> "list[ViewedFile]":
     """Read FILE, or the validation file of the run; empty if there is neither, or no model yet."""
     from pellucid.training.run_folder import load_run_config
     from pellucid.viewer.inputs import find_validation_file, read_example_file, sources_without_targets
 
     if model.predictor is None:
-        if given.file and given.file != STDIN_PATH:
+        if args.file and args.file != STDIN_PATH:
             # Errors in the file are reported at once, not when the first model is ready.
-            read_example_file(given.file, _data_config(given, load_run_config(model.folder).data), given.target)
+            read_example_file(args.file, _data_config(args, load_run_config(model.folder).data), args.target)
         return []
-    data = _data_config(given, model.predictor.config.data)
-    if given.file == STDIN_PATH:
-        return [sources_without_targets(STANDARD_INPUT, _standard_input(given, data), data)]
-    found = (given.file, given.target) if given.file else find_validation_file(model.folder)
-    return [read_example_file(found[0], data, found[1])] if found else []
+    data = _data_config(args, model.predictor.config.data)
+    if args.file == STDIN_PATH:
+        return [sources_without_targets(STANDARD_INPUT, _standard_input(args, data), data)]
+    file_pair = (args.file, args.target) if args.file else find_validation_file(model.folder)
+    return [read_example_file(file_pair[0], data, file_pair[1])] if file_pair else []
 
 
-def _data_config(given: LookArguments, trained: DataConfig) -> DataConfig:
+def _data_config(args: LookArguments, trained: DataConfig) -> DataConfig:
     """Return the data configuration of FILE; without FILE, that of training."""
-    return trained if given.file is None else config_for_file(trained, given.header)
+    return trained if args.file is None else config_for_file(trained, args.header)
 
 
-def _print_traces(given: LookArguments) -> None:
+def _print_traces(args: LookArguments) -> None:
     """Print outputs and attention weights to the terminal."""
     from pellucid.reporting.terminal import attention_caption, render_trace, shade_legend
 
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
-    width = given.width or shutil.get_terminal_size((120, 24)).columns
-    traces, left = _decode_first(given, given.limit)
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not args.ascii
+    width = args.width or shutil.get_terminal_size((120, 24)).columns
+    traces, num_remaining = _decode_first(args, args.limit)
     for trace in traces:
-        print(render_trace(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
+        print(render_trace(trace, width=width, color=color, ascii_only=args.ascii), end="\n\n")
     if not traces[0].per_position:  # tags have no attention weights
-        print(shade_legend(color=color, ascii_only=given.ascii))
+        print(shade_legend(color=color, ascii_only=args.ascii))
     print(attention_caption(traces[0]))
-    if left:
-        say(f"{len(traces):,} of {len(traces) + left:,} sources are shown; raise --limit to show more")
-    elif given.file == STDIN_PATH and len(traces) == given.limit:
-        say(f"{len(traces):,} sources are shown, and no more are read; raise --limit to show more")
+    if num_remaining:
+        print_message(
+            f"{len(traces):,} of {len(traces) + num_remaining:,} sources are shown; raise --limit to show more"
+        )
+    elif args.file == STDIN_PATH and len(traces) == args.limit:
+        print_message(f"{len(traces):,} sources are shown, and no more are read; raise --limit to show more")
 
 
-def _decode_first(given: LookArguments, most: int) -> "tuple[list[Trace], int]":
+def _decode_first(args: LookArguments, limit: int) -> "tuple[list[Trace], int]":
     """Decode the first examples; return their traces and the number of remaining examples."""
     from pellucid.model.device import use_threads
     from pellucid.training.run_folder import load
 
-    if len(given.runs) > 1:
+    if len(args.runs) > 1:
         raise InputError("the terminal and picture files show one run: give one RUN (pellucid look RUN [FILE])")
-    predictor = load(given.runs[0], given.device)
-    predictor = predictor if given.beam_size is None else predictor.with_beam(given.beam_size)
+    predictor = load(args.runs[0], args.device)
+    predictor = predictor if args.beam_size is None else predictor.with_beam(args.beam_size)
     use_threads(predictor.config.threads)
-    data = _data_config(given, predictor.config.data)
-    examples, left = (
-        _validation_examples(given, data, most) if given.file is None else _first_sources(given, data, most)
+    data = _data_config(args, predictor.config.data)
+    examples, num_remaining = (
+        _validation_examples(args, data, limit) if args.file is None else _first_sources(args, data, limit)
     )
-    return predictor.trace(examples), left
+    return predictor.trace(examples), num_remaining
 
 
 def _missing_file_text(run: Path) -> str:
@@ -243,31 +243,31 @@ def _missing_file_text(run: Path) -> str:
     return f"{run}: the validation file named in its log was not found"
 
 
-def _validation_examples(given: LookArguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
+def _validation_examples(args: LookArguments, data: DataConfig, limit: int) -> tuple[list[Example], int]:
     """Return the first examples of the validation file of the run, and the number of remaining ones."""
     from pellucid.viewer.inputs import find_validation_file, read_example_file
 
-    found = find_validation_file(given.runs[0])
-    if found is None:
-        raise InputError(f"{_missing_file_text(given.runs[0])}: give a FILE")
-    examples = read_example_file(found[0], data, found[1]).examples
-    return examples[:most], max(0, len(examples) - most)
+    file_pair = find_validation_file(args.runs[0])
+    if file_pair is None:
+        raise InputError(f"{_missing_file_text(args.runs[0])}: give a FILE")
+    examples = read_example_file(file_pair[0], data, file_pair[1]).examples
+    return examples[:limit], max(0, len(examples) - limit)
 
 
-def _first_sources(given: LookArguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
+def _first_sources(args: LookArguments, data: DataConfig, limit: int) -> tuple[list[Example], int]:
     """Return the first readable sources of FILE, and the number of remaining ones; 0 for standard input."""
     from pellucid.viewer.inputs import bad_line_note
 
-    assert given.file is not None
-    lines = _standard_input(given, data) if given.file == STDIN_PATH else read_sources(given.file, data)
+    assert args.file is not None
+    lines = _standard_input(args, data) if args.file == STDIN_PATH else read_sources(args.file, data)
     bad = list[BadLine]()
-    examples = list(islice(_readable_examples(lines, data, bad), most))
-    told = bad_line_note(bad)
+    examples = list(islice(_readable_examples(lines, data, bad), limit))
+    note = bad_line_note(bad)
     if not examples:
-        raise DataError(f"{given.file} holds no source" + (f": {told}" if told else ""))
-    if told:
-        say(told)
-    return examples, 0 if given.file == STDIN_PATH else sum(isinstance(each, Example) for each in lines)
+        raise DataError(f"{args.file} holds no source" + (f": {note}" if note else ""))
+    if note:
+        print_message(note)
+    return examples, 0 if args.file == STDIN_PATH else sum(isinstance(line, Example) for line in lines)
 
 
 def _readable_examples(lines: Iterable[Example | BadLine], data: DataConfig, bad: list[BadLine]) -> Iterator[Example]:
@@ -281,6 +281,6 @@ def _readable_examples(lines: Iterable[Example | BadLine], data: DataConfig, bad
             bad.append(line)
 
 
-def _standard_input(given: LookArguments, data: DataConfig) -> Iterator[Example | BadLine]:
+def _standard_input(args: LookArguments, data: DataConfig) -> Iterator[Example | BadLine]:
     """Yield the sources of standard input."""
-    return parse_sources(standard_input(), STANDARD_INPUT, data, InputFormat(header=given.header))
+    return parse_sources(standard_input(), STANDARD_INPUT, data, InputFormat(header=args.header))

@@ -17,7 +17,14 @@ class TextStream(Protocol):
     """Writable text stream."""
 
     def write(self, text: str, /) -> int:
-        """Write a text and return its number of characters."""
+        """Write a text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            Number of characters.
+        """
 
     def flush(self) -> None:
         """Write buffered text."""
@@ -26,7 +33,7 @@ class TextStream(Protocol):
         """Return the file descriptor."""
 
 
-def say(*lines: str) -> None:
+def print_message(*lines: str) -> None:
     """Write the lines of one message on standard error, if it is open.
 
     Args:
@@ -66,11 +73,22 @@ class OptionalStream:
     """
 
     def __init__(self, stream: TextStream) -> None:
-        """Wrap a stream."""
+        """Wrap a stream.
+
+        Args:
+            stream: Stream to wrap.
+        """
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text, or drop it."""
+        """Write a text, or drop it if the stream fails.
+
+        Args:
+            text: The text.
+
+        Returns:
+            Number of characters.
+        """
         try:
             return self._stream.write(text)
         except OSError:
@@ -84,7 +102,7 @@ class OptionalStream:
         except OSError:
             self._abandon()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever the stream has)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the stream)
         """Return an attribute of the wrapped stream."""
         return getattr(self._stream, name)
 
@@ -124,11 +142,19 @@ class InterruptHandler:
         """Whether training has begun: the first Ctrl-C then waits for the end of the update."""
 
     def handle(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle the signal."""
+        """Handle the signal.
+
+        Args:
+            signal_number: Number of the signal; unused.
+            frame: Current stack frame; unused.
+
+        Raises:
+            KeyboardInterrupt: At the second Ctrl-C, or before training has begun.
+        """
         if self.requested or not self.training:
             raise KeyboardInterrupt
         self.requested = True
-        say("stopping after this update (Ctrl-C again to stop at once)")
+        print_message("stopping after this update (Ctrl-C again to stop at once)")
 
 
 @contextmanager

@@ -88,39 +88,41 @@ def main(arguments: list[str]) -> int:
     Returns:
         Exit code.
     """
-    given = parse_arguments(PredictArguments, "predict", arguments)
+    args = parse_arguments(PredictArguments, "predict", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
     from pellucid.training.run_folder import load
 
-    runs, file = split_paths(given.run, given.more, "predict")
-    predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, given.device), given)
+    runs, file = split_paths(args.run, args.more, "predict")
+    predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, args.device), args)
     use_threads(predictor.config.threads)
-    answer, listing = _batch_decoder(predictor, given), _has_several_outputs(given)
-    prefixes = None if given.prefixes is None else PrefixFile(given.prefixes, predictor)
-    notes, data = DecodingNotes(given.require), predictor.config.data
-    number = answered = 0  # lines, and the sources among them
-    most = given.nbest or given.sample or predictor.config.search.beam_size
-    known = InputFormat(given.input_format, given.header, predictor.vocabularies.columns)
-    held = most if listing or given.lattice else 1
-    for chunk in read_chunks(file, data, known, (read_sources, parse_sources), held):
-        stop = first_bad_line(chunk) if given.on_bad_line == "stop" else None
-        examples = [item for item in chunk[:stop] if isinstance(item, Example)]
-        lists = iter(answer(examples, answered, None if prefixes is None else _take_prefixes(chunk[:stop], prefixes)))
-        answered += len(examples)
-        for item in chunk[:stop]:
-            traces = next(lists) if isinstance(item, Example) else []
-            number += 1
+    decode, has_several = _batch_decoder(predictor, args), _has_several_outputs(args)
+    prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
+    notes, data = DecodingNotes(args.require), predictor.config.data
+    line_number = num_decoded = 0  # lines, and the sources among them
+    num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
+    input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
+    outputs_per_source = num_outputs if has_several or args.lattice else 1
+    for chunk in read_chunks(file, data, input_format, (read_sources, parse_sources), outputs_per_source):
+        bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
+        examples = [item for item in chunk[:bad_index] if isinstance(item, Example)]
+        outputs = iter(
+            decode(examples, num_decoded, None if prefixes is None else _take_prefixes(chunk[:bad_index], prefixes))
+        )
+        num_decoded += len(examples)
+        for item in chunk[:bad_index]:
+            traces = next(outputs) if isinstance(item, Example) else []
+            line_number += 1
             notes.count_line(item, traces[0] if traces else None)
             lines = (
-                _format_outputs(traces, item, given.format, number)
-                if listing
-                else [_format_output(traces, item, given.format)]
+                _format_outputs(traces, item, args.format, line_number)
+                if has_several
+                else [_format_output(traces, item, args.format)]
             )
             sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
-        if stop is not None:
-            raise DataError(f"{chunk[stop]} (--on-bad-line skip writes an empty output for such lines)")
+        if bad_index is not None:
+            raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
     notes.report(bool(data.features_column))
     if prefixes is not None:
         prefixes.check_exhausted()
@@ -129,48 +131,48 @@ def main(arguments: list[str]) -> int:
 
 def _take_prefixes(items: Sequence[InputLine], prefixes: PrefixFile) -> list[str]:
     """Return the prefixes of the readable lines."""
-    pairs = zip(items, prefixes.take(len(items)), strict=True)
+    pairs = zip(items, prefixes.next_prefixes(len(items)), strict=True)
     return [prefix for item, prefix in pairs if isinstance(item, Example)]
 
 
-def _has_several_outputs(given: PredictArguments) -> bool:
+def _has_several_outputs(args: PredictArguments) -> bool:
     """Return whether several outputs per source are requested."""
-    return (given.nbest, given.top_mass, given.sample) != (None, None, None)
+    return (args.nbest, args.top_mass, args.sample) != (None, None, None)
 
 
-def _configure_predictor(predictor: "Predictor", given: PredictArguments) -> "Predictor":
+def _configure_predictor(predictor: "Predictor", args: PredictArguments) -> "Predictor":
     """Return the predictor with the settings and options of the command line."""
     from pellucid.decoding.options import DecodingOptions
 
-    predictor = apply_search_flags(predictor, given)
-    lexicon = read_lexicon(predictor, given)
-    return predictor.with_options(DecodingOptions(given.prefix, given.forbid, given.require, lexicon, given.lattice))
+    predictor = apply_search_flags(predictor, args)
+    lexicon = read_lexicon(predictor, args)
+    return predictor.with_options(DecodingOptions(args.prefix, args.forbid, args.require, lexicon, args.lattice))
 
 
-def _batch_decoder(predictor: "Predictor", given: PredictArguments) -> BatchDecoder:
+def _batch_decoder(predictor: "Predictor", args: PredictArguments) -> BatchDecoder:
     """Return the decoding function: best output, n best, or samples; `ConfigError` for contradictory options."""
-    drawing = sampling_config(given)
-    _check_arguments(given)
-    if given.lattice and (given.format != "jsonl" or drawing is not None):
+    sampling = sampling_config(args)
+    _check_arguments(args)
+    if args.lattice and (args.format != "jsonl" or sampling is not None):
         raise ConfigError("--lattice requires --format jsonl and cannot be combined with --sample")
-    if drawing is not None:
-        return lambda examples, first, begun: predictor.samples(examples, drawing, first, begun)
-    width = predictor.config.search.beam_size
-    if not _has_several_outputs(given):
-        return lambda examples, first, begun: [[trace] for trace in predictor.trace(examples, begun)]
-    if given.nbest is None and width == 1:
+    if sampling is not None:
+        return lambda examples, first, prefixes: predictor.samples(examples, sampling, first, prefixes)
+    beam_size = predictor.config.search.beam_size
+    if not _has_several_outputs(args):
+        return lambda examples, first, prefixes: [[trace] for trace in predictor.trace(examples, prefixes)]
+    if args.nbest is None and beam_size == 1:
         raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
-    count = width if given.nbest is None else given.nbest
-    top_mass = 1.0 if given.top_mass is None else given.top_mass
-    return lambda examples, first, begun: predictor.hypotheses(examples, count, top_mass, begun)
+    count = beam_size if args.nbest is None else args.nbest
+    top_mass = 1.0 if args.top_mass is None else args.top_mass
+    return lambda examples, first, prefixes: predictor.hypotheses(examples, count, top_mass, prefixes)
 
 
-def _check_arguments(given: PredictArguments) -> None:
+def _check_arguments(args: PredictArguments) -> None:
     """Raise `ConfigError` for numbers out of range and for two kinds of prefix."""
-    check_nbest(given)
-    if given.top_mass is not None and not 0 < given.top_mass <= 1:
-        raise ConfigError(f"--top-mass: expected a probability above 0 and at most 1, got {given.top_mass}")
-    if given.prefix and given.prefixes is not None:
+    check_nbest(args)
+    if args.top_mass is not None and not 0 < args.top_mass <= 1:
+        raise ConfigError(f"--top-mass: expected a probability above 0 and at most 1, got {args.top_mass}")
+    if args.prefix and args.prefixes is not None:
         raise ConfigError("--prefix and --prefixes exclude each other: one prefix for all sources, or one per source")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.errors import InputError
 from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, find_recipe
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folder
@@ -45,32 +45,32 @@ def main(arguments: list[str]) -> int:
         Exit code.
     """
     if arguments == ["list"]:
-        print("\n".join(f"{name:<27}{about}" for name, (about, *_) in RECIPES.items()))
+        print("\n".join(f"{name:<27}{summary}" for name, (summary, *_) in RECIPES.items()))
         return 0
-    given = parse_arguments(RecipeArguments, "recipe", arguments)
-    if given.name == "list":
+    args = parse_arguments(RecipeArguments, "recipe", arguments)
+    if args.name == "list":
         raise InputError("recipe list takes no options: pellucid recipe list")
-    run_recipe, only = find_recipe(given.name), [name for name in given.only.split(",") if name]
-    if only and given.name not in RECIPES_WITH_EXPERIMENTS:
+    run_recipe, only = find_recipe(args.name), [name for name in args.only.split(",") if name]
+    if only and args.name not in RECIPES_WITH_EXPERIMENTS:
         raise InputError(
-            f"{given.name} has only one experiment: --only applies to {', '.join(RECIPES_WITH_EXPERIMENTS)}"
+            f"{args.name} has only one experiment: --only applies to {', '.join(RECIPES_WITH_EXPERIMENTS)}"
         )
-    if given.seeds < 1:
-        raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
-    if given.samples < 0:
-        raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
+    if args.seeds < 1:
+        raise InputError(f"--seeds: expected 1 or more, got {args.seeds}")
+    if args.samples < 0:
+        raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {args.samples}")
     from pellucid.reporting.progress import multi_progress
 
-    request = RecipeRequest(given.out, given.seeds, given.samples, given.data or data_folder(), only)
-    if given.words is not None:
-        if not given.name.startswith("typo-"):
-            raise InputError(f"{given.name} uses no list of words: --words applies to the typo recipes")
-        request = request._replace(words=given.words)
+    request = RecipeRequest(args.out, args.seeds, args.samples, args.data or data_folder(), only)
+    if args.words is not None:
+        if not args.name.startswith("typo-"):
+            raise InputError(f"{args.name} uses no list of words: --words applies to the typo recipes")
+        request = request._replace(words=args.words)
     try:
         with multi_progress() as progress:
             for line in run_recipe(request._replace(progress=progress)):
                 print(line, flush=True)
     except ReproductionError as error:
-        say(str(error))
+        print_message(str(error))
         return 1
     return 0

@@ -47,26 +47,26 @@ def main(arguments: list[str]) -> int:
     Returns:
         Exit code.
     """
-    given = parse_arguments(ScoreArguments, "score", arguments)
+    args = parse_arguments(ScoreArguments, "score", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
     from pellucid.training.run_folder import load
 
-    runs, file = split_paths(given.run, given.more, "score")
-    predictor = load(runs[0] if len(runs) == 1 else runs, given.device)
+    runs, file = split_paths(args.run, args.more, "score")
+    predictor = load(runs[0] if len(runs) == 1 else runs, args.device)
     use_threads(predictor.config.threads)
     notes, data = DecodingNotes(), predictor.config.data
-    known = InputFormat(given.input_format, given.header, predictor.vocabularies.columns)
-    for chunk in read_chunks(file, data, known, (read_pairs, parse_pairs)):
-        stop = first_bad_line(chunk) if given.on_bad_line == "stop" else None
-        traces = iter(predictor.force([item for item in chunk[:stop] if _is_pair(item)]))
-        for item in chunk[:stop]:
+    input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
+    for chunk in read_chunks(file, data, input_format, (read_pairs, parse_pairs)):
+        bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
+        traces = iter(predictor.force([item for item in chunk[:bad_index] if _is_pair(item)]))
+        for item in chunk[:bad_index]:
             trace = next(traces) if _is_pair(item) else None
             notes.count_line(item, trace)
-            sys.stdout.write(_format_score(trace, item, given.format) + "\n")
+            sys.stdout.write(_format_score(trace, item, args.format) + "\n")
         sys.stdout.flush()
-        if stop is not None:
-            raise DataError(f"{chunk[stop]} (--on-bad-line skip writes an empty output for such lines)")
+        if bad_index is not None:
+            raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
     notes.report(bool(data.features_column))
     return 0
 
@@ -80,13 +80,13 @@ def _format_score(trace: Trace | None, item: InputLine, kind: ScoreFormat) -> st
     """Return one output line; empty if nothing was scored, or the error as JSON."""
     if trace is None:
         error = {} if isinstance(item, Example) else {"error": str(item)}
-        nothing = encode_json({"output": None, **error}).decode()
-        return {"text": "", "tsv": "\t\t\t", "jsonl": nothing}[kind]
+        empty_record = encode_json({"output": None, **error}).decode()
+        return {"text": "", "tsv": "\t\t\t", "jsonl": empty_record}[kind]
     match kind:
         case "text":
             return f"{trace.score:.6f}"
         case "tsv":
-            each = " ".join(f"{value:.6f}" for value in trace.log_probabilities)
-            return "\t".join([escape_text(trace.text), escape_text(trace.output), f"{trace.score:.6f}", each])
+            symbol_scores = " ".join(f"{value:.6f}" for value in trace.log_probabilities)
+            return "\t".join([escape_text(trace.text), escape_text(trace.output), f"{trace.score:.6f}", symbol_scores])
         case "jsonl":
             return trace.to_json()

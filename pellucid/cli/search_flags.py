@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from tyro.conf import Positional, arg
 
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.config.settings import MAX_BEAM_SIZE, Header, SearchConfig
 from pellucid.errors import ArgumentError, ConfigError
 
@@ -102,10 +102,10 @@ def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor
     try:
         return predictor.with_search(msgspec.structs.replace(predictor.config.search, **changes))
     except ConfigError as error:
-        told = str(error)
+        message = str(error)
         for name in changes:
-            told = re.sub(rf"\bsearch\.{name}\b", f"--{name.replace('_', '-')}", told)
-        raise ConfigError(told) from error
+            message = re.sub(rf"\bsearch\.{name}\b", f"--{name.replace('_', '-')}", message)
+        raise ConfigError(message) from error
 
 
 def check_nbest(flags: SearchFlags) -> None:
@@ -135,7 +135,7 @@ def read_lexicon(predictor: "Predictor", flags: SearchFlags) -> "Lexicon | None"
     data = msgspec.structs.replace(predictor.config.data, on_bad_line=flags.on_bad_line)
     lexicon = load_lexicon(flags.lexicon, data)
     for line in lexicon.bad:
-        say(f"skipped {line}")
+        print_message(f"skipped {line}")
     return lexicon
 
 
@@ -160,10 +160,10 @@ def sampling_config(flags: SearchFlags) -> "SamplingConfig | None":
         return None
     for name in SEARCH_ONLY_FLAGS:
         if getattr(flags, name, None) is not None:
-            shown = name.replace("_", "-")
-            raise ConfigError(f"--{shown} controls beam search and cannot be combined with --sample")
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} controls beam search and cannot be combined with --sample")
     try:
         return SamplingConfig(samples=flags.sample, **changes)
     except ArgumentError as error:
-        name, _, told = str(error).partition(":")
-        raise ConfigError(f"--{name.replace('samples', 'sample').replace('_', '-')}:{told}") from error
+        name, _, reason = str(error).partition(":")
+        raise ConfigError(f"--{name.replace('samples', 'sample').replace('_', '-')}:{reason}") from error

@@ -1,4 +1,4 @@
-"""Input lines of predict and score, target prefixes, and remarks about them."""
+"""Input lines of predict and score, target prefixes, and notes on them."""
 
 import sys
 from collections import Counter
@@ -7,7 +7,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pellucid.cli.messages import say
+from pellucid.cli.messages import print_message
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
 from pellucid.data.headers import config_for_file
@@ -24,15 +24,23 @@ class PrefixFile:
     """File of target prefixes, one per input line."""
 
     def __init__(self, path: Path, predictor: "Predictor") -> None:
-        """Read all prefixes; `InputError` with the line number for an impossible prefix."""
+        """Read and check all prefixes.
+
+        Args:
+            path: File of prefixes.
+            predictor: Predictor whose options and vocabulary the prefixes must fit.
+
+        Raises:
+            InputError: No output can have a prefix; the message names the line.
+        """
         self.path = path
         self.texts = [_decode_line(line, path, number) for number, line in enumerate(read_lines(path), 1)]
-        self.taken = 0
+        self.num_used = 0
         first = {text: number for number, text in reversed(list(enumerate(self.texts, 1)))}
         for text, number in first.items():
             _check_prefix(text, predictor, f"{path}:{number}")
 
-    def take(self, count: int) -> list[str]:
+    def next_prefixes(self, count: int) -> list[str]:
         """Return the next prefixes.
 
         Args:
@@ -44,16 +52,20 @@ class PrefixFile:
         Raises:
             DataError: The file has fewer lines.
         """
-        taken = self.texts[self.taken : self.taken + count]
-        self.taken += len(taken)
-        if len(taken) < count:
-            raise DataError(f"{self.path} ends after {self.taken} lines: input line {self.taken + 1} has no prefix")
-        return taken
+        prefixes = self.texts[self.num_used : self.num_used + count]
+        self.num_used += len(prefixes)
+        if len(prefixes) < count:
+            raise DataError(
+                f"{self.path} ends after {self.num_used} lines: input line {self.num_used + 1} has no prefix"
+            )
+        return prefixes
 
     def check_exhausted(self) -> None:
         """Raise `DataError` if prefixes remain after the last source."""
-        if self.taken < len(self.texts):
-            raise DataError(f"{self.path}:{self.taken + 1}: there is no input line {self.taken + 1} for this prefix")
+        if self.num_used < len(self.texts):
+            raise DataError(
+                f"{self.path}:{self.num_used + 1}: there is no input line {self.num_used + 1} for this prefix"
+            )
 
 
 def _decode_line(line: bytes, path: Path, number: int) -> str:
@@ -64,7 +76,7 @@ def _decode_line(line: bytes, path: Path, number: int) -> str:
         raise DataError(f"{path}:{number}: {error}") from error
 
 
-def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
+def _check_prefix(text: str, predictor: "Predictor", location: str) -> None:
     """Raise `InputError` with its location for a prefix that the options or the model exclude."""
     from pellucid.decoding.options import build_constraints
 
@@ -72,13 +84,13 @@ def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
     if predictor.config.decoder.pointer_generator:
         return  # the source determines what can be copied
     try:
-        asked = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
+        constraints = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
     except InputError as error:
-        raise type(error)(f"{where}: {error}") from error
-    if asked.least(0) > predictor.max_length:
+        raise type(error)(f"{location}: {error}") from error
+    if constraints.least(0) > predictor.max_length:
         raise InputError(
-            f"{where}: the prefix and the required symbols take {asked.least(0)} symbols, but search.max_length "
-            f"is {predictor.max_length}"
+            f"{location}: the prefix and the required symbols take {constraints.least(0)} symbols, but "
+            f"search.max_length is {predictor.max_length}"
         )
 
 
@@ -122,12 +134,12 @@ def check_order(paths: Sequence[Path], verb: str) -> None:
         )
 
 
-def split_paths(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
+def split_paths(first: Path, others: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
     """Split the paths of a command line into run folders and the input.
 
     Args:
         first: First path.
-        rest: Further paths.
+        others: Further paths.
         verb: Name of the subcommand.
 
     Returns:
@@ -136,10 +148,10 @@ def split_paths(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path
     Raises:
         InputError: The input precedes a run folder.
     """
-    check_order([first, *rest], verb)
-    if rest and not is_run(rest[-1]):
-        return [first, *rest[:-1]], rest[-1]
-    return [first, *rest], Path("-")
+    check_order([first, *others], verb)
+    if others and not is_run(others[-1]):
+        return [first, *others[:-1]], others[-1]
+    return [first, *others], Path("-")
 
 
 def standard_input() -> LineStream:
@@ -157,35 +169,39 @@ def standard_input() -> LineStream:
 
 
 def read_chunks(
-    file: Path, trained: DataConfig, known: InputFormat, how: tuple[FileReader, StreamParser], outputs: int = 1
+    file: Path,
+    trained: DataConfig,
+    input_format: InputFormat,
+    readers: tuple[FileReader, StreamParser],
+    outputs: int = 1,
 ) -> Iterator[list[InputLine]]:
     """Yield the input in chunks of suitable size for decoding; standard input as it arrives.
 
     Args:
         file: Input file, or -.
         trained: Data configuration of training.
-        known: Format and columns of the input.
-        how: Functions that read a file and a stream.
+        input_format: Format and columns of the input.
+        readers: Functions that read a file and a stream.
         outputs: Number of outputs per source.
 
     Yields:
         Lists of examples and bad lines.
     """
-    (read, parse), size, data = how, PartSize(outputs), config_for_file(trained, known.header)
-    known = known._replace(report=_report_first_line)
+    (read_file, parse_stream), size, data = readers, PartSize(outputs), config_for_file(trained, input_format.header)
+    input_format = input_format._replace(report=_report_first_line)
     if str(file) != "-":
-        for number, chunk in enumerate(chunked(read(file, data, known), outputs, _characters)):
+        for number, chunk in enumerate(chunked(read_file(file, data, input_format), outputs, _characters)):
             if not number:
-                _report_first_line(check_first_line(chunk, file, data, known))
+                _report_first_line(check_first_line(chunk, file, data, input_format))
             yield chunk
         return
-    arriving = standard_input()
+    stream = standard_input()
     chunk, first = [], not sys.stdin.isatty()
-    for item in parse(arriving, STANDARD_INPUT, data, known):
+    for item in parse_stream(stream, STANDARD_INPUT, data, input_format):
         chunk.append(item)
-        if size.is_filled_by(_characters(item)) or not arriving.arrived_lines:
+        if size.is_filled_by(_characters(item)) or not stream.arrived_lines:
             if first:
-                _report_first_line(check_first_line(chunk, None, data, known))
+                _report_first_line(check_first_line(chunk, None, data, input_format))
             yield chunk
             chunk, size, first = [], PartSize(outputs), False
     if chunk:
@@ -195,7 +211,7 @@ def read_chunks(
 def _report_first_line(note: str) -> None:
     """Print a note about the first line, if there is one."""
     if note:
-        say(f"note: {note}")
+        print_message(f"note: {note}")
 
 
 def _characters(item: InputLine) -> int:
@@ -212,19 +228,19 @@ def first_bad_line(items: Sequence[InputLine]) -> int | None:
     Returns:
         Index, or None.
     """
-    return next((at for at, item in enumerate(items) if isinstance(item, BadLine)), None)
+    return next((index for index, item in enumerate(items) if isinstance(item, BadLine)), None)
 
 
 def escape_text(text: str, tabs: bool = True) -> str:
-    r"""Return a text that stays on its line and in its column, and does not act on a terminal.
+    r"""Escape control characters and line separators, so that a text stays on its line and does not control a terminal.
 
     Args:
-        text: An output or a source; what a vocabulary or a separator put into it may be any character.
-        tabs: Whether tabs are escaped as well: where they separate columns.
+        text: An output or a source, which may contain any character.
+        tabs: Whether to escape tabs as well, because they separate columns.
 
     Returns:
-        The text with control characters (U+0000 to U+001F, U+007F to U+009F) and the separators of lines and
-        paragraphs (U+2028, U+2029) as Python escapes them: \n, \t, \x1b, \u2028. All other characters stay.
+        The text with control characters (U+0000 to U+001F, U+007F to U+009F) and line and paragraph separators
+        (U+2028, U+2029) as Python escapes: \n, \t, \x1b, \u2028.
     """
     if text.isprintable():
         return text
@@ -232,19 +248,23 @@ def escape_text(text: str, tabs: bool = True) -> str:
 
 
 class DecodingNotes:
-    """Counts of remarkable lines, reported once after decoding."""
+    """Counts of exceptional lines, reported once after decoding."""
 
     def __init__(self, required: Sequence[str] = ()) -> None:
-        """Initialize the counts; every output should contain the `required` symbols."""
-        self.lines = 0
+        """Initialize the counts.
+
+        Args:
+            required: Symbols of --require, which every output should contain.
+        """
+        self.num_lines = 0
         self.required = set(required)
-        self.bad: list[BadLine] = []
+        self.bad_lines: list[BadLine] = []
         self.unknown: Counter[str] = Counter()
         self.unknown_targets: Counter[str] = Counter()
-        self.cut = 0
-        self.untagged = 0
-        self.known = 0
-        self.lacking = 0
+        self.num_truncated = 0
+        self.num_without_features = 0
+        self.num_from_lexicon = 0
+        self.num_without_required = 0
 
     def count_line(self, item: InputLine, trace: Trace | None) -> None:
         """Count one line.
@@ -253,41 +273,41 @@ class DecodingNotes:
             item: Input line.
             trace: Its best output, or None for a bad line.
         """
-        self.lines += 1
+        self.num_lines += 1
         if isinstance(item, BadLine):
-            self.bad.append(item)
+            self.bad_lines.append(item)
         if trace is None:
             return
-        self.known += trace.origin == "lexicon"
+        self.num_from_lexicon += trace.origin == "lexicon"
         if trace.origin != "lexicon":
-            self.unknown.update(trace.source[at] for at in trace.unknown)
-            self.unknown_targets.update(trace.target[at] for at in trace.unknown_target)
-            self.untagged += bool(trace.source) and not (trace.features or trace.added)
-        self.cut += not trace.finished
-        self.lacking += bool(trace.source) and not self.required <= set(trace.target)
+            self.unknown.update(trace.source[index] for index in trace.unknown)
+            self.unknown_targets.update(trace.target[index] for index in trace.unknown_target)
+            self.num_without_features += bool(trace.source) and not (trace.features or trace.added)
+        self.num_truncated += not trace.finished
+        self.num_without_required += bool(trace.source) and not self.required <= set(trace.target)
 
-    def report(self, tagged: bool) -> None:
+    def report(self, has_features: bool) -> None:
         """Report the counts on standard error.
 
         Args:
-            tagged: Whether the model was trained with features.
+            has_features: Whether the model was trained with features.
         """
-        if not self.lines:
-            say("the input is empty")
-        for line in self.bad[:MAX_LISTED]:
-            say(f"no output for {line}")
-        if len(self.bad) > MAX_LISTED:
-            say(f"no output for {count_noun(len(self.bad) - MAX_LISTED, 'more bad line')}")
-        if self.known:
-            say(f"{count_noun(self.known, 'source')} decoded by the lexicon")
-        _report_unknown(self.unknown, "source symbol", "not in the vocabulary (read as the unknown symbol)")
+        if not self.num_lines:
+            print_message("the input is empty")
+        for line in self.bad_lines[:MAX_LISTED]:
+            print_message(f"no output for {line}")
+        if len(self.bad_lines) > MAX_LISTED:
+            print_message(f"no output for {count_noun(len(self.bad_lines) - MAX_LISTED, 'more bad line')}")
+        if self.num_from_lexicon:
+            print_message(f"{count_noun(self.num_from_lexicon, 'source')} decoded by the lexicon")
+        _report_unknown(self.unknown, "source symbol", "not in the vocabulary (encoded as the unknown symbol)")
         _report_unknown(self.unknown_targets, "target symbol", "not in the vocabulary (scored as the unknown symbol)")
-        if tagged and self.untagged:
-            say(f"{count_noun(self.untagged, 'source')} without features; the model expects them")
-        if self.cut:
-            say(f"{count_noun(self.cut, 'output')} truncated at the maximum length")
-        if self.lacking:
-            say(f"{count_noun(self.lacking, 'output')} without a symbol required by --require")
+        if has_features and self.num_without_features:
+            print_message(f"{count_noun(self.num_without_features, 'source')} without features; the model expects them")
+        if self.num_truncated:
+            print_message(f"{count_noun(self.num_truncated, 'output')} truncated at the maximum length")
+        if self.num_without_required:
+            print_message(f"{count_noun(self.num_without_required, 'output')} without a symbol required by --require")
 
 
 def count_noun(number: int, noun: str) -> str:
@@ -303,10 +323,10 @@ def count_noun(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _report_unknown(found: "Counter[str]", what: str, how: str) -> None:
+def _report_unknown(counts: "Counter[str]", noun: str, treatment: str) -> None:
     """Report the most frequent unknown symbols, if there are any."""
-    if found:
-        most = ", ".join(
-            f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in found.most_common(MAX_LISTED)
+    if counts:
+        listed = ", ".join(
+            f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in counts.most_common(MAX_LISTED)
         )
-        say(f"{count_noun(found.total(), what)} ({len(found):,} different) {how}: {most}")
+        print_message(f"{count_noun(counts.total(), noun)} ({len(counts):,} different) {treatment}: {listed}")

@@ -9,7 +9,7 @@ import tyro
 from msgspec import Meta
 
 from pellucid.cli.arguments import SettingFlags, config_from_flags, default_settings, parse_arguments
-from pellucid.cli.messages import handle_sigint, say
+from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.config.settings import Config, Limit
 from pellucid.config.validation import reject_unused
 from pellucid.errors import ConfigError
@@ -48,61 +48,67 @@ def main(arguments: list[str]) -> int:
     Returns:
         Exit code.
     """
-    given = parse_train_arguments(arguments)
-    config = config_from_flags(given)
+    args = parse_train_arguments(arguments)
+    config = config_from_flags(args)
     reject_unused(config)
-    if given.jobs and not given.ensemble:
+    if args.jobs and not args.ensemble:
         raise ConfigError("--jobs requires --ensemble")
-    return _train_ensemble(given, config) if given.ensemble else _train_run(given, config)
+    return _train_ensemble(args, config) if args.ensemble else _train_run(args, config)
 
 
-def _train_run(given: TrainArguments, config: Config) -> int:
+def _train_run(args: TrainArguments, config: Config) -> int:
     """Train a single run."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress
     from pellucid.training.loop import TrainingStarted, TrainingStopped
     from pellucid.training.session import TrainingFiles, train_run
 
-    with handle_sigint() as interruption, training_progress() as teller:
+    with handle_sigint() as interrupt, training_progress() as reporter:
         events = train_run(
-            TrainingFiles(given.train, given.valid, given.train_target, given.valid_target), given.run, config
+            TrainingFiles(args.train, args.valid, args.train_target, args.valid_target), args.run, config
         )
         for event in events:
-            teller.report(event)
-            interruption.training = interruption.training or isinstance(event, TrainingStarted)
-            if interruption.requested and not isinstance(event, TrainingStopped):
+            reporter.report(event)
+            interrupt.training = interrupt.training or isinstance(event, TrainingStarted)
+            if interrupt.requested and not isinstance(event, TrainingStopped):
                 events.close()
-                return report_interruption(given.run)
+                return report_interruption(args.run)
     return 0
 
 
-def _train_ensemble(given: TrainArguments, config: Config) -> int:
+def _train_ensemble(args: TrainArguments, config: Config) -> int:
     """Train runs with different seeds in parallel."""
     from pellucid.reporting.progress import multi_progress
     from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
     from pellucid.training.run_folder import members
     from pellucid.training.session import TrainingFiles
 
-    files = TrainingFiles(given.train, given.valid, given.train_target, given.valid_target)
-    trainings = plan_ensemble(files, given.run, config, given.ensemble)
-    kept = {given.run, *(training.folder for training in trainings)}
-    left_out = [folder.name for folder in members(given.run) if folder not in kept]
-    at_once = min(given.ensemble, jobs_at_once(given.jobs, config))
-    with handle_sigint() as interruption, multi_progress() as seen:
-        last = trainings[-1].config.seed
-        told = f"{given.ensemble} runs, seeds {config.seed} to {last}" if len(trainings) > 1 else f"1 run, seed {last}"
-        seen.print_line(f"{told}, {at_once} in parallel")
-        interruption.training = True
-        events = train_ensemble(trainings, given.run, at_once)
-        for heard in events:
-            if heard is not None:
-                seen.report(heard.folder.name, heard.event)
-            if interruption.requested:
+    files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
+    trainings = plan_ensemble(files, args.run, config, args.ensemble)
+    folders = {args.run, *(training.folder for training in trainings)}
+    removed_members = [folder.name for folder in members(args.run) if folder not in folders]
+    num_parallel = min(args.ensemble, jobs_at_once(args.jobs, config))
+    with handle_sigint() as interrupt, multi_progress() as progress:
+        last_seed = trainings[-1].config.seed
+        description = (
+            f"{args.ensemble} runs, seeds {config.seed} to {last_seed}"
+            if len(trainings) > 1
+            else f"1 run, seed {last_seed}"
+        )
+        progress.print_line(f"{description}, {num_parallel} in parallel")
+        interrupt.training = True
+        events = train_ensemble(trainings, args.run, num_parallel)
+        for worker_event in events:
+            if worker_event is not None:
+                progress.report(worker_event.folder.name, worker_event.event)
+            if interrupt.requested:
                 events.close()
-                return report_interruption(given.run)
-        seen.print_line(f"{given.run}: an ensemble of {given.ensemble}")
-        if left_out:
-            seen.print_line(f"{', '.join(left_out)}: no longer members of the ensemble; their folders are kept")
+                return report_interruption(args.run)
+        progress.print_line(f"{args.run}: an ensemble of {args.ensemble}")
+        if removed_members:
+            progress.print_line(
+                f"{', '.join(removed_members)}: no longer members of the ensemble; their folders are kept"
+            )
     return 0
 
 
@@ -115,7 +121,7 @@ def report_interruption(folder: Path) -> int:
     Returns:
         Exit code 130.
     """
-    say(f"interrupted; the same command resumes from {folder}")
+    print_message(f"interrupted; the same command resumes from {folder}")
     return 130
 
 

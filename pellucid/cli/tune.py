@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from pellucid.cli.arguments import SettingFlags, config_from_flags, default_settings, parse_arguments
-from pellucid.cli.messages import handle_sigint, say
+from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.cli.sources import count_noun
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pellucid.reporting.progress import MultiProgress
     from pellucid.tuning.search import StudyFinished, StudyRequest, TuneEvent
 
-LISTED = 5
+MAX_LISTED = 5
 """Maximum number of listed trials and settings."""
 
 
@@ -64,49 +64,51 @@ def main(arguments: list[str]) -> int:
     Returns:
         Exit code.
     """
-    given = parse_tune_arguments(arguments)
-    config = config_from_flags(given)
+    args = parse_tune_arguments(arguments)
+    config = config_from_flags(args)
     if find_spec("optuna") is None:
         raise InputError("tune requires Optuna, which is not installed: pip install 'pellucid[tune]'")
     from pellucid.reporting.progress import multi_progress
     from pellucid.tuning.search import StudyFinished, tune
 
-    with handle_sigint() as interruption, multi_progress() as seen:
-        request = _study_request(given, config, seen)
-        interruption.training = True
+    with handle_sigint() as interrupt, multi_progress() as progress:
+        request = _study_request(args, config, progress)
+        interrupt.training = True
         events = tune(request)
         for event in events:
             if event is not None:
-                _report_event(seen, event, request)
+                _report_event(progress, event, request)
             if isinstance(event, StudyFinished):
-                over = event
-            elif interruption.requested:
+                finished = event
+            elif interrupt.requested:
                 events.close()
-                return report_interruption(given.out)
-    return _print_results(over, request)
+                return report_interruption(args.out)
+    return _print_results(finished, request)
 
 
-def _study_request(given: TuneArguments, config: Config, seen: "MultiProgress") -> "StudyRequest":
+def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress") -> "StudyRequest":
     """Return the specification of the search, after reading the files."""
     from pellucid.training.ensemble_training import jobs_at_once
     from pellucid.training.session import TrainingFiles
     from pellucid.tuning.search import StudyRequest, prepare_config
     from pellucid.tuning.space import default_space, load_space
 
-    if given.space is not None:
-        load_space(given.space, config)  # report errors before reading the data
-    files = TrainingFiles(given.train, given.valid, given.train_target, given.valid_target)
-    base, reads = prepare_config(config, files)
-    for read in reads:
-        seen.print_line(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
-    for need in unused_settings(config):
-        seen.print_line(f"{need.message(config)}: trials without it ignore that setting")
-    space = load_space(given.space, base) if given.space else default_space(base, _explicit_settings(config))
-    at_once = min(given.trials, jobs_at_once(given.jobs, config))
-    return StudyRequest(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
+    if args.space is not None:
+        load_space(args.space, config)  # report errors before reading the data
+    files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
+    base, file_reads = prepare_config(config, files)
+    for file_read in file_reads:
+        progress.print_line(
+            f"{file_read.path}: {file_read.examples:,} examples{f' ({file_read.note})' if file_read.note else ''}"
+        )
+    for requirement in unused_settings(config):
+        progress.print_line(f"{requirement.message(config)}: trials without it ignore that setting")
+    space = load_space(args.space, base) if args.space else default_space(base, _explicit_settings(config))
+    num_parallel = min(args.trials, jobs_at_once(args.jobs, config))
+    return StudyRequest(files, args.out, base, space, args.trials, args.minutes * 60, num_parallel, args.prune)
 
 
-def _report_event(seen: "MultiProgress", event: "TuneEvent", request: "StudyRequest") -> None:
+def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "StudyRequest") -> None:
     """Report an event of the search."""
     from pellucid.tuning.search import StudyOpened, TrialProgress, TrialStarted, format_score
     from pellucid.tuning.study import EndedTrial
@@ -114,54 +116,56 @@ def _report_event(seen: "MultiProgress", event: "TuneEvent", request: "StudyRequ
     match event:
         case StudyOpened():
             for line in event.space:
-                seen.print_line(f"  {line}")
-            gone_on = event.ended or event.unfinished or event.again
-            went = f"{event.ended} ended, {event.unfinished} to resume" if gone_on else "a new study"
-            again = f", {event.again} failed and retried" if event.again else ""
-            in_all = count_noun(request.trials, "trial")
-            seen.print_line(f"{request.out}: {went}{again}; {in_all} in total, {request.at_once} in parallel")
-        case TrialStarted() if seen.is_live:
-            seen.print_line(f"trial {event.number}: {_format_settings(event.values)}")
+                progress.print_line(f"  {line}")
+            resumed = event.ended or event.unfinished or event.num_retried
+            status = f"{event.ended} ended, {event.unfinished} to resume" if resumed else "a new study"
+            retried = f", {event.num_retried} failed and retried" if event.num_retried else ""
+            num_trials = count_noun(request.trials, "trial")
+            progress.print_line(
+                f"{request.out}: {status}{retried}; {num_trials} in total, {request.max_parallel} in parallel"
+            )
+        case TrialStarted() if progress.is_live:
+            progress.print_line(f"trial {event.number}: {_format_settings(event.values)}")
         case TrialProgress():
-            seen.update_row(f"trial {event.number}", event.event)
+            progress.update_row(f"trial {event.number}", event.event)
         case EndedTrial():
-            seen.remove_row(f"trial {event.number}")
+            progress.remove_row(f"trial {event.number}")
             score = format_score(event.score, request.config.training.metric)
-            why = f" ({event.why})" if event.why else ""
-            seen.print_line(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
+            reason = f" ({event.reason})" if event.reason else ""
+            progress.print_line(f"trial {event.number}: {event.state}{reason}, {score}, {event.seconds:,.0f} s")
 
 
-def _print_results(over: "StudyFinished", request: "StudyRequest") -> int:
+def _print_results(finished: "StudyFinished", request: "StudyRequest") -> int:
     """Print the best trials and the importance of hyperparameters; return 1 if all trials failed, else 0."""
     from pellucid.tuning.search import format_score, rank_trials
 
     metric = request.config.training.metric
-    for trial in rank_trials(over.study.ended_trials(), metric)[:LISTED]:
+    for trial in rank_trials(finished.study.ended_trials(), metric)[:MAX_LISTED]:
         if trial.state == "finished":
             print(f"{format_score(trial.score, metric):>9}  trial {trial.number}: {_format_settings(trial.values)}")
-    weights = list(over.study.importances().items())[:LISTED]
+    weights = list(finished.study.importances().items())[:MAX_LISTED]
     if weights:
         print("hyperparameter importance: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
-    if over.unfinished:
-        print(f"{count_noun(over.unfinished, 'trial')} unfinished; the same command resumes them")
-    if over.study.best_trial() is None:
-        return _report_no_result(over)
+    if finished.unfinished:
+        print(f"{count_noun(finished.unfinished, 'trial')} unfinished; the same command resumes them")
+    if finished.study.best_trial() is None:
+        return _report_no_result(finished)
     print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
     print(f"the best settings: pellucid train … --config {request.out / 'best.toml'}")
     return 0
 
 
-def _report_no_result(over: "StudyFinished") -> int:
+def _report_no_result(finished: "StudyFinished") -> int:
     """Report why there is no result; return the exit code."""
     from pellucid.tuning.study import MAX_TRIES
 
-    ended = over.study.ended_trials()
+    ended = finished.study.ended_trials()
     if not ended or any(trial.state != "failed" for trial in ended):
         print("no trial has finished yet")
         return 0
-    say(
-        f"all of {count_noun(len(ended), 'trial')} failed; the first: {ended[0].why} (the same command tries each "
-        f"again, {MAX_TRIES} times in all)"
+    print_message(
+        f"no result: {count_noun(len(ended), 'trial')} failed; the first: {ended[0].reason} (the same command "
+        f"retries failed trials, each at most {MAX_TRIES} times)"
     )
     return 1
 

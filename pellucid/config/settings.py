@@ -241,7 +241,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     patience: Limit
     """Stop after this many validations without improvement (0 = never)."""
     snapshots: bool = True
-    """Save four example outputs and the embeddings at each validation; the viewer plays them as a film."""
+    """Save four example outputs and the embeddings at each validation; the viewer shows them as an animation."""
 
 
 class SearchConfig(Settings, frozen=True, kw_only=True):

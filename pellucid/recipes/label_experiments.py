@@ -315,7 +315,7 @@ def _report_page(suite: LabelSuite, runs: Sequence[LabelRun], own: Sequence[Repo
         summary=[(f"test {name}", score.text) for name, score in first.scores.test.scores.items()],
         log=first.log,
         validation_metrics=suite.validation_metrics or configured_task(first.config).metrics.validation_metrics,
-        mistakes=first.mistakes,
+        errors=first.mistakes,
         config_toml=to_toml(first.config),
         parts=[*parts, *own, *tables],
     )

@@ -36,12 +36,20 @@ def visible_symbol(symbol: str) -> str:
 
 
 def visible_text(text: str) -> str:
-    """Return a text as `visible_symbol` does, but with single spaces between words unchanged."""
+    """Return a text as `visible_symbol` does, but with single spaces between words unchanged.
+
+    Args:
+        text: The text.
+    """
     return "".join(visible_pieces(grapheme_clusters(text))) or "⟨empty⟩"
 
 
 def visible_pieces(pieces: Sequence[str]) -> list[str]:
-    """Return the pieces of a text, cut by `grapheme_clusters`, as `visible_text` does."""
+    """Return the grapheme clusters of a text as `visible_text` does.
+
+    Args:
+        pieces: Result of `grapheme_clusters`.
+    """
     padded = [" ", *pieces, " "]
     return [
         " " if piece == " " and padded[index] != " " != padded[index + 2] else visible_symbol(piece)
@@ -50,17 +58,29 @@ def visible_pieces(pieces: Sequence[str]) -> list[str]:
 
 
 def visible_message(line: str) -> str:
-    """Return a message as `visible_symbol` does, but with all spaces unchanged."""
+    """Return a message as `visible_symbol` does, but with all spaces unchanged.
+
+    Args:
+        line: One line of the message.
+    """
     return "".join(" " if piece == " " else visible_symbol(piece) for piece in grapheme_clusters(line))
 
 
 def ascii_symbol(symbol: str) -> str:
-    r"""Return a symbol in ASCII: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, other characters are escaped."""
+    r"""Return a symbol in ASCII: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, other characters are escaped.
+
+    Args:
+        symbol: The symbol.
+    """
     return "".join(_ascii_character(character) for character in symbol) or "<empty>"
 
 
 def grapheme_clusters(text: str) -> list[str]:
-    """Return the grapheme clusters of a text: each base character with the marks and joiners that follow it."""
+    """Return the grapheme clusters of a text: each base character with the marks and joiners that follow it.
+
+    Args:
+        text: The text.
+    """
     pieces: list[str] = []
     for character in text:
         joined = bool(pieces) and (pieces[-1][-1] in _JOINERS or character in _JOINERS or _is_mark(character))
@@ -71,40 +91,44 @@ def grapheme_clusters(text: str) -> list[str]:
     return pieces
 
 
-def wrap_columns(shown: str, width: int) -> list[str]:
+def wrap_columns(text: str, width: int) -> list[str]:
     """Split a visible text into lines of a maximum display width, never within a grapheme cluster.
 
     Args:
-        shown: A visible text.
+        text: A visible text.
         width: Maximum display width of a line, in terminal columns.
     """
-    lines, used = [""], 0
-    for piece in grapheme_clusters(shown):
-        size = cell_len(piece)
-        if used + size > width:
+    lines, line_width = [""], 0
+    for cluster in grapheme_clusters(text):
+        size = cell_len(cluster)
+        if line_width + size > width:
             lines.append("")
-            used = 0
-        lines[-1] += piece
-        used += size
+            line_width = 0
+        lines[-1] += cluster
+        line_width += size
     return lines
 
 
-def truncate_columns(shown: str, max_width: int, cut: str = "…") -> str:
+def truncate_columns(text: str, max_width: int, ellipsis: str = "…") -> str:
     """Return a visible text of a maximum display width, with a sign where it is truncated.
 
     Args:
-        shown: A visible text.
+        text: A visible text.
         max_width: Maximum display width without the sign, in terminal columns.
-        cut: The sign, "…" by default.
+        ellipsis: The sign, "…" by default.
     """
-    return shown if cell_len(shown) <= max_width else wrap_columns(shown, max_width - cell_len(cut))[0] + cut
+    return text if cell_len(text) <= max_width else wrap_columns(text, max_width - cell_len(ellipsis))[0] + ellipsis
 
 
 def format_fraction(value: float) -> str:
-    """Return a fraction of 1 as text: "0.93", with four decimals from 0.995, and ">0.9999" rather than "1.0000"."""
+    """Return a fraction of 1 as text: "0.93", with four decimals from 0.995, and ">0.9999" rather than "1.0000".
+
+    Args:
+        value: Number from 0 to 1.
+    """
     digits = 4 if 0.995 <= value < 1 else 2
-    shown = f"{value:.{digits}f}"
-    return ">0.9999" if shown == "1.0000" else shown
+    text = f"{value:.{digits}f}"
+    return ">0.9999" if text == "1.0000" else text
 
 
 def format_probability(log_probability: float) -> str:

@@ -32,7 +32,11 @@ from pellucid.reporting.display_text import format_probability, truncate_columns
 
 
 def accuracy_range(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
-    """Return the range of an accuracy axis: up to 100, down to the multiple of ten below the lowest interval."""
+    """Return the range of an accuracy axis: up to 100, down to the multiple of ten below the lowest interval.
+
+    Args:
+        accuracies: Accuracies in per cent, with their intervals.
+    """
     lowest = min((group.low for group in accuracies if group.total), default=0.0)
     return min(math.floor(lowest / 10) * 10.0, 80.0), 100.0
 
@@ -45,12 +49,16 @@ def logged_values(log: Sequence[Mapping[str, Any]], event: str, key: str) -> lis
         event: Name of the event to select.
         key: Key of the value; records without it, or with a value that is not finite, are left out.
     """
-    found = [(record["samples"], record.get(key)) for record in log if record.get("event") == event]
-    return [(float(x), float(y)) for x, y in found if y is not None and math.isfinite(y)]
+    points = [(record["samples"], record.get(key)) for record in log if record.get("event") == event]
+    return [(float(x), float(y)) for x, y in points if y is not None and math.isfinite(y)]
 
 
 def round_up(value: float) -> float:
-    """Return the next round number at or above a positive value, for the end of an axis."""
+    """Return the next round number at or above a value, for the end of an axis.
+
+    Args:
+        value: A number; the result is 1 if it is not positive.
+    """
     if not value > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -60,7 +68,11 @@ def round_up(value: float) -> float:
 
 
 def format_number(value: float) -> str:
-    """Return a number for an axis: 1.5M, 20k, 300, 0.05."""
+    """Return a number for an axis: 1.5M, 20k, 300, 0.05.
+
+    Args:
+        value: The number.
+    """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.6g}{letter}"
@@ -82,26 +94,30 @@ def set_tick_labels(axis: Axis, labels: Sequence[str], size: float, color: str) 
         size: Font size in points.
         color: Color of the labels.
     """
-    found = _find_fonts("".join(sorted(set("".join(labels)))))
-    family = [_FONT, *sorted(set(found.values()) - {_FONT}), "sans-serif"]
+    fonts = _find_fonts("".join(sorted(set("".join(labels)))))
+    family = [_FONT, *sorted(set(fonts.values()) - {_FONT}), "sans-serif"]
     axis.set_ticks(range(len(labels)), labels, parse_math=False, fontfamily=family, fontsize=size, color=color)
     axis.set_major_formatter(FixedFormatter(labels))
 
 
 @contextmanager
 def drawable_tick_labels(figure: Figure) -> Iterator[None]:
-    """Replace characters of tick labels that no font contains by their code points, within the block."""
-    named: list[tuple[Axis, FixedFormatter]] = []
-    every: list[Axis] = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
-    for axis in every:
+    """Replace characters of tick labels that no font contains by their code points, within the block.
+
+    Args:
+        figure: The figure.
+    """
+    formatters: list[tuple[Axis, FixedFormatter]] = []
+    all_axes: list[Axis] = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
+    for axis in all_axes:
         formatter = axis.get_major_formatter()
         if isinstance(formatter, FixedFormatter):
-            named.append((axis, formatter))
+            formatters.append((axis, formatter))
             axis.set_major_formatter(FixedFormatter([_with_glyphs(label) for label in formatter.seq]))
     try:
         yield
     finally:
-        for axis, formatter in named:
+        for axis, formatter in formatters:
             axis.set_major_formatter(formatter)
 
 
@@ -119,16 +135,16 @@ def _find_fonts(characters: str) -> dict[str, str]:
     missing.
     """
     missing = set(characters)
-    own = get_font(findfont(_FONT))
-    found = {character: _FONT for character in missing if own.get_char_index(ord(character))}
+    default_font = get_font(findfont(_FONT))
+    fonts = {character: _FONT for character in missing if default_font.get_char_index(ord(character))}
     for entry in sorted(fontManager.ttflist, key=lambda entry: ("Sans" not in entry.name, entry.name)):
-        missing -= found.keys()
-        usable = entry.style == "normal" and entry.weight in _REGULAR and not entry.name.startswith("Last Resort")
-        if missing and usable:
+        missing -= fonts.keys()
+        is_usable = entry.style == "normal" and entry.weight in _REGULAR and not entry.name.startswith("Last Resort")
+        if missing and is_usable:
             font = get_font(entry.fname)
             if font.scalable:
-                found |= {character: entry.name for character in missing if font.get_char_index(ord(character))}
-    return found
+                fonts |= {character: entry.name for character in missing if font.get_char_index(ord(character))}
+    return fonts
 
 
 def _with_glyphs(label: str) -> str:
@@ -136,12 +152,12 @@ def _with_glyphs(label: str) -> str:
 
     A label of a single such character becomes its code point on two lines.
     """
-    found = _find_fonts("".join(sorted(set(label))))
-    missing = [character for character in label if character not in found]
+    fonts = _find_fonts("".join(sorted(set(label))))
+    missing = [character for character in label if character not in fonts]
     if missing and label.lstrip("◌") == missing[0]:
         code = _code_point(missing[0])
         return f"{code[:-2]}\n{code[-2:]}"
-    return "".join(character if character in found else f"U+{_code_point(character)}" for character in label)
+    return "".join(character if character in fonts else f"U+{_code_point(character)}" for character in label)
 
 
 def _code_point(character: str) -> str:
@@ -181,15 +197,15 @@ def attention_figure(trace: Trace) -> Figure:
     for label in axes.get_xticklabels() if tilted else ():
         label.set(rotation=55, rotation_mode="anchor", horizontalalignment="left")
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel("reads (source) →", color=MUTED, loc="left", labelpad=8)
-    axes.set_ylabel("← writes (target)", color=MUTED, loc="top", labelpad=8)
+    axes.set_xlabel("source →", color=MUTED, loc="left", labelpad=8)
+    axes.set_ylabel("← output", color=MUTED, loc="top", labelpad=8)
     for t, value in enumerate(trace.log_probabilities):
-        beside = axes.get_yaxis_transform()
+        transform = axes.get_yaxis_transform()
         axes.text(
             1 + 0.1 / (cell * S),
             t,
             format_probability(float(value)),
-            transform=beside,
+            transform=transform,
             va="center",
             size=9,
             color=MUTED,
@@ -218,10 +234,10 @@ def curves_figure(
     upper, lower = figure.subplots(2, 1, sharex=True)
     _draw_curve(upper, logged_values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
     _draw_curve(upper, logged_values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
-    known = [each for each in validation_metrics if logged_values(log, "validated", each.key)]
-    for place, (key, name) in enumerate(known):
-        _draw_curve(lower, logged_values(log, "validated", key), name, MUTED if place else ACCENT, 1.8)
-    first = known[0].key if known else ""
+    metrics = [metric for metric in validation_metrics if logged_values(log, "validated", metric.key)]
+    for index, (key, name) in enumerate(metrics):
+        _draw_curve(lower, logged_values(log, "validated", key), name, MUTED if index else ACCENT, 1.8)
+    first = metrics[0].key if metrics else ""
     best = logged_values([record for record in log if record.get("best")], "validated", first)
     for x, y in best[-1:]:
         lower.plot([x], [y], "o", color=ACCENT, markersize=6, label=f"best checkpoint: {y:.1f} %")
@@ -232,20 +248,28 @@ def curves_figure(
         if axes.lines:
             axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
         else:
-            axes.text(0.5, 0.5, "nothing logged yet", transform=axes.transAxes, ha="center", color=MUTED)
-    lower.set_xlabel("examples seen", color=MUTED)
+            axes.text(0.5, 0.5, "no records yet", transform=axes.transAxes, ha="center", color=MUTED)
+    lower.set_xlabel("training samples", color=MUTED)
     lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
     return freeze_layout(figure)
 
 
 def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
-    """Return accuracy by target position, with the 95 % interval as a band."""
-    return _accuracy_figure(accuracies, "position in the target")
+    """Return a figure of accuracy by target position, with the 95 % interval as a band.
+
+    Args:
+        accuracies: Accuracy at each target position, in per cent.
+    """
+    return _accuracy_figure(accuracies, "target position")
 
 
 def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
-    """Return accuracy by source length, with the 95 % interval as a band."""
-    return _accuracy_figure(accuracies, "symbols in the source")
+    """Return a figure of accuracy by source length, with the 95 % interval as a band.
+
+    Args:
+        accuracies: Accuracy of each source length or range of lengths, in per cent.
+    """
+    return _accuracy_figure(accuracies, "source length")
 
 
 def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
@@ -268,7 +292,11 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
 
 
 def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
-    """Return a figure of mean attention weights: a line for each target position, and below an image."""
+    """Return a figure of mean attention weights: a line for each target position, and below an image.
+
+    Args:
+        traces: The traces.
+    """
     return mean_weights_figure(mean_attention(traces))
 
 
@@ -281,10 +309,10 @@ def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
     T, S = mean.shape
     figure = empty_figure(7.2, 5.6)
     lines, matrix = figure.subplots(2, 1, sharex=True)
-    places = np.arange(1, S + 1)
+    positions = np.arange(1, S + 1)
     for t in range(T):
         color = SHADES(1.0 - 0.7 * t / max(T - 1, 1))
-        lines.plot(places, mean[t], color=color, linewidth=1.4, label=str(t + 1))
+        lines.plot(positions, mean[t], color=color, linewidth=1.4, label=str(t + 1))
         if T <= 30:
             peak = int(mean[t].argmax())
             lines.annotate(
@@ -294,15 +322,17 @@ def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
     lines.set_ylim(bottom=0.0)
     lines.set_ylabel("mean weight", color=MUTED)
     extent = (0.5, max(S, 1) + 0.5, max(T, 1) + 0.5, 0.5)
-    shown = mean if mean.size else np.zeros((1, 1))
+    image_weights = mean if mean.size else np.zeros((1, 1))
     top = round_up(float(mean.max(initial=0.0)))
-    image = matrix.imshow(shown, cmap=SHADES, vmin=0.0, vmax=top, aspect="auto", extent=extent, interpolation="none")
+    image = matrix.imshow(
+        image_weights, cmap=SHADES, vmin=0.0, vmax=top, aspect="auto", extent=extent, interpolation="none"
+    )
     style_axes(matrix)
     matrix.grid(False)
     matrix.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     matrix.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
-    matrix.set_xlabel("reads (source position) →", color=MUTED)
-    matrix.set_ylabel("← writes (target position)", color=MUTED)
+    matrix.set_xlabel("source position →", color=MUTED)
+    matrix.set_ylabel("← target position", color=MUTED)
     _add_scale(figure, matrix, image, top)
     return freeze_layout(figure)
 
@@ -321,7 +351,11 @@ def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
 
 
 def to_svg(figure: Figure) -> str:
-    """Return a figure as an SVG document. Equal figures give equal text. Labels stay text in the reader's fonts."""
+    """Return a figure as an SVG document. Equal figures give equal text. Labels stay text in the reader's fonts.
+
+    Args:
+        figure: The figure.
+    """
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pellucid"}), ignore_missing_glyphs():
@@ -341,7 +375,14 @@ def empty_figure(width: float, height: float) -> Figure:
 
 
 def freeze_layout(figure: Figure) -> Figure:
-    """Fix the layout of a figure and return it; otherwise each drawing would change it slightly, and so the files."""
+    """Fix the layout of a figure, so that repeated drawing gives equal files.
+
+    Args:
+        figure: The figure.
+
+    Returns:
+        The same figure.
+    """
     with drawable_tick_labels(figure):
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -352,17 +393,19 @@ def _accuracy_figure(accuracies: Sequence[GroupAccuracy], axis: str) -> Figure:
     """Return a figure of accuracies with their intervals."""
     figure = empty_figure(6.4, 3.4)
     axes = figure.add_subplot()
-    places = np.arange(len(accuracies))
+    positions = np.arange(len(accuracies))
     low = [group.low if group.total else math.nan for group in accuracies]
     high = [group.high if group.total else math.nan for group in accuracies]
-    axes.fill_between(places, low, high, color=ACCENT, alpha=0.15, linewidth=0, label="95 % interval")
-    axes.plot(places, [group.percent for group in accuracies], "o-", color=ACCENT, markersize=4, linewidth=1.8)
+    axes.fill_between(positions, low, high, color=ACCENT, alpha=0.15, linewidth=0, label="95 % interval")
+    axes.plot(positions, [group.percent for group in accuracies], "o-", color=ACCENT, markersize=4, linewidth=1.8)
     style_axes(axes)
-    every = max(1, math.ceil(sum(len(group.label) + 2 for group in accuracies) / 70))
-    set_tick_labels(axes.xaxis, [group.label if n % every == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK)
+    label_interval = max(1, math.ceil(sum(len(group.label) + 2 for group in accuracies) / 70))
+    set_tick_labels(
+        axes.xaxis, [group.label if n % label_interval == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK
+    )
     axes.set_ylim(*accuracy_range(accuracies))
     axes.set_xlabel(axis, color=MUTED)
-    axes.set_ylabel("% right", color=MUTED)
+    axes.set_ylabel("% correct", color=MUTED)
     return freeze_layout(figure)
 
 
@@ -383,33 +426,37 @@ def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None
         spine.set(visible=True, color=RULE)
 
 
-def mark_unknown(axes: Axes, places: Iterable[int]) -> None:
-    """Underline the labels of unknown symbols, which training never saw.
+def mark_unknown(axes: Axes, indices: Iterable[int]) -> None:
+    """Underline the labels of unknown symbols, which are not in the vocabulary.
 
     Args:
         axes: The axes, with labels above them.
-        places: Indices of the labels.
+        indices: Indices of the labels.
     """
-    for place in places:
-        across, up = [place - 0.4, place + 0.4], [1.0, 1.0]
+    for index in indices:
+        across, up = [index - 0.4, index + 0.4], [1.0, 1.0]
         bar = Line2D(across, up, transform=axes.get_xaxis_transform(), color=WARN, linewidth=2.5, clip_on=False)
-        bar.set(solid_capstyle="butt", zorder=3, gid=f"unseen-{place + 1}")
+        bar.set(solid_capstyle="butt", zorder=3, gid=f"unknown-{index + 1}")
         axes.add_artist(bar)
 
 
 def add_unknown_note(axes: Axes, points: int) -> None:
-    """Add the explanation of `mark_unknown`, `points` points below the axes.
+    """Add the explanation of `mark_unknown` below the axes.
 
     Args:
         axes: The axes.
         points: Distance in points.
     """
-    note = "underlined: never\nseen in training"
+    note = "underlined: not\nin the vocabulary"
     axes.annotate(note, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
 
 
 def style_axes(axes: Axes) -> None:
-    """Remove the frame of axes and add horizontal grid lines behind the data."""
+    """Remove the frame of axes and add horizontal grid lines behind the data.
+
+    Args:
+        axes: The axes.
+    """
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(RULE)
@@ -422,11 +469,18 @@ MAX_LABEL_WIDTH = 16
 LINE_WIDTH = 9.0
 """Width of a line in inches."""
 LINE_HEIGHT = 0.95
-"""Distance of lines in inches."""
+"""Distance between lines in inches."""
 
 
 def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
-    """Return the displayed source symbols and tags of a trace of a tagger."""
+    """Return the displayed source symbols and tags of a trace.
+
+    Args:
+        trace: Trace of a tagger.
+
+    Returns:
+        Source symbols without features, and tags; each abbreviated to `MAX_LABEL_WIDTH`.
+    """
     symbols = trace.source[trace.features :]
     source, tags = (
         [truncate_columns(visible_symbol(symbol), MAX_LABEL_WIDTH) for symbol in side]
@@ -436,33 +490,35 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
 
 
 def tags_figure(trace: Trace) -> Figure:
-    """Return the source symbols of a trace in lines, with the tag below each and a bar for its probability between
-    them.
+    """Return a figure of the source symbols in lines, with the tag below each and a bar for its probability between.
+
+    Args:
+        trace: Trace of a tagger.
     """
     source, tags = tag_labels(trace)
     cell = 0.2 + 0.095 * max([2, *(cell_len(label) for label in (*source, *tags))])
     n = min(max(1, int(LINE_WIDTH / cell)), max(1, len(tags)))
     lines = max(1, math.ceil(len(tags) / n))
     # The note on unknown symbols needs additional room.
-    wide, high = (1.8, 0.4) if trace.unknown else (0.0, 0.0)
-    figure = empty_figure(max(n * cell + 0.3, wide), lines * LINE_HEIGHT + 0.3 + high)
+    min_width, note_height = (1.8, 0.4) if trace.unknown else (0.0, 0.0)
+    figure = empty_figure(max(n * cell + 0.3, min_width), lines * LINE_HEIGHT + 0.3 + note_height)
     rows = figure.subplots(lines, 1, squeeze=False)[:, 0]
     for number, axes in enumerate(rows):
-        here = slice(number * n, (number + 1) * n)
+        columns = slice(number * n, (number + 1) * n)
         axes.set_xlim(-0.5, n - 0.5)
         axes.set_ylim(0.0, 1.0)
         below = axes.twiny()
         below.set_xlim(-0.5, n - 0.5)
         below.xaxis.set_ticks_position("bottom")
-        for each, labels, color in ((axes, source[here], INK), (below, tags[here], ACCENT)):
-            set_tick_labels(each.xaxis, labels, 11.0, color)
-            each.tick_params(length=0, pad=2)
-            each.set_yticks([])
-            each.set_frame_on(False)
+        for row_axes, labels, color in ((axes, source[columns], INK), (below, tags[columns], ACCENT)):
+            set_tick_labels(row_axes.xaxis, labels, 11.0, color)
+            row_axes.tick_params(length=0, pad=2)
+            row_axes.set_yticks([])
+            row_axes.set_frame_on(False)
         axes.xaxis.set_ticks_position("top")
-        _draw_probabilities(axes, trace.log_probabilities[here])
-        unseen = (position - trace.features - here.start for position in trace.unknown)
-        mark_unknown(axes, (place for place in unseen if 0 <= place < n))
+        _draw_probabilities(axes, trace.log_probabilities[columns])
+        unseen = (position - trace.features - columns.start for position in trace.unknown)
+        mark_unknown(axes, (index for index in unseen if 0 <= index < n))
     if trace.unknown:
         add_unknown_note(rows[-1], 20)
     return freeze_layout(figure)
@@ -470,7 +526,7 @@ def tags_figure(trace: Trace) -> Figure:
 
 def _draw_probabilities(axes: Axes, log_probabilities: np.ndarray) -> None:
     """Draw the probability of each tag as a bar and a number."""
-    for place, value in enumerate(log_probabilities.tolist()):
-        axes.barh(0.25, 0.8, 0.22, place - 0.4, color=RULE)
-        axes.barh(0.25, 0.8 * math.exp(min(value, 0.0)), 0.22, place - 0.4, color=ACCENT)
-        axes.text(place, 0.7, format_probability(value), ha="center", va="center", size=8, color=MUTED)
+    for index, value in enumerate(log_probabilities.tolist()):
+        axes.barh(0.25, 0.8, 0.22, index - 0.4, color=RULE)
+        axes.barh(0.25, 0.8 * math.exp(min(value, 0.0)), 0.22, index - 0.4, color=ACCENT)
+        axes.text(index, 0.7, format_probability(value), ha="center", va="center", size=8, color=MUTED)

@@ -17,7 +17,7 @@ from pellucid.training.session import FileRead, ModelBuilt, RunEvent
 from pellucid.training.training_data import DataAugmented
 
 MAX_LISTED_LINES = 5
-"""Maximum number of bad lines that are listed."""
+"""Maximum number of listed bad lines."""
 
 
 @contextmanager
@@ -34,7 +34,11 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
 
 
 def build_progress_bars(console: "PipeSafeConsole") -> Progress:
-    """Return progress bars, one row for each training, which are shown if the console is a terminal."""
+    """Return progress bars, one row for each training.
+
+    Args:
+        console: Console; the bars are shown if it is a terminal.
+    """
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
@@ -50,10 +54,14 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
 
 
 class PipeSafeConsole(Console):
-    """Console that stops printing when its reader is gone, so that the training continues."""
+    """Console that stops printing on a broken pipe, so that training continues."""
 
     def report(self, line: str) -> None:
-        """Print one line, with control characters replaced and without markup."""
+        """Print one line, with control characters replaced and without markup.
+
+        Args:
+            line: The line.
+        """
         self.print(visible_message(line), markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
@@ -65,19 +73,28 @@ class ProgressReporter:
     """Prints the events of a training."""
 
     def __init__(self, console: PipeSafeConsole, bar: Progress) -> None:
-        """Initialize without a row in the progress bar."""
+        """Initialize without a row in the progress bar.
+
+        Args:
+            console: Console for the lines.
+            bar: Progress bar on the same console.
+        """
         self.console = console
         self.bar = bar
         self.task: TaskID | None = None
 
     def report(self, event: RunEvent) -> None:
-        """Print the information of an event."""
+        """Print the information of an event.
+
+        Args:
+            event: Event of the training.
+        """
         match event:
             case FileRead():
                 self._report_reading(event)
             case DataAugmented():
-                made = "copied targets" if event.kind == "copy" else "pairs with random stems"
-                self._print_line(f"augmentation: {event.made:,} {made} in addition to {event.examples:,} examples")
+                noun = "copied targets" if event.kind == "copy" else "pairs with random stems"
+                self._print_line(f"augmentation: {event.made:,} {noun} in addition to {event.examples:,} examples")
             case ModelBuilt():
                 self._report_model(event)
             case TrainingStarted():
@@ -108,17 +125,18 @@ class ProgressReporter:
 
     def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""
-        source, target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
-        beside = len(event.vocabularies.features.symbols)
-        tags = f" and {beside} features" if beside else ""
+        num_source, num_target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
+        num_features = len(event.vocabularies.features.symbols)
+        tags = f" and {num_features} features" if num_features else ""
         verb = "resumed" if event.resumed else "new run"
         self._print_line(
             f"{event.folder}: {verb}, {event.parameters:,} parameters, "
-            f"{source} source symbols{tags}, {target} target symbols"
+            f"{num_source} source symbols{tags}, {num_target} target symbols"
         )
-        for each in event.covered:
+        for coverage in event.covered:
             self._print_line(
-                f"{each.path}: pretrained vectors for {each.found:,} of {each.symbols:,} {each.side} symbols"
+                f"{coverage.path}: pretrained vectors for {coverage.found:,} of {coverage.symbols:,} "
+                f"{coverage.side} symbols"
             )
         for sentence in event.foreseen:
             self._print_line(f"note: {sentence}")
@@ -127,7 +145,7 @@ class ProgressReporter:
 
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
-        self._print_line(f"training for {event.epochs:g} epochs at most, {event.updates:,} updates")
+        self._print_line(f"training for at most {event.epochs:g} epochs, {event.updates:,} updates")
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
 
     def _report_step(self, event: UpdateCompleted) -> None:
@@ -147,8 +165,8 @@ class ProgressReporter:
 
 def compilation_note() -> str:
     """Return a note that kernels are compiled before the first update."""
-    kept = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
-    return f"compiling kernels {kept}: the first update takes up to a minute"
+    frequency = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
+    return f"compiling kernels {frequency}: the first update takes up to a minute"
 
 
 def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False) -> str:
@@ -159,9 +177,9 @@ def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False)
         metrics: Validation metrics, by their keys in the log.
         short: Whether to return only the most important metric and the loss.
     """
-    followed = get_task(task).metrics.validation_metrics
-    found = [f"{each.name} {metrics[each.key]:6.2f} %" for each in followed if each.key in metrics]
-    return " · ".join([*found[: 1 if short else None], f"loss {metrics['loss']:.3f}"])
+    validation_metrics = get_task(task).metrics.validation_metrics
+    scores = [f"{metric.name} {metrics[metric.key]:6.2f} %" for metric in validation_metrics if metric.key in metrics]
+    return " · ".join([*scores[: 1 if short else None], f"loss {metrics['loss']:.3f}"])
 
 
 @contextmanager
@@ -181,7 +199,12 @@ class MultiProgress:
     """Progress of several trainings, one row for each by its name."""
 
     def __init__(self, console: PipeSafeConsole, bars: Progress) -> None:
-        """Initialize without rows."""
+        """Initialize without rows.
+
+        Args:
+            console: Console for the lines.
+            bars: Progress bars on the same console.
+        """
         self.console = console
         self.bars = bars
         self.tasks: dict[str, TaskID] = {}
@@ -192,7 +215,11 @@ class MultiProgress:
         return self.console.is_terminal
 
     def print_line(self, text: str) -> None:
-        """Print one line above the rows."""
+        """Print one line above the rows.
+
+        Args:
+            text: The line.
+        """
         self.console.report(text)
 
     def update_row(self, name: str, event: RunEvent) -> None:
@@ -264,6 +291,10 @@ class MultiProgress:
             self.remove_row(name)
 
     def remove_row(self, name: str) -> None:
-        """Remove the row of a training."""
+        """Remove the row of a training, if it has one.
+
+        Args:
+            name: Name of the training.
+        """
         if name in self.tasks:
             self.bars.remove_task(self.tasks.pop(name))

@@ -29,19 +29,19 @@ def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]
     """
     if max(map(len, names), default=0) <= width:
         return list(names)
-    shared = _common_prefix_length(names)
-    own = [f"…{name[shared:]}" if shared else name for name in names]
-    for wide in range(width, max(width, *map(len, own)) + 1):
-        cut = [_elide_middle(name, wide) for name in own]
-        if len(set(cut)) == len(set(names)):
-            return cut
+    prefix_length = _common_prefix_length(names)
+    suffixes = [f"…{name[prefix_length:]}" if prefix_length else name for name in names]
+    for max_length in range(width, max(width, *map(len, suffixes)) + 1):
+        shortened = [_elide_middle(name, max_length) for name in suffixes]
+        if len(set(shortened)) == len(set(names)):
+            return shortened
     return list(names)
 
 
 def _common_prefix_length(names: Sequence[str]) -> int:
     """Return the length of the common prefix of names, up to the end of a word."""
-    alike = takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False))
-    common = "".join(column[0] for column in alike) if len(set(names)) > 1 else ""
+    equal_columns = takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False))
+    common = "".join(column[0] for column in equal_columns) if len(set(names)) > 1 else ""
     ends = [match.end() for match in WORD_ENDS.finditer(common)]
     return ends[-1] if ends else 0
 
@@ -65,11 +65,11 @@ def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str,
         metrics: The label metrics.
         evaluation: The metrics of the same outputs as sequences.
     """
-    accuracy, about = f"{metrics.accuracy:.2f} %", _format_ci(metrics.accuracy_ci95)
-    rows = [("accuracy", accuracy, about)]
+    accuracy, interval = f"{metrics.accuracy:.2f} %", _format_ci(metrics.accuracy_ci95)
+    rows = [("accuracy", accuracy, interval)]
     if metrics.per_position:
         exact = f"{evaluation.exact_match:.2f} %", f"{_format_ci(evaluation.exact_match_ci95)} (whole sequences)"
-        rows = [("tag accuracy", accuracy, about), ("sequence accuracy", *exact)]
+        rows = [("tag accuracy", accuracy, interval), ("sequence accuracy", *exact)]
         rows += [("Q3", accuracy, "accuracy of the tags H, E and C")] if metrics.q3 is not None else []
     if metrics.top_k_accuracy is not None and metrics.top_k_ci95 is not None:
         rows.append((f"top-{TOP_K} accuracy", f"{metrics.top_k_accuracy:.2f} %", _format_ci(metrics.top_k_ci95)))
@@ -86,7 +86,14 @@ def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str,
 
 
 def label_table(metrics: LabelMetrics) -> Table | None:
-    """Return the confusion matrix of labels; None if there are none or more than `MAX_LABELS`."""
+    """Return the confusion matrix of labels.
+
+    Args:
+        metrics: The label metrics.
+
+    Returns:
+        The table; None for fewer than two or more than `MAX_LABELS` labels.
+    """
     if not 1 < len(metrics.labels) <= MAX_LABELS:
         return None
     table = Table(title="labels: references (rows) and predictions (columns)", title_justify="left")
@@ -106,7 +113,7 @@ ERROR_RATE_UNITS = {True: "CER: edits over characters", False: "PER: edits over 
 SHORT_NAMES = {"word error rate": "WER", "symbol error rate": "SER"}
 """Abbreviations for column headings."""
 REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
-"""Coverages shown in the table of selective accuracy."""
+"""Coverages in the table of selective accuracy."""
 
 
 def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds: float, worst: int) -> Iterator[Table]:
@@ -155,21 +162,21 @@ def comparison_tables(
     yield _significance_table(runs, comparisons)
     yield _agreement_table(runs, comparisons)
     for other in runs[1:]:
-        for one, against in ((runs[0], other), (other, runs[0])):
-            rows = exclusively_right(one, against)
+        for one, opponent in ((runs[0], other), (other, runs[0])):
+            rows = exclusively_right(one, opponent)
             if rows[:max_listed]:
-                yield _disagreement_table(one, against, rows, max_listed)
+                yield _disagreement_table(one, opponent, rows, max_listed)
 
 
 def exclusively_right(one: Assessment, other: Assessment) -> list[int]:
-    """Return the indices of examples that only the first run has right, worst errors of the other first.
+    """Return the indices of examples that are correct in the first run only, worst errors of the other run first.
 
     Args:
         one: Assessment of the first run.
         other: Assessment of the other run, on the same examples.
     """
-    rows = [at for at, (a, b) in enumerate(zip(one.scored, other.scored, strict=True)) if a.exact and not b.exact]
-    return sorted(rows, key=lambda at: -other.scored[at].errors)
+    rows = [index for index, (a, b) in enumerate(zip(one.scored, other.scored, strict=True)) if a.exact and not b.exact]
+    return sorted(rows, key=lambda index: -other.scored[index].errors)
 
 
 def group_table(runs: Sequence[Assessment]) -> Table:
@@ -237,13 +244,15 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
             ("BLEU", f"{texts.bleu.score:.2f}", texts.bleu.signature),
             ("chrF", f"{texts.chrf.score:.2f}", texts.chrf.signature),
         ]
-    for each in assessment.oracle:
-        rows.append((f"oracle accuracy, k = {each.k}", f"{each.accuracy:.2f} %", _format_ci(each.ci95)))
+    for oracle in assessment.oracle:
+        rows.append((f"oracle accuracy, k = {oracle.k}", f"{oracle.accuracy:.2f} %", _format_ci(oracle.ci95)))
     if assessment.oracle:
         rows.append(("mean reciprocal rank", f"{assessment.mean_reciprocal_rank:.4f}", "MRR"))
     of = " of a tag" if assessment.unit == "tags" else ""
-    told = f"mean probability{of} {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %"
-    rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", told))
+    explanation = (
+        f"mean probability{of} {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %"
+    )
+    rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", explanation))
     rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
     return rows
 
@@ -262,24 +271,28 @@ def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: f
 
 def _accuracy_table(title: str, accuracies: Sequence[GroupAccuracy]) -> Table:
     """Return a table of accuracies by position or length."""
-    table = _empty_table(f"accuracy by {title}", title, "right", "of", "%", "95 % interval")
-    for each in accuracies:
-        interval = _format_interval(ConfidenceInterval(each.low, each.high), 1)
-        table.add_row(each.label, f"{each.right:,}", f"{each.total:,}", f"{each.percent:.1f}", interval)
+    table = _empty_table(f"accuracy by {title}", title, "correct", "of", "%", "95 % interval")
+    for group in accuracies:
+        interval = _format_interval(ConfidenceInterval(group.low, group.high), 1)
+        table.add_row(group.label, f"{group.right:,}", f"{group.total:,}", f"{group.percent:.1f}", interval)
     return table
 
 
 def _confusion_table(assessment: Assessment) -> Table:
     """Return the table of the most frequent symbol errors."""
     table = _empty_table("most frequent symbol errors", "expected", "output", "count", "of")
-    for each in assessment.confusions.errors[:MAX_CONFUSIONS]:
-        symbols = (Text(format_symbol(symbol)) for symbol in (each.wanted, each.written))
-        table.add_row(*symbols, f"{each.times:,}", f"{each.of:,}" if each.of else "")
+    for confusion in assessment.confusions.errors[:MAX_CONFUSIONS]:
+        symbols = (Text(format_symbol(symbol)) for symbol in (confusion.wanted, confusion.written))
+        table.add_row(*symbols, f"{confusion.times:,}", f"{confusion.of:,}" if confusion.of else "")
     return table
 
 
 def format_symbol(symbol: str | None) -> str:
-    """Return a symbol for display; a dash for None."""
+    """Return a symbol for display.
+
+    Args:
+        symbol: The symbol; None, for an insertion or a deletion, is shown as a dash.
+    """
     return "–" if symbol is None else visible_symbol(symbol)
 
 
@@ -292,10 +305,10 @@ def _coverage_table(assessment: Assessment) -> Table:
         "errors in the remainder",
         "confidence threshold",
     )
-    for each in assessment.calibration.coverage_points:
-        if each.share in REVIEW_COVERAGES:
-            cells = (f"{100 * each.accuracy:.1f}", f"{100 * each.caught:.0f} %", f"{each.probability:.3f}")
-            table.add_row(f"{100 * each.share:.0f} %", *cells)
+    for point in assessment.calibration.coverage_points:
+        if point.share in REVIEW_COVERAGES:
+            cells = (f"{100 * point.accuracy:.1f}", f"{100 * point.caught:.0f} %", f"{point.probability:.3f}")
+            table.add_row(f"{100 * point.share:.0f} %", *cells)
     return table
 
 
@@ -314,55 +327,68 @@ def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
     """Return a table with a row for each metric and a column for each run."""
     table = _empty_table("", f"{runs[0].evaluation.examples:,} examples", *map(_run_name, runs))
     scores = [score_rows(run) for run in runs]
-    for at, (name, _, _) in enumerate(scores[0]):
-        table.add_row(name, *(each[at][1] if at < len(each) else "" for each in scores))
-    table.add_row("decoded in", *(f"{each:.1f} s" for each in seconds))
+    for index, (name, _, _) in enumerate(scores[0]):
+        table.add_row(name, *(values[index][1] if index < len(values) else "" for values in scores))
+    table.add_row("decoded in", *(f"{values:.1f} s" for values in seconds))
     return table
 
 
 def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
     """Return the table of differences with their significance."""
-    over = "means over groups" if runs[0].mean else "all examples"
-    heads = ("against", "score", "difference", "95 % interval", "p", "better in")
-    table = _empty_table(f"{_run_name(runs[0])} minus each other run, {over}", *heads)
+    scope = "means over groups" if runs[0].mean else "all examples"
+    heads = ("compared with", "score", "difference", "95 % interval", "p", "better in")
+    table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *heads)
     for run, comparison in zip(runs[1:], comparisons, strict=True):
-        for name, each in named_differences(comparison):
+        for name, difference in named_differences(comparison):
             cells = (
-                f"{each.difference:+z.2f}",
-                _format_interval(each.ci95),
-                format_p_value(each.p),
-                f"{100 * each.a_better:.1f} %",
+                f"{difference.difference:+z.2f}",
+                _format_interval(difference.ci95),
+                format_p_value(difference.p),
+                f"{100 * difference.a_better:.1f} %",
             )
             table.add_row(_run_name(run), name, *cells)
     return table
 
 
 def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
-    """Return the numbers of examples that both runs, one, or neither have right."""
-    table = _empty_table("examples right", "against", "both", f"only {_run_name(runs[0])}", "only the other", "neither")
-    for run, each in zip(runs[1:], comparisons, strict=True):
-        counts = (each.both, each.only_a, each.only_b, each.neither)
+    """Return the table of examples that are correct in both runs, in one, or in neither."""
+    table = _empty_table(
+        "correct examples", "compared with", "both", f"only {_run_name(runs[0])}", "only the other", "neither"
+    )
+    for run, comparison in zip(runs[1:], comparisons, strict=True):
+        counts = (comparison.both, comparison.only_a, comparison.only_b, comparison.neither)
         table.add_row(_run_name(run), *(f"{count:,}" for count in counts))
     return table
 
 
 def named_differences(comparison: RunComparison) -> list[tuple[str, RateDifference]]:
-    """Return the differences of a comparison by display name."""
-    named = comparison.differences
-    return [(name, named[key]) for key, name in comparison.metrics.compared_rates]
+    """Return the differences of a comparison with their display names.
+
+    Args:
+        comparison: Comparison of two runs.
+
+    Returns:
+        Pairs of name and difference, most important first.
+    """
+    differences = comparison.differences
+    return [(name, differences[key]) for key, name in comparison.metrics.compared_rates]
 
 
 def format_p_value(p: float) -> str:
-    """Return a p-value as text: "0.0312", or "< 0.0002", the resolution of the permutation test."""
+    """Return a p-value as text: "0.0312", or "< 0.0002", the resolution of the permutation test.
+
+    Args:
+        p: The p-value.
+    """
     return f"{p:.4f}" if p >= 0.0002 else "< 0.0002"
 
 
 def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], max_listed: int) -> Table:
-    """Return a table of examples that one run has right and the other wrong."""
-    title = f"{_run_name(one)} right, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
+    """Return the table of examples that are correct in one run and wrong in the other."""
+    title = f"{_run_name(one)} correct, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
     table = Table("source", _run_name(one), _run_name(other), title=title, title_justify="left")
-    for at in rows[:max_listed]:
-        cells = (one.traces[at].text, one.traces[at].output, other.traces[at].output)
+    for index in rows[:max_listed]:
+        cells = (one.traces[index].text, one.traces[index].output, other.traces[index].output)
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table
 

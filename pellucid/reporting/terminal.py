@@ -63,7 +63,7 @@ class _SourceColumn(NamedTuple):
     """"?" below an unknown symbol, else a space."""
     width: int
     breaks: bool
-    """Whether a panel preferably ends after it: it is a space or the last feature."""
+    """Whether a panel preferably ends after this column: it is a space or the last feature."""
     weights: Float[np.ndarray, " T"] | None
     """Weights of the position; None for the bar after the features."""
 
@@ -76,7 +76,11 @@ class _TargetRow(NamedTuple):
 
 
 def attention_caption(trace: Trace) -> str:
-    """Return a sentence that describes the weights of a trace."""
+    """Return a sentence that describes the weights of a trace.
+
+    Args:
+        trace: The trace.
+    """
     if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
     return get_task(trace.task).labels.weights
@@ -117,22 +121,22 @@ def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
     if color:
         return f"weight 0 {''.join(_weight_cell(step / 20, 1, characters, color) for step in range(21))} 1"
     steps = zip(characters.shades[1:], characters.least, strict=True)
-    return f"weight {'  '.join(f'{shade} {least:.2f}' for shade, least in steps)} and more"
+    return f"weight {'  '.join(f'{shade} {minimum:.2f}' for shade, minimum in steps)} and more"
 
 
 def _headline(trace: Trace, characters: _CharacterSet, width: int) -> Iterator[str]:
     """Yield source, output and probability, on one line if they fit."""
-    read, wrote = characters.text(trace.text), f"{characters.arrow} {characters.text(trace.output)}"
-    chance = f"p = {format_probability(trace.score)}"
-    whole = f"{read} {wrote}   {chance}"
-    if cell_len(whole) <= width:
-        yield whole
+    source, output = characters.text(trace.text), f"{characters.arrow} {characters.text(trace.output)}"
+    probability = f"p = {format_probability(trace.score)}"
+    line = f"{source} {output}   {probability}"
+    if cell_len(line) <= width:
+        yield line
         return
-    yield from wrap_columns(read, width)
-    *lines, last = wrap_columns(wrote, width)
+    yield from wrap_columns(source, width)
+    *lines, last = wrap_columns(output, width)
     yield from lines
-    together = f"{last}   {chance}"
-    yield from [together] if cell_len(together) <= width else [last, chance]
+    last_line = f"{last}   {probability}"
+    yield from [last_line] if cell_len(last_line) <= width else [last, probability]
 
 
 def _trace_notes(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
@@ -140,35 +144,35 @@ def _trace_notes(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
     if not trace.finished:
         yield "The output was truncated at the maximum length."
     if not trace.target:
-        yield "Nothing was decoded."
+        yield "The output is empty."
     if not trace.source:
         yield "The source is empty."
     elif trace.target and not trace.attention.any():
         yield NO_ATTENTION
     if trace.unknown:
         unknown = dict.fromkeys(characters.symbol(trace.source[position]) for position in trace.unknown)
-        yield f"? never seen in training: {' '.join(unknown)}"
+        yield f"? not in the vocabulary: {' '.join(unknown)}"
 
 
 def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bool) -> Iterator[str]:
     """Yield the lines of the matrix by panels; without attention weights, target symbols and probabilities only."""
     labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.target]
-    heading = f"writes {characters.down}"
+    heading = f"output {characters.down}"
     margin = max(cell_len(label) for label in [heading, *labels])
-    chances = [format_probability(float(value)) for value in trace.log_probabilities]
-    right = max(len(chance) for chance in chances)
+    probabilities = [format_probability(float(value)) for value in trace.log_probabilities]
+    probability_width = max(len(probability) for probability in probabilities)
     rows = [
-        _TargetRow(_pad_label(label, margin, right=True), f"{chance:>{right}}")
-        for label, chance in zip(labels, chances, strict=True)
+        _TargetRow(_pad_label(label, margin, right=True), f"{probability:>{probability_width}}")
+        for label, probability in zip(labels, probabilities, strict=True)
     ]
     heading = _pad_label(heading, margin)
     if not trace.source or not trace.attention.any():
-        yield f"{heading}  {'p':>{right}}"
+        yield f"{heading}  {'p':>{probability_width}}"
         yield from (f"{row.label}  {row.chance}" for row in rows)
         return
-    room = width - margin - right - 4
-    yield f"{' ' * margin}  reads {characters.arrow}"
-    for number, panel in enumerate(_split_panels(_source_columns(trace, characters, room), room)):
+    max_width = width - margin - probability_width - 4
+    yield f"{' ' * margin}  source {characters.arrow}"
+    for number, panel in enumerate(_split_panels(_source_columns(trace, characters, max_width), max_width)):
         if number:
             yield ""
         yield from _panel_lines(panel, rows, heading if not number else " " * margin, characters, color)
@@ -180,20 +184,20 @@ def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
         [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in side]
         for side in (trace.source[trace.features :], trace.target)
     )
-    reads, writes = f"reads {characters.down}", f"tag {characters.down}"
-    wide, right = max(map(cell_len, [reads, *symbols])), max(map(cell_len, [writes, *tags]))
-    yield f"{_pad_label(reads, wide)}    {_pad_label(writes, right)}  p"
-    for at, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):
-        mark = "?" if at + trace.features in trace.unknown else " "
-        yield f"{_pad_label(symbol, wide)} {mark}  {_pad_label(tag, right)}  {format_probability(value)}"
+    source_head, tag_head = f"source {characters.down}", f"tag {characters.down}"
+    source_width, tag_width = max(map(cell_len, [source_head, *symbols])), max(map(cell_len, [tag_head, *tags]))
+    yield f"{_pad_label(source_head, source_width)}    {_pad_label(tag_head, tag_width)}  p"
+    for index, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):
+        mark = "?" if index + trace.features in trace.unknown else " "
+        yield f"{_pad_label(symbol, source_width)} {mark}  {_pad_label(tag, tag_width)}  {format_probability(value)}"
 
 
-def _source_columns(trace: Trace, characters: _CharacterSet, room: int) -> list[_SourceColumn]:
+def _source_columns(trace: Trace, characters: _CharacterSet, max_width: int) -> list[_SourceColumn]:
     """Return the source positions as columns. Characters are drawn without gaps if they would not fit otherwise."""
     labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.source]
     sizes = [max(1, cell_len(label)) for label in labels]
     dense = all(len(grapheme_clusters(label)) <= 1 for label in labels)
-    gap = 0 if dense and sum(sizes) + len(sizes) + 1 > room else 1
+    gap = 0 if dense and sum(sizes) + len(sizes) + 1 > max_width else 1
     columns: list[_SourceColumn] = []
     for position, (label, size) in enumerate(zip(labels, sizes, strict=True)):
         last_feature = position == trace.features - 1
@@ -201,7 +205,7 @@ def _source_columns(trace: Trace, characters: _CharacterSet, room: int) -> list[
             _SourceColumn(
                 label=label,
                 mark="?" if position in trace.unknown else " ",
-                width=min(size + gap, room),
+                width=min(size + gap, max_width),
                 breaks=last_feature or trace.source[position] == " ",
                 weights=trace.attention[:, position],
             )
@@ -211,17 +215,17 @@ def _source_columns(trace: Trace, characters: _CharacterSet, room: int) -> list[
     return columns
 
 
-def _split_panels(columns: Sequence[_SourceColumn], room: int) -> Iterator[Sequence[_SourceColumn]]:
-    """Yield panels of columns no wider than `room`, preferably split after a space."""
+def _split_panels(columns: Sequence[_SourceColumn], max_width: int) -> Iterator[Sequence[_SourceColumn]]:
+    """Yield panels of columns no wider than `max_width`, preferably split after a space."""
     start = 0
     while start < len(columns):
-        stop, used = start, 0
-        while stop < len(columns) and used + columns[stop].width <= room:
-            used += columns[stop].width
+        stop, width = start, 0
+        while stop < len(columns) and width + columns[stop].width <= max_width:
+            width += columns[stop].width
             stop += 1
         if stop < len(columns):
-            near = range(stop, start + (stop - start) // 2, -1)
-            stop = next((place for place in near if columns[place - 1].breaks), stop)
+            candidates = range(stop, start + (stop - start) // 2, -1)
+            stop = next((index for index in candidates if columns[index - 1].breaks), stop)
         yield columns[start:stop]
         start = stop
 

@@ -1,11 +1,11 @@
 """Hyperparameter search: parallel trials, each a training in its own process; a generator of events.
 
-study.journal   the study, as Optuna keeps it
+study.journal   the study in Optuna's journal format
 space.txt       the search space
 trials/0000 …   the run folder of each trial; only the best trial keeps its model
 best.toml       the best configuration, for `pellucid train --config`
 trials.json     every finished, pruned or failed trial
-report.html     the same as a page
+report.html     the same data as a page
 """
 
 from collections.abc import Sequence
@@ -37,15 +37,15 @@ from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived_epochs
 from pellucid.training.session import RunEvent, TrainingFiles
 from pellucid.training.training_data import FileRead, read_files, resolve_data
-from pellucid.tuning.space import SearchSpace, Value, apply_values, described, initial_values
+from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
 from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudyTerms, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
 METRIC_UNITS = {"exact_match": " %", "symbol_error_rate": " %", "symbol_accuracy": " %", "loss": ""}
 INTRODUCTION = """\
-Each trial trains with its own settings; its score is its best validation. A difference of a point or two between the
-first trials may be chance: the best of many trials is also the luckiest, and its score on the validation set that
-selected it is too high. Evaluate it on pairs that neither training nor search has seen."""
+Each trial trains with its own settings; its score is that of its best validation. A difference of a point or two
+between the first trials may be chance. The score of the best trial on the validation set is biased, because the same
+set selected the trial. Evaluate it on a test set that neither training nor search has used."""
 
 
 def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Config | None) -> None:
@@ -73,7 +73,7 @@ def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Conf
         )
     ]
     if weights:
-        caption = "Importance of each setting for a trial to be among the best (PED-ANOVA); the shares sum to 100 %."
+        caption = "Importance of each setting for the best trials (PED-ANOVA); the shares sum to 100 %."
         shares = [(key, f"{100 * weight:.0f} %") for key, weight in weights.items()]
         parts.append(ReportTable("Importance of settings", caption, ["setting", "share"], shares))
     config = to_toml(best) if best is not None else ""
@@ -82,23 +82,40 @@ def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Conf
 
 
 def rank_trials(ended: Sequence["EndedTrial"], metric: Metric) -> list["EndedTrial"]:
-    """Return finished trials, the best first, then pruned ones, then failed ones."""
+    """Return finished trials, the best first, then pruned ones, then failed ones.
+
+    Args:
+        ended: Ended trials.
+        metric: Metric of the trials.
+    """
     sign = -1.0 if metric in ("exact_match", "symbol_accuracy") else 1.0
     order = ("finished", "pruned", "failed")
     return sorted(ended, key=lambda trial: (order.index(trial.state), sign * (trial.score or 0.0), trial.number))
 
 
 def searched_keys(ended: Sequence["EndedTrial"]) -> list[str]:
-    """Return the keys of the searched settings."""
+    """Return the keys of the searched settings.
+
+    Args:
+        ended: Ended trials.
+    """
     return list(dict.fromkeys(key for trial in ended for key in trial.values))
 
 
 def trial_rows(ended: Sequence["EndedTrial"], metric: Metric) -> list[list[str]]:
-    """Return a table row per trial: number, state, score, seconds and all values."""
+    """Return a table row per trial: number, state, score, seconds and all values.
+
+    Args:
+        ended: Ended trials.
+        metric: Metric of the trials.
+
+    Returns:
+        Rows of texts, the best trial first.
+    """
     return [
         [
             str(trial.number),
-            f"{trial.state}: {trial.why}" if trial.why else trial.state,
+            f"{trial.state}: {trial.reason}" if trial.reason else trial.state,
             format_score(trial.score, metric),
             f"{trial.seconds:,.0f}",
             *(
@@ -111,7 +128,12 @@ def trial_rows(ended: Sequence["EndedTrial"], metric: Metric) -> list[list[str]]
 
 
 def format_score(score: float | None, metric: Metric) -> str:
-    """Return a score with its unit."""
+    """Return a score with its unit.
+
+    Args:
+        score: The score; None is shown as a dash.
+        metric: Metric of the score.
+    """
     if score is None:
         return "-"
     return f"{score:.3f}" if metric == "loss" else f"{score:.2f}{METRIC_UNITS[metric]}"
@@ -133,7 +155,8 @@ class StudyRequest(NamedTuple):
     """Total number of trials, including those of earlier calls."""
     seconds: float
     """Time limit, after which running trials are stopped and resumed by the next call; 0 for none."""
-    at_once: int
+    max_parallel: int
+    """Maximum number of trials trained in parallel."""
     pruning: Pruning
 
 
@@ -143,7 +166,7 @@ class StudyOpened(NamedTuple):
     space: list[str]
     ended: int
     unfinished: int
-    again: int
+    num_retried: int
     """Failed trials that are tried again."""
 
 
@@ -188,10 +211,10 @@ def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
         if path.exists() and not path.is_file():
             raise DataError(f"{path} is no regular file: each trial has to read it again")
     data = resolve_data(files, config.data)
-    reads = read_files(files, config.data, Path("/nonexistent")).reads
-    epochs = config.training.epochs or round(derived_epochs(reads[0].examples))
+    file_reads = read_files(files, config.data, Path("/nonexistent")).reads
+    epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
     training = msgspec.structs.replace(config.training, epochs=float(epochs))
-    return msgspec.structs.replace(config, data=data, training=training), reads
+    return msgspec.structs.replace(config, data=data, training=training), file_reads
 
 
 def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
@@ -212,9 +235,9 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
     with run.lock_run_folder(request.out, STUDY_FILES):
         search = HyperparameterSearch(request)
         yield StudyOpened(
-            described(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
+            describe_space(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
         )
-        with WorkerPool[TrainingJob](run_job, 1 if will_compile() else request.at_once) as search.pool:
+        with WorkerPool[TrainingJob](run_job, 1 if will_compile() else request.max_parallel) as search.pool:
             try:
                 yield from search.events()
             except BaseException:
@@ -229,10 +252,17 @@ class HyperparameterSearch:
     pool: WorkerPool[TrainingJob]
 
     def __init__(self, request: StudyRequest) -> None:
-        """Open the study and update its folder from the journal."""
+        """Open the study and update its folder from the journal.
+
+        Args:
+            request: Arguments of the search.
+
+        Raises:
+            RunError: The folder holds a study of other data, settings or search space.
+        """
         config = request.config
-        each = config.training.epochs / config.training.eval_interval
-        terms = StudyTerms(request.space, config.training.metric, config.seed, request.pruning, int(each))
+        num_validations = config.training.epochs / config.training.eval_interval
+        terms = StudyTerms(request.space, config.training.metric, config.seed, request.pruning, int(num_validations))
         self.request = request
         self.study = TuningStudy(request.out, terms)
         self.pruned: dict[int, str] = {}
@@ -240,20 +270,20 @@ class HyperparameterSearch:
         self.num_validations: dict[int, int] = {}
         """Number of recorded validations, by trial."""
         self.deadline = time.monotonic() + request.seconds if request.seconds else float("inf")
-        different = self.study.check_terms(_study_terms(request))
-        if different:
-            raise RunError(f"{request.out} holds a study with other {' and '.join(different)}; name a new folder")
+        changed_terms = self.study.check_terms(_study_terms(request))
+        if changed_terms:
+            raise RunError(f"{request.out} holds a study with other {' and '.join(changed_terms)}; name a new folder")
         self.study.enqueue_first(initial_values(config, request.space))
         self.waiting = self.study.unfinished_trials()
         self.num_retried = self.study.retry_failed()
         self.failing = False
         """True after `MAX_INITIAL_FAILURES` failures without success."""
-        write_text(request.out / "space.txt", "\n".join(described(request.space)) + "\n")
+        write_text(request.out / "space.txt", "\n".join(describe_space(request.space)) + "\n")
         self.update_results()
 
     @property
     def can_continue(self) -> bool:
-        """Return True while new trials may start."""
+        """True while new trials may start."""
         return not self.failing and time.monotonic() < self.deadline
 
     def events(self) -> Iterator[TuneEvent | None]:
@@ -271,31 +301,48 @@ class HyperparameterSearch:
                 self.pool.request_stop()
             yield None
 
-    def start_trial(self, asked: SuggestedTrial) -> Iterator[TuneEvent]:
-        """Submit a trial to a worker process, unless its settings are invalid."""
+    def start_trial(self, suggested: SuggestedTrial) -> Iterator[TuneEvent]:
+        """Submit a trial to a worker process; a trial with invalid settings fails.
+
+        Args:
+            suggested: The trial.
+
+        Yields:
+            The start of the trial, or its failure.
+        """
         try:
-            config = self.config(asked.values)
+            config = self.config(suggested.values)
         except ConfigError as error:
-            yield self.end_trial(asked.number, "failed", str(error))
+            yield self.end_trial(suggested.number, "failed", str(error))
             return
-        yield TrialStarted(asked.number, asked.values)
-        for record in self.read_validations(asked.number):  # the journal may lack the last one
-            self.record_validation(asked.number, record)
-        self.pool.submit(asked.number, TrainingJob(self.request.files, self.folder(asked.number), config))
+        yield TrialStarted(suggested.number, suggested.values)
+        for record in self.read_validations(suggested.number):  # the journal may lack the last one
+            self.record_validation(suggested.number, record)
+        self.pool.submit(suggested.number, TrainingJob(self.request.files, self.folder(suggested.number), config))
 
     def handle_event(self, job_event: JobEvent) -> Iterator[TuneEvent]:
-        """Handle an event of a trial's worker process."""
+        """Handle an event of a trial's worker process.
+
+        Args:
+            job_event: The event.
+
+        Yields:
+            Events of the search.
+
+        Raises:
+            Exception: An error of the worker that is neither a divergence nor a killed process.
+        """
         match job_event:
             case ProgressMessage(number, event):
                 if isinstance(event, UpdateCompleted):  # one trial has compiled the kernels for all
-                    self.pool.max_workers = self.request.at_once
+                    self.pool.max_workers = self.request.max_parallel
                 if isinstance(event, ValidationCompleted) and number not in self.pruned:
                     self.record_validation(number, event.metrics)
                 yield TrialProgress(number, event)
-            case JobResult(number, whole):
+            case JobResult(number, is_complete):
                 if number in self.pruned:
                     yield self.end_trial(number, "pruned", self.pruned.pop(number))
-                elif whole:
+                elif is_complete:
                     yield self.end_trial(number, "finished", "")
             case JobFailure(number, error):
                 if not isinstance(error, DivergenceError | WorkerDiedError):
@@ -304,33 +351,65 @@ class HyperparameterSearch:
                 self.check_failures()
 
     def folder(self, number: int) -> Path:
-        """Return the run folder of a trial."""
+        """Return the run folder of a trial.
+
+        Args:
+            number: Number of the trial.
+        """
         return self.request.out / "trials" / f"{number:04d}"
 
     def config(self, values: dict[str, Value]) -> Config:
-        """Return the configuration of a trial."""
+        """Return the configuration of a trial.
+
+        Args:
+            values: Values of the searched settings, by key.
+
+        Raises:
+            ConfigError: The values contradict each other.
+        """
         return apply_values(self.request.config, self.request.space, values, "a trial")
 
     def read_validations(self, number: int) -> list[dict[str, Any]]:
-        """Return the validations in a trial's log."""
+        """Return the validations in a trial's log.
+
+        Args:
+            number: Number of the trial.
+
+        Returns:
+            Records of the log, oldest first.
+        """
         return [record for record in run.read_log(self.folder(number)) if record["event"] == "validated"]
 
     def record_validation(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Record a validation; request the end of a trial that is pruned."""
+        """Record a validation; request the end of a trial that is pruned.
+
+        Args:
+            number: Number of the trial.
+            metrics: Metrics of the validation, by name.
+        """
         self.num_validations[number] = self.num_validations.get(number, 0) + 1
-        why = self.study.report(number, self.num_validations[number], metrics[self.request.config.training.metric])
-        if why and number not in self.pruned:
-            self.pruned[number] = why
+        reason = self.study.report(number, self.num_validations[number], metrics[self.request.config.training.metric])
+        if reason and number not in self.pruned:
+            self.pruned[number] = reason
             if number in self.pool.busy:
                 self.pool.request_stop([number])
 
-    def end_trial(self, number: int, state: Literal["finished", "pruned", "failed"], why: str) -> EndedTrial:
-        """Record the end of a trial and write the results."""
+    def end_trial(self, number: int, state: Literal["finished", "pruned", "failed"], reason: str) -> EndedTrial:
+        """Record the end of a trial and write the results.
+
+        Args:
+            number: Number of the trial.
+            state: Final state.
+            reason: Reason of pruning or failure; "" for a finished trial.
+
+        Returns:
+            The ended trial, with its score and its values.
+        """
         best = [record for record in self.read_validations(number) if record["best"]][-1:]
         seconds = [record["seconds"] for record in run.read_log(self.folder(number)) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
         values = self.study.trial_values(number)
-        self.study.record_end(EndedTrial(number, state, score, why, max(seconds, default=0.0), values))
+        self.study.record_end(EndedTrial(number, state, score, reason, max(seconds, default=0.0), values))
         ended = next(trial for trial in self.study.ended_trials() if trial.number == number)
         self.update_results()
         return ended
@@ -353,15 +432,15 @@ class HyperparameterSearch:
 
 
 def _study_terms(request: StudyRequest) -> dict[str, Any]:
-    """Return what all trials of a study share: data, fixed settings and search space."""
+    """Return the terms that all trials of a study share: data, fixed settings and search space."""
     digest = hashlib.sha256()
     for path in filter(None, request.files):
         with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    searched = {each.key for each in (*request.space.searched, *request.space.linked)}
-    kept = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
-    settings = json.loads(json.dumps(kept))  # as read back from the study: lists, no tuples
-    return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
+    searched = {dimension.key for dimension in (*request.space.searched, *request.space.linked)}
+    fixed = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
+    settings = json.loads(json.dumps(fixed))  # as stored in the study: lists instead of tuples
+    return {"data": digest.hexdigest(), "settings": settings, "space": describe_space(request.space)}
 
 
 def _check_folder(folder: Path) -> None:

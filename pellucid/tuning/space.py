@@ -86,18 +86,18 @@ def load_space(path: Path, base: Config) -> SearchSpace:
     return _parse_space(read_toml(path, regular=False), base, str(path))
 
 
-def default_space(base: Config, given: Collection[str]) -> SearchSpace:
-    """Return the default search space without the settings that were given explicitly.
+def default_space(base: Config, explicit: Collection[str]) -> SearchSpace:
+    """Return the default search space without the explicitly set settings.
 
-    A setting linked to a given one takes its value from it.
+    A setting that is linked to such a setting takes its value from it.
 
     Args:
         base: Configuration to which multiples refer.
-        given: Keys of the explicitly given settings.
+        explicit: Keys of the explicitly set settings.
     """
     text = resources.files("pellucid.tuning").joinpath("space.toml").read_text("utf-8")
     tables = {
-        section: {name: form for name, form in forms.items() if f"{section}.{name}" not in given}
+        section: {name: form for name, form in forms.items() if f"{section}.{name}" not in explicit}
         for section, forms in tomllib.loads(text).items()
     }
     return _parse_space(tables, base, "the default space")
@@ -126,47 +126,62 @@ def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], 
 
 
 def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
-    """Return the values of `base` that lie within the space, where the search starts."""
-    now = flatten_config(base)
-    return {each.key: now[each.key] for each in space.searched if _contains(each, now[each.key])}
+    """Return the values of `base` that lie within the space; the search starts with them.
+
+    Args:
+        base: Configuration at which the search starts.
+        space: The search space.
+    """
+    current = flatten_config(base)
+    return {
+        dimension.key: current[dimension.key]
+        for dimension in space.searched
+        if _contains(dimension, current[dimension.key])
+    }
 
 
-def described(space: SearchSpace) -> list[str]:
-    """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log"."""
+def describe_space(space: SearchSpace) -> list[str]:
+    """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log".
+
+    Args:
+        space: The search space.
+    """
     lines = []
-    for each in space.searched:
-        if isinstance(each, ChoiceDimension):
-            lines.append(f"{each.key}: {', '.join(map(str, each.values))}")
+    for item in space.searched:
+        if isinstance(item, ChoiceDimension):
+            lines.append(f"{item.key}: {', '.join(map(str, item.values))}")
         else:
-            step = f", by {each.step:g}" if each.step else ", log" if each.log else ""
-            lines.append(f"{each.key}: {each.low:g} to {each.high:g}{step}")
-    return lines + [f"{each.key}: {each.times:g} × {each.other}" for each in space.linked]
+            step = f", by {item.step:g}" if item.step else ", log" if item.log else ""
+            lines.append(f"{item.key}: {item.low:g} to {item.high:g}{step}")
+    return lines + [f"{item.key}: {item.times:g} × {item.other}" for item in space.linked]
 
 
 def _parse_space(tables: Mapping[str, Any], base: Config, origin: str) -> SearchSpace:
     """Return the search space of nested tables."""
-    now, searched, linked = flatten_config(base), list[ChoiceDimension | RangeDimension](), list[LinkedSetting]()
+    current, searched, linked = flatten_config(base), list[ChoiceDimension | RangeDimension](), list[LinkedSetting]()
     for section, forms in tables.items():
         if not isinstance(forms, Mapping):
             raise ConfigError(f"{origin}: {section}: only settings of a section can be searched, such as [encoder]")
-        for name, given in forms.items():
+        for name, form_table in forms.items():
             key = f"{section}.{name}"
-            if key not in now or key == "training.metric":
-                why = "it is what the search goes by" if key in now else f"unknown key{suggest(key, now)}"
-                raise ConfigError(f"{origin}: {quote(key)} cannot be searched: {why}")
-            form = _parse_form(given, f"{origin}: {key}")
+            if key not in current or key == "training.metric":
+                reason = (
+                    "it is the objective of the search" if key in current else f"unknown key{suggest(key, current)}"
+                )
+                raise ConfigError(f"{origin}: {quote(key)} cannot be searched: {reason}")
+            form = _parse_form(form_table, f"{origin}: {key}")
             if isinstance(form, _LinkForm):
-                linked.append(_parse_link(key, form, now, origin))
+                linked.append(_parse_link(key, form, current, origin))
             else:
-                searched.append(_parse_dimension(key, form, now[key], origin))
+                searched.append(_parse_dimension(key, form, current[key], origin))
     if not searched:
-        raise ConfigError(f"{origin}: there is nothing to search")
+        raise ConfigError(f"{origin}: the search space is empty")
     space = SearchSpace(tuple(searched), tuple(linked))
     _order_links(space.linked)
     return space
 
 
-def _parse_form(given: object, origin: str) -> _DimensionForm:
+def _parse_form(table: object, origin: str) -> _DimensionForm:
     """Return the parsed table of a setting."""
     kinds: Sequence[tuple[str, type[_DimensionForm]]] = (
         ("like", _LinkForm),
@@ -174,34 +189,34 @@ def _parse_form(given: object, origin: str) -> _DimensionForm:
         ("from", _RangeForm),
         ("times", _MultiplesForm),
     )
-    for mark, kind in kinds:
-        if isinstance(given, Mapping) and mark in given:
+    for keyword, kind in kinds:
+        if isinstance(table, Mapping) and keyword in table:
             try:
-                return msgspec.convert(given, kind)
+                return msgspec.convert(table, kind)
             except msgspec.ValidationError as error:
                 raise ConfigError(f"{origin}: {abbreviate_reason(error).replace('`', '')}") from error
-    raise ConfigError(f"{origin}: expected {FORMS}, got {quote(given)}")
+    raise ConfigError(f"{origin}: expected {FORMS}, got {quote(table)}")
 
 
 def _parse_dimension(
-    key: str, form: _ChoicesForm | _RangeForm | _MultiplesForm, now: Value | tuple[int, ...], origin: str
+    key: str, form: _ChoicesForm | _RangeForm | _MultiplesForm, current: Value | tuple[int, ...], origin: str
 ) -> ChoiceDimension | RangeDimension:
     """Return the dimension of a setting; its values have the setting's type and range."""
     if isinstance(form, _RangeForm):
         span = RangeDimension(key, form.low, form.high, form.step, form.scale == "log")
         if not form.low < form.high or (span.log and (form.low <= 0 or span.step)) or (span.step or 1) <= 0:
-            raise ConfigError(f"{origin}: {key}: expected from < to; log wants from > 0 and no step")
-        if isinstance(now, bool | str) or (isinstance(now, int) and not isinstance(form.low * form.high, int)):
-            raise ConfigError(f"{origin}: {key}: expected {'whole numbers' if type(now) is int else 'choices'}")
+            raise ConfigError(f'{origin}: {key}: expected from < to; scale = "log" requires from > 0 and no step')
+        if isinstance(current, bool | str) or (isinstance(current, int) and not isinstance(form.low * form.high, int)):
+            raise ConfigError(f"{origin}: {key}: expected {'whole numbers' if type(current) is int else 'choices'}")
         values: Sequence[Value] = (form.low, form.high)
     elif isinstance(form, _MultiplesForm):
-        if not _is_number(now):
-            raise ConfigError(f"{origin}: {key}: {quote(now)} has no multiples; expected choices")
-        values = tuple(dict.fromkeys(_scale_value(now, times) for times in form.times))
+        if not _is_number(current):
+            raise ConfigError(f"{origin}: {key}: {quote(current)} has no multiples; expected choices")
+        values = tuple(dict.fromkeys(_scale_value(current, times) for times in form.times))
     else:
         values = tuple(dict.fromkeys(form.choices))
     if not values:
-        raise ConfigError(f"{origin}: {key}: there is nothing to choose from")
+        raise ConfigError(f"{origin}: {key}: expected at least one value")
     for value in values:
         _check_value(key, value, origin)
     return span if isinstance(form, _RangeForm) else ChoiceDimension(key, tuple(values))
@@ -219,25 +234,25 @@ def _check_value(key: str, value: Value, origin: str) -> None:
         raise ConfigError(f"{origin}: {key}: {reason}, got {quote(value)}") from error
 
 
-def _parse_link(key: str, form: _LinkForm, now: Mapping[str, Any], origin: str) -> LinkedSetting:
+def _parse_link(key: str, form: _LinkForm, current: Mapping[str, Any], origin: str) -> LinkedSetting:
     """Return the link of a setting to another of the same kind."""
-    if form.like not in now:
-        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{suggest(form.like, now)}")
-    if form.times != 1 and not all(_is_number(now[each]) for each in (key, form.like)):
+    if form.like not in current:
+        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{suggest(form.like, current)}")
+    if form.times != 1 and not all(_is_number(current[name]) for name in (key, form.like)):
         raise ConfigError(f"{origin}: {key}: {form.like} has no multiples")
     return LinkedSetting(key, form.like, form.times)
 
 
 def _order_links(linked: Sequence[LinkedSetting]) -> list[LinkedSetting]:
     """Return the links so that each follows the link that sets its source; raise `ConfigError` for a cycle."""
-    waiting, ordered = list(linked), list[LinkedSetting]()
-    while waiting:
-        unset = {each.key for each in waiting}
-        ready = [each for each in waiting if each.other not in unset]
-        if not ready:
-            raise ConfigError(f"{waiting[0].key} goes along with itself by way of {waiting[0].other}")
-        ordered += ready
-        waiting = [each for each in waiting if each not in ready]
+    pending, ordered = list(linked), list[LinkedSetting]()
+    while pending:
+        pending_keys = {link.key for link in pending}
+        resolved = [link for link in pending if link.other not in pending_keys]
+        if not resolved:
+            raise ConfigError(f"{pending[0].key} is linked to itself through {pending[0].other}")
+        ordered += resolved
+        pending = [link for link in pending if link not in resolved]
     return ordered
 
 

@@ -1,4 +1,4 @@
-"""The study: all trials and their results, in a journal that Optuna writes line by line (an extra).
+"""The study: all trials and their results, in a journal that Optuna writes line by line. Optuna is an extra.
 
 References:
     Akiba et al. 2019, "Optuna"; Bergstra et al. 2011 (tree-structured Parzen estimator, which suggests trials);
@@ -45,7 +45,7 @@ class EndedTrial(NamedTuple):
     state: Literal["finished", "pruned", "failed"]
     score: float | None
     """Metric of the best validation; None without validation."""
-    why: str
+    reason: str
     """Reason of pruning or failure."""
     seconds: float
     values: dict[str, Value]
@@ -86,7 +86,15 @@ class TuningStudy:
     """A study in a folder, new or resumed."""
 
     def __init__(self, folder: Path, terms: StudyTerms) -> None:
-        """Open or create the journal; an incomplete last line is removed."""
+        """Open or create the journal; an incomplete last line is removed.
+
+        Args:
+            folder: Folder of the search.
+            terms: Arguments that all trials share.
+
+        Raises:
+            RunError: The journal is not a study of Pellucid.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.terms = terms
         self.open: dict[int, Trial] = {}
@@ -100,30 +108,43 @@ class TuningStudy:
                 self.study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
             else:
                 higher = terms.metric in ("exact_match", "symbol_accuracy")
-                way = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
-                self.study = optuna.create_study(study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=way)
+                direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
+                self.study = optuna.create_study(
+                    study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=direction
+                )
         except (KeyError, ValueError, TypeError) as error:
             reason = abbreviate_reason(error)
-            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {reason}") from error
+            raise RunError(f"{journal} is not a study of Pellucid in Optuna's journal format: {reason}") from error
 
     def check_terms(self, new: Mapping[str, Any]) -> list[str]:
-        """Store the terms of a new study; for an existing one return the names of the terms that differ."""
-        before = self.study.user_attrs.get("terms")
-        if before is None:
+        """Store the terms of a new study, or compare those of an existing one.
+
+        Args:
+            new: Terms of this call: data, settings and search space.
+
+        Returns:
+            Names of the terms that differ from the stored ones; none for a new study.
+        """
+        stored = self.study.user_attrs.get("terms")
+        if stored is None:
             self.study.set_user_attr("terms", dict(new))
             return []
-        return [name for name in new if name != "settings" and before[name] != new[name]] + [
-            f"settings ({key})" for key, value in new["settings"].items() if before["settings"].get(key, value) != value
+        return [name for name in new if name != "settings" and stored[name] != new[name]] + [
+            f"settings ({key})" for key, value in new["settings"].items() if stored["settings"].get(key, value) != value
         ]
 
     def enqueue_first(self, values: Mapping[str, Value]) -> None:
-        """Enqueue these values as the first trial of a new study; missing values are sampled."""
+        """Enqueue the first trial of a new study.
+
+        Args:
+            values: Values of the trial, by key; missing ones are sampled.
+        """
         if not self.study.get_trials(deepcopy=False):
             self.study.enqueue_trial(dict(values))
 
     @property
     def num_started(self) -> int:
-        """Return the number of started trials; repeated trials count once."""
+        """Number of started trials; repeated trials count once."""
         return sum(trial.state != TrialState.WAITING for trial in self._latest_trials())
 
     def retry_failed(self) -> int:
@@ -140,17 +161,17 @@ class TuningStudy:
     def _latest_trials(self) -> list[FrozenTrial]:
         """Return all trials except those that were repeated."""
         trials = self.study.get_trials(deepcopy=False)
-        again = {trial.user_attrs.get("again") for trial in trials}
-        return [trial for trial in trials if trial.number not in again]
+        retried = {trial.user_attrs.get("again") for trial in trials}
+        return [trial for trial in trials if trial.number not in retried]
 
     def unfinished_trials(self) -> list[SuggestedTrial]:
-        """Return trials that were started and have not ended, since their process was stopped."""
-        begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        asked = []
-        for frozen in begun:
+        """Return trials that have started and not ended, because their process was stopped."""
+        running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        suggested = []
+        for frozen in running:
             self._seed_sampler(frozen.number)
-            asked.append(self._suggest_trial(Trial(self.study, frozen._trial_id)))
-        return asked
+            suggested.append(self._suggest_trial(Trial(self.study, frozen._trial_id)))
+        return suggested
 
     def ask(self) -> SuggestedTrial:
         """Return the next trial, a function of the seed and the trials so far."""
@@ -169,23 +190,31 @@ class TuningStudy:
             The reason to prune the trial, or an empty text.
         """
         trial = self.open[number]
-        known = self.study.get_trials(deepcopy=False)[number].intermediate_values
-        if validation in known or math.isnan(score):
+        reported = self.study.get_trials(deepcopy=False)[number].intermediate_values
+        if validation in reported or math.isnan(score):
             return ""
         trial.report(score, validation)
         if not trial.should_prune():
             return ""
-        behind = "the median of the trials before" if self.terms.pruning == "median" else "the best third so far"
-        return f"at validation {validation} it was behind {behind}"
+        threshold = "the median of earlier trials" if self.terms.pruning == "median" else "the best third so far"
+        return f"worse than {threshold} at validation {validation}"
 
     def trial_values(self, number: int) -> dict[str, Value]:
-        """Return the values of a trial by key."""
+        """Return the values of a trial by key.
+
+        Args:
+            number: Number of the trial.
+        """
         return _trial_values(self.study.get_trials(deepcopy=False)[number])
 
     def record_end(self, ended: EndedTrial) -> None:
-        """Record the end of a trial."""
+        """Record the end of a trial.
+
+        Args:
+            ended: The trial with its final state and score.
+        """
         trial = self.open.pop(ended.number)
-        for name, value in (("why", ended.why), ("seconds", ended.seconds), ("score", ended.score)):
+        for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
             trial.set_user_attr(name, value)
         state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[ended.state]
         self.study.tell(trial, ended.score if ended.state == "finished" else None, state=state)
@@ -227,7 +256,7 @@ class TuningStudy:
         """Return a trial with a value for every searched setting."""
         self.open[trial.number] = trial
         return SuggestedTrial(
-            trial.number, {each.key: _suggest_value(trial, each) for each in self.terms.space.searched}
+            trial.number, {dimension.key: _suggest_value(trial, dimension) for dimension in self.terms.space.searched}
         )
 
 
@@ -260,9 +289,9 @@ def _ended_trial(trial: FrozenTrial) -> EndedTrial:
         (TrialState.PRUNED, "pruned"),
     )
     state: Literal["finished", "pruned", "failed"] = dict(states).get(trial.state, "failed")
-    noted = trial.user_attrs
-    noted_values = noted.get("score"), noted.get("why", ""), noted.get("seconds", 0.0)
-    return EndedTrial(trial.number, state, *noted_values, _trial_values(trial), _count_tries(trial))
+    attributes = trial.user_attrs
+    results = attributes.get("score"), attributes.get("reason", ""), attributes.get("seconds", 0.0)
+    return EndedTrial(trial.number, state, *results, _trial_values(trial), _count_tries(trial))
 
 
 def _count_tries(trial: FrozenTrial) -> int:
@@ -279,6 +308,6 @@ def _trial_values(trial: FrozenTrial) -> dict[str, Value]:
 def _repair_journal(journal: Path) -> None:
     """Remove an incomplete last line."""
     content = read_bytes(journal)
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        write_atomic(journal, whole)
+    complete_lines = content[: content.rfind(b"\n") + 1]
+    if complete_lines != content:
+        write_atomic(journal, complete_lines)

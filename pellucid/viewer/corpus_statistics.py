@@ -53,43 +53,50 @@ class AttentionStatistics(NamedTuple):
 
 
 def attention_statistics(
-    predictor: Predictor, traces: Sequence[Trace], truth: Sequence[GoldSpans | None], alone: bool
+    predictor: Predictor, traces: Sequence[Trace], gold_alignments: Sequence[GoldSpans | None], supports_states: bool
 ) -> AttentionStatistics:
     """Compute statistics of attention weights over a corpus.
 
     Args:
         predictor: Model of the outputs.
         traces: Outputs of all examples.
-        truth: Gold alignment of each output, where it is known.
-        alone: Whether the states of the model can be inspected.
+        gold_alignments: Gold alignment of each output, where it is known.
+        supports_states: Whether the states of the model can be inspected.
 
     Returns:
         Statistics, histograms and mean attention; empty for a model without attention.
     """
-    pairs = zip(traces, truth, strict=True)
-    told = [(trace, own) for trace, own in pairs if trace.attention.any() and not trace.per_position]
-    looked = [trace for trace, _ in told]
-    if not looked:
+    pairs = zip(traces, gold_alignments, strict=True)
+    attending = [(trace, spans) for trace, spans in pairs if trace.attention.any() and not trace.per_position]
+    attending_traces = [trace for trace, _ in attending]
+    if not attending_traces:
         return AttentionStatistics([], [], None)
-    found = [Statistic(**each._asdict()) for each in summarize_attention(looked, [own for _, own in told])]
-    if not looked[0].autoregressive:
+    statistics = [
+        Statistic(**statistic._asdict())
+        for statistic in summarize_attention(attending_traces, [spans for _, spans in attending])
+    ]
+    if not attending_traces[0].autoregressive:
         return AttentionStatistics(
-            [each for each in found if each.name in SINGLE_STEP_STATISTICS], [_entropy_histogram(looked)], None
+            [statistic for statistic in statistics if statistic.name in SINGLE_STEP_STATISTICS],
+            [_entropy_histogram(attending_traces)],
+            None,
         )
-    found += _model_statistics(predictor, looked) if alone else []
-    mean = mean_attention_map(looked)
+    statistics += _model_statistics(predictor, attending_traces) if supports_states else []
+    mean = mean_attention_map(attending_traces)
     return AttentionStatistics(
-        found, [_entropy_histogram(looked), _distortion_histogram(looked)], None if mean is None else encode_array(mean)
+        statistics,
+        [_entropy_histogram(attending_traces), _distortion_histogram(attending_traces)],
+        None if mean is None else encode_array(mean),
     )
 
 
 def _model_statistics(predictor: Predictor, traces: Sequence[Trace]) -> list[Statistic]:
     """Return statistics that require the model, on a sample of its outputs; unsupported ones are omitted."""
-    sample = [traces[at] for at in sample_evenly(range(len(traces)), STATE_SAMPLE_SIZE)]
-    found = list[Statistic]()
-    for each in (_conicity_statistics, _permutation_statistics, _decomposition_statistics):
-        found += _measure_if_supported(each, predictor, sample)
-    return found
+    sample = [traces[index] for index in sample_evenly(range(len(traces)), STATE_SAMPLE_SIZE)]
+    statistics = list[Statistic]()
+    for measure in (_conicity_statistics, _permutation_statistics, _decomposition_statistics):
+        statistics += _measure_if_supported(measure, predictor, sample)
+    return statistics
 
 
 def _measure_if_supported(
@@ -104,19 +111,19 @@ def _measure_if_supported(
 
 def _conicity_statistics(predictor: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """Return the conicity of the encoder states."""
-    values = [conicity(each.encoder) for each in trace_states(predictor, sample) if len(each.encoder)]
-    words = (
+    values = [conicity(states.encoder) for states in trace_states(predictor, sample) if len(states.encoder)]
+    definition = (
         "Mean cosine of the encoder states of a source with their mean (Mohankumar et al. 2020). Near 1, states are "
         f"interchangeable for attention. Over {len(values):,} sources."
     )
-    return [_statistic("conicity", float(np.mean(values)), "cosine", words)] if values else []
+    return [_statistic("conicity", float(np.mean(values)), "cosine", definition)] if values else []
 
 
 def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """Return the effect of permuted attention weights on the output distributions."""
-    short = [trace for trace in sample if 1 < len(trace.source) <= MAX_PERMUTED_LENGTH]
-    long = any(len(trace.source) > MAX_PERMUTED_LENGTH for trace in sample)
-    if long and not short:
+    permutable = [trace for trace in sample if 1 < len(trace.source) <= MAX_PERMUTED_LENGTH]
+    has_long_sources = any(len(trace.source) > MAX_PERMUTED_LENGTH for trace in sample)
+    if has_long_sources and not permutable:
         return [
             _statistic(
                 "permutation effect",
@@ -125,27 +132,31 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
                 f"Not computed: sources of more than {MAX_PERMUTED_LENGTH} symbols.",
             )
         ]
-    picked = [short[at] for at in sample_evenly(range(len(short)), PERMUTATION_SAMPLE_SIZE)]
-    changes = list(chain.from_iterable(permute_attention(predictor, trace).change.tolist() for trace in picked))
-    words = (
+    sampled = [permutable[index] for index in sample_evenly(range(len(permutable)), PERMUTATION_SAMPLE_SIZE)]
+    changes = list(chain.from_iterable(permute_attention(predictor, trace).change.tolist() for trace in sampled))
+    note = f", none of more than {MAX_PERMUTED_LENGTH} source symbols" if has_long_sources else ""
+    definition = (
         "Mean over steps of the median total variation distance between the output distributions before and after a "
         "permutation of the attention weights (Jain & Wallace 2019). Near 0, the weights do not explain the output. "
-        f"Over {len(picked)} outputs{f', none of more than {MAX_PERMUTED_LENGTH} source symbols' if long else ''}."
+        f"Over {len(sampled)} outputs{note}."
     )
-    return [_statistic("permutation effect", float(np.mean(changes)), "share", words)] if changes else []
+    return [_statistic("permutation effect", float(np.mean(changes)), "share", definition)] if changes else []
 
 
 def _decomposition_statistics(predictor: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """Return the decomposition of the attention scores; a part may be below zero and another above one."""
     parts = decompose_scores(predictor, sample)
-    whole = (
+    method = (
         "as its covariance with the attention scores of a step, divided by their variance (Aitken et al. 2021). The "
         "three components sum to one; a component may be below zero, and others above one. "
         f"Over {len(sample):,} outputs."
     )
     return [
         _statistic(
-            "temporal component", parts.temporal, "of variance", f"Share of the positions in source and output, {whole}"
+            "temporal component",
+            parts.temporal,
+            "of variance",
+            f"Share of the positions in source and output, {method}",
         ),
         _statistic(
             "input-driven component",
@@ -168,7 +179,10 @@ def _entropy_histogram(traces: Sequence[Trace]) -> Histogram:
     counts = np.bincount((bits / ENTROPY_BIN_BITS).astype(int))
     return Histogram(
         name="entropy",
-        labels=[f"{ENTROPY_BIN_BITS * at:g}–{ENTROPY_BIN_BITS * (at + 1):g}" for at in range(len(counts))],
+        labels=[
+            f"{ENTROPY_BIN_BITS * bin_index:g}–{ENTROPY_BIN_BITS * (bin_index + 1):g}"
+            for bin_index in range(len(counts))
+        ],
         counts=counts.tolist(),
         definition="Entropy of the attention weights of each step, in bits; 0: all weight on one position.",
     )
@@ -177,14 +191,14 @@ def _entropy_histogram(traces: Sequence[Trace]) -> Histogram:
 def _distortion_histogram(traces: Sequence[Trace]) -> Histogram:
     """Return the histogram of attention jumps."""
     counts: Counter[int] = Counter()
-    for jump, times in count_jumps(traces).items():
-        counts[max(-MAX_JUMP, min(MAX_JUMP, jump))] += times
-    places = range(min(counts, default=0), max(counts, default=0) + 1)
+    for distance, times in count_jumps(traces).items():
+        counts[max(-MAX_JUMP, min(MAX_JUMP, distance))] += times
+    jumps = range(min(counts, default=0), max(counts, default=0) + 1)
     signs = {-MAX_JUMP: f"≤ −{MAX_JUMP}", MAX_JUMP: f"≥ {MAX_JUMP}"}
     return Histogram(
         name="distortion",
-        labels=[signs.get(at, f"{at}".replace("-", "−")) for at in places],
-        counts=[counts[at] for at in places],
+        labels=[signs.get(jump, f"{jump}".replace("-", "−")) for jump in jumps],
+        counts=[counts[jump] for jump in jumps],
         definition="Distance between the positions of the maximum weight of consecutive steps (Brown et al. 1993).",
     )
 
@@ -194,8 +208,8 @@ MAX_LINKED_EXAMPLES = 200
 MAX_CONFUSIONS = 400
 """Maximum number of listed confusions."""
 
-ExamplePlaces = Mapping[int, int]
-"""Places of the shown examples by their index in the file."""
+PageIndices = Mapping[int, int]
+"""Indices of the shown examples on the page, by their index in the file."""
 
 
 def assess_run(model: ViewedRun, sources: ViewedFile, traces: Sequence[Trace]) -> Assessment:
@@ -209,50 +223,57 @@ def assess_run(model: ViewedRun, sources: ViewedFile, traces: Sequence[Trace]) -
     Returns:
         Assessment.
     """
-    cut, references = model.loaded_predictor.tokenizers, [known.references for known in sources.metadata]
-    answered = DecodedExamples(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
-    return assess_outputs(model.name, answered, cut, cut, configured_task(model.loaded_predictor.config).metrics)
+    tokenizers, references = model.loaded_predictor.tokenizers, [metadata.references for metadata in sources.metadata]
+    decoded = DecodedExamples(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
+    return assess_outputs(
+        model.name, decoded, tokenizers, tokenizers, configured_task(model.loaded_predictor.config).metrics
+    )
 
 
-def corpus_statistics(assessment: Assessment, places: ExamplePlaces, found: AttentionStatistics) -> CorpusStatistics:
+def corpus_statistics(
+    assessment: Assessment, page_indices: PageIndices, attention: AttentionStatistics
+) -> CorpusStatistics:
     """Return the statistics of the corpus tab.
 
     Args:
         assessment: Assessment of all examples.
-        places: Places of the shown examples by their index in the file.
-        found: Attention statistics.
+        page_indices: Indices of the shown examples on the page, by their index in the file.
+        attention: Attention statistics.
 
     Returns:
         Statistics of the corpus.
     """
-    positions, lengths = accuracy_intervals(assessment, places)
+    positions, lengths = accuracy_intervals(assessment, page_indices)
     return CorpusStatistics(
         num_examples=len(assessment.scored),
         scores=score_statistics(assessment),
         positions=positions,
         lengths=lengths,
-        confusions=_confusion_counts(assessment, places),
-        alignment=found.statistics,
-        distributions=found.distributions,
-        mean_attention=found.mean,
+        confusions=_confusion_counts(assessment, page_indices),
+        alignment=attention.statistics,
+        distributions=attention.distributions,
+        mean_attention=attention.mean,
     )
 
 
 def accuracy_intervals(
-    assessment: Assessment, places: ExamplePlaces
+    assessment: Assessment, page_indices: PageIndices
 ) -> tuple[list[AccuracyInterval], list[AccuracyInterval]]:
     """Return accuracies by target position and by source length.
 
     Args:
         assessment: Assessment of all examples.
-        places: Places of the shown examples by their index in the file.
+        page_indices: Indices of the shown examples on the page, by their index in the file.
 
     Returns:
         Accuracies by position, accuracies by length.
     """
     scored, evaluation = assessment.scored, assessment.evaluation
-    positions = [_position_accuracy(each, at, scored, places) for at, each in enumerate(evaluation.positions)]
-    return positions, [_length_accuracy(each, scored, places) for each in evaluation.lengths]
+    positions = [
+        _position_accuracy(accuracy, position, scored, page_indices)
+        for position, accuracy in enumerate(evaluation.positions)
+    ]
+    return positions, [_length_accuracy(accuracy, scored, page_indices) for accuracy in evaluation.lengths]
 
 
 def score_statistics(assessment: Assessment) -> list[Statistic]:
@@ -264,9 +285,9 @@ def score_statistics(assessment: Assessment) -> list[Statistic]:
     Returns:
         Scores with 95 % intervals.
     """
-    evaluation, labelled = assessment.evaluation, assessment.label_metrics
-    if labelled is not None:
-        return _label_score_statistics(labelled)
+    evaluation, label_metrics = assessment.evaluation, assessment.label_metrics
+    if label_metrics is not None:
+        return _label_score_statistics(label_metrics)
     exact, errors = evaluation.exact_match_ci95, evaluation.symbol_error_rate_ci95
     rows: list[tuple[str, float, float | None, float | None, str]] = [
         ("exact match", evaluation.exact_match, *exact, "Share of outputs equal to a reference (Wilson interval)."),
@@ -291,22 +312,22 @@ def score_statistics(assessment: Assessment) -> list[Statistic]:
     ]
 
 
-def _label_score_statistics(labelled: LabelMetrics) -> list[Statistic]:
+def _label_score_statistics(metrics: LabelMetrics) -> list[Statistic]:
     """Return the main scores of tags, classes or positions."""
-    own, spans = labelled.accuracy_ci95, labelled.spans
+    accuracy_interval, spans = metrics.accuracy_ci95, metrics.spans
     rows: list[tuple[str, float | None, str, tuple[float, float] | None, str]] = [
-        ("accuracy", labelled.accuracy, "%", own, "Share of correct labels; for tags, over positions."),
+        ("accuracy", metrics.accuracy, "%", accuracy_interval, "Share of correct labels; for tags, over positions."),
         (
             "top-3 accuracy",
-            labelled.top_k_accuracy,
+            metrics.top_k_accuracy,
             "%",
-            labelled.top_k_ci95,
+            metrics.top_k_ci95,
             "Share of examples whose position is among the 3 most probable.",
         ),
-        ("macro F1", labelled.macro_f1, "%", None, "Unweighted mean of the F1 scores of all labels."),
+        ("macro F1", metrics.macro_f1, "%", None, "Unweighted mean of the F1 scores of all labels."),
         (
             "MCC",
-            labelled.mcc,
+            metrics.mcc,
             "",
             None,
             "Matthews correlation coefficient of expected and predicted labels (Gorodkin 2004).",
@@ -334,11 +355,11 @@ def _label_score_statistics(labelled: LabelMetrics) -> list[Statistic]:
 def _accuracy_interval(
     accuracy: GroupAccuracy,
     scored: Sequence[ScoredExample],
-    places: ExamplePlaces,
-    wrong: Callable[[ScoredExample], bool],
+    page_indices: PageIndices,
+    is_wrong: Callable[[ScoredExample], bool],
 ) -> AccuracyInterval:
     """Return an accuracy, with the shown examples that are wrong in its group."""
-    examples = [place for number, place in places.items() if wrong(scored[number])]
+    examples = [page_index for file_index, page_index in page_indices.items() if is_wrong(scored[file_index])]
     return AccuracyInterval(
         label=accuracy.label,
         correct=accuracy.right,
@@ -350,46 +371,52 @@ def _accuracy_interval(
 
 
 def _position_accuracy(
-    accuracy: GroupAccuracy, at: int, scored: Sequence[ScoredExample], places: ExamplePlaces
+    accuracy: GroupAccuracy, position: int, scored: Sequence[ScoredExample], page_indices: PageIndices
 ) -> AccuracyInterval:
     """Return the accuracy at one target position, counted from 0; the end symbol follows the last position."""
 
-    def wrong(each: ScoredExample) -> bool:
-        """Return whether an output is wrong at the position."""
-        reference, output = each.reference, each.output
-        if at > len(reference):
-            return False
-        if at == len(reference):
-            return len(output) != at
-        return at >= len(output) or output[at] != reference[at]
+    def wrong(example: ScoredExample) -> bool:
+        """Return whether an output is wrong at the position.
 
-    return _accuracy_interval(accuracy, scored, places, wrong)
+        Args:
+            example: Scored output.
+        """
+        reference, output = example.reference, example.output
+        if position > len(reference):
+            return False
+        if position == len(reference):
+            return len(output) != position
+        return position >= len(output) or output[position] != reference[position]
+
+    return _accuracy_interval(accuracy, scored, page_indices, wrong)
 
 
 def _length_accuracy(
-    accuracy: GroupAccuracy, scored: Sequence[ScoredExample], places: ExamplePlaces
+    accuracy: GroupAccuracy, scored: Sequence[ScoredExample], page_indices: PageIndices
 ) -> AccuracyInterval:
     """Return the accuracy for a range of source lengths, which its label names: "3" or "4–5"."""
     low, _, high = accuracy.label.partition("–")
     lengths = range(int(low), int(high or low) + 1)
-    return _accuracy_interval(accuracy, scored, places, lambda each: each.source_length in lengths and not each.exact)
+    return _accuracy_interval(
+        accuracy, scored, page_indices, lambda example: example.source_length in lengths and not example.exact
+    )
 
 
-def _confusion_counts(assessment: Assessment, places: ExamplePlaces) -> list[ConfusionCount]:
+def _confusion_counts(assessment: Assessment, page_indices: PageIndices) -> list[ConfusionCount]:
     """Return the most frequent errors, each with the shown examples that contain it."""
-    having: dict[SymbolPair, list[int]] = {}
-    for number, place in places.items():
-        each = assessment.scored[number]
+    examples_by_pair: dict[SymbolPair, list[int]] = {}
+    for file_index, page_index in page_indices.items():
+        each = assessment.scored[file_index]
         if not each.exact:
             for pair in set(pair_symbols(each)):
-                having.setdefault(pair, []).append(place)
+                examples_by_pair.setdefault(pair, []).append(page_index)
     return [
         ConfusionCount(
             expected=each.wanted,
             predicted=each.written,
             count=each.times,
             num_expected=each.of,
-            example_indices=sorted(having.get((each.wanted, each.written), []))[:MAX_LINKED_EXAMPLES],
+            example_indices=sorted(examples_by_pair.get((each.wanted, each.written), []))[:MAX_LINKED_EXAMPLES],
         )
         for each in assessment.confusions.errors[:MAX_CONFUSIONS]
     ]

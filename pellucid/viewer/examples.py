@@ -34,10 +34,10 @@ def are_spelled_digits(examples: Sequence[Example]) -> bool:
     Returns:
         True if the file determines the gold alignment.
     """
-    digits = [each.target for each in examples]
+    digits = [example.target for example in examples]
     return bool(digits) and all(
-        target.isascii() and target.isdigit() and each.source == spell_digits(target)
-        for each, target in zip(examples, digits, strict=True)
+        target.isascii() and target.isdigit() and example.source == spell_digits(target)
+        for example, target in zip(examples, digits, strict=True)
     )
 
 
@@ -57,33 +57,35 @@ def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]
     spans = digit_spans(trace.source[trace.features :], "".join(reference))
     if spans is None or len(spans) != len(reference):
         return None
-    found = [UNKNOWN_ORIGIN] * len(trace.target)
-    step = place = 0
-    for wanted, written in align_symbols(output, reference):
-        if wanted is not None and written is not None and step < len(found):
-            first, stop = spans[place]
-            found[step] = (first + trace.features, stop + trace.features)
-        step, place = step + (written is not None), place + (wanted is not None)
-    return found
+    alignment = [UNKNOWN_ORIGIN] * len(trace.target)
+    step = position = 0
+    for expected, predicted in align_symbols(output, reference):
+        if expected is not None and predicted is not None and step < len(alignment):
+            first, stop = spans[position]
+            alignment[step] = (first + trace.features, stop + trace.features)
+        step, position = step + (predicted is not None), position + (expected is not None)
+    return alignment
 
 
 MAX_UNKNOWN_PROBABILITY = 1e-4
 """Maximum probability outside the top symbols up to which an entropy counts as exact."""
 
 
-def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], least: bool = False) -> PageTrace:
+def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], is_lower_bound: bool = False) -> PageTrace:
     """Return a trace with the entropy of each step, without the weights of attention heads.
 
     Args:
         trace: Trace.
         bits: Entropy of each step in bits.
-        least: Whether the entropies are lower bounds.
+        is_lower_bound: Whether the entropies are lower bounds.
 
     Returns:
         Trace of the page.
     """
     record = replace(trace, heads=None).to_record(compact=True)
-    return PageTrace(**msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_is_lower_bound=least)
+    return PageTrace(
+        **msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_is_lower_bound=is_lower_bound
+    )
 
 
 def entropy_lower_bound(trace: Trace) -> Float[np.ndarray, " T"]:
@@ -117,25 +119,25 @@ def page_trace_without_model(trace: Trace) -> PageTrace:
 
 def _top_probabilities(trace: Trace) -> Float[np.ndarray, "T k"]:
     """Return the probabilities of the top symbols of each step, and the sum of all others as the last column."""
-    likely = np.exp(trace.top_log_probabilities.astype(np.float64))
-    rest = np.clip(1 - likely.sum(axis=1, keepdims=True), 0, 1)
-    return np.concatenate([likely, rest], axis=1)
+    probabilities = np.exp(trace.top_log_probabilities.astype(np.float64))
+    remainder = np.clip(1 - probabilities.sum(axis=1, keepdims=True), 0, 1)
+    return np.concatenate([probabilities, remainder], axis=1)
 
 
-def attribution_arrays(evidence: Attribution) -> contents.AttributionArrays:
+def attribution_arrays(attribution: Attribution) -> contents.AttributionArrays:
     """Return attribution scores in the page's schema.
 
     Args:
-        evidence: Attribution scores.
+        attribution: Attribution scores.
 
     Returns:
         Encoded arrays.
     """
     return contents.AttributionArrays(
-        occlusion=encode_array(evidence.erasure),
-        input_x_gradient=encode_array(evidence.gradient),
-        occlusion_correlation=evidence.erasure_agreement,
-        gradient_correlation=evidence.gradient_agreement,
+        occlusion=encode_array(attribution.erasure),
+        input_x_gradient=encode_array(attribution.gradient),
+        occlusion_correlation=attribution.erasure_agreement,
+        gradient_correlation=attribution.gradient_agreement,
     )
 
 
@@ -152,30 +154,32 @@ class SourceMetadata(NamedTuple):
 
 
 def page_examples(
-    predictor: Predictor, known: Sequence[SourceMetadata], outputs: Sequence[Sequence[Trace]]
+    predictor: Predictor, metadata: Sequence[SourceMetadata], outputs: Sequence[Sequence[Trace]]
 ) -> list[PageExample]:
     """Return the examples of the page.
 
     Args:
         predictor: Model of the outputs.
-        known: Metadata of each source.
+        metadata: Metadata of each source.
         outputs: Outputs of each source, best first.
 
     Returns:
         One example per source.
     """
     bits = iter(step_entropies(predictor, [trace for traces in outputs for trace in traces]))
-    listed = []
-    for own, traces in zip(known, outputs, strict=True):
+    examples = []
+    for source_metadata, traces in zip(metadata, outputs, strict=True):
         item = PageExample(
             text=traces[0].text,
             features=list(traces[0].source[: traces[0].features]),
             traces=[page_trace(trace, next(bits)) for trace in traces],
-            references=list(own.references),
-            line=own.line,
+            references=list(source_metadata.references),
+            line=source_metadata.line,
         )
-        listed.append(_with_errors(item, traces[0], own, predictor) if own.references else item)
-    return listed
+        examples.append(
+            _with_errors(item, traces[0], source_metadata, predictor) if source_metadata.references else item
+        )
+    return examples
 
 
 def step_entropies(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
@@ -188,10 +192,12 @@ def step_entropies(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[
     Returns:
         Entropies of each trace.
     """
-    chosen = [at for at, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
+    decoded = [index for index, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
     bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
-    for at, likely in zip(chosen, step_distributions(predictor, [traces[at] for at in chosen]), strict=True):
-        bits[at] = entropy(likely)
+    for index, distributions in zip(
+        decoded, step_distributions(predictor, [traces[index] for index in decoded]), strict=True
+    ):
+        bits[index] = entropy(distributions)
     return bits
 
 
@@ -205,15 +211,15 @@ def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[Edi
     Returns:
         Operations in output order.
     """
-    told, at = list[EditOperation](), 0
-    for wanted, written in align_symbols(output, reference):
-        if written is None:
-            told.append(EditOperation(kind="deletion", step=None, expected=wanted))
+    operations, step = list[EditOperation](), 0
+    for expected, predicted in align_symbols(output, reference):
+        if predicted is None:
+            operations.append(EditOperation(kind="deletion", step=None, expected=expected))
             continue
-        kind: EditKind = "insertion" if wanted is None else "same" if wanted == written else "substitution"
-        told.append(EditOperation(kind=kind, step=at, expected=wanted))
-        at += 1
-    return told
+        kind: EditKind = "insertion" if expected is None else "same" if expected == predicted else "substitution"
+        operations.append(EditOperation(kind=kind, step=step, expected=expected))
+        step += 1
+    return operations
 
 
 def positional_edits(trace: Trace, reference: Sequence[str], tokenizer: Tokenizer) -> list[EditOperation]:
@@ -222,28 +228,30 @@ def positional_edits(trace: Trace, reference: Sequence[str], tokenizer: Tokenize
     Args:
         trace: Tagged output.
         reference: Tags of the reference.
-        segmenter: Tokenizer of the targets.
+        tokenizer: Tokenizer of the targets.
 
     Returns:
         Operations in source order.
     """
-    told = list[EditOperation]()
-    for at, (wanted, written) in enumerate(zip(reference, trace.target, strict=False)):
-        right = written == wanted or wanted == tokenizer.ignored_tag
-        told.append(
-            EditOperation(kind="same" if right else "substitution", step=at, expected=written if right else wanted)
+    operations = list[EditOperation]()
+    for step, (expected, predicted) in enumerate(zip(reference, trace.target, strict=False)):
+        is_correct = predicted == expected or expected == tokenizer.ignored_tag
+        operations.append(
+            EditOperation(
+                kind="same" if is_correct else "substitution", step=step, expected=predicted if is_correct else expected
+            )
         )
-    return told
+    return operations
 
 
-def _with_errors(item: PageExample, best: Trace, own: SourceMetadata, predictor: Predictor) -> PageExample:
+def _with_errors(item: PageExample, best: Trace, metadata: SourceMetadata, predictor: Predictor) -> PageExample:
     """Return an example with the errors of its first output, and its gold alignment if it is known."""
     (scored,) = score_traces([best], [tuple(item.references)], predictor.tokenizers)
     if scored.positional:
-        steps = positional_edits(
+        edits = positional_edits(
             best, predictor.tokenizers.target.split(item.references[0]), predictor.tokenizers.target
         )
     else:
-        steps = edit_operations(scored.output, scored.reference)
-    gold = gold_alignment(best, scored.output, scored.reference) if own.is_spelled else None
-    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact, gold_alignment=gold)
+        edits = edit_operations(scored.output, scored.reference)
+    gold = gold_alignment(best, scored.output, scored.reference) if metadata.is_spelled else None
+    return msgspec.structs.replace(item, edits=edits, errors=scored.errors, exact=scored.exact, gold_alignment=gold)

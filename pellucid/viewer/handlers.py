@@ -75,47 +75,58 @@ def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfRespon
     before, trace = _decode_request(page_data, request.before)
     after, changed_trace = _decode_request(page_data, request.after, len(trace.target))
     model = select_run(page_data.runs, request.before.run).loaded_predictor
-    one, other = (_configure_predictor(model, each) for each in (request.before, request.after))
+    original_predictor, changed_predictor = (
+        _configure_predictor(model, decode_request) for decode_request in (request.before, request.after)
+    )
     if not trace.source or not model.tokenizers.source.split(request.after.text):
         raise InputError("nothing to compare: a source is empty")
-    given = _requested_example(request.after, model)._replace(target=trace.output)
-    if not model.autoregressive and pair_error(given.source, given.target, model.tokenizers, model.config.data):
+    changed_example = _requested_example(request.after, model)._replace(target=trace.output)
+    if not model.autoregressive and pair_error(
+        changed_example.source, changed_example.target, model.tokenizers, model.config.data
+    ):
         # The new source has another number of tags, or lacks the position.
-        nothing = encode_array(np.zeros(0))
+        empty = encode_array(np.zeros(0))
         return WhatIfResponse(
-            before=before, after=after, compared_output="before", rescored=after.traces[0], kl_divergence=nothing
+            before=before, after=after, compared_output="before", rescored=after.traces[0], kl_divergence=empty
         )
-    forced = request.after.prefix != request.before.prefix
-    (held,) = one.force([_requested_example(request.before, model)._replace(target=trace.output)])
-    (same,) = other.force([given._replace(target=changed_trace.output) if forced else given])
-    if forced and same.target[: len(changed_trace.target)] != changed_trace.target:
-        same = changed_trace
-    (own,), (theirs,) = step_distributions(one, [trace]), step_distributions(other, [same])
-    steps = min(len(own), len(theirs))
+    is_prefix_changed = request.after.prefix != request.before.prefix
+    (rescored_original,) = original_predictor.force(
+        [_requested_example(request.before, model)._replace(target=trace.output)]
+    )
+    (rescored,) = changed_predictor.force(
+        [changed_example._replace(target=changed_trace.output) if is_prefix_changed else changed_example]
+    )
+    if is_prefix_changed and rescored.target[: len(changed_trace.target)] != changed_trace.target:
+        rescored = changed_trace
+    (old_distributions,), (new_distributions,) = (
+        step_distributions(original_predictor, [trace]),
+        step_distributions(changed_predictor, [rescored]),
+    )
+    steps = min(len(old_distributions), len(new_distributions))
     return WhatIfResponse(
-        before=_with_forced_scores(before, held),
-        after=_with_forced_scores(after, same),
-        compared_output="after" if forced else "before",
-        rescored=page_trace(same, step_entropies(other, [same])[0]),
-        kl_divergence=encode_array(kl_divergence(own[:steps], theirs[:steps])),
+        before=_with_forced_scores(before, rescored_original),
+        after=_with_forced_scores(after, rescored),
+        compared_output="after" if is_prefix_changed else "before",
+        rescored=page_trace(rescored, step_entropies(changed_predictor, [rescored])[0]),
+        kl_divergence=encode_array(kl_divergence(old_distributions[:steps], new_distributions[:steps])),
     )
 
 
-def _with_forced_scores(item: PageExample, held: Trace) -> PageExample:
+def _with_forced_scores(item: PageExample, rescored: Trace) -> PageExample:
     """Return an example whose first output has the scores of forced decoding, if forced decoding gives the same output.
 
     Scores of search and of forced decoding differ in the seventh digit, which would appear as a change.
     """
-    first = item.traces[0]
-    if first.origin == "lexicon" or first.target != list(held.target[: len(first.target)]):
+    output = item.traces[0]
+    if output.origin == "lexicon" or output.target != list(rescored.target[: len(output.target)]):
         return item
-    steps = len(first.target)
-    told = msgspec.structs.replace(
-        first,
-        log_probabilities=encode_array(held.log_probabilities[:steps]),
-        attention=first.attention if held.per_position else encode_array(held.attention[:steps]),
+    steps = len(output.target)
+    trace = msgspec.structs.replace(
+        output,
+        log_probabilities=encode_array(rescored.log_probabilities[:steps]),
+        attention=output.attention if rescored.per_position else encode_array(rescored.attention[:steps]),
     )
-    return msgspec.structs.replace(item, traces=[told, *item.traces[1:]])
+    return msgspec.structs.replace(item, traces=[trace, *item.traces[1:]])
 
 
 def gather_states(page_data: PageData) -> CorpusStates:
@@ -128,8 +139,8 @@ def gather_states(page_data: PageData) -> CorpusStates:
         States of the first run.
     """
     model = page_data.runs[0]
-    usable = [trace for trace in page_data.traces if trace.target and trace.origin == "search"]
-    if not usable or not model.supports_states:
+    decoded = [trace for trace in page_data.traces if trace.target and trace.origin == "search"]
+    if not decoded or not model.supports_states:
         raise InputError("no states to search: the page has no file, or its model is an ensemble or not autoregressive")
     return collect_states(model.loaded_predictor, page_data.traces)
 
@@ -143,18 +154,22 @@ def export_examples(page_data: PageData) -> ExportResponse:
     Returns:
         Examples with states and attributions.
     """
-    items = page_data.contents.examples[:MAX_DETAILED_EXAMPLES]
-    numbers = {place: number for number, place in page_data.places.items()}
-    listed = [(item, page_data.traces[numbers[place]]) for place, item in enumerate(items)]
-    return ExportResponse(examples=add_states(page_data.runs[0], listed, page_data.projections, kept=True))
+    examples = page_data.contents.examples[:MAX_DETAILED_EXAMPLES]
+    file_indices = {page_index: file_index for file_index, page_index in page_data.page_indices.items()}
+    examples_with_traces = [
+        (example, page_data.traces[file_indices[page_index]]) for page_index, example in enumerate(examples)
+    ]
+    return ExportResponse(
+        examples=add_states(page_data.runs[0], examples_with_traces, page_data.projections, exported=True)
+    )
 
 
-def find_neighbors(page_data: PageData, among: CorpusStates, request: NeighborsRequest) -> NeighborsResponse:
+def find_neighbors(page_data: PageData, corpus_states: CorpusStates, request: NeighborsRequest) -> NeighborsResponse:
     """Return the states of the file nearest to a state, without that state itself.
 
     Args:
         page_data: Data of the page, with its runs.
-        among: States to search.
+        corpus_states: States to search.
         request: State and number of neighbors.
 
     Returns:
@@ -162,34 +177,42 @@ def find_neighbors(page_data: PageData, among: CorpusStates, request: NeighborsR
     """
     model = page_data.runs[0].loaded_predictor
     example = Example(request.text, "", model.tokenizers.features.join(request.features))
-    written = request.target[:-1] if request.target[-1:] == [END] else request.target
-    _check_length("target", written, max(model.max_length, model.config.data.max_length))
+    symbols = request.target[:-1] if request.target[-1:] == [END] else request.target
+    _check_length("target", symbols, max(model.max_length, model.config.data.max_length))
     if not 1 <= request.num_neighbors <= MAX_NEIGHBORS:
         raise InputError(f"num_neighbors: expected 1 to {MAX_NEIGHBORS}, got {quote(request.num_neighbors)}")
-    (trace,) = model.force([example._replace(target=model.tokenizers.target.join(written))])
-    (own,) = trace_states(model, [trace])
-    vectors, side = (own.encoder, among.encoder) if request.side == "encoder" else (own.decoder, among.decoder)
+    (trace,) = model.force([example._replace(target=model.tokenizers.target.join(symbols))])
+    (states,) = trace_states(model, [trace])
+    vectors, side = (
+        (states.encoder, corpus_states.encoder)
+        if request.side == "encoder"
+        else (states.decoder, corpus_states.decoder)
+    )
     if not 0 <= request.position < len(vectors):
         raise InputError(f"position: expected 0 to {len(vectors) - 1}, got {quote(request.position)}")
-    found = nearest_states(side, vectors[request.position], request.num_neighbors + 1)
-    told = [
-        _state_neighbor(page_data, request.side, near)
-        for near in found
-        if not (near[1] == request.position and _has_same_states(page_data.traces[near[0]], trace, request.side))
+    candidates = nearest_states(side, vectors[request.position], request.num_neighbors + 1)
+    neighbors = [
+        _state_neighbor(page_data, request.side, candidate)
+        for candidate in candidates
+        if not (
+            candidate[1] == request.position and _has_same_states(page_data.traces[candidate[0]], trace, request.side)
+        )
     ][: request.num_neighbors]
-    following = Counter(each.next_symbol for each in told if each.next_symbol)
-    return NeighborsResponse(num_searched=len(side.vectors), neighbors=told, next_symbols=following.most_common())
+    next_symbols = Counter(neighbor.next_symbol for neighbor in neighbors if neighbor.next_symbol)
+    return NeighborsResponse(
+        num_searched=len(side.vectors), neighbors=neighbors, next_symbols=next_symbols.most_common()
+    )
 
 
-def _state_neighbor(page_data: PageData, side: str, near: tuple[int, int, float]) -> StateNeighbor:
+def _state_neighbor(page_data: PageData, side: str, candidate: tuple[int, int, float]) -> StateNeighbor:
     """Return a neighbor from the index of its example, its position and its similarity."""
-    number, position, similarity = near
+    number, position, similarity = candidate
     trace = page_data.traces[number]
     symbols = trace.source if side == "encoder" else trace.target
-    following = symbols[position + 1] if position + 1 < len(symbols) else ""
-    space = symbol_separator(page_data.runs[0].loaded_predictor, side)
-    own = state_point(symbols, position, page_data.places.get(number, -1), space)
-    return StateNeighbor(point=own, similarity=similarity, next_symbol=following)
+    next_symbol = symbols[position + 1] if position + 1 < len(symbols) else ""
+    separator = symbol_separator(page_data.runs[0].loaded_predictor, side)
+    point = state_point(symbols, position, page_data.page_indices.get(number, -1), separator)
+    return StateNeighbor(point=point, similarity=similarity, next_symbol=next_symbol)
 
 
 def _has_same_states(one: Trace, other: Trace, side: str) -> bool:
@@ -204,12 +227,12 @@ def _decode_request(page_data: PageData, request: DecodeRequest, steps: int = 0)
     if (request.states or request.gates) and not model.supports_states:
         raise InputError("no decoder states: the model is an ensemble, or not autoregressive")
     outputs = keep_first_lattice(_decode_outputs(predictor, request))
-    _check_overrides(model.loaded_predictor, request, max(steps, *(len(each.target) for each in outputs)))
-    (item,) = page_examples(predictor, [SourceMetadata()], [outputs])
+    _check_overrides(model.loaded_predictor, request, max(steps, *(len(trace.target) for trace in outputs)))
+    (example,) = page_examples(predictor, [SourceMetadata()], [outputs])
     projections = page_data.projections if request.run == 0 else None
-    first = add_requested_details(item.traces[0], outputs[0], predictor, projections, request)
+    trace_with_details = add_requested_details(example.traces[0], outputs[0], predictor, projections, request)
     return PageExample(
-        text=request.text, features=item.features, traces=[first, *item.traces[1:]], references=[]
+        text=request.text, features=example.features, traces=[trace_with_details, *example.traces[1:]], references=[]
     ), outputs[0]
 
 
@@ -220,17 +243,17 @@ def _decode_outputs(predictor: Predictor, request: DecodeRequest) -> list[Trace]
         _check_length("prefix", request.prefix[:-1], predictor.max_length)
         text = predictor.tokenizers.target.join(request.prefix[:-1])
         scored = predictor.force([example._replace(target=text)])
-        return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
+        return [replace(trace, forced=tuple(range(len(trace.target)))) for trace in scored]
     prefixes = [request.prefix] if request.prefix else None
     try:
         if request.num_outputs == 1:
             return predictor.trace([example], prefixes=prefixes)
-        (found,) = predictor.hypotheses([example], request.num_outputs, prefixes=prefixes)
+        (outputs,) = predictor.hypotheses([example], request.num_outputs, prefixes=prefixes)
     except InputError as error:
-        if not (about := re.match("prefix of source 1:", f"{error}")):
+        if not (match := re.match("prefix of source 1:", f"{error}")):
             raise
-        raise InputError("prefix:" + f"{error}"[about.end() :]) from None
-    return found
+        raise InputError("prefix:" + f"{error}"[match.end() :]) from None
+    return outputs
 
 
 def _check_length(name: str, symbols: Sequence[str], longest: int) -> None:
@@ -245,11 +268,13 @@ def _check_overrides(model: Predictor, request: DecodeRequest, steps: int) -> No
     Overrides beyond the output may take effect: one override may lengthen the output, and another may shorten it. All
     are kept, and the trace lists the steps at which they took effect.
     """
-    first = min((each.step for each in request.attention_overrides), default=-1)
+    first = min((override.step for override in request.attention_overrides), default=-1)
     if first < steps:
         return
-    free = msgspec.structs.replace(request, attention_overrides=[], num_outputs=1, lattice=False)
-    steps = max(steps, len(_decode_outputs(_configure_predictor(model, free), free)[0].target))
+    without_overrides = msgspec.structs.replace(request, attention_overrides=[], num_outputs=1, lattice=False)
+    steps = max(
+        steps, len(_decode_outputs(_configure_predictor(model, without_overrides), without_overrides)[0].target)
+    )
     if first >= steps:
         raise InputError(f"attention_overrides: no step {quote(first)}: the output has 0 to {steps - 1}")
 
@@ -264,6 +289,8 @@ def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:
     for name, value in (("beam_size", request.beam_size), ("num_outputs", request.num_outputs)):
         if not 1 <= value <= MAX_BEAM_SIZE:
             raise InputError(f"{name}: expected 1 to {MAX_BEAM_SIZE}, got {quote(value)}")
-    painted = tuple(ForcedAttention(each.step, tuple(each.weights)) for each in request.attention_overrides)
-    options = DecodingOptions(lattice=request.lattice, painted=painted, masked=tuple(request.masked_positions))
+    overrides = tuple(
+        ForcedAttention(override.step, tuple(override.weights)) for override in request.attention_overrides
+    )
+    options = DecodingOptions(lattice=request.lattice, painted=overrides, masked=tuple(request.masked_positions))
     return model.with_beam(request.beam_size).with_options(options)

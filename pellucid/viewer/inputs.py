@@ -62,61 +62,70 @@ def select_examples(
     """
     if len(scored) <= max_examples:
         return list(range(len(scored))), f"all {len(scored):,} examples"
-    parted = [at for at, own in enumerate(scored) if any(other[at].exact != own.exact for other in others)]
-    reserved = min(max_examples // 5, len(scored) - len(parted))
-    differing, left = _select_differing(scored, parted, max_examples - reserved), set(parted)
-    room = max_examples - len(differing)
-    wrong = [at for at in worst_examples(scored, len(scored)) if at not in left]
-    right = [at for at, each in enumerate(scored) if each.exact and at not in left]
-    shown_wrong = wrong[: max(room - len(right), min(len(wrong), room // 2))]
-    shown_right = sample_evenly(right, room - len(shown_wrong))
-    chosen = sorted([*differing, *shown_wrong, *shown_right])
-    ones = ("wrong in all runs", "correct in all runs") if others else ("wrong", "correct")
+    differing_indices = [
+        index for index, example in enumerate(scored) if any(other[index].exact != example.exact for other in others)
+    ]
+    reserved = min(max_examples // 5, len(scored) - len(differing_indices))
+    selected_differing, excluded = (
+        _select_differing(scored, differing_indices, max_examples - reserved),
+        set(differing_indices),
+    )
+    remaining = max_examples - len(selected_differing)
+    wrong = [index for index in worst_examples(scored, len(scored)) if index not in excluded]
+    right = [index for index, example in enumerate(scored) if example.exact and index not in excluded]
+    shown_wrong = wrong[: max(remaining - len(right), min(len(wrong), remaining // 2))]
+    shown_right = sample_evenly(right, remaining - len(shown_wrong))
+    selected = sorted([*selected_differing, *shown_wrong, *shown_right])
+    labels = ("wrong in all runs", "correct in all runs") if others else ("wrong", "correct")
     if not others and not wrong:
         return (
-            chosen,
+            selected,
             f"{max_examples:,} of {len(scored):,} examples, sampled evenly from the file, in which none is wrong",
         )
-    mistaken = _share_text(len(shown_wrong), len(wrong), f"the {len(shown_wrong):,} worst of {len(wrong):,}")
-    words = f"{_differing_text(len(differing), len(parted)) if others else ''}{mistaken} {ones[0]}"
-    drawn = f"{len(shown_right):,} of {len(right):,}"
-    good = f"{_share_text(len(shown_right), len(right), drawn)} {ones[1]}"
-    even = ", sampled evenly from the file" if 0 < len(shown_right) < len(right) else ""
-    return chosen, f"{len(chosen):,} of {len(scored):,} examples: {words}, and {good}{even}"
+    wrong_text = _share_text(len(shown_wrong), len(wrong), f"the {len(shown_wrong):,} worst of {len(wrong):,}")
+    error_text = (
+        f"{_differing_text(len(selected_differing), len(differing_indices)) if others else ''}{wrong_text} {labels[0]}"
+    )
+    correct_part = f"{len(shown_right):,} of {len(right):,}"
+    correct_text = f"{_share_text(len(shown_right), len(right), correct_part)} {labels[1]}"
+    sampling_note = ", sampled evenly from the file" if 0 < len(shown_right) < len(right) else ""
+    return selected, f"{len(selected):,} of {len(scored):,} examples: {error_text}, and {correct_text}{sampling_note}"
 
 
-def _select_differing(scored: Sequence[ScoredExample], parted: Sequence[int], max_examples: int) -> list[int]:
+def _select_differing(
+    scored: Sequence[ScoredExample], differing_indices: Sequence[int], max_examples: int
+) -> list[int]:
     """Select examples on which the runs differ, half of them correct in the first run."""
-    first, other = ([at for at in parted if scored[at].exact is right] for right in (True, False))
-    share = max(min(len(first), max_examples // 2), max_examples - len(other))
-    return [*sample_evenly(first, share), *sample_evenly(other, max_examples - min(share, len(first)))]
+    first, other = ([index for index in differing_indices if scored[index].exact is right] for right in (True, False))
+    num_first = max(min(len(first), max_examples // 2), max_examples - len(other))
+    return [*sample_evenly(first, num_first), *sample_evenly(other, max_examples - min(num_first, len(first)))]
 
 
-def _share_text(shown: int, there: int, some: str) -> str:
-    """Return the description of a share: all, none, or `some`."""
-    return f"all {there:,}" if shown == there else some if shown else f"none of {there:,}"
+def _share_text(shown: int, total: int, partial_text: str) -> str:
+    """Return the description of a share: all, none, or `partial_text`."""
+    return f"all {total:,}" if shown == total else partial_text if shown else f"none of {total:,}"
 
 
-def _differing_text(shown: int, parted: int) -> str:
+def _differing_text(shown: int, total: int) -> str:
     """Return the description of the shown examples on which the runs differ."""
-    those = "correct in only some runs"
-    many = f"{shown:,} of {parted:,} {those}, sampled evenly"
-    return f"{many if shown < parted else f'all {parted:,} {those}'}; "
+    description = "correct in only some runs"
+    partial_text = f"{shown:,} of {total:,} {description}, sampled evenly"
+    return f"{partial_text if shown < total else f'all {total:,} {description}'}; "
 
 
-def sample_evenly(numbers: Sequence[int], count: int) -> list[int]:
+def sample_evenly(items: Sequence[int], count: int) -> list[int]:
     """Select elements at even distances.
 
     Args:
-        numbers: Elements.
+        items: Elements.
         count: Maximum number of selected elements.
 
     Returns:
         Selected elements, or all if there are at most `count`.
     """
-    if count >= len(numbers):
-        return list(numbers)
-    return [numbers[at] for at in np.linspace(0, len(numbers) - 1, max(count, 0)).round().astype(int).tolist()]
+    if count >= len(items):
+        return list(items)
+    return [items[index] for index in np.linspace(0, len(items) - 1, max(count, 0)).round().astype(int).tolist()]
 
 
 @dataclass(frozen=True)
@@ -141,14 +150,14 @@ class ViewedRun:
         return self.predictor is not None and self.predictor.autoregressive and not self.predictor.is_ensemble
 
 
-def open_run(folder: Path, name: str, device: Device, beam: int | None) -> ViewedRun:
+def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> ViewedRun:
     """Load the run of a folder.
 
     Args:
         folder: Run folder, or folder of an ensemble.
         name: Name on the page.
         device: Device for decoding.
-        beam: Beam size; None: that of the run.
+        beam_size: Beam size; None: that of the run.
 
     Returns:
         Run, without a predictor if its training has no checkpoint yet.
@@ -159,13 +168,13 @@ def open_run(folder: Path, name: str, device: Device, beam: int | None) -> Viewe
     if _is_training(folder):
         return ViewedRun(name, folder, None)
     predictor = load(folder, device)
-    return ViewedRun(name, folder, predictor if beam is None else predictor.with_beam(beam))
+    return ViewedRun(name, folder, predictor if beam_size is None else predictor.with_beam(beam_size))
 
 
 def _is_training(folder: Path) -> bool:
     """Return whether the run is in training and has no model yet; a finished training without a model is an error."""
-    here = file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and members(folder) == [folder]
-    return here and not has_stopped(read_log(folder))
+    lacks_model = file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and members(folder) == [folder]
+    return lacks_model and not has_stopped(read_log(folder))
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
@@ -178,10 +187,10 @@ def run_names(folders: Sequence[Path]) -> list[str]:
         Folder names, or paths if folder names are not unique; repeated folders are numbered.
     """
     # Path.resolve raises a RuntimeError for a link to itself; the message about it comes when the folder is read.
-    short = [Path(realpath(folder)).name for folder in folders]
-    names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
-    before = [names[:at].count(name) for at, name in enumerate(names)]
-    return [f"{name} ({times + 1})" if times else name for name, times in zip(names, before, strict=True)]
+    folder_names = [Path(realpath(folder)).name for folder in folders]
+    names = folder_names if len(set(folder_names)) == len(folder_names) else [str(folder) for folder in folders]
+    repetitions = [names[:index].count(name) for index, name in enumerate(names)]
+    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, repetitions, strict=True)]
 
 
 def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
@@ -194,15 +203,15 @@ def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
         File of pairs or sources and file of targets, or None if they are no longer at their place.
     """
     folder = members(run)[0]
-    read = [record for record in read_log(folder) if record["event"] == "read"]
-    if len(read) < 2:
+    file_records = [record for record in read_log(folder) if record["event"] == "read"]
+    if len(file_records) < 2:
         return None
-    path, target = Path(str(read[1].get("path", ""))), read[1].get("target")
+    path, target = Path(str(file_records[1].get("path", ""))), file_records[1].get("target")
     if target is None and load_run_config(folder).data.format == "text":
         return None
-    beside = None if target is None else Path(str(target))
+    target_path = None if target is None else Path(str(target))
     # isfile, unlike is_file, accepts any name: the log is untrusted.
-    return (path, beside) if isfile(path) and (beside is None or isfile(beside)) else None
+    return (path, target_path) if isfile(path) and (target_path is None or isfile(target_path)) else None
 
 
 def model_card(model: ViewedRun) -> ModelCard:
@@ -220,49 +229,49 @@ def model_card(model: ViewedRun) -> ModelCard:
     else:
         config, facts = model.predictor.config, _model_sizes(model, model.predictor)
     task = configured_task(config)
-    told = [
+    all_facts = [
         ("model", task.describe_architecture(config)),
         *facts,
         *_training_facts(log, task),
         ("seed", f"{config.seed}"),
     ]
-    told += [("log", sentence) for sentence in log_damage(model.folder)]
+    all_facts += [("log", sentence) for sentence in log_damage(model.folder)]
     attends = config.attention.type != "none" and not task.settings.per_position
-    return ModelCard(name=model.name, facts=told, config=to_toml(config), has_attention=attends, task=config.task)
+    return ModelCard(name=model.name, facts=all_facts, config=to_toml(config), has_attention=attends, task=config.task)
 
 
 def _model_sizes(model: ViewedRun, predictor: Predictor) -> list[tuple[str, str]]:
     """Return the numbers of parameters and symbols."""
     vocabularies, count = predictor.vocabularies, len(members(model.folder))
-    each = " each" if count > 1 else ""
+    suffix = " each" if count > 1 else ""
     return [
         *([("ensemble", f"{count} networks")] if count > 1 else []),
-        ("parameters", f"{parameter_count(predictor.network):,}{each}"),
+        ("parameters", f"{parameter_count(predictor.network):,}{suffix}"),
         ("source symbols", f"{len(vocabularies.source.symbols):,}"),
         ("target symbols", f"{len(vocabularies.target.symbols):,}"),
         *([("search", _search_text(predictor.config.search.beam_size))] if predictor.autoregressive else []),
     ]
 
 
-def _search_text(width: int) -> str:
+def _search_text(beam_size: int) -> str:
     """Return the description of the search."""
-    return "greedy search" if width == 1 else f"beam search, beam size {width}"
+    return "greedy search" if beam_size == 1 else f"beam search, beam size {beam_size}"
 
 
 def _training_facts(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
     """Return facts about data and training from the log."""
-    read = [record for record in log if record["event"] == "read"]
-    counted = [record for record in log if "update" in record]
-    best = [record for record in log if record["event"] == "validated" and record["best"]]
+    file_records = [record for record in log if record["event"] == "read"]
+    update_records = [record for record in log if "update" in record]
+    best_records = [record for record in log if record["event"] == "validated" and record["best"]]
     facts = []
-    if read:
-        facts.append(("training set", f"{read[0].get('examples', 0):,} examples"))
-    if counted:
-        last = counted[-1]
+    if file_records:
+        facts.append(("training set", f"{file_records[0].get('examples', 0):,} examples"))
+    if update_records:
+        last = update_records[-1]
         facts.append(("training", f"{last['update']:,} updates, {last['samples']:,} samples, {last['seconds']:,.0f} s"))
-    if best:
+    if best_records:
         name, key = task.labels.best_score
-        scores = f"{name} {best[-1][key]:.2f} % at update {best[-1]['update']:,}"
+        scores = f"{name} {best_records[-1][key]:.2f} % at update {best_records[-1]['update']:,}"
         facts.append(("best validation", scores))
     return facts
 
@@ -273,7 +282,7 @@ def check_same_task(models: Sequence[ViewedRun]) -> None:
     Args:
         models: Runs of the page.
     """
-    first, *others = [(each.name, _task_name(each)) for each in models]
+    first, *others = [(model.name, _task_name(model)) for model in models]
     for name, task in others:
         if task != first[1]:
             raise InputError(
@@ -287,7 +296,15 @@ def _task_name(model: ViewedRun) -> str:
 
 
 def select_run(models: Sequence[ViewedRun], run: int) -> ViewedRun:
-    """Return the run at an index, 0 for the first; `InputError` for an index out of range."""
+    """Return the run of a request.
+
+    Args:
+        models: Runs of the page.
+        run: Index of the run; 0 is the first.
+
+    Raises:
+        InputError: The index is out of range.
+    """
     if len(models) == 1 and run != 0:
         raise InputError(f"run: the page shows one run, expected 0, got {quote(run)}")
     if not 0 <= run < len(models):
@@ -325,23 +342,23 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
     Raises:
         DataError: The file cannot be read; the message names the line.
     """
-    for each in (path, target):
-        if each is not None and each.is_fifo():
-            raise DataError(f"{each} is a pipe, but look reads its input several times: write it to a file first")
+    for file in (path, target):
+        if file is not None and file.is_fifo():
+            raise DataError(f"{file} is a pipe, but look reads its input several times: write it to a file first")
     if target is None and _has_only_sources(path, data):
         return sources_without_targets(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
     if reading.bad and data.on_bad_line == "stop":
         raise DataError(str(reading.bad[0]), BAD_LINE_ADVICE)
-    pairs = zip(reading.examples, reading.lines, strict=True)
-    truth = are_spelled_digits(reading.examples)
-    known = [SourceMetadata((each.target,), line, truth) for each, line in pairs]
+    numbered_examples = zip(reading.examples, reading.lines, strict=True)
+    is_spelled = are_spelled_digits(reading.examples)
+    metadata = [SourceMetadata((file.target,), line, is_spelled) for file, line in numbered_examples]
     columns = describe_used_columns(path, data) if target is None else ""
     header = header_note(reading.examples) if is_header_unknown(path, data, target) else ""
     note = "; ".join(
-        each for each in (header, columns, bad_line_note(reading.bad), blank_line_note(reading.blank)) if each
+        file for file in (header, columns, bad_line_note(reading.bad), blank_line_note(reading.blank)) if file
     )
-    return ViewedFile(path.name, reading.examples, known, has_targets=True, is_spelled=truth, note=note)
+    return ViewedFile(path.name, reading.examples, metadata, has_targets=True, is_spelled=is_spelled, note=note)
 
 
 def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> ViewedFile:
@@ -358,21 +375,21 @@ def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data:
     Raises:
         DataError: There is no source, or a bad line that may not be skipped.
     """
-    listed, known, bad, empty = list[Example](), list[SourceMetadata](), list[BadLine](), 0
-    for number, each in enumerate(lines, start=1):
-        if isinstance(each, BadLine):
+    examples, metadata, bad, num_blank = list[Example](), list[SourceMetadata](), list[BadLine](), 0
+    for number, line in enumerate(lines, start=1):
+        if isinstance(line, BadLine):
             if data.on_bad_line == "stop":
-                raise DataError(str(each))
-            bad.append(each)
-        elif each.source:
-            listed.append(each)
-            known.append(SourceMetadata(line=number))
+                raise DataError(str(line))
+            bad.append(line)
+        elif line.source:
+            examples.append(line)
+            metadata.append(SourceMetadata(line=number))
         else:
-            empty += 1
-    if not listed:
+            num_blank += 1
+    if not examples:
         raise DataError(f"{name} holds no source" + (f": {bad_line_note(bad)}" if bad else ""))
-    note = "; ".join(each for each in (bad_line_note(bad), blank_line_note(empty)) if each)
-    return ViewedFile(name, listed, known, has_targets=False, note=note)
+    note = "; ".join(line for line in (bad_line_note(bad), blank_line_note(num_blank)) if line)
+    return ViewedFile(name, examples, metadata, has_targets=False, note=note)
 
 
 def bad_line_note(bad: Sequence[BadLine]) -> str:
@@ -407,4 +424,4 @@ def _has_only_sources(path: Path, data: DataConfig) -> bool:
     first = next(iter(read_pairs(path, data)), None)
     if not isinstance(first, BadLine):
         return False
-    return all(isinstance(each, Example) for each in islice(read_sources(path, data), 1))
+    return all(isinstance(line, Example) for line in islice(read_sources(path, data), 1))

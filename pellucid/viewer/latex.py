@@ -62,18 +62,20 @@ def tikz_picture(trace: Trace) -> str:
         TikZ picture.
     """
     tags = trace.per_position
-    wide, high = (MAX_CELL_MM, MAX_CELL_MM) if tags else (_cell_size(len(trace.source)), _cell_size(len(trace.target)))
-    drawn = _draw_tags(trace) if tags else [*_draw_labels(trace), *_draw_cells(trace), *_draw_frame(trace)]
-    told = (
+    cell_width, cell_height = (
+        (MAX_CELL_MM, MAX_CELL_MM) if tags else (_cell_size(len(trace.source)), _cell_size(len(trace.target)))
+    )
+    commands = _draw_tags(trace) if tags else [*_draw_labels(trace), *_draw_cells(trace), *_draw_frame(trace)]
+    notes = (
         [rf"\node[anchor=north west] at (current bounding box.south west) {{{UNKNOWN_NOTE}}};"] if trace.unknown else []
     )
     return "\n".join(
         [
             r"% \usepackage{tikz} in the preamble; xelatex or lualatex where symbols are beyond Latin.",
-            rf"\begin{{tikzpicture}}[x={wide:.4g}mm,y=-{high:.4g}mm,"
+            rf"\begin{{tikzpicture}}[x={cell_width:.4g}mm,y=-{cell_height:.4g}mm,"
             r"every node/.style={font=\footnotesize,inner sep=1pt}]",
-            *drawn,
-            *told,
+            *commands,
+            *notes,
             r"\end{tikzpicture}",
             "",
         ]
@@ -83,14 +85,16 @@ def tikz_picture(trace: Trace) -> str:
 def _draw_tags(trace: Trace) -> Iterator[str]:
     """Yield each symbol above its tag, in lines of the maximum width."""
     symbols = trace.source[trace.features :]
-    wide = 1 + 0.5 * max([2, *(len(visible_text(symbol)) for symbol in (*symbols, *trace.target))])
+    cell_width = 1 + 0.5 * max([2, *(len(visible_text(symbol)) for symbol in (*symbols, *trace.target))])
     names = _source_labels(trace)[trace.features :]
-    line = max(1, int(MAX_WIDTH_MM / 4 / wide))
-    for at, (name, tag, ln) in enumerate(zip(names, trace.target, trace.log_probabilities.tolist(), strict=False)):
-        x, y = at % line * wide, at // line * 4
+    line = max(1, int(MAX_WIDTH_MM / 4 / cell_width))
+    for index, (name, tag, log_probability) in enumerate(
+        zip(names, trace.target, trace.log_probabilities.tolist(), strict=False)
+    ):
+        x, y = index % line * cell_width, index // line * 4
         yield rf"\node[anchor=base west] at ({x:g},{y}) {{{name}}};"
         yield rf"\node[anchor=base west] at ({x:g},{y + 1}) {{{escape_latex(tag)}}};"
-        bar = (wide - 0.5) * math.exp(min(ln, 0.0))
+        bar = (cell_width - 0.5) * math.exp(min(log_probability, 0.0))
         yield rf"\fill[black!50] ({x:g},{y + 1.6:g}) rectangle +({bar:.2f},0.3);"
 
 
@@ -101,15 +105,16 @@ def _cell_size(count: int) -> float:
 
 def _draw_labels(trace: Trace) -> Iterator[str]:
     """Yield the symbols of both axes, or position numbers if there is no room for symbols."""
-    across, down = _label_interval(len(trace.source), 8), _label_interval(len(trace.target), 4)
-    for at, name in enumerate(_source_labels(trace)):
-        if across == 1:
-            yield rf"\node[rotate=90,anchor=west] at ({at + 0.5:g},-0.1) {{{name}}};"
-        elif (at + 1) % across == 0:
-            yield rf"\node[anchor=south] at ({at + 0.5:g},0) {{{at + 1}}};"
-    for at, symbol in enumerate(trace.target):
-        if (at + 1) % down == 0:
-            yield rf"\node[anchor=east] at (-0.1,{at + 0.5:g}) {{{escape_latex(symbol) if down == 1 else at + 1}}};"
+    column_interval, row_interval = _label_interval(len(trace.source), 8), _label_interval(len(trace.target), 4)
+    for index, name in enumerate(_source_labels(trace)):
+        if column_interval == 1:
+            yield rf"\node[rotate=90,anchor=west] at ({index + 0.5:g},-0.1) {{{name}}};"
+        elif (index + 1) % column_interval == 0:
+            yield rf"\node[anchor=south] at ({index + 0.5:g},0) {{{index + 1}}};"
+    for index, symbol in enumerate(trace.target):
+        if (index + 1) % row_interval == 0:
+            label = escape_latex(symbol) if row_interval == 1 else f"{index + 1}"
+            yield rf"\node[anchor=east] at (-0.1,{index + 0.5:g}) {{{label}}};"
 
 
 def _label_interval(count: int, label: int) -> int:
@@ -121,10 +126,10 @@ def _label_interval(count: int, label: int) -> int:
 
 def _source_labels(trace: Trace) -> list[str]:
     """Return the source symbols; symbols outside the vocabulary are underlined."""
-    unseen = set(trace.unknown)
+    unknown = set(trace.unknown)
     return [
-        rf"\underline{{{escape_latex(symbol)}}}" if at in unseen else escape_latex(symbol)
-        for at, symbol in enumerate(trace.source)
+        rf"\underline{{{escape_latex(symbol)}}}" if index in unknown else escape_latex(symbol)
+        for index, symbol in enumerate(trace.source)
     ]
 
 
@@ -137,11 +142,13 @@ def _is_scaled_by_row(trace: Trace) -> bool:
 
 def _draw_cells(trace: Trace) -> Iterator[str]:
     """Yield a cell for each visible weight."""
-    drawn = trace.attention
+    shades = trace.attention
     if _is_scaled_by_row(trace):
-        above = drawn.mean(axis=1, keepdims=True) if drawn.shape[1] > MAX_UNSHIFTED_POSITIONS else 0
-        drawn = np.maximum(0, drawn - above) / np.maximum(drawn.max(axis=1, keepdims=True) - above, 1e-30)
-    for row, weights in enumerate(drawn.tolist()):
+        uniform_share = shades.mean(axis=1, keepdims=True) if shades.shape[1] > MAX_UNSHIFTED_POSITIONS else 0
+        shades = np.maximum(0, shades - uniform_share) / np.maximum(
+            shades.max(axis=1, keepdims=True) - uniform_share, 1e-30
+        )
+    for row, weights in enumerate(shades.tolist()):
         for column, weight in enumerate(weights):
             if weight >= MIN_WEIGHT:
                 yield rf"\fill[black!{100 * weight:.0f}] ({column},{row}) rectangle +(1,1);"
@@ -152,8 +159,8 @@ def _draw_frame(trace: Trace) -> Iterator[str]:
     if trace.source and trace.target:
         yield rf"\draw[black!50] (0,0) rectangle ({len(trace.source)},{len(trace.target)});"
     yield r"\node[anchor=south west] at (0,0 |- current bounding box.north) {source $\rightarrow$};"
-    beside = "(current bounding box.west |- 0,0)"
-    yield rf"\node[rotate=90,anchor=south east] at {beside} {{$\leftarrow$ output}};"
+    anchor = "(current bounding box.west |- 0,0)"
+    yield rf"\node[rotate=90,anchor=south east] at {anchor} {{$\leftarrow$ output}};"
     darkest = "the row's maximum" if _is_scaled_by_row(trace) else "1"
     yield rf"\node[anchor=north west] at (0,0 |- current bounding box.south) {{darkest: {escape_latex(darkest)}}};"
 

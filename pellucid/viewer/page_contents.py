@@ -33,29 +33,34 @@ from pellucid.viewer.training_history import best_checkpoint_update, training_hi
 
 
 def compared_run(
-    model: ViewedRun, items: list[PageExample], judged: Assessment | None, first: Assessment | None
+    model: ViewedRun, examples: list[PageExample], assessment: Assessment | None, first_assessment: Assessment | None
 ) -> ComparedRun:
     """Return the data of a compared run; scores only if the file has targets.
 
     Args:
         model: Compared run.
-        items: Its outputs for the shown examples.
-        judged: Its assessment on the whole file.
-        first: Assessment of the first run.
+        examples: Its outputs for the shown examples.
+        assessment: Its assessment on the whole file.
+        first_assessment: Assessment of the first run.
 
     Returns:
         Compared run.
     """
     log = read_log(model.folder) if members(model.folder) == [model.folder] else []
-    if first is None or judged is None:
-        return ComparedRun(card=model_card(model), examples=items, log=log)
-    positions, lengths = accuracy_intervals(judged, {})
+    if first_assessment is None or assessment is None:
+        return ComparedRun(card=model_card(model), examples=examples, log=log)
+    positions, lengths = accuracy_intervals(assessment, {})
     return ComparedRun(
         card=model_card(model),
-        examples=items,
-        outcomes=paired_outcomes([each.exact for each in first.scored], [each.exact for each in judged.scored]),
-        num_differing=sum(one.output != two.output for one, two in zip(first.traces, judged.traces, strict=True)),
-        scores=score_statistics(judged),
+        examples=examples,
+        outcomes=paired_outcomes(
+            [example.exact for example in first_assessment.scored], [example.exact for example in assessment.scored]
+        ),
+        num_differing=sum(
+            first_trace.output != other_trace.output
+            for first_trace, other_trace in zip(first_assessment.traces, assessment.traces, strict=True)
+        ),
+        scores=score_statistics(assessment),
         positions=positions,
         lengths=lengths,
         log=log,
@@ -72,7 +77,7 @@ def paired_outcomes(first: Sequence[bool], other: Sequence[bool]) -> tuple[int, 
     Returns:
         Number of examples correct in both runs, in the first only, in the other only, in neither.
     """
-    both = sum(one and two for one, two in zip(first, other, strict=True))
+    both = sum(first_correct and other_correct for first_correct, other_correct in zip(first, other, strict=True))
     return both, sum(first) - both, sum(other) - both, len(first) - sum(first) - sum(other) + both
 
 
@@ -91,8 +96,8 @@ class PageData(NamedTuple):
     runs: list[ViewedRun]
     traces: list[Trace]
     """Best output of every example of the file."""
-    places: Mapping[int, int]
-    """Places of the shown examples by their index in the file."""
+    page_indices: Mapping[int, int]
+    """Indices of the shown examples on the page, by their index in the file."""
     projections: FittedProjections | None
 
 
@@ -122,24 +127,24 @@ def assemble_page(
         Page data.
     """
     first = models[0]
-    course = training_history(first.folder) if members(first.folder) == [first.folder] else None
-    told = model_card(first)
+    history = training_history(first.folder) if members(first.folder) == [first.folder] else None
+    card = model_card(first)
     contents = PageContents(
         version=__version__,
-        tasks={told.task: get_task(told.task).view},
+        tasks={card.task: get_task(card.task).view},
         title=visible_text(first.name),
         served=served,
         page_id=token_hex(8) if served else "",
-        card=told,
-        training=course,
-        update=best_checkpoint_update(course),
+        card=card,
+        training=history,
+        update=best_checkpoint_update(history),
     )
     empty = PageData(contents, list(models), [], {}, None)
     if first.predictor is None:
         return empty._replace(contents=_without_model(contents, pending_file))
     if not sources:
-        rivals = [ComparedRun(card=model_card(model), examples=[]) for model in models[1:]]
-        return empty._replace(contents=msgspec.structs.replace(contents, compared_runs=rivals))
+        compared_runs = [ComparedRun(card=model_card(model), examples=[]) for model in models[1:]]
+        return empty._replace(contents=msgspec.structs.replace(contents, compared_runs=compared_runs))
     return _with_examples(empty, first.predictor, sources[0], max_examples)
 
 
@@ -147,36 +152,39 @@ def _without_model(contents: PageContents, file: str) -> PageContents:
     """Return contents for a run that has no model yet."""
     name = visible_text(file)
     examples = f"the examples of {name}" if file else "examples"
-    told = f"No model yet. The page will show {examples} after the first validation (see Training)."
+    note = f"No model yet. The page will show {examples} after the first validation (see Training)."
     title = f"{contents.title} on {name}" if file else contents.title
-    return msgspec.structs.replace(contents, title=title, selection_note=told, awaiting_model=True)
+    return msgspec.structs.replace(contents, title=title, selection_note=note, awaiting_model=True)
 
 
 def _with_examples(empty: PageData, predictor: Predictor, sources: ViewedFile, max_examples: int) -> PageData:
     """Add the examples of a file."""
     first, *others = empty.runs
     traces = predictor.trace(sources.examples)
-    chosen = _select_and_score(empty.runs, sources, traces, max_examples)
-    places = {number: place for place, number in enumerate(chosen.numbers)}
-    found = project_states(predictor, traces, places) if first.supports_states else None
-    projections = found[1] if found else None
-    listed = _examples_with_traces(predictor, sources, chosen.numbers)
+    selection = _select_and_score(empty.runs, sources, traces, max_examples)
+    page_indices = {file_index: page_index for page_index, file_index in enumerate(selection.numbers)}
+    projected = project_states(predictor, traces, page_indices) if first.supports_states else None
+    projections = projected[1] if projected else None
+    examples = _examples_with_traces(predictor, sources, selection.numbers)
     contents = msgspec.structs.replace(
         empty.contents,
         title=visible_text(f"{first.name} on {sources.name}"),
-        examples=add_states(first, listed, projections, kept=not empty.contents.served),
+        examples=add_states(first, examples, projections, exported=not empty.contents.served),
         num_examples=len(sources.examples),
-        selection_note="; ".join(each for each in (chosen.words, sources.note) if each),
-        corpus=chosen.corpus,
-        state_space=found[0] if found else None,
+        selection_note="; ".join(part for part in (selection.words, sources.note) if part),
+        corpus=selection.corpus,
+        state_space=projected[0] if projected else None,
         compared_runs=[
             compared_run(
-                each, _decode_examples(each.loaded_predictor, sources, chosen.numbers), judged, chosen.assessments[0]
+                part,
+                _decode_examples(part.loaded_predictor, sources, selection.numbers),
+                assessment,
+                selection.assessments[0],
             )
-            for each, judged in zip(others, chosen.assessments[1:], strict=True)
+            for part, assessment in zip(others, selection.assessments[1:], strict=True)
         ],
     )
-    return PageData(contents, empty.runs, traces, places, projections)
+    return PageData(contents, empty.runs, traces, page_indices, projections)
 
 
 def _select_and_score(
@@ -184,23 +192,27 @@ def _select_and_score(
 ) -> _Selection:
     """Score all runs and select the shown examples; fewer if their attention weights would make the page too large."""
     model, *others = models
-    judged = list[Assessment]()
+    assessments = list[Assessment]()
     if sources.has_targets:
-        outputs = (each.loaded_predictor.trace(sources.examples) for each in others)
-        judged = [assess_run(model, sources, traces), *map(assess_run, others, repeat(sources), outputs)]
-    numbers, words = _select(judged, traces, max_examples)
-    cells = sum(_num_weights(traces[number]) for number in numbers)
-    if cells > MAX_WEIGHTS:
-        numbers, words = _select(judged, traces, max(1, int(len(numbers) * MAX_WEIGHTS / cells)))
-        words += "; more would make the page too large"
-    if not judged:
-        return _Selection(numbers, words, [None] * len(models), None)
-    places = {number: place for place, number in enumerate(numbers)}
-    truth = [_gold_alignment(sources, trace, each) for trace, each in zip(traces, judged[0].scored, strict=True)]
-    found = corpus_statistics(
-        judged[0], places, attention_statistics(model.loaded_predictor, traces, truth, model.supports_states)
+        outputs = (other.loaded_predictor.trace(sources.examples) for other in others)
+        assessments = [assess_run(model, sources, traces), *map(assess_run, others, repeat(sources), outputs)]
+    numbers, description = _select(assessments, traces, max_examples)
+    num_weights = sum(_num_weights(traces[number]) for number in numbers)
+    if num_weights > MAX_WEIGHTS:
+        numbers, description = _select(assessments, traces, max(1, int(len(numbers) * MAX_WEIGHTS / num_weights)))
+        description += "; more would make the page too large"
+    if not assessments:
+        return _Selection(numbers, description, [None] * len(models), None)
+    page_indices = {number: page_index for page_index, number in enumerate(numbers)}
+    gold_alignments = [
+        _gold_alignment(sources, trace, other) for trace, other in zip(traces, assessments[0].scored, strict=True)
+    ]
+    corpus = corpus_statistics(
+        assessments[0],
+        page_indices,
+        attention_statistics(model.loaded_predictor, traces, gold_alignments, model.supports_states),
     )
-    return _Selection(numbers, words, [*judged], found)
+    return _Selection(numbers, description, [*assessments], corpus)
 
 
 def _num_weights(trace: Trace) -> int:
@@ -213,14 +225,14 @@ def _gold_alignment(sources: ViewedFile, trace: Trace, scored: ScoredExample) ->
     return gold_alignment(trace, scored.output, scored.reference) if sources.is_spelled else None
 
 
-def _select(judged: Sequence[Assessment], traces: Sequence[Trace], max_examples: int) -> tuple[list[int], str]:
+def _select(assessments: Sequence[Assessment], traces: Sequence[Trace], max_examples: int) -> tuple[list[int], str]:
     """Select the shown examples, by their scores if they have targets."""
-    if judged:
-        first, *others = [each.scored for each in judged]
+    if assessments:
+        first, *others = [assessment.scored for assessment in assessments]
         return select_examples(first, max_examples, others)
     numbers = sample_evenly(range(len(traces)), max_examples)
-    words = f"{len(numbers):,} of {len(traces):,} sources, sampled evenly from the file"
-    return numbers, words if len(numbers) < len(traces) else f"all {len(traces):,} sources"
+    description = f"{len(numbers):,} of {len(traces):,} sources, sampled evenly from the file"
+    return numbers, description if len(numbers) < len(traces) else f"all {len(traces):,} sources"
 
 
 def _examples_with_traces(
@@ -229,22 +241,22 @@ def _examples_with_traces(
     """Decode some examples; return each with its first output."""
     examples = [sources.examples[number] for number in numbers]
     outputs = _decode_outputs(predictor, examples)
-    listed = page_examples(predictor, [sources.metadata[number] for number in numbers], outputs)
-    return [(item, own[0]) for item, own in zip(listed, outputs, strict=True)]
+    page_items = page_examples(predictor, [sources.metadata[number] for number in numbers], outputs)
+    return [(item, traces[0]) for item, traces in zip(page_items, outputs, strict=True)]
 
 
 def _decode_examples(predictor: Predictor, sources: ViewedFile, numbers: Sequence[int]) -> list[PageExample]:
     """Decode some examples."""
-    return [item for item, _ in _examples_with_traces(predictor, sources, numbers)]
+    return [example for example, _ in _examples_with_traces(predictor, sources, numbers)]
 
 
 def _decode_outputs(predictor: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:
     """Return the outputs of each example: one for greedy search, else the beam, with the search tree in the first."""
-    width = predictor.config.search.beam_size
-    if width == 1:
+    beam_size = predictor.config.search.beam_size
+    if beam_size == 1:
         return [[trace] for trace in predictor.trace(examples)]
-    found = predictor.with_options(DecodingOptions(lattice=True)).hypotheses(examples, width)
-    return [keep_first_lattice(outputs) for outputs in found]
+    outputs_per_example = predictor.with_options(DecodingOptions(lattice=True)).hypotheses(examples, beam_size)
+    return [keep_first_lattice(outputs) for outputs in outputs_per_example]
 
 
 def keep_first_lattice(outputs: Sequence[Trace]) -> list[Trace]:
@@ -257,4 +269,4 @@ def keep_first_lattice(outputs: Sequence[Trace]) -> list[Trace]:
         The same outputs.
     """
     first, *others = outputs
-    return [first, *(replace(each, lattice=None) for each in others)]
+    return [first, *(replace(trace, lattice=None) for trace in others)]

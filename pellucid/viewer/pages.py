@@ -30,9 +30,9 @@ COMPRESSED_SCRIPT = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)
 CONTENTS_ELEMENT = '<script type="application/json" id="contents"></script>'
 """Element of the built page for its contents."""
 
-DRAWN_SYMBOLS = 1024
+MAX_DRAWN_SYMBOLS = 1024
 """Maximum number of symbols of a trace in a picture."""
-DRAWN_SQUARES = 2**20
+MAX_DRAWN_WEIGHTS = 2**20
 """Maximum number of weights in a TikZ picture."""
 
 
@@ -55,11 +55,11 @@ def security_policy(page: str, connect: str) -> str:
     Returns:
         Policy.
     """
-    own = [*SCRIPT.findall(page), *map(decompress_script, COMPRESSED_SCRIPT.findall(page))]
-    digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in own]
-    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
+    executed = [*SCRIPT.findall(page), *map(decompress_script, COMPRESSED_SCRIPT.findall(page))]
+    digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in executed]
+    script_sources = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
     return (
-        f"default-src 'none'; script-src {scripts or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {script_sources or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "
         f"img-src data: blob:; font-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
 
@@ -73,9 +73,9 @@ def decompress_script(packed: str) -> str:
     Returns:
         Script with its abbreviations expanded.
     """
-    *words, script = zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS).decode("utf-8").split("\0")
-    for word in reversed(words):
-        script = script.replace(word[0], word[1:])
+    *abbreviations, script = zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS).decode("utf-8").split("\0")
+    for abbreviation in reversed(abbreviations):
+        script = script.replace(abbreviation[0], abbreviation[1:])
     return script
 
 
@@ -91,8 +91,8 @@ def export_page(contents: PageStruct) -> str:
     page = built_page()
     policy = escape(security_policy(page, chr(39) + "none" + chr(39)))
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    head, _, rest = page.partition("<head>")
-    before, _, after = rest.rpartition(CONTENTS_ELEMENT)
+    head, _, remainder = page.partition("<head>")
+    before, _, after = remainder.rpartition(CONTENTS_ELEMENT)
     data = encode_json(contents).decode("utf-8").replace("<", "\\u003c")
     return f'{head}<head>\n{meta}{before}<script type="application/json" id="contents">{data}</script>{after}'
 
@@ -104,21 +104,21 @@ MAX_TITLE_LENGTH = 80
 """Maximum number of characters of a text in a heading."""
 
 
-def check_drawable(trace: Trace, ending: str) -> None:
+def check_drawable(trace: Trace, suffix: str) -> None:
     """Raise `InputError` if a trace is too long for a picture in the format of this ending.
 
     Args:
         trace: Trace to draw.
-        ending: Ending of the file name, with its dot.
+        suffix: Ending of the file name, with its dot.
     """
     steps, positions, limit = len(trace.target), len(trace.source), ""
-    if ending in (".svg", ".png"):
+    if suffix in (".svg", ".png"):
         symbols = steps if trace.per_position else steps + positions
-        limit = f"{DRAWN_SYMBOLS:,} symbols, but the trace has {symbols:,}" if symbols > DRAWN_SYMBOLS else ""
-    elif ending == ".tex" and not trace.per_position and steps * positions > DRAWN_SQUARES:
-        limit = f"{DRAWN_SQUARES:,} weights, but the trace has {steps * positions:,}"
+        limit = f"{MAX_DRAWN_SYMBOLS:,} symbols, but the trace has {symbols:,}" if symbols > MAX_DRAWN_SYMBOLS else ""
+    elif suffix == ".tex" and not trace.per_position and steps * positions > MAX_DRAWN_WEIGHTS:
+        limit = f"{MAX_DRAWN_WEIGHTS:,} weights, but the trace has {steps * positions:,}"
     if limit:
-        raise InputError(f"path: a picture ({ending}) has room for {limit}: save it as .html or .json")
+        raise InputError(f"path: a picture ({suffix}) has room for {limit}: save it as .html or .json")
 
 
 def save_trace(trace: Trace, path: Path) -> None:
@@ -134,21 +134,21 @@ def save_trace(trace: Trace, path: Path) -> None:
         InputError: Unknown suffix.
     """
     check_drawable(trace, path.suffix)
-    drawn = tags_figure if trace.per_position else attention_figure
+    figure = tags_figure if trace.per_position else attention_figure
     match path.suffix:
         case ".html":
             write_text(path, trace_page(trace))
         case ".svg":
-            write_text(path, to_svg(drawn(trace)))
+            write_text(path, to_svg(figure(trace)))
         case ".png":
-            write_atomic(path, to_png(drawn(trace)))
+            write_atomic(path, to_png(figure(trace)))
         case ".json":
             write_text(path, msgspec.json.format(trace.to_json(), indent=1) + "\n")
         case ".tex":
             write_text(path, tikz_picture(trace))
-        case other:
+        case suffix:
             endings = f"{', '.join(TRACE_SUFFIXES[:-1])} or {TRACE_SUFFIXES[-1]}"
-            raise InputError(f"path: expected a file that ends with {endings}, got {quote(other or 'no ending')}")
+            raise InputError(f"path: expected a file that ends with {endings}, got {quote(suffix or 'no ending')}")
 
 
 def trace_page(trace: Trace) -> str:
@@ -160,7 +160,7 @@ def trace_page(trace: Trace) -> str:
     Returns:
         HTML.
     """
-    item = PageExample(
+    example = PageExample(
         text=trace.text,
         features=list(trace.source[: trace.features]),
         traces=[page_trace_without_model(trace)],
@@ -171,7 +171,7 @@ def trace_page(trace: Trace) -> str:
         title=_trace_title(trace),
         tasks={trace.task: get_task(trace.task).view},
         served=False,
-        examples=[item],
+        examples=[example],
         num_examples=1,
         selection_note="one trace",
     )

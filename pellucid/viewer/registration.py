@@ -1,4 +1,4 @@
-"""Register the viewer as the display of traces. The modules that draw are imported when a trace is displayed."""
+"""Registration of the viewer as the display of traces. Drawing modules are imported when a trace is displayed."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ from pellucid.viewer.report_schema import (
 from pellucid.viewer.schema import EditOperation, PageExample
 
 MAX_POINTS = 200
-"""A training loss of more points is averaged over stretches of equal length."""
+"""Maximum number of points of a training loss; more are averaged over intervals of equal length."""
 
 
 class RunAccuracies(NamedTuple):
@@ -41,21 +41,37 @@ class RunAccuracies(NamedTuple):
     groups: Sequence[GroupAccuracy]
 
 
-def learning_charts(log: Sequence[Mapping[str, Any]], followed: Sequence[ValidationMetric]) -> list[ReportCharts]:
-    """Return the loss and each followed score over the examples seen; charts without values are omitted."""
+def learning_charts(
+    log: Sequence[Mapping[str, Any]], validation_metrics: Sequence[ValidationMetric]
+) -> list[ReportCharts]:
+    """Return charts of the loss and of each validation metric over training samples; empty charts are omitted.
+
+    Args:
+        log: Records of the training log.
+        validation_metrics: Metrics of the task, most important first.
+    """
     training = _averaged(logged_values(log, "stepped", "loss"))
     validation = logged_values(log, "validated", "loss")
     loss = [_learning_line("training", training, ".3g"), _learning_line("validation", validation, ".3g")]
-    drawn = [("Loss", "loss", loss)]
-    for key, name in followed:
-        line = _learning_line(name, logged_values(log, "validated", key), ".1f", " %")
-        drawn.append((name[:1].upper() + name[1:], "%", [line]))
-    charts = [_learning_chart(title, unit, lines) for title, unit, lines in drawn if any(line.points for line in lines)]
+    chart_lines = [("Loss", "loss", loss)]
+    for key, name in validation_metrics:
+        metric_line = _learning_line(name, logged_values(log, "validated", key), ".1f", " %")
+        chart_lines.append((name[:1].upper() + name[1:], "%", [metric_line]))
+    charts = [
+        _learning_chart(title, unit, lines)
+        for title, unit, lines in chart_lines
+        if any(metric_line.points for metric_line in lines)
+    ]
     return [ReportCharts("Training curves", "", charts)] if charts else []
 
 
 def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupAccuracy]) -> list[ReportCharts]:
-    """Return the accuracy of one run by target position and by source length, each with a table of its numbers."""
+    """Return charts of the accuracy of one run by target position and by source length, each with its table.
+
+    Args:
+        positions: Accuracy at each target position, in per cent.
+        lengths: Accuracy of each source length or range of lengths, in per cent.
+    """
     charts = [
         _accuracy_chart(title, axis, [RunAccuracies("accuracy", groups)])
         for title, axis, groups in (
@@ -64,68 +80,80 @@ def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupA
         )
         if groups
     ]
-    return [ReportCharts("Accuracy", "Correct, in per cent, with 95 % intervals.", charts)] if charts else []
+    return (
+        [ReportCharts("Accuracy", "Share of correct symbols or outputs, with 95 % intervals.", charts)]
+        if charts
+        else []
+    )
 
 
 def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return the accuracy charts with a line for each run, without intervals."""
+    """Return the accuracy charts with a line for each run, without intervals.
+
+    Args:
+        runs: Assessments of the runs on the same examples.
+    """
     positions = [RunAccuracies(run.name, run.evaluation.positions) for run in runs]
     lengths = [RunAccuracies(run.name, run.evaluation.lengths) for run in runs]
     charts = [
         _accuracy_chart("By target position", "target position", positions),
         _accuracy_chart("By source length", "source length", lengths),
     ]
-    return ReportCharts("Accuracy", "Correct, in per cent.", charts)
+    return ReportCharts("Accuracy", "Share of correct symbols or outputs.", charts)
 
 
 def calibration_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return reliability, selective accuracy, and errors found by review, of one run or several."""
+    """Return charts of reliability, selective accuracy, and errors found by review.
+
+    Args:
+        runs: Assessments of one run or several on the same examples.
+    """
     unit = runs[0].unit
-    own = "probability exp(score)" if unit == "outputs" else "own probability"
+    probability_name = "probability exp(score)" if unit == "outputs" else "own probability"
     caption = (
-        f"Reliability: {unit} grouped by their {own} in ten bins; the calibration error is the mean distance from the "
-        f"diagonal. The other charts order {unit} by probability."
+        f"Reliability: {unit} grouped by their {probability_name} in ten bins; the calibration error is the mean "
+        f"distance from the diagonal. The other charts order {unit} by probability."
     )
     return ReportCharts("Calibration", caption, [_reliability(runs), _most_confident(runs), _review(runs)])
 
 
 def _averaged(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most `MAX_POINTS` means over stretches of equal length, so that no page grows with training."""
+    """Return at most `MAX_POINTS` means over intervals of equal length, to limit the size of the page."""
     size = math.ceil(len(points) / MAX_POINTS) or 1
-    stretches = [points[start : start + size] for start in range(0, len(points), size)]
-    return [(fmean(x for x, _ in stretch), fmean(y for _, y in stretch)) for stretch in stretches]
+    intervals = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(fmean(x for x, _ in segment), fmean(y for _, y in segment)) for segment in intervals]
 
 
 def _learning_line(name: str, points: Sequence[tuple[float, float]], form: str, unit: str = "") -> ChartLine:
     """Return the values of a log as a line."""
-    return ChartLine(name, [ChartPoint(x, y, f"{y:{form}}{unit} after {x:,.0f} examples") for x, y in points])
+    return ChartLine(name, [ChartPoint(x, y, f"{y:{form}}{unit} after {x:,.0f} samples") for x, y in points])
 
 
 def _learning_chart(title: str, unit: str, lines: Sequence[ChartLine]) -> ReportChart:
     """Return the lines that have values as one chart."""
-    known = [line for line in lines if line.points]
-    top = round_up(max(point.y for line in known for point in line.points))
-    return ReportChart(title, "examples seen", unit, known, 0.0, top)
+    nonempty = [line for line in lines if line.points]
+    top = round_up(max(point.y for line in nonempty for point in line.points))
+    return ReportChart(title, "training samples", unit, nonempty, 0.0, top)
 
 
 def _accuracy_chart(title: str, axis: str, runs: Sequence[RunAccuracies]) -> ReportChart:
     """Return the accuracies of all runs as one chart; of one run with intervals and a table."""
-    alone = len(runs) == 1
+    is_single = len(runs) == 1
     lines = [
-        ChartLine(name, [_accuracy_point(group, at, alone) for at, group in enumerate(groups) if group.total])
+        ChartLine(name, [_accuracy_point(group, index, is_single) for index, group in enumerate(groups) if group.total])
         for name, groups in runs
     ]
     low, high = accuracy_range([group for run in runs for group in run.groups])
-    numbers = _accuracy_table(axis, runs[0].groups) if alone else None
+    numbers = _accuracy_table(axis, runs[0].groups) if is_single else None
     return ReportChart(title, axis, "% correct", lines, low, high, numbers)
 
 
-def _accuracy_point(group: GroupAccuracy, at: int, interval: bool) -> ChartPoint:
+def _accuracy_point(group: GroupAccuracy, index: int, interval: bool) -> ChartPoint:
     """Return a group's accuracy, at the middle of its range of positions or lengths."""
     ends = [int(end) for end in group.label.split("–") if end.isdecimal()]
     share = f"{group.label}: {group.percent:.1f} % correct ({group.right} of {group.total}"
     return ChartPoint(
-        x=fmean(ends) if ends else at + 1.0,
+        x=fmean(ends) if ends else index + 1.0,
         y=group.percent,
         label=f"{share}; 95 % interval {group.low:.1f} to {group.high:.1f})",
         low=group.low if interval else None,
@@ -150,40 +178,40 @@ def _accuracy_table(axis: str, groups: Sequence[GroupAccuracy]) -> ReportTable:
 
 
 def _percent(value: float) -> str:
-    """Return a percentage with one decimal, or a dash where there is none."""
+    """Return a percentage with one decimal, or a dash for NaN."""
     return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
 def _reliability(runs: Sequence[Assessment]) -> ReportChart:
     """Return the share correct over the mean probability, bin by bin."""
-    alone = len(runs) == 1
+    is_single = len(runs) == 1
     lines = [
-        ChartLine(run.name, [_bin_point(each, alone) for each in run.calibration.bins if each.total]) for run in runs
+        ChartLine(run.name, [_bin_point(bin, is_single) for bin in run.calibration.bins if bin.total]) for run in runs
     ]
     ends = [ChartPoint(0.0, 0.0, "0 %"), ChartPoint(100.0, 100.0, "100 %")]
     diagonal = ChartLine("perfect calibration", ends, reference=True)
-    numbers = _bin_table(runs[0].calibration.bins) if alone else None
+    numbers = _bin_table(runs[0].calibration.bins) if is_single else None
     return ReportChart("Reliability", "mean probability, %", "% correct", [*lines, diagonal], 0.0, 100.0, numbers)
 
 
-def _bin_point(each: CalibrationBin, interval: bool) -> ChartPoint:
+def _bin_point(bin: CalibrationBin, interval: bool) -> ChartPoint:
     """Return a bin's share correct."""
-    low, high = each.ci95.percent if interval else (None, None)
-    label = f"mean probability {each.confidence:.2f}, {100 * each.accuracy:.1f} % correct of {each.total:,}"
-    return ChartPoint(100 * each.confidence, 100 * each.accuracy, label, low, high)
+    low, high = bin.ci95.percent if interval else (None, None)
+    label = f"mean probability {bin.confidence:.2f}, {100 * bin.accuracy:.1f} % correct of {bin.total:,}"
+    return ChartPoint(100 * bin.confidence, 100 * bin.accuracy, label, low, high)
 
 
 def _bin_table(bins: Sequence[CalibrationBin]) -> ReportTable:
     """Return the numbers of the reliability chart."""
     rows = [
         (
-            f"{each.low:.1f} – {each.high:.1f}",
-            f"{each.right:,}",
-            f"{each.total:,}",
-            f"{100 * each.accuracy:.1f}" if each.total else "–",
-            f"{100 * each.confidence:.1f}" if each.total else "–",
+            f"{bin.low:.1f} – {bin.high:.1f}",
+            f"{bin.right:,}",
+            f"{bin.total:,}",
+            f"{100 * bin.accuracy:.1f}" if bin.total else "–",
+            f"{100 * bin.confidence:.1f}" if bin.total else "–",
         )
-        for each in bins
+        for bin in bins
     ]
     return ReportTable("", "", ("probability", "correct", "of", "% correct", "mean, %"), rows)
 
@@ -195,12 +223,12 @@ def _most_confident(runs: Sequence[Assessment]) -> ReportChart:
             run.name,
             [
                 ChartPoint(
-                    100 * each.share,
-                    100 * each.accuracy,
-                    f"{100 * each.accuracy:.1f} % of the most confident {100 * each.share:.0f} % are correct "
-                    f"(p ≥ {each.probability:.3f})",
+                    100 * point.share,
+                    100 * point.accuracy,
+                    f"{100 * point.accuracy:.1f} % of the most confident {100 * point.share:.0f} % are correct "
+                    f"(p ≥ {point.probability:.3f})",
                 )
-                for each in run.calibration.coverage_points
+                for point in run.calibration.coverage_points
             ],
         )
         for run in runs
@@ -218,12 +246,12 @@ def _review(runs: Sequence[Assessment]) -> ReportChart:
             run.name,
             [
                 ChartPoint(
-                    100 * (1 - each.share),
-                    100 * each.caught,
-                    f"reviewing the least confident {100 * (1 - each.share):.0f} % finds {100 * each.caught:.0f} % of "
-                    "the errors",
+                    100 * (1 - point.share),
+                    100 * point.caught,
+                    f"reviewing the least confident {100 * (1 - point.share):.0f} % finds {100 * point.caught:.0f} % "
+                    "of the errors",
                 )
-                for each in reversed(run.calibration.coverage_points)
+                for point in reversed(run.calibration.coverage_points)
             ],
         )
         for run in runs
@@ -236,13 +264,13 @@ def _review(runs: Sequence[Assessment]) -> ReportChart:
 
 @dataclass(frozen=True, eq=False)
 class ExampleOutput:
-    """Output chosen to be shown, with its references."""
+    """Output to show, with its references."""
 
     trace: Trace
     references: tuple[str, ...]
-    """Outputs that count as correct; empty where none is known."""
+    """Outputs that count as correct; empty if unknown."""
     scored: ScoredExample | None = None
-    """Symbols of output and references; where not given, characters or words are compared."""
+    """Symbols of output and references; if None, characters or words are compared."""
     others: Sequence[Trace] = ()
     """Further outputs for the same source."""
     group: str = ""
@@ -251,39 +279,56 @@ class ExampleOutput:
 
     @property
     def correct(self) -> bool:
-        """Return whether the output equals one of the references."""
+        """True if the output equals one of the references."""
         if self.scored is not None:
             return self.scored.errors == 0
         return self.trace.output in self.references
 
 
 def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
-    """Return outputs with their attention weights, under one caption."""
+    """Return outputs with their attention weights, under one caption.
+
+    Args:
+        title: Title of the section.
+        outputs: The outputs; without any, there is no part.
+    """
     if not outputs:
         return []
-    attending = [each.trace for each in outputs if each.trace.attention.any()]
+    attending = [output.trace for output in outputs if output.trace.attention.any()]
     caption = attention_caption(attending[0]) if attending else NO_ATTENTION
-    return [ReportExamples(title, caption, [_example(each) for each in outputs], listed=False)]
+    return [ReportExamples(title, caption, [_example(output) for output in outputs], listed=False)]
 
 
 def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
-    """Return wrong outputs as a list; the caption counts `omitted` further ones."""
+    """Return wrong outputs as a list.
+
+    Args:
+        outputs: Wrong outputs in order; without any, there is no part.
+        omitted: Number of further wrong outputs, for the caption.
+    """
     if not outputs:
         return []
     total = len(outputs) + omitted
     caption = f"The {len(outputs):,} worst of {total:,} (--worst)." if omitted else ""
-    return [ReportExamples("Errors", caption, [_example(each) for each in outputs], listed=True)]
+    return [ReportExamples("Errors", caption, [_example(output) for output in outputs], listed=True)]
 
 
 def disagreement_parts(
-    correct: Assessment, wrong: Assessment, places: Sequence[int], omitted: int
+    correct: Assessment, wrong: Assessment, indices: Sequence[int], omitted: int
 ) -> list[ReportExamples]:
-    """Return the examples at `places`, of which only the first of two runs is correct."""
-    if not places:
+    """Return examples that are correct in one run and wrong in another.
+
+    Args:
+        correct: Assessment of the correct run.
+        wrong: Assessment of the wrong run.
+        indices: Indices of the examples; without any, there is no part.
+        omitted: Number of further examples, for the caption.
+    """
+    if not indices:
         return []
     examples = []
-    for at in places:
-        first, second = example_output(correct, at), _example(example_output(wrong, at))
+    for index in indices:
+        first, second = example_output(correct, index), _example(example_output(wrong, index))
         examples.append(
             ReportExample(
                 outputs=[_item(first), *second.outputs],
@@ -294,52 +339,68 @@ def disagreement_parts(
                 group=second.group,
             )
         )
-    caption = f"The first {len(places):,} of {len(places) + omitted:,}." if omitted else ""
+    caption = f"The first {len(indices):,} of {len(indices) + omitted:,}." if omitted else ""
     title = f"{correct.name} correct, {wrong.name} wrong"
     return [ReportExamples(title, caption, examples, True, (correct.name, wrong.name))]
 
 
-def example_output(assessment: Assessment, at: int) -> ExampleOutput:
-    """Return one example of an assessment with all of its outputs."""
-    answered = assessment.decoded
+def example_output(assessment: Assessment, index: int) -> ExampleOutput:
+    """Return one example of an assessment with all of its outputs.
+
+    Args:
+        assessment: The assessment.
+        index: Index of the example.
+    """
+    decoded = assessment.decoded
     return ExampleOutput(
-        trace=assessment.traces[at],
-        references=answered.references[at],
-        scored=assessment.scored[at],
-        others=answered.outputs[at][1:],
-        group=answered.groups[at],
+        trace=assessment.traces[index],
+        references=decoded.references[index],
+        scored=assessment.scored[index],
+        others=decoded.outputs[index][1:],
+        group=decoded.groups[index],
         ignored_tag=assessment.ignored_tag,
     )
 
 
 def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | None]:
-    """Return output and nearest reference, with their differences marked, and their edit distance.
+    """Mark the differences of an output and its nearest reference.
 
-    Words are compared where the model writes words or parts of words, else characters.
+    Words are compared if the symbols of the output are words or subwords, else characters.
+
+    Args:
+        output: The output.
+
+    Returns:
+        Marked output, marked reference, and edit distance; [] and None without a reference.
     """
-    between = " " if _writes_words(output) else ""
-    text, *references = (_cut(each, between) for each in (output.trace.output, *output.references))
+    separator = " " if _writes_words(output) else ""
+    text, *references = (_cut(variant, separator) for variant in (output.trace.output, *output.references))
     if not references:
         return [(output.trace.output, False)], [], None
     nearest = min(references, key=lambda reference: Levenshtein.distance(text, reference))
     steps = [step for step in Levenshtein.opcodes(text, nearest) if step.tag != "equal"]
     distance = Levenshtein.distance(text, nearest) if output.scored is None else output.scored.errors
-    wrote = _marked(text, [(step.src_start, step.src_end) for step in steps], between)
-    return wrote, _marked(nearest, [(step.dest_start, step.dest_end) for step in steps], between), distance
+    marked_output = _marked(text, [(step.src_start, step.src_end) for step in steps], separator)
+    return marked_output, _marked(nearest, [(step.dest_start, step.dest_end) for step in steps], separator), distance
 
 
-def split_tags(written: str, trace: Trace) -> list[str]:
-    """Return the tags of a text, split by the separator of the trace's tags."""
+def split_tags(text: str, trace: Trace) -> list[str]:
+    """Return the tags of a text, split by the separator of the trace's tags.
+
+    Args:
+        text: Tags of a reference.
+        trace: Trace of the same task.
+    """
     n = len(trace.target)
     if n < 2:
-        return [written]
-    first, breadth = len(trace.target[0]), (len(trace.output) - sum(map(len, trace.target))) // (n - 1)
-    between = trace.output[first : first + breadth]
-    return written.split(between if between.strip() else None) if between else list(written)
+        return [text]
+    first, separator_length = len(trace.target[0]), (len(trace.output) - sum(map(len, trace.target))) // (n - 1)
+    separator = trace.output[first : first + separator_length]
+    return text.split(separator if separator.strip() else None) if separator else list(text)
 
 
 def _example(output: ExampleOutput) -> ReportExample:
-    """Return an output as the schema has it."""
+    """Return an output in the schema of reports."""
     text, reference, distance = compare_texts(output)
     pairs: Iterable[SymbolPair] = pair_symbols(output.scored) if output.scored is not None else ()
     return ReportExample(
@@ -353,12 +414,12 @@ def _example(output: ExampleOutput) -> ReportExample:
 
 
 def _item(output: ExampleOutput) -> PageExample:
-    """Return an output, and further ones of the same source, as the page lists examples."""
+    """Return an output, and further ones of the same source, in the schema of the page."""
     trace, scored = output.trace, output.scored
     return PageExample(
         text=trace.text,
         features=list(trace.source[: trace.features]),
-        traces=[page_trace_without_model(each) for each in (trace, *output.others)],
+        traces=[page_trace_without_model(output_trace) for output_trace in (trace, *output.others)],
         references=list(output.references),
         edits=_edits(output),
         errors=None if scored is None else scored.errors,
@@ -367,7 +428,7 @@ def _item(output: ExampleOutput) -> PageExample:
 
 
 def _edits(output: ExampleOutput) -> list[EditOperation]:
-    """Return the alignment of an output with its reference, where its steps are the symbols that are compared."""
+    """Return the alignment of an output with its reference; empty if its steps are not the compared symbols."""
     trace, scored = output.trace, output.scored
     if not output.references:
         return []
@@ -380,33 +441,33 @@ def _edits(output: ExampleOutput) -> list[EditOperation]:
 
 def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[EditOperation]:
     """Return the alignment of tags, position by position; an unscored tag counts as correct."""
-    found = list[EditOperation]()
-    for at, (tag, predicted) in enumerate(zip(expected, trace.target, strict=False)):
+    operations = list[EditOperation]()
+    for step, (tag, predicted) in enumerate(zip(expected, trace.target, strict=False)):
         correct = tag in (predicted, unscored)
         kind: Literal["same", "substitution"] = "same" if correct else "substitution"
-        found.append(EditOperation(kind=kind, step=at, expected=predicted if correct else tag))
-    return found
+        operations.append(EditOperation(kind=kind, step=step, expected=predicted if correct else tag))
+    return operations
 
 
 def _writes_words(output: ExampleOutput) -> bool:
-    """Return whether the symbols of the output are words or parts of words."""
+    """Return whether the symbols of the output are words or subwords."""
     symbols, text = output.trace.symbols, output.trace.output
-    if not any(" " in each for each in (text, *output.references)):
+    if not any(" " in candidate for candidate in (text, *output.references)):
         return False
     return text == " ".join(symbols) or any(len(grapheme_clusters(symbol)) > 1 for symbol in symbols)
 
 
-def _cut(text: str, between: str) -> list[str]:
+def _cut(text: str, separator: str) -> list[str]:
     """Return the words, or the characters, of a text."""
-    return text.split(between) if between and text else list(grapheme_clusters(text))
+    return text.split(separator) if separator and text else list(grapheme_clusters(text))
 
 
-def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]], between: str) -> MarkedText:
-    """Return a text in pieces, those within a span marked."""
-    inside = {at for start, stop in spans for at in range(start, stop)}
+def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]], separator: str) -> MarkedText:
+    """Return the pieces of a text, each with whether it is within a span."""
+    marked_indices = {index for start, stop in spans for index in range(start, stop)}
     marked = list[tuple[str, bool]]()
-    for differs, places in groupby(range(len(pieces)), lambda at: at in inside):
-        if marked and between:
-            marked.append((between, False))
-        marked.append((between.join(pieces[at] for at in places), differs))
+    for differs, indices in groupby(range(len(pieces)), lambda index: index in marked_indices):
+        if marked and separator:
+            marked.append((separator, False))
+        marked.append((separator.join(pieces[index] for index in indices), differs))
     return marked

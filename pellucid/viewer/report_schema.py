@@ -1,6 +1,6 @@
 """Schema of a report: the JSON that the page's report view reads, and TypeScript types of the same names.
 
-Texts are as they were given; the page makes blanks and control characters visible.
+Texts are unescaped; the page makes blanks and control characters visible.
 """
 
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ from pellucid.tasks.task_view import TaskView
 from pellucid.viewer.schema import ConfusionCount, PageExample, PageStruct
 
 REPORT_FORMAT = 1
-"""Version of this schema; the page refuses any other."""
+"""Version of this schema; the page accepts no other."""
 
 MarkedText = Sequence[tuple[str, bool]]
 """Pieces of a text, each with whether it differs from the text that it is compared with."""
 
 
 class SummaryValue(PageStruct, frozen=True):
-    """One number of a report's header."""
+    """One number of the summary of a report."""
 
     label: str
     value: str
     note: str = ""
-    """Interval or explanation, set smaller below the value."""
+    """Interval or explanation below the value."""
 
 
 class ReportText(PageStruct, frozen=True, tag="text"):
-    """Paragraphs of plain text, with an empty line between."""
+    """Paragraphs of plain text, separated by empty lines."""
 
     title: str
     text: str
@@ -39,11 +39,11 @@ class ReportTable(PageStruct, frozen=True, tag="table"):
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     total: bool = False
-    """Whether the last row sums up the others."""
+    """Whether the last row is a total or a mean."""
 
 
 class ReportFigure(PageStruct, frozen=True, tag="figure"):
-    """Figure as an SVG document, as `pellucid.reporting.figures.svg` writes it."""
+    """Figure as an SVG document, as `pellucid.reporting.figures.to_svg` returns it."""
 
     title: str
     caption: str
@@ -59,7 +59,7 @@ class ChartPoint(PageStruct, frozen=True):
     low: float | None = None
     high: float | None = None
     tick: str = ""
-    """Label on the horizontal axis where x is no number of its own, such as a range."""
+    """Label on the horizontal axis if x stands for a range."""
 
 
 class ChartLine(PageStruct, frozen=True):
@@ -68,7 +68,7 @@ class ChartLine(PageStruct, frozen=True):
     name: str
     points: Sequence[ChartPoint]
     reference: bool = False
-    """Whether the line is there to compare others with, such as a diagonal: gray, without marks."""
+    """Whether this is a reference line, such as a diagonal: gray, without marks."""
 
 
 class ReportChart(PageStruct, frozen=True):
@@ -101,36 +101,36 @@ class ReportExample(PageStruct, frozen=True):
     output: MarkedText
     """Output of the last run, compared with the nearest reference."""
     expected: MarkedText
-    """Nearest reference, compared with the output; empty where no reference is known."""
+    """Nearest reference, compared with the output; empty without references."""
     edits: int | None
-    """Symbols to change to reach the nearest reference."""
+    """Edit distance to the nearest reference."""
     errors: Sequence[tuple[str | None, str | None]] = ()
-    """(expected, predicted) symbols of each error; None stands for no symbol."""
+    """(expected, predicted) symbols of each error; None for an insertion or a deletion."""
     group: str = ""
 
 
 class ReportExamples(PageStruct, frozen=True, tag="examples"):
-    """Examples with their attention or their tags, each drawn at once, or listed to be unfolded."""
+    """Examples with their attention weights or tags, drawn at once, or listed and collapsed."""
 
     title: str
     caption: str
     examples: Sequence[ReportExample]
     listed: bool
     runs: Sequence[str] = ()
-    """Names of two runs of which only the first is right; empty for the examples of one run."""
+    """Names of two runs of which only the first is correct; empty for the examples of one run."""
 
 
 class ReportConfusions(PageStruct, frozen=True, tag="confusions"):
-    """Counts of symbol errors, and of the correct symbols among those that errors were made with."""
+    """Counts of symbol errors, and of correct predictions of the same symbols."""
 
     title: str
     caption: str
     errors: Sequence[ConfusionCount]
     """Most frequent first."""
     omitted: int
-    """Kinds of error that are not in `errors`."""
+    """Number of confusions that are not in `errors`."""
     correct: dict[str, int]
-    """How often each of these symbols was predicted where it was expected."""
+    """Number of correct predictions of each symbol in `errors`."""
 
 
 class ReportSettings(PageStruct, frozen=True, tag="settings"):
@@ -144,15 +144,15 @@ ReportPart = ReportText | ReportTable | ReportFigure | ReportCharts | ReportExam
 
 
 class ReportDocument(PageStruct, frozen=True, kw_only=True, tag="report"):
-    """Everything that a report shows. Neighboring parts of one title share a section."""
+    """Content of a report. Adjacent parts with the same title share a section."""
 
     format: int
     version: str
     """Version of Pellucid."""
     title: str
     introduction: str
-    """Paragraphs with an empty line between."""
+    """Paragraphs, separated by empty lines."""
     summary: Sequence[SummaryValue]
     parts: Sequence[ReportPart]
     tasks: dict[str, TaskView]
-    """How outputs of the tasks of all traces are shown, by the names of the tasks."""
+    """Display of the outputs of each task, by task name."""

@@ -64,37 +64,49 @@ class Report:
     introduction: str = ""
     """Paragraphs of plain text, with an empty line between."""
     summary: Sequence[tuple[str, str]] = ()
-    """(label, value); what stands in parentheses at the end of a value is set smaller below it."""
+    """Pairs of label and value; parentheses at the end of a value become a note below it."""
     log: Sequence[Mapping[str, Any]] = ()
     """Records of the training log."""
     validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics
-    """Scores of the log that are drawn."""
+    """Metrics of the log that are drawn."""
     positions: Sequence[GroupAccuracy] = ()
     """Accuracy at each target position."""
     lengths: Sequence[GroupAccuracy] = ()
     """Accuracy for each source length or range of lengths."""
     examples: Sequence[ExampleOutput] = ()
     """Outputs whose attention is drawn."""
-    mistakes: Sequence[ExampleOutput] = ()
-    """Outputs for the list of errors, in its order."""
+    errors: Sequence[ExampleOutput] = ()
+    """Outputs in the list of errors."""
     config_toml: str = ""
     parts: Sequence[ReportPart] = ()
-    """Further parts, in their order."""
+    """Further parts."""
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Write a report as one stand-alone HTML file; `RunError` where the system refuses."""
+    """Write a report as one self-contained HTML file.
+
+    Args:
+        path: Output file.
+        report: Content.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
     write_text(path, export_page(report_document(report)))
 
 
 def report_document(report: Report) -> ReportDocument:
-    """Return a report as the JSON schema of the page has it."""
+    """Return a report in the JSON schema of the page.
+
+    Args:
+        report: Content.
+    """
     settings = [ReportSettings("Settings", report.config_toml.strip())] if report.config_toml.strip() else []
     parts: list[ReportPart] = [
         *learning_charts(report.log, report.validation_metrics),
         *accuracy_charts(report.positions, report.lengths),
         *example_parts("Attention", report.examples),
-        *error_parts(report.mistakes),
+        *error_parts(report.errors),
         *report.parts,
         *settings,
     ]
@@ -115,11 +127,11 @@ def _tasks(parts: Sequence[ReportPart]) -> list[str]:
     return sorted({trace.task for example in examples for item in example.outputs for trace in item.traces})
 
 
-def _summary_value(label: str, told: str) -> SummaryValue:
+def _summary_value(label: str, value_text: str) -> SummaryValue:
     """Return a summary value; a trailing parenthesis becomes its note."""
-    value, parenthesis, note = told.partition(" (")
+    value, parenthesis, note = value_text.partition(" (")
     if not parenthesis or not note.endswith(")"):
-        return SummaryValue(label, told)
+        return SummaryValue(label, value_text)
     return SummaryValue(label, value, note[:-1])
 
 
@@ -154,12 +166,12 @@ def score_run(predictor: Predictor, examples: Sequence[Example]) -> ScoredRun:
     return ScoredRun(predictor, traces, references, scored, evaluate_examples(scored))
 
 
-def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str) -> Report:
+def run_report(folder: Path, scored_run: ScoredRun, title: str, introduction: str) -> Report:
     """Return the report of a run: scores, training curves, attention weights, errors, settings.
 
     Args:
         folder: Run folder.
-        judgement: Outputs with scores.
+        scored_run: Outputs with scores.
         title: Title of the report.
         introduction: First paragraphs.
 
@@ -167,42 +179,44 @@ def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str
         Report.
     """
     log = read_log(folder)
-    wrong = worst_examples(judgement.scored, NUM_LISTED_ERRORS)
-    mistaken = wrong[:2]
-    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: NUM_DRAWN_EXAMPLES - len(mistaken)]
+    wrong = worst_examples(scored_run.scored, NUM_LISTED_ERRORS)
+    worst = wrong[:2]
+    right = [index for index, scored in enumerate(scored_run.scored) if scored.exact][: NUM_DRAWN_EXAMPLES - len(worst)]
     parts = [f"the first {len(right)} correct outputs"] if right else []
-    parts += ["the worst error" if len(mistaken) == 1 else "the two worst errors"] if mistaken else []
-    drawn = f"Attention weights are drawn for {' and '.join(parts)}."
+    parts += ["the worst error" if len(worst) == 1 else "the two worst errors"] if worst else []
+    drawn_note = f"Attention weights are drawn for {' and '.join(parts)}."
     stopped = [record for record in log if record["event"] == "stopped"]
     return Report(
         title=title,
-        introduction=f"{introduction}\n\n{drawn}",
-        summary=_summary(judgement, stopped[-1] if stopped else None),
+        introduction=f"{introduction}\n\n{drawn_note}",
+        summary=_summary(scored_run, stopped[-1] if stopped else None),
         log=log,
-        validation_metrics=configured_task(judgement.predictor.config).metrics.validation_metrics,
-        positions=judgement.evaluation.positions,
-        lengths=judgement.evaluation.lengths,
-        examples=[_output(judgement, at) for at in right + mistaken],
-        mistakes=[_output(judgement, at) for at in wrong],
-        config_toml=to_toml(judgement.predictor.config),
+        validation_metrics=configured_task(scored_run.predictor.config).metrics.validation_metrics,
+        positions=scored_run.evaluation.positions,
+        lengths=scored_run.evaluation.lengths,
+        examples=[_output(scored_run, index) for index in right + worst],
+        errors=[_output(scored_run, index) for index in wrong],
+        config_toml=to_toml(scored_run.predictor.config),
     )
 
 
-def _output(judgement: ScoredRun, at: int) -> ExampleOutput:
+def _output(scored_run: ScoredRun, index: int) -> ExampleOutput:
     """Return one output with its references."""
-    unscored = judgement.predictor.tokenizers.target.ignored_tag
-    return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], ignored_tag=unscored)
+    unscored = scored_run.predictor.tokenizers.target.ignored_tag
+    return ExampleOutput(
+        scored_run.traces[index], scored_run.references[index], scored_run.scored[index], ignored_tag=unscored
+    )
 
 
-def _summary(judgement: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _summary(scored_run: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
     """Return the main scores."""
-    evaluation, config = judgement.evaluation, judgement.predictor.config
+    evaluation, config = scored_run.evaluation, scored_run.predictor.config
     rows = [
         ("exact match", _with_interval(evaluation.exact_match, evaluation.exact_match_ci95)),
         ("symbol error rate", _with_interval(evaluation.symbol_error_rate, evaluation.symbol_error_rate_ci95)),
         ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, including the end symbol)"),
         ("examples", f"{evaluation.examples:,}"),
-        ("parameters", f"{parameter_count(judgement.predictor.network):,}"),
+        ("parameters", f"{parameter_count(scored_run.predictor.network):,}"),
         ("seed", f"{config.seed}"),
     ]
     if stopped:
@@ -220,15 +234,22 @@ MAX_CONFUSIONS = 400
 MAX_COMPARED_CONFUSIONS = 20
 """Maximum number of confusions in the report of a comparison."""
 SIGNIFICANCE_LEVEL = 0.05
-"""A difference with a smaller p is called significant."""
+"""Differences with a smaller p are reported as significant."""
 ALIGNMENT_NOTE = "Counted on the minimum edit alignment of each output with its nearest reference; – is no symbol."
 
 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:
-    """Return the report of one run on one file (or several, by name), with at most `max_errors` errors."""
+    """Return the report of one run on a file.
+
+    Args:
+        assessment: Assessment of the run.
+        file: Path of the file, which may contain a placeholder.
+        counts: Number of lines of each kind, such as bad lines.
+        max_errors: Maximum number of listed errors.
+    """
     evaluation = assessment.evaluation
     wrong = assessment.worst_examples(len(assessment.scored))
-    listed = [example_output(assessment, at) for at in wrong[:max_errors]]
+    errors = [example_output(assessment, index) for index in wrong[:max_errors]]
     return Report(
         title=f"{assessment.name} on {file.rsplit('/', 1)[-1]}",
         introduction=f"{evaluation.examples:,} examples of {file}, decoded and scored.",
@@ -238,7 +259,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
             *accuracy_charts(evaluation.positions, evaluation.lengths),
             *_confusion_parts(assessment.confusions),
             calibration_charts([assessment]),
-            *error_parts(listed, len(wrong) - len(listed)),
+            *error_parts(errors, len(wrong) - len(errors)),
         ],
     )
 
@@ -246,7 +267,14 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
 def comparison_report(
     runs: Sequence[Assessment], comparisons: Sequence[RunComparison], file: str, max_examples: int
 ) -> Report:
-    """Return the report of several runs on one file, the first compared with each other one."""
+    """Return the report of several runs on a file; the first is compared with each other run.
+
+    Args:
+        runs: Assessments of the runs.
+        comparisons: Comparisons of the first run with each other run.
+        file: Path of the file, which may contain a placeholder.
+        max_examples: Maximum number of examples in each list.
+    """
     first, *others = runs
     pairs = [pair for other in others for pair in ((first, other), (other, first))]
     return Report(
@@ -266,8 +294,8 @@ def comparison_report(
 
 
 def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return the scores of a run, the mean over groups before all others, and what was counted in its file."""
-    rows = [(name, f"{value} ({rest})" if rest else value) for name, value, rest in score_rows(assessment)]
+    """Return the scores of a run, the mean over groups first, and the line counts of the file."""
+    rows = [(name, f"{value} ({note})" if note else value) for name, value, note in score_rows(assessment)]
     if assessment.mean:
         first = assessment.metrics.rates(assessment.mean)[0]
         low, high = first.interval
@@ -278,29 +306,29 @@ def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> li
 
 def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> list[tuple[str, str]]:
     """Return the exact match of each run, and the differences from the first."""
-    over = "mean over groups" if runs[0].mean else "all examples"
+    scope = "mean over groups" if runs[0].mean else "all examples"
     name = runs[0].metrics.exact_match_name
-    rows = [(f"{name}, {run.name}", f"{_exact_match(run):.2f} % ({over})") for run in runs]
+    rows = [(f"{name}, {run.name}", f"{_exact_match(run):.2f} % ({scope})") for run in runs]
     for run, comparison in zip(runs[1:], comparisons, strict=True):
-        each = comparison.exact_match
-        interval = f"95 %: {each.ci95.low:+z.2f} to {each.ci95.high:+z.2f}, p {_p_relation(each.p)}"
-        rows.append((f"difference from {run.name}", f"{each.difference:+z.2f} points ({interval})"))
+        difference = comparison.exact_match
+        interval = f"95 %: {difference.ci95.low:+z.2f} to {difference.ci95.high:+z.2f}, p {_p_relation(difference.p)}"
+        rows.append((f"difference from {run.name}", f"{difference.difference:+z.2f} points ({interval})"))
     return rows
 
 
 def _exact_match(run: Assessment) -> float:
-    """Return the exact match that is compared."""
+    """Return the exact match of a run: the mean over groups, if there are groups."""
     return run.mean.exact_match if run.mean else run.evaluation.exact_match
 
 
 def _p_relation(p: float) -> str:
-    """Return a p-value after its sign of relation."""
+    """Return a p-value with its relation sign: "= 0.0312"."""
     shown = format_p_value(p)
     return shown if shown.startswith("<") else f"= {shown}"
 
 
 def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
-    """Yield a table with a row for each group and their unweighted mean; none where there is one group."""
+    """Yield a table with a row for each group and their unweighted mean; none if there is one group."""
     mean, several, metrics = runs[0].mean, len(runs) > 1, runs[0].metrics
     if mean is None:
         return
@@ -308,44 +336,54 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     heads = ["group", "examples"]
 
     def cells_of(row: GroupScores | MeanRates) -> list[str]:
-        """Return the rates of a run in one group, or their means."""
+        """Return the rates of a run in one group, or their means.
+
+        Args:
+            row: Scores of a group, or means over groups.
+        """
         return _rate_cells(metrics.rates(row), several)
 
     for run in runs:
-        own = [first, *([] if several else ["95 % interval"]), *others]
-        heads += [f"{run.name}: {head}" if several else head for head in own]
+        run_heads = [first, *([] if several else ["95 % interval"]), *others]
+        heads += [f"{run.name}: {head}" if several else head for head in run_heads]
     rows = [
-        [each[0].group, f"{each[0].examples:,}", *(cell for row in each for cell in cells_of(row))]
-        for each in zip(*(run.groups for run in runs), strict=True)
+        [group_rows[0].group, f"{group_rows[0].examples:,}", *(cell for row in group_rows for cell in cells_of(row))]
+        for group_rows in zip(*(run.groups for run in runs), strict=True)
     ]
     means = [cell for run in runs if run.mean for cell in cells_of(run.mean)]
     rows.append(["mean", f"{len(runs[0].groups)} groups", *means])
-    defined = "Word error rate: share of wrong outputs. " if metrics.has_error_rates else ""
-    yield ReportTable("By group", f"{defined}The mean is unweighted.", heads, rows, total=True)
+    definition = "Word error rate: share of wrong outputs. " if metrics.has_error_rates else ""
+    yield ReportTable("By group", f"{definition}The mean is unweighted.", heads, rows, total=True)
 
 
 def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
-    """Return the rates of a run in one group, or their means; the interval where there is one run."""
+    """Return the rates of a run in one group, or their means; with the interval if there is one run."""
     first, *others = rates
     interval = [] if several else [f"{first.interval.low:.2f} to {first.interval.high:.2f}"]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
 
 def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
-    """Yield the errors of symbols, and how often the symbols among them were correct; nothing without errors."""
+    """Yield the confusions, and how often their symbols were predicted correctly; nothing without errors."""
     errors = confusions.errors
     if not errors:
         return
     kinds = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in confusions.kinds.items())
-    involved = {symbol for each in errors for symbol in (each.wanted, each.written) if symbol is not None}
+    involved = {
+        symbol for confusion in errors for symbol in (confusion.wanted, confusion.written) if symbol is not None
+    }
     yield ReportConfusions(
         title="Confusions",
         caption=f"{kinds}. {ALIGNMENT_NOTE}",
         errors=[
             ConfusionCount(
-                expected=each.wanted, predicted=each.written, count=each.times, num_expected=each.of, example_indices=[]
+                expected=confusion.wanted,
+                predicted=confusion.written,
+                count=confusion.times,
+                num_expected=confusion.of,
+                example_indices=[],
             )
-            for each in errors[:MAX_CONFUSIONS]
+            for confusion in errors[:MAX_CONFUSIONS]
         ],
         omitted=max(0, len(errors) - MAX_CONFUSIONS),
         correct={symbol: confusions.pairs[symbol, symbol] for symbol in sorted(involved)},
@@ -353,55 +391,66 @@ def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
 
 
 def _score_table(runs: Sequence[Assessment]) -> ReportTable:
-    """Return a row for each score, a column for each run."""
+    """Return a table with a row for each score and a column for each run."""
     scores = [score_rows(run) for run in runs]
     names = [name for name, _, _ in max(scores, key=len)]
-    known = [{name: value for name, value, _ in each} for each in scores]
-    rows = [[name, *(each.get(name, "–") for each in known)] for name in names]
+    values_by_name = [{name: value for name, value, _ in run_scores} for run_scores in scores]
+    rows = [[name, *(run_scores.get(name, "–") for run_scores in values_by_name)] for name in names]
     return ReportTable("Scores", "", ["over all examples", *(run.name for run in runs)], rows)
 
 
 def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Iterator[ReportPart]:
-    """Yield the differences with their tests, in numbers and in words, and how many examples each run has correct."""
+    """Yield the differences with their significance tests, and the counts of paired outcomes."""
     first, title, rows, sentences = runs[0], "Significance", [], []
     for run, comparison in zip(runs[1:], comparisons, strict=True):
-        for name, each in named_differences(comparison):
-            interval = f"{each.ci95.low:+z.2f} to {each.ci95.high:+z.2f}"
-            cells = (f"{each.difference:+z.2f}", interval, format_p_value(each.p), f"{100 * each.a_better:.1f} %")
+        for name, difference in named_differences(comparison):
+            interval = f"{difference.ci95.low:+z.2f} to {difference.ci95.high:+z.2f}"
+            cells = (
+                f"{difference.difference:+z.2f}",
+                interval,
+                format_p_value(difference.p),
+                f"{100 * difference.a_better:.1f} %",
+            )
             rows.append([f"{name}, {first.name} − {run.name}", *cells])
-            sentences.append(_verdict(name, each, first.name, run.name))
-    over = "Rates are means over groups" if first.mean else "Rates are over all examples"
-    several = " With several pairs of runs, p = 0.05 is less rare." if len(runs) > 2 else ""
+            sentences.append(_verdict(name, difference, first.name, run.name))
+    scope = "Rates are means over groups" if first.mean else "Rates are over all examples"
+    several = " The p-values are not corrected for multiple comparisons." if len(runs) > 2 else ""
     caption = (
-        f"{over}. Interval and “better in”: paired bootstrap, 1,000 resamples (Koehn 2004). p: two-sided approximate "
+        f"{scope}. Interval and “better in”: paired bootstrap, 1,000 resamples (Koehn 2004). p: two-sided approximate "
         f"randomization, 10,000 permutations.{several}"
     )
     heads = ("score", "difference, points", "95 % interval", "p", f"{first.name} better in")
     yield ReportTable(title, caption, heads, rows)
     yield ReportText(title, "\n\n".join(sentences))
     counts = [
-        [run.name, *(f"{count:,}" for count in (each.both, each.only_a, each.only_b, each.neither))]
-        for run, each in zip(runs[1:], comparisons, strict=True)
+        [
+            run.name,
+            *(f"{count:,}" for count in (difference.both, difference.only_a, difference.only_b, difference.neither)),
+        ]
+        for run, difference in zip(runs[1:], comparisons, strict=True)
     ]
     yield ReportTable(title, "", ("correct", "both", f"only {first.name}", "only this run", "neither"), counts)
 
 
-def _verdict(name: str, each: RateDifference, first: str, other: str) -> str:
-    """Return whether a difference is significant, in a sentence."""
-    if each.p >= SIGNIFICANCE_LEVEL:
-        return f"In {name}, {first} and {other} do not differ significantly (p {_p_relation(each.p)})."
-    better = (each.difference > 0) == (name != "symbol error rate")
+def _verdict(name: str, difference: RateDifference, first: str, other: str) -> str:
+    """Return a sentence that reports whether a difference is significant."""
+    if difference.p >= SIGNIFICANCE_LEVEL:
+        return f"In {name}, {first} and {other} do not differ significantly (p {_p_relation(difference.p)})."
+    better = (difference.difference > 0) == (name != "symbol error rate")
     comparison = "better" if better else "worse"
-    return f"In {name}, {first} is significantly {comparison} than {other} (p {_p_relation(each.p)})."
+    return f"In {name}, {first} is significantly {comparison} than {other} (p {_p_relation(difference.p)})."
 
 
 def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
-    """Yield the most frequent errors of symbols of all runs, with how often each run made them."""
-    counted = [{(each.wanted, each.written): each.times for each in run.confusions.errors} for run in runs]
-    every = {pair: " → ".join(map(format_symbol, pair)) for counts in counted for pair in counts}
-    ranked = sorted(every, key=lambda pair: (-sum(counts.get(pair, 0) for counts in counted), every[pair]))
+    """Yield the most frequent symbol errors of all runs, with their count in each run."""
+    counts_by_run = [
+        {(confusion.wanted, confusion.written): confusion.times for confusion in run.confusions.errors} for run in runs
+    ]
+    labels = {pair: " → ".join(map(format_symbol, pair)) for counts in counts_by_run for pair in counts}
+    ranked = sorted(labels, key=lambda pair: (-sum(counts.get(pair, 0) for counts in counts_by_run), labels[pair]))
     rows = [
-        [every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:MAX_COMPARED_CONFUSIONS]
+        [labels[pair], *(f"{counts.get(pair, 0):,}" for counts in counts_by_run)]
+        for pair in ranked[:MAX_COMPARED_CONFUSIONS]
     ]
     if rows:
         heads = ["expected → predicted", *(run.name for run in runs)]
@@ -409,6 +458,6 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
 
 
 def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
-    """Return the examples of which only one run is correct."""
-    places = exclusively_right(correct, wrong)
-    return disagreement_parts(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))
+    """Return the examples that are correct in one run only."""
+    indices = exclusively_right(correct, wrong)
+    return disagreement_parts(correct, wrong, indices[:max_examples], max(0, len(indices) - max_examples))

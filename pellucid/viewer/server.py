@@ -31,7 +31,7 @@ from pellucid.files import os_error_text
 from pellucid.inspection.state_space import CorpusStates
 from pellucid.reporting.display_text import visible_message
 from pellucid.training.run_folder import MODEL
-from pellucid.viewer import handlers as questions
+from pellucid.viewer import handlers
 from pellucid.viewer.inputs import model_card
 from pellucid.viewer.page_contents import PageData
 from pellucid.viewer.pages import built_page, security_policy
@@ -54,7 +54,13 @@ class LocalOnlyMiddleware:
     """Middleware that accepts requests from this machine only, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = ALLOWED_HOSTS) -> None:
-        """Wrap an application."""
+        """Wrap an application.
+
+        Args:
+            app: Application.
+            policy: Content-Security-Policy of all responses.
+            hosts: Accepted values of the Host header.
+        """
         self.app = app
         self.policy = policy
         self.hosts = frozenset(hosts)
@@ -65,23 +71,27 @@ class LocalOnlyMiddleware:
             return
         headers = Headers(scope=scope)
 
-        async def told(message: Message) -> None:
-            """Send a message with the security headers."""
+        async def send_with_headers(message: Message) -> None:
+            """Send a message with the security headers.
+
+            Args:
+                message: ASGI message.
+            """
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(self._headers())
             await send(message)
 
         refusal = self._refusal(headers)
         if refusal:
-            await JSONResponse({"error": refusal}, 403)(scope, receive, told)
+            await JSONResponse({"error": refusal}, 403)(scope, receive, send_with_headers)
         else:
-            await self.app(scope, receive, told)
+            await self.app(scope, receive, send_with_headers)
 
     def _refusal(self, headers: Headers) -> str:
         """Return why the origin of a request is refused; empty if it is accepted."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if _host_name(f"//{host}") not in self.hosts:
-            return "the page is available on this machine only: open it as http://127.0.0.1"
+            return "the page is available on this machine only: open it at http://127.0.0.1"
         if origin is not None and origin != f"http://{host}":
             return "requests from other origins are refused"
         return ""
@@ -114,115 +124,151 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class PageService:
     """State of the server: the page data, and results cached between requests."""
 
-    shown: PageData
+    page_data: PageData
     lock: Lock = field(default_factory=Lock)
     """Held while computing: one request at a time."""
-    among: CorpusStates | None = None
+    corpus_states: CorpusStates | None = None
     """States for the search of neighbors, computed at the first request."""
-    again: Callable[[], PageData] | None = None
+    reload_page: Callable[[], PageData] | None = None
     """Assembles the page again, with newer checkpoints."""
 
     def contents(self) -> PageContents:
         """Return the contents of the page, with the current training history while training continues."""
-        if self.again and self._awaited():
+        if self.reload_page and self._is_model_ready():
             with self.lock:
-                if self._awaited():  # no other thread has assembled it meanwhile
-                    self.shown = self.again()
-        contents, first = self.shown.contents, self.shown.runs[0]
+                if self._is_model_ready():  # no other thread has assembled it meanwhile
+                    self.page_data = self.reload_page()
+        contents, first = self.page_data.contents, self.page_data.runs[0]
         if contents.training is None or contents.training.finished:
             return contents
         return msgspec.structs.replace(contents, training=training_history(first.folder), card=model_card(first))
 
-    def _awaited(self) -> bool:
+    def _is_model_ready(self) -> bool:
         """Return whether the first run was shown without a model, and all runs have one now."""
-        there = (each.predictor is not None or (each.folder / MODEL).exists() for each in self.shown.runs)
-        return self.shown.contents.awaiting_model and all(there)
+        models_available = (run.predictor is not None or (run.folder / MODEL).exists() for run in self.page_data.runs)
+        return self.page_data.contents.awaiting_model and all(models_available)
 
-    def renew(self, _: EmptyRequest) -> ReloadResponse:
-        """Load the newest checkpoints and assemble the page again."""
-        if self.again is None:
+    def reload(self, _: EmptyRequest) -> ReloadResponse:
+        """Load the newest checkpoints and assemble the page again.
+
+        Args:
+            _: Request without parameters.
+
+        Raises:
+            InputError: The server cannot assemble the page again.
+        """
+        if self.reload_page is None:
             raise InputError("the page cannot be reloaded: restart pellucid look")
-        self.shown, self.among = self.again(), None
-        return ReloadResponse(update=self.shown.contents.update)
+        self.page_data, self.corpus_states = self.reload_page(), None
+        return ReloadResponse(update=self.page_data.contents.update)
 
-    def neighbors(self, nearby: NeighborsRequest) -> NeighborsResponse:
-        """Return the nearest states."""
-        if self.among is None:
-            self.among = questions.gather_states(self.shown)
-        return questions.find_neighbors(self.shown, self.among, nearby)
+    def neighbors(self, request: NeighborsRequest) -> NeighborsResponse:
+        """Return the nearest states.
+
+        Args:
+            request: State and number of neighbors.
+        """
+        if self.corpus_states is None:
+            self.corpus_states = handlers.gather_states(self.page_data)
+        return handlers.find_neighbors(self.page_data, self.corpus_states, request)
 
 
-def create_app(shown: PageData, again: Callable[[], PageData] | None = None) -> Starlette:
+def create_app(page_data: PageData, reload: Callable[[], PageData] | None = None) -> Starlette:
     """Create the server application.
 
     Args:
-        shown: Data of the page.
-        again: Function that assembles the page again, with newer checkpoints.
+        page_data: Data of the page.
+        reload: Function that assembles the page again, with newer checkpoints.
 
     Returns:
         ASGI application.
     """
-    service, page = PageService(shown, again=again), built_page()
+    service, page = PageService(page_data, reload_page=reload), built_page()
 
     async def index(request: Request) -> Response:
-        """Return the page."""
+        """Return the page.
+
+        Args:
+            request: HTTP request; unused.
+        """
         return HTMLResponse(page)
 
     async def contents(request: Request) -> Response:
-        """Return the contents of the page."""
+        """Return the contents of the page.
+
+        Args:
+            request: HTTP request; unused.
+        """
         return _json_response(await run_in_threadpool(lambda: encode_json(service.contents())))
 
-    async def live(request: Request) -> Response:
-        """Return the training log as an event stream."""
+    async def training_events(request: Request) -> Response:
+        """Return the training log as an event stream.
+
+        Args:
+            request: HTTP request with the first line of the log to send.
+        """
         return _stream_training(service, request)
 
     routes = [
         Route("/", index),
         Route("/api/contents", contents),
-        Route("/api/training", live),
+        Route("/api/training", training_events),
         Route(
             "/api/decode",
-            _request_endpoint(service, DecodeRequest, lambda asked: questions.decode_source(service.shown, asked)),
+            _request_endpoint(service, DecodeRequest, lambda body: handlers.decode_source(service.page_data, body)),
             methods=["POST"],
         ),
         Route(
             "/api/what-if",
-            _request_endpoint(service, WhatIfRequest, lambda asked: questions.compare_what_if(service.shown, asked)),
+            _request_endpoint(service, WhatIfRequest, lambda body: handlers.compare_what_if(service.page_data, body)),
             methods=["POST"],
         ),
         Route(
             "/api/export",
-            _request_endpoint(service, EmptyRequest, lambda _: questions.export_examples(service.shown)),
+            _request_endpoint(service, EmptyRequest, lambda _: handlers.export_examples(service.page_data)),
             methods=["POST"],
         ),
-        Route("/api/reload", _request_endpoint(service, EmptyRequest, service.renew), methods=["POST"]),
+        Route("/api/reload", _request_endpoint(service, EmptyRequest, service.reload), methods=["POST"]),
         Route("/api/neighbors", _request_endpoint(service, NeighborsRequest, service.neighbors), methods=["POST"]),
     ]
     middleware = [
         Middleware(LocalOnlyMiddleware, policy=security_policy(page, "'self'")),
         Middleware(GZipMiddleware, minimum_size=1000),
     ]
-    handlers = {HTTPException: _handle_http_error, InputError: _handle_input_error, Exception: _handle_server_error}
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+    exception_handlers = {
+        HTTPException: _handle_http_error,
+        InputError: _handle_input_error,
+        Exception: _handle_server_error,
+    }
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=exception_handlers)
 
 
-def _request_endpoint(service: PageService, kind: type[Any], answer: Callable[[Any], msgspec.Struct]) -> Endpoint:
+def _request_endpoint(service: PageService, kind: type[Any], respond: Callable[[Any], msgspec.Struct]) -> Endpoint:
     """Return an endpoint for one type of request."""
 
-    def answered(question: msgspec.Struct, page: str) -> bytes:
-        """Return the response as JSON, or an error. One thread computes at a time."""
+    def compute_response(parsed: msgspec.Struct, page: str) -> bytes:
+        """Return the response as JSON, or an error. One thread computes at a time.
+
+        Args:
+            parsed: Parsed request.
+            page: Identity of the page that sent the request; "" if unknown.
+        """
         with service.lock:
             try:
-                if page not in ("", service.shown.contents.page_id):
+                if page not in ("", service.page_data.contents.page_id):
                     raise InputError("The server now shows another model or file than this page: load the page again.")
-                return encode_json(answer(question))
+                return encode_json(respond(parsed))
             except InputError as error:
                 return msgspec.json.encode({"error": str(error)})
 
     async def endpoint(request: Request) -> Response:
-        """Parse the request, compute and respond."""
-        question = await _read_request(request, kind)
-        return _json_response(await run_in_threadpool(answered, question, request.headers.get("x-page", "")))
+        """Parse the request, compute and respond.
+
+        Args:
+            request: HTTP request.
+        """
+        parsed = await _read_request(request, kind)
+        return _json_response(await run_in_threadpool(compute_response, parsed, request.headers.get("x-page", "")))
 
     return endpoint
 
@@ -246,24 +292,24 @@ async def _read_request(request: Request, kind: type[Any]) -> Any:  # noqa: ANN4
 
 def _stream_training(service: PageService, request: Request) -> Response:
     """Return the event stream from a line of the log on; status 204, which ends polling, if no event will follow."""
-    told = service.shown.contents.training
+    history = service.page_data.contents.training
     try:
         since = int(request.headers.get("last-event-id") or request.query_params.get("since") or 0)
         since += "last-event-id" in request.headers
     except ValueError:
         raise HTTPException(400, "since: expected a line number") from None
-    if told is None or since < 0:
-        raise HTTPException(400, "since: no such line in the log" if told else "no training log")
-    cursor = LogCursor(service.shown.runs[0], since)
-    if cursor.over():
+    if history is None or since < 0:
+        raise HTTPException(400, "since: no such line in the log" if history else "no training log")
+    cursor = LogCursor(service.page_data.runs[0], since)
+    if cursor.is_complete():
         return Response(status_code=204)
 
-    async def sent() -> AsyncIterator[bytes]:
+    async def event_stream() -> AsyncIterator[bytes]:
         """Yield events until training is finished or the page is closed."""
         async for event in stream_events(cursor):
             yield event
 
-    return StreamingResponse(sent(), media_type="text/event-stream")
+    return StreamingResponse(event_stream(), media_type="text/event-stream")
 
 
 def _json_response(body: bytes) -> Response:
@@ -306,44 +352,44 @@ def open_socket(port: int) -> socket.socket:
     Raises:
         InputError: The port is invalid or in use.
     """
-    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        opened.bind((HOST, port))
+        server_socket.bind((HOST, port))
     except (OSError, OverflowError) as error:
-        opened.close()
-        words = os_error_text(error) if isinstance(error, OSError) else "expected 0 to 65535"
-        raise InputError(f"--port {port}: {words}") from error
-    opened.listen(128)
-    return opened
+        server_socket.close()
+        reason = os_error_text(error) if isinstance(error, OSError) else "expected 0 to 65535"
+        raise InputError(f"--port {port}: {reason}") from error
+    server_socket.listen(128)
+    return server_socket
 
 
-def server_url(opened: socket.socket) -> str:
+def server_url(server_socket: socket.socket) -> str:
     """Return the URL of a socket.
 
     Args:
-        opened: Listening socket.
+        server_socket: Listening socket.
 
     Returns:
         URL for a browser.
     """
-    return f"http://{HOST}:{opened.getsockname()[1]}/"
+    return f"http://{HOST}:{server_socket.getsockname()[1]}/"
 
 
-def serve_until_interrupted(app: Starlette, opened: socket.socket) -> None:
+def serve_until_interrupted(app: Starlette, server_socket: socket.socket) -> None:
     """Serve until Ctrl-C.
 
     Args:
         app: Application.
-        opened: Listening socket.
+        server_socket: Listening socket.
     """
     with suppress(KeyboardInterrupt):  # the server has shut down and re-raises the signal
-        _create_server(app).run(sockets=[opened])
+        _create_server(app).run(sockets=[server_socket])
 
 
 def exit_without_waiting() -> None:
     """Exit at once if a response is still being computed: Python would wait for its thread."""
-    if any(not each.daemon for each in enumerate_threads() if each is not main_thread()):
+    if any(not thread.daemon for thread in enumerate_threads() if thread is not main_thread()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -359,17 +405,17 @@ def background_server(app: Starlette) -> Iterator[str]:
     Yields:
         URL of the server.
     """
-    opened, server = open_socket(0), _create_server(app)
-    thread = Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+    server_socket, server = open_socket(0), _create_server(app)
+    thread = Thread(target=server.run, kwargs={"sockets": [server_socket]}, daemon=True)
     thread.start()
     try:
-        yield server_url(opened)
+        yield server_url(server_socket)
     finally:
         server.should_exit = True
         thread.join(SHUTDOWN_SECONDS)
         server.force_exit = True
         thread.join(SHUTDOWN_SECONDS)
-        opened.close()
+        server_socket.close()
 
 
 def _create_server(app: Starlette) -> uvicorn.Server:

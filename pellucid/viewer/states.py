@@ -60,34 +60,43 @@ class SymbolPosition(NamedTuple):
 
 
 def project_states(
-    predictor: Predictor, traces: Sequence[Trace], places: dict[int, int]
+    predictor: Predictor, traces: Sequence[Trace], page_indices: dict[int, int]
 ) -> tuple[StateSpace, FittedProjections] | None:
     """Project the states of the best outputs of a file on their first two principal components.
 
     Args:
         predictor: Model of the outputs.
         traces: Best output of each example.
-        places: Places of the shown examples by their index in the file; these are preferred.
+        page_indices: Indices of the shown examples on the page, by their index in the file; these are preferred.
 
     Returns:
         Projected states and fitted projections, or None if there are no states.
     """
-    usable = [number for number, trace in enumerate(traces) if trace.target and trace.origin == "search"]
-    shown = [number for number in usable if number in places]
-    rest = [number for number in usable if number not in places]
-    picked = [*sample_evenly(shown, MAX_EXAMPLES), *sample_evenly(rest, MAX_EXAMPLES - len(shown))]
-    if not picked:
+    decoded = [file_index for file_index, trace in enumerate(traces) if trace.target and trace.origin == "search"]
+    shown_indices = [file_index for file_index in decoded if file_index in page_indices]
+    other_indices = [file_index for file_index in decoded if file_index not in page_indices]
+    sampled = [
+        *sample_evenly(shown_indices, MAX_EXAMPLES),
+        *sample_evenly(other_indices, MAX_EXAMPLES - len(shown_indices)),
+    ]
+    if not sampled:
         return None
-    own = [traces[number] for number in picked]
-    found = trace_states(predictor, own)
-    items = [places.get(number, -1) for number in picked]
-    read, written = symbol_separator(predictor, "encoder"), symbol_separator(predictor, "decoder")
-    encoder, one = _project_side([each.source for each in own], [each.encoder for each in found], items, read)
-    decoder, other = _project_side([each.target for each in own], [each.decoder for each in found], items, written)
-    return StateSpace(encoder=encoder, decoder=decoder), FittedProjections(one, other)
+    sampled_traces = [traces[file_index] for file_index in sampled]
+    states = trace_states(predictor, sampled_traces)
+    examples = [page_indices.get(file_index, -1) for file_index in sampled]
+    source_separator, target_separator = symbol_separator(predictor, "encoder"), symbol_separator(predictor, "decoder")
+    encoder, encoder_fit = _project_side(
+        [each.source for each in sampled_traces], [each.encoder for each in states], examples, source_separator
+    )
+    decoder, decoder_fit = _project_side(
+        [each.target for each in sampled_traces], [each.decoder for each in states], examples, target_separator
+    )
+    return StateSpace(encoder=encoder, decoder=decoder), FittedProjections(encoder_fit, decoder_fit)
 
 
-def nearest_points(side: FittedProjection, vectors: Float[np.ndarray, "n D"], item: int) -> Float[np.ndarray, "n k"]:
+def nearest_points(
+    side: FittedProjection, vectors: Float[np.ndarray, "n D"], page_index: int
+) -> Float[np.ndarray, "n k"]:
     """Find the nearest points of a projection by cosine similarity.
 
     A state is no neighbor of itself, nor is any state of the same example at the same position.
@@ -95,15 +104,15 @@ def nearest_points(side: FittedProjection, vectors: Float[np.ndarray, "n D"], it
     Args:
         side: Fitted projection.
         vectors: States of an example, n × D.
-        item: Place of the example.
+        page_index: Place of the example.
 
     Returns:
         Indices of the nearest points, nearest first, then their cosines: n × 2k.
     """
     cosines = _normalize(vectors) @ side.vectors.T
-    for at, each in enumerate(side.points):
-        if each.example == item and each.position < len(cosines):
-            cosines[each.position, at] = -2.0
+    for index, point in enumerate(side.points):
+        if point.example == page_index and point.position < len(cosines):
+            cosines[point.position, index] = -2.0
     order = np.argsort(-cosines, axis=1, kind="stable")[:, : min(NUM_NEIGHBORS, max(0, len(side.points) - 1))]
     return np.concatenate([order, np.take_along_axis(cosines, order, 1)], axis=1).astype(np.float32)
 
@@ -115,24 +124,32 @@ def _normalize(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
 
 
 def _project_side(
-    sequences: Sequence[Sequence[str]], vectors: Sequence[Float[np.ndarray, "_ D"]], items: Sequence[int], space: str
+    sequences: Sequence[Sequence[str]],
+    vectors: Sequence[Float[np.ndarray, "_ D"]],
+    page_indices: Sequence[int],
+    separator: str,
 ) -> tuple[StateProjection, FittedProjection]:
     """Fit a PCA on the states of one side and project them."""
-    all_placed = [
-        SymbolPosition(number, position) for number, own in enumerate(vectors) for position in range(len(own))
+    all_positions = [
+        SymbolPosition(example_index, position)
+        for example_index, states in enumerate(vectors)
+        for position in range(len(states))
     ]
-    picked = sample_evenly(range(len(all_placed)), MAX_POINTS)
+    sampled = sample_evenly(range(len(all_positions)), MAX_POINTS)
     joined = np.concatenate(vectors)
     fitted = pca(joined)
-    placed = (all_placed[at] for at in picked)
-    points = [state_point(sequences[number], position, items[number], space) for number, position in placed]
+    sampled_positions = (all_positions[index] for index in sampled)
+    points = [
+        state_point(sequences[example_index], position, page_indices[example_index], separator)
+        for example_index, position in sampled_positions
+    ]
     first, second = (float(share) for share in fitted.explained)
-    cloud = StateProjection(
-        coordinates=encode_array(fitted.project(joined[picked])),
+    projection = StateProjection(
+        coordinates=encode_array(fitted.project(joined[sampled])),
         points=points,
         explained_variance_ratio=(first, second),
     )
-    return cloud, FittedProjection(fitted, _normalize(joined[picked]), points)
+    return projection, FittedProjection(fitted, _normalize(joined[sampled]), points)
 
 
 def symbol_separator(predictor: Predictor, side: str) -> str:
@@ -151,23 +168,25 @@ def symbol_separator(predictor: Predictor, side: str) -> str:
     return "" if kind == "characters" and not features else " "
 
 
-def state_point(symbols: Sequence[str], position: int, item: int, space: str) -> StatePoint:
+def state_point(symbols: Sequence[str], position: int, page_index: int, separator: str) -> StatePoint:
     """Return a point: a symbol with its context.
 
     Args:
         symbols: Symbols of a sequence.
         position: Position of the symbol.
-        item: Place of the example.
-        space: Separator of symbols.
+        page_index: Place of the example.
+        separator: Separator of symbols.
 
     Returns:
         Point.
     """
-    before = space.join(symbols[max(0, position - CONTEXT_SYMBOLS) : position])
-    after = space.join(symbols[position + 1 : position + 1 + CONTEXT_SYMBOLS])
-    text = f"{before}‹{symbols[position]}›{after}"
-    following = symbols[position + 1] if position + 1 < len(symbols) else ""
-    return StatePoint(example=item, context=text, symbol=symbols[position], position=position, next_symbol=following)
+    before = separator.join(symbols[max(0, position - CONTEXT_SYMBOLS) : position])
+    after = separator.join(symbols[position + 1 : position + 1 + CONTEXT_SYMBOLS])
+    context = f"{before}‹{symbols[position]}›{after}"
+    next_symbol = symbols[position + 1] if position + 1 < len(symbols) else ""
+    return StatePoint(
+        example=page_index, context=context, symbol=symbols[position], position=position, next_symbol=next_symbol
+    )
 
 
 MAX_DETAILED_EXAMPLES = 20
@@ -178,41 +197,42 @@ MAX_OCCLUSION_WEIGHTS = 4_000
 
 def add_states(
     model: ViewedRun,
-    listed: Sequence[tuple[PageExample, search.Trace]],
+    examples: Sequence[tuple[PageExample, search.Trace]],
     projections: FittedProjections | None,
-    kept: bool,
+    exported: bool,
 ) -> list[PageExample]:
-    """Add the projected states of each example; if `kept`, all details of the first `MAX_DETAILED_EXAMPLES` examples.
+    """Add the projected states of each example, and for an exported page all details of the first examples.
 
     Args:
         model: Run of the examples.
-        listed: Examples with their first output.
+        examples: Examples with their first output.
         projections: Fitted projections; None if the run has no states.
-        kept: Whether the page is saved as a file, without a server.
+        exported: Whether the page is saved as a file, so that `MAX_DETAILED_EXAMPLES` examples need all details.
 
     Returns:
         Examples with states.
     """
     if projections is None:
-        return [item for item, _ in listed]
-    usable = [trace for _, trace in listed if is_searched(trace)]
-    found = iter(inspected.trace_states(model.loaded_predictor, usable))
-    items = []
-    for place, (item, trace) in enumerate(listed):
+        return [example for example, _ in examples]
+    searched = [trace for _, trace in examples if is_searched(trace)]
+    states = iter(inspected.trace_states(model.loaded_predictor, searched))
+    results = []
+    for page_index, (example, trace) in enumerate(examples):
         if not is_searched(trace):
-            items.append(item)
+            results.append(example)
             continue
-        own, small = next(found), trace.attention.size <= MAX_OCCLUSION_WEIGHTS
-        whole = kept and place < MAX_DETAILED_EXAMPLES and small
-        told = msgspec.structs.replace(
-            item.traces[0], states=hidden_states(own, projections, whole, place if whole else None)
+        trace_state, is_small = next(states), trace.attention.size <= MAX_OCCLUSION_WEIGHTS
+        is_detailed = exported and page_index < MAX_DETAILED_EXAMPLES and is_small
+        page_trace = msgspec.structs.replace(
+            example.traces[0],
+            states=hidden_states(trace_state, projections, is_detailed, page_index if is_detailed else None),
         )
-        if whole:
-            told = msgspec.structs.replace(
-                told, attribution=attribution_arrays(attribute(model.loaded_predictor, trace))
+        if is_detailed:
+            page_trace = msgspec.structs.replace(
+                page_trace, attribution=attribution_arrays(attribute(model.loaded_predictor, trace))
             )
-        items.append(msgspec.structs.replace(item, traces=[told, *item.traces[1:]]))
-    return items
+        results.append(msgspec.structs.replace(example, traces=[page_trace, *example.traces[1:]]))
+    return results
 
 
 def is_searched(trace: search.Trace) -> bool:
@@ -228,62 +248,65 @@ def is_searched(trace: search.Trace) -> bool:
 
 
 def add_requested_details(
-    told: PageTrace,
+    page_trace: PageTrace,
     trace: search.Trace,
     predictor: Predictor,
     projections: FittedProjections | None,
-    asked: DecodeRequest,
+    request: DecodeRequest,
 ) -> PageTrace:
     """Add attribution scores, states and gates, as requested.
 
     Args:
-        told: Output.
+        page_trace: Output.
         trace: Its trace.
         predictor: Model.
         projections: Fitted projections, if there are any.
-        asked: Request.
+        request: Request.
 
     Returns:
         Output with details.
     """
     if not is_searched(trace):
-        return told
-    if asked.attribution:
-        told = msgspec.structs.replace(told, attribution=attribution_arrays(attribute(predictor, trace)))
-    if asked.states or asked.gates:
-        (own,) = inspected.trace_states(predictor, [trace], gates=asked.gates)
-        told = msgspec.structs.replace(told, states=hidden_states(own, projections, whole=True))
-    return told
+        return page_trace
+    if request.attribution:
+        page_trace = msgspec.structs.replace(page_trace, attribution=attribution_arrays(attribute(predictor, trace)))
+    if request.states or request.gates:
+        (states,) = inspected.trace_states(predictor, [trace], gates=request.gates)
+        page_trace = msgspec.structs.replace(page_trace, states=hidden_states(states, projections, include_states=True))
+    return page_trace
 
 
 def hidden_states(
-    own: inspected.DecodingStates, projections: FittedProjections | None, whole: bool, place: int | None = None
+    states: inspected.DecodingStates,
+    projections: FittedProjections | None,
+    include_states: bool,
+    page_index: int | None = None,
 ) -> HiddenStates:
-    """Return states with their projections; if not `whole`, the states themselves are omitted.
+    """Return states with their projections; if not `include_states`, the states themselves are omitted.
 
     Args:
-        own: States of one output.
+        states: States of one output.
         projections: Fitted projections, if there are any.
-        whole: Whether to include the states themselves.
-        place: Place of the example, to include its nearest neighbors; None omits them.
+        include_states: Whether to include the states themselves.
+        page_index: Place of the example, to include its nearest neighbors; None omits them.
 
     Returns:
         States in the page's schema.
     """
-    nothing = np.zeros((0, 0), np.float32)
+    empty = np.zeros((0, 0), np.float32)
     return HiddenStates(
-        encoder=encode_array(own.encoder if whole else nothing),
-        decoder=encode_array(own.decoder if whole else nothing),
-        encoder_order=_order_units(own.encoder) if whole else [],
-        decoder_order=_order_units(own.decoder) if whole else [],
-        gates={name: encode_array(values) for name, values in own.gates.items()},
-        encoder_pca=encode_array(projections.encoder.plane.project(own.encoder)) if projections else None,
-        decoder_pca=encode_array(projections.decoder.plane.project(own.decoder)) if projections else None,
-        encoder_neighbors=encode_array(nearest_points(projections.encoder, own.encoder, place))
-        if projections and place is not None
+        encoder=encode_array(states.encoder if include_states else empty),
+        decoder=encode_array(states.decoder if include_states else empty),
+        encoder_order=_order_units(states.encoder) if include_states else [],
+        decoder_order=_order_units(states.decoder) if include_states else [],
+        gates={name: encode_array(values) for name, values in states.gates.items()},
+        encoder_pca=encode_array(projections.encoder.plane.project(states.encoder)) if projections else None,
+        decoder_pca=encode_array(projections.decoder.plane.project(states.decoder)) if projections else None,
+        encoder_neighbors=encode_array(nearest_points(projections.encoder, states.encoder, page_index))
+        if projections and page_index is not None
         else None,
-        decoder_neighbors=encode_array(nearest_points(projections.decoder, own.decoder, place))
-        if projections and place is not None
+        decoder_neighbors=encode_array(nearest_points(projections.decoder, states.decoder, page_index))
+        if projections and page_index is not None
         else None,
     )
 

@@ -34,17 +34,17 @@ def training_history(folder: Path) -> TrainingHistory | None:
     Returns:
         History, or None for a model without a log.
     """
-    running = in_use(folder)  # before the log is read, which records an end in between
+    running = in_use(folder)  # read before the log, which records an end in between
     log = read_log(folder)
     if not (log or running) and file_exists(folder / MODEL):
         return None
     config = load_run_config(folder)
-    known = load_vocabularies(folder / VOCABULARY, config.data) if file_exists(folder / VOCABULARY) else None
+    vocabularies = load_vocabularies(folder / VOCABULARY, config.data) if file_exists(folder / VOCABULARY) else None
     return TrainingHistory(
         log=log,
         frames=training_frames(read_snapshots(folder), log),
-        source_symbols=list(known.source.symbols[:SYMBOLS]) if known else [],
-        target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
+        source_symbols=list(vocabularies.source.symbols[:SYMBOLS]) if vocabularies else [],
+        target_symbols=list(vocabularies.target.symbols[:SYMBOLS]) if vocabularies else [],
         finished=has_stopped(log),
         running=running,
         loss_unit=configured_task(config).labels.loss_unit,
@@ -55,29 +55,32 @@ def training_history(folder: Path) -> TrainingHistory | None:
 def _loss_caption(config: Config) -> str:
     """Return the definition of the two losses, and why they may differ."""
     sides, smoothing = (config.encoder, config.decoder), config.training.label_smoothing
-    dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
-    harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
-    told = (
+    has_dropout = any(side.dropout or side.embedding_dropout or side.recurrent_dropout for side in sides)
+    regularizers = [
+        *([f"label smoothing of {smoothing:g}"] if smoothing else []),
+        *(["dropout"] if has_dropout else []),
+    ]
+    definition = (
         f"Cross-entropy in nats {configured_task(config).labels.loss_unit} on a logarithmic axis: training loss per "
         "batch, validation loss at each validation."
     )
-    if not harder:
-        return told
-    return f"{told} Only the training loss includes {' and '.join(harder)}, so it may be higher."
+    if not regularizers:
+        return definition
+    return f"{definition} Only the training loss includes {' and '.join(regularizers)}, so it may be higher."
 
 
-def best_checkpoint_update(course: TrainingHistory | None) -> int | None:
+def best_checkpoint_update(history: TrainingHistory | None) -> int | None:
     """Return the update of the best checkpoint of an unfinished training.
 
     Args:
-        course: Training history.
+        history: Training history.
 
     Returns:
         Update, or None if there is no checkpoint or training is finished.
     """
-    if course is None or course.finished:
+    if history is None or history.finished:
         return None
-    best = [record["update"] for record in course.log if record["event"] == "validated" and record["best"]]
+    best = [record["update"] for record in history.log if record["event"] == "validated" and record["best"]]
     return best[-1] if best else None
 
 
@@ -96,37 +99,39 @@ def training_frames(
     Returns:
         Frames in order.
     """
-    at = max((place for place, each in enumerate(snapshots) if base is None or each.update <= base), default=-1)
+    base_index = max(
+        (index for index, snapshot in enumerate(snapshots) if base is None or snapshot.update <= base), default=-1
+    )
     validated = {record["update"]: record for record in log if record["event"] == "validated"}
-    source = _project_tables([each.source for each in snapshots], at)
-    target = _project_tables([each.target for each in snapshots], at)
-    found = []
-    for place, each in enumerate(snapshots):
-        record = validated.get(each.update, {})
-        told = [page_trace(trace, bits) for trace, bits in zip(each.traces, each.entropies, strict=True)]
-        found.append(
+    source = _project_tables([snapshot.source for snapshot in snapshots], base_index)
+    target = _project_tables([snapshot.target for snapshot in snapshots], base_index)
+    frames = []
+    for index, snapshot in enumerate(snapshots):
+        record = validated.get(snapshot.update, {})
+        probes = [page_trace(trace, bits) for trace, bits in zip(snapshot.traces, snapshot.entropies, strict=True)]
+        frames.append(
             TrainingFrame(
-                update=each.update,
+                update=snapshot.update,
                 samples=int(record.get("samples", 0)),
                 metrics={name: float(record[name]) for name in METRICS if name in record},
-                probes=told,
-                source_pca=encode_array(source[place]) if source else None,
-                target_pca=encode_array(target[place]) if target else None,
+                probes=probes,
+                source_pca=encode_array(source[index]) if source else None,
+                target_pca=encode_array(target[index]) if target else None,
             )
         )
-    return found
+    return frames
 
 
-def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
+def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], base_index: int) -> list[Float[np.ndarray, "n 2"]]:
     """Return the projected embeddings of all frames; empty if there are no embeddings, or too few for a plane."""
     if not tables or min(tables[-1].shape) < 2:
         return []
-    fitted = pca(tables[at])
-    film: list[Float[np.ndarray, "n 2"]] = []
+    fitted = pca(tables[base_index])
+    projected: list[Float[np.ndarray, "n 2"]] = []
     for table in tables:
         points = fitted.project(table)
-        film.append(procrustes(points, film[-1]) if film else points)
-    return film
+        projected.append(procrustes(points, projected[-1]) if projected else points)
+    return projected
 
 
 POLL_SECONDS = 0.5
@@ -141,52 +146,56 @@ class LogCursor:
 
     model: ViewedRun
     line: int
-    seen: tuple[int, int] = (-1, -1)
+    last_stat: tuple[int, int] = (-1, -1)
     """Size and modification time of the log at the last poll."""
-    base: int | None = None
+    base_update: int | None = None
     """Update whose principal components the frames of the page use."""
     ended: bool = False
     """Whether the last event was sent."""
     running: bool | None = None
-    """State that was last sent: whether training runs."""
+    """Last sent state: whether training runs."""
 
-    def over(self) -> bool:
-        """Return whether the page has everything and training is finished."""
+    def is_complete(self) -> bool:
+        """Return whether training is finished and all of its lines are sent."""
         log = read_log(self.model.folder)
         return has_stopped(log) and self.line >= len(log)
 
-    def news(self) -> list[bytes]:
-        """Return the events since the last poll; a change of `running` comes last, but not after the end."""
-        running = in_use(self.model.folder)  # before the log is read, which records an end in between
-        told = self._lines()
+    def poll_events(self) -> list[bytes]:
+        """Return the events since the last poll; a change of `running` is last, and is not sent after the end."""
+        running = in_use(self.model.folder)  # read before the log, which records an end in between
+        events = self._lines()
         if running != self.running and not self.ended:
-            told.append(_format_event("running", msgspec.json.encode(running)))
+            events.append(_format_event("running", msgspec.json.encode(running)))
         self.running = running
-        return told
+        return events
 
     def _lines(self) -> list[bytes]:
         """Return new log lines and frames as events."""
         path = self.model.folder / LOG
         state = path.stat() if path.exists() else None
         now = (state.st_size, state.st_mtime_ns) if state else (-1, -1)
-        if now == self.seen:
+        if now == self.last_stat:
             return []
-        self.seen = now
+        self.last_stat = now
         log = read_log(self.model.folder)
-        told = [_format_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
-        if told:
-            told.insert(0, _format_event("card", encode_json(model_card(self.model))))
+        events = [_format_event("line", msgspec.json.encode(record), index) for index, record in enumerate(log)][
+            self.line :
+        ]
+        if events:
+            events.insert(0, _format_event("card", encode_json(model_card(self.model))))
         # A snapshot is written before the log line of its validation, so its frame is available. Frames are sent first,
         # because the page stops listening at the line that ends the training.
-        fresh = _validation_updates(log[self.line :])
-        if fresh:
-            if self.base is None:
-                self.base = (_validation_updates(log[: self.line]) or fresh[:1])[-1]
-            film = training_frames(read_snapshots(self.model.folder), log, self.base)
-            told = [_format_event("frame", encode_json(frame)) for frame in film if frame.update in fresh] + told
+        new_updates = _validation_updates(log[self.line :])
+        if new_updates:
+            if self.base_update is None:
+                self.base_update = (_validation_updates(log[: self.line]) or new_updates[:1])[-1]
+            frames = training_frames(read_snapshots(self.model.folder), log, self.base_update)
+            events = [
+                _format_event("frame", encode_json(frame)) for frame in frames if frame.update in new_updates
+            ] + events
         self.line = max(self.line, len(log))
         self.ended = has_stopped(log)
-        return told
+        return events
 
 
 async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
@@ -198,17 +207,17 @@ async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
     Yields:
         Server-sent events.
     """
-    quiet = 0
+    num_quiet_polls = 0
     while True:
-        told = await asyncio.to_thread(cursor.news)
-        for event in told:
+        events = await asyncio.to_thread(cursor.poll_events)
+        for event in events:
             yield event
         if cursor.ended:
             return
-        quiet = 0 if told else quiet + 1
-        if quiet == KEEPALIVE_POLLS:
+        num_quiet_polls = 0 if events else num_quiet_polls + 1
+        if num_quiet_polls == KEEPALIVE_POLLS:
             yield b": nothing new\n\n"
-            quiet = 0
+            num_quiet_polls = 0
         await asyncio.sleep(POLL_SECONDS)
 
 

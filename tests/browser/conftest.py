@@ -1,4 +1,4 @@
-"""What the tests in a browser share; it stands in chromium.py, for mypy knows one conftest only."""
+"""Fixtures of the browser tests, defined in chromium.py, because mypy accepts only one conftest.py."""
 
 from chromium import address, browser, file, opened, wrong
 

@@ -1,14 +1,14 @@
-"""The Beam tab searches by itself where the page came without a beam."""
+"""The Beam tab requests a search if the page has no beam."""
 
 from chromium import Open
+from page_data import digits_shown
+from page_navigation import listed, panel, tab
 from playwright.sync_api import expect
-from viewed import digits_shown
-from walking import listed, panel, tab
 
 from pellucid.viewer.server import background_server, create_app
 
 
-def test_beam_is_searched_for_when_it_is_opened_and_when_another_example_is_chosen(opened: Open) -> None:
+def test_beam_is_requested_when_opened_and_for_another_example(opened: Open) -> None:
     shown = digits_shown()
     assert all(trace.lattice is None for item in shown.contents.examples for trace in item.traces)
     with background_server(create_app(shown)) as address:
@@ -26,7 +26,7 @@ def test_beam_is_searched_for_when_it_is_opened_and_when_another_example_is_chos
         expect(page.locator(".source")).to_contain_text(shown.contents.examples[3].text)
 
 
-def test_a_search_is_seen_while_it_goes_on(opened: Open) -> None:
+def test_running_search_is_shown(opened: Open) -> None:
     with background_server(create_app(digits_shown())) as address:
         page = opened(address)
         page.route("**/api/decode", lambda route: None)
@@ -35,7 +35,7 @@ def test_a_search_is_seen_while_it_goes_on(opened: Open) -> None:
         expect(page.get_by_role("button", name="Search", exact=True)).to_be_disabled()
 
 
-def test_a_beam_that_the_page_has_is_not_searched_for_again(opened: Open, address: str) -> None:
+def test_available_beam_is_not_requested(opened: Open, address: str) -> None:
     page = opened(address)
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url))

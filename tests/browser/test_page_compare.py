@@ -1,4 +1,4 @@
-"""Two runs side by side: who wins where, the list of examples with both outputs, the difference and its files."""
+"""Comparison of two runs: paired outcomes, list of examples, attention difference, saved files."""
 
 import json
 import re
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 from chromium import Open
+from page_data import digits_shown
+from page_navigation import panel, saved, says_its_cell, tab
 from playwright.sync_api import Page, expect
 from sample_traces import made
 from saved_files import drawn, table
-from viewed import digits_shown
-from walking import panel, saved, says_its_cell, tab
 
 from pellucid.decoding.trace import END
 from pellucid.viewer.examples import page_trace_without_model
@@ -58,7 +58,7 @@ MISSING = EditOperation(kind="deletion", step=None, expected="B")
 OTHER = EditOperation(kind="substitution", step=1, expected="B")
 
 
-def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
+def test_two_runs_are_side_by_side(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "Compare")
     wins = page.get_by_role("group", name="Outcomes", exact=True).get_by_role("button")
@@ -80,7 +80,7 @@ def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
     assert page.locator(".only").inner_text().endswith("both correct")
 
 
-def test_of_a_wrong_output_the_wrong_symbols_alone_are_marked(opened: Open, tmp_path: Path) -> None:
+def test_only_wrong_symbols_are_marked(opened: Open, tmp_path: Path) -> None:
     trace = page_trace_without_model(made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]]))
     edits = [
         EditOperation(kind="same", step=0, expected="A"),
@@ -94,7 +94,7 @@ def test_of_a_wrong_output_the_wrong_symbols_alone_are_marked(opened: Open, tmp_
         expect(row.locator(".output .wrong, p .wrong")).to_have_count(0)
 
 
-def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: Path) -> None:
+def test_steps_of_two_outputs_are_paired_by_edits(opened: Open, tmp_path: Path) -> None:
     ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
     theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
     items = [
@@ -123,7 +123,7 @@ def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: P
     expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 2, ⁨B⁩")
 
 
-def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(opened: Open, tmp_path: Path) -> None:
+def test_saved_difference_names_both_runs_and_omitted_steps(opened: Open, tmp_path: Path) -> None:
     ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
     theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
     items = [
@@ -132,7 +132,7 @@ def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(op
     ]
     page = compared(opened, tmp_path, items[:1], items[1:])
     expect(panel(page, "Difference").locator("canvas")).to_be_visible()
-    told = "rival − run, reading “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
+    told = "rival − run, source “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
     picture = saved(page, "Difference", "SVG", tmp_path)
     assert f"<title>{told}</title>" in picture.decode("utf-8") and told in " ".join(drawn(picture))
     assert json.loads(saved(page, "Difference", "JSON", tmp_path))["title"] == told
@@ -143,7 +143,7 @@ def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(op
     assert "<title>rival: “AXC”</title>" in saved(page, "rival", "SVG", tmp_path).decode("utf-8")
 
 
-def test_who_wins_where_is_saved_with_the_counts_of_the_file(opened: Open, tmp_path: Path) -> None:
+def test_paired_outcomes_are_saved_with_the_counts_of_the_file(opened: Open, tmp_path: Path) -> None:
     ours, theirs = written("A", "AB", [*same(0), MISSING]), written("AB", "AB", same(0, 1))
     page = compared(opened, tmp_path, [ours], [theirs], [372, 14, 10, 54, 28])
     said = "The outputs differ on 28 of 450 examples of the file; on 24 of them exactly one run is correct."
@@ -160,7 +160,7 @@ def test_who_wins_where_is_saved_with_the_counts_of_the_file(opened: Open, tmp_p
     assert said in " ".join(texts) and "p = 0.54." in " ".join(texts)
 
 
-def test_the_list_marks_what_is_missing_and_what_both_have_wrong_differently(opened: Open, tmp_path: Path) -> None:
+def test_list_marks_missing_symbols_and_differing_errors(opened: Open, tmp_path: Path) -> None:
     short, other = written("A", "AB", [*same(0), MISSING]), written("AX", "AB", [*same(0), OTHER])
     page = compared(opened, tmp_path, [short, short, other], [short, other, other])
     rows = page.get_by_role("option")
@@ -175,7 +175,7 @@ def test_the_list_marks_what_is_missing_and_what_both_have_wrong_differently(ope
     expect(page.locator(".row .missed").first).to_have_text("–")
 
 
-def test_the_list_of_two_runs_is_one_stop_of_tab_and_keys_go_along_it(opened: Open, tmp_path: Path) -> None:
+def test_comparison_list_has_one_tab_stop_and_arrow_keys(opened: Open, tmp_path: Path) -> None:
     item = written("A", "AB", [*same(0), MISSING])
     page = compared(opened, tmp_path, [item] * 30, [item] * 30)
     chosen = page.get_by_role("option", selected=True)

@@ -1,4 +1,4 @@
-"""All examples at once, and how a model came to be."""
+"""Corpus and training tabs."""
 
 import json
 import re
@@ -10,11 +10,11 @@ from threading import Thread
 import msgspec
 import pytest
 from chromium import Open
+from page_data import bare_run, begun_run, digits_shown, reach_model, resume, waiting
+from page_kinds import sounds_shown
+from page_navigation import listed, panel, says_its_cell, tab
 from playwright.sync_api import expect
 from sample_traces import made
-from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiting
-from viewed_kinds import sounds_shown
-from walking import listed, panel, says_its_cell, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -34,7 +34,7 @@ def contents() -> PageContents:
 
 
 @pytest.mark.parametrize("width", [1400, 390])
-def test_the_shortest_and_the_longest_sources_are_named(opened: Open, tmp_path: Path, width: int) -> None:
+def test_shortest_and_longest_sources_are_labeled(opened: Open, tmp_path: Path, width: int) -> None:
     corpus = contents().corpus
     assert corpus is not None
     labels = ["84–94", "95–96", "97", "102–103", "104–1111"]
@@ -55,7 +55,7 @@ def test_the_shortest_and_the_longest_sources_are_named(opened: Open, tmp_path: 
         assert own and box and own["x"] <= box["x"] and box["x"] + box["width"] <= own["x"] + own["width"] + 1
 
 
-def test_a_mark_of_a_chart_opens_the_examples_behind_it(opened: Open, file: str) -> None:
+def test_chart_mark_opens_its_examples(opened: Open, file: str) -> None:
     corpus = contents().corpus
     assert corpus is not None
     for title, groups in {
@@ -77,7 +77,7 @@ def test_a_mark_of_a_chart_opens_the_examples_behind_it(opened: Open, file: str)
         page.get_by_role("button", name="Show all").click()
 
 
-def test_a_confusion_opens_its_examples(opened: Open, file: str) -> None:
+def test_confusion_opens_its_examples(opened: Open, file: str) -> None:
     corpus = contents().corpus
     assert corpus is not None
     page, most = opened(file), next(each for each in corpus.confusions if each.example_indices)
@@ -121,7 +121,7 @@ def sounds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield path.as_uri()
 
 
-def test_an_error_says_how_often_the_file_makes_it_and_opens_those_examples(opened: Open, sounds: str) -> None:
+def test_error_shows_its_count_and_opens_its_examples(opened: Open, sounds: str) -> None:
     told = sounds_shown(served=False).contents
     corpus, rare = told.corpus, 0
     assert corpus is not None
@@ -145,14 +145,14 @@ def test_an_error_says_how_often_the_file_makes_it_and_opens_those_examples(open
             links.nth(at).click()
             expect(listed(page)).to_have_count(len(known[pair].example_indices))
             expect(page.locator(".only")).to_have_text(f"Only: {counted(known[pair])}")
-            expect(page.locator(".row.chosen")).to_have_attribute("id", f"example-{place}")
+            expect(page.locator(".row.selected")).to_have_attribute("id", f"example-{place}")
             page.get_by_role("button", name="Show all").click()
         if kinds == {True, False} and rare:
             break
     assert kinds == {True, False} and rare, "missing and taken symbols, and errors that came but once"
 
 
-def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, file: str) -> None:
+def test_attention_statistics_have_definitions(opened: Open, file: str) -> None:
     corpus = contents().corpus
     assert corpus is not None
     page = opened(file)
@@ -171,7 +171,7 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
     expect(own.locator("[aria-live]")).to_have_text(f"Tenth 2 of the source, tenth 2 of the output: {mean[1, 1]:.4f}.")
 
 
-def test_tables_of_numbers_are_whole_on_a_narrow_page(opened: Open, address: str) -> None:
+def test_tables_fit_a_narrow_page(opened: Open, address: str) -> None:
     page = opened(address)
     page.set_viewport_size({"width": 390, "height": 800})
     for view, title, cell in (("Corpus", "Attention statistics", ".interval"), ("What if", "Result", "td")):
@@ -182,7 +182,7 @@ def test_tables_of_numbers_are_whole_on_a_narrow_page(opened: Open, address: str
         assert over <= 0
 
 
-def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file: str, tmp_path: Path) -> None:
+def test_snapshot_player_shows_all_snapshots(opened: Open, file: str, tmp_path: Path) -> None:
     training = contents().training
     assert training is not None and len(training.frames) > 2
     page = opened(file)
@@ -211,7 +211,7 @@ def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file:
     expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
 
 
-def test_a_film_of_small_weights_is_saved_as_it_is_seen(opened: Open, tmp_path: Path) -> None:
+def test_saved_animation_has_the_color_scale_of_the_page(opened: Open, tmp_path: Path) -> None:
     shown = digits_shown(served=False, beam=3).contents
     assert shown.training is not None
     trace = page_trace_without_model(made("abcdefghij" * 2, ["x", END], [[0.24] + [0.04] * 19] * 2))
@@ -232,7 +232,7 @@ def test_a_film_of_small_weights_is_saved_as_it_is_seen(opened: Open, tmp_path: 
     assert set(re.findall(r' opacity="([\d.]+)"', saved)) == {"1.00", "0.17"}
 
 
-def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> None:
+def test_running_training_is_followed(opened: Open, tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
 
     def shown() -> PageData:
@@ -265,7 +265,7 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         expect(state).to_contain_text("Training is finished")
 
 
-def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path: Path) -> None:
+def test_training_is_followed_before_its_first_record(opened: Open, tmp_path: Path) -> None:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
     shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
@@ -289,7 +289,7 @@ def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path:
         page.close()  # before the service that it listens to
 
 
-def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -> None:
+def test_first_checkpoint_is_loaded_automatically(opened: Open, tmp_path: Path) -> None:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
     with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address, lock_run_folder(folder):
@@ -319,7 +319,7 @@ def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -
         other.close()
 
 
-def test_an_axis_has_two_numbers_after_one_validation_of_nothing(opened: Open, tmp_path: Path) -> None:
+def test_axis_has_two_labels_after_one_validation(opened: Open, tmp_path: Path) -> None:
     training = contents().training
     assert training is not None
     (first, *_) = [line for line in training.log if line["event"] == "validated"]
@@ -342,7 +342,7 @@ def test_an_axis_has_two_numbers_after_one_validation_of_nothing(opened: Open, t
     expect(panel(page, "Loss").locator(".caption")).to_have_text(training.loss_caption)
 
 
-def test_the_model_card_tells_what_the_model_is(opened: Open, file: str) -> None:
+def test_model_card_is_shown(opened: Open, file: str) -> None:
     page, card = opened(file), contents().card
     assert card is not None
     page.get_by_text("Model card").click()

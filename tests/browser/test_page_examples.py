@@ -1,14 +1,14 @@
-"""The first view on a served run: one selection for all pictures, the list, typing, the beam, keys, the address."""
+"""Examples tab of a served run: selection, list, typed source, beam, keyboard, address."""
 
 import re
 from pathlib import Path
 
 import msgspec
 from chromium import Open
+from page_data import digits_shown
+from page_navigation import cell, listed, panel, says_its_cell, tab, texts
 from playwright.sync_api import Locator, Page, expect
 from sample_traces import made
-from viewed import digits_shown
-from walking import cell, listed, panel, says_its_cell, tab, texts
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -32,7 +32,7 @@ def at(address: str, place: int) -> str:
     return f"{address}#example={place}"
 
 
-def test_a_cell_of_the_matrix_tells_its_weight_and_lights_its_step_everywhere(opened: Open, address: str) -> None:
+def test_matrix_cell_shows_its_weight_and_highlights_its_step(opened: Open, address: str) -> None:
     page, trace = opened(address), items()[0].traces[0]
     weights = decode_array(trace.attention)
     expect(panel(page, "Matrix")).to_contain_text("source →")
@@ -44,7 +44,7 @@ def test_a_cell_of_the_matrix_tells_its_weight_and_lights_its_step_everywhere(op
     expect(panel(page, "Steps").locator(".step.pointed")).to_have_attribute("aria-label", re.compile("^Step 2:"))
 
 
-def test_the_scale_of_the_matrix_changes_its_colours(opened: Open, address: str) -> None:
+def test_matrix_scale_changes_colors(opened: Open, address: str) -> None:
     page = opened(address)
     picture = "canvas => canvas.toDataURL()"
     canvas = panel(page, "Matrix").locator("canvas")
@@ -54,7 +54,7 @@ def test_the_scale_of_the_matrix_changes_its_colours(opened: Open, address: str)
     assert page.url.endswith("scale=row")
 
 
-def test_the_links_say_how_much_they_hold_and_the_slider_changes_it(opened: Open, address: str) -> None:
+def test_links_show_their_share_and_the_slider_changes_it(opened: Open, address: str) -> None:
     page = opened(address)
     own = panel(page, "Links")
     told = own.locator(".share")
@@ -66,7 +66,7 @@ def test_the_links_say_how_much_they_hold_and_the_slider_changes_it(opened: Open
     assert int(fewer) < int(links) and 50 <= int(less) <= int(share)
 
 
-def test_a_click_holds_a_step_until_escape_and_the_address_tells_it(opened: Open, address: str) -> None:
+def test_click_locks_a_step_until_escape_and_in_the_address(opened: Open, address: str) -> None:
     page = opened(address)
     step = panel(page, "Steps").locator(".step").nth(1)
     step.click()
@@ -78,7 +78,7 @@ def test_a_click_holds_a_step_until_escape_and_the_address_tells_it(opened: Open
     assert "step=" not in page.url
 
 
-def test_a_touch_holds_a_symbol(opened: Open, address: str) -> None:
+def test_touch_locks_a_symbol(opened: Open, address: str) -> None:
     page = opened(address)
     picture = panel(page, "Links").get_by_role("application")
     picture.dispatch_event("click", {"clientX": 0, "clientY": 0})
@@ -90,7 +90,7 @@ def test_a_touch_holds_a_symbol(opened: Open, address: str) -> None:
     expect(panel(page, "Links").get_by_role("button", name="unlock")).to_be_visible()
 
 
-def test_the_steps_tell_probability_entropy_and_what_else_was_likely(opened: Open, address: str) -> None:
+def test_steps_show_probability_entropy_and_candidates(opened: Open, address: str) -> None:
     place, item = a_wrong_one()
     page, trace = opened(at(address, place)), item.traces[0]
     steps = panel(page, "Steps").locator(".step")
@@ -105,7 +105,7 @@ def test_the_steps_tell_probability_entropy_and_what_else_was_likely(opened: Ope
         expect(panel(page, "Steps").locator(".expected").first).to_have_text(wanted)
 
 
-def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> None:
+def test_error_explanation_is_shown_first(opened: Open, address: str) -> None:
     place, _ = a_wrong_one()
     page = opened(at(address, place))
     said = page.locator(".picked .verdict").first
@@ -113,7 +113,7 @@ def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> Non
     expect(said).to_contain_text("Maximum attention: position")
 
 
-def test_the_first_error_of_a_long_output_is_in_sight(opened: Open, tmp_path: Path) -> None:
+def test_first_error_of_a_long_output_is_visible(opened: Open, tmp_path: Path) -> None:
     size = 80
     trace = page_trace_without_model(made("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
     edits = [EditOperation(kind="same", step=step, expected=symbol) for step, symbol in enumerate(trace.target)]
@@ -142,9 +142,9 @@ def in_strip(place: Locator) -> bool:
     return bool(place.evaluate(script))
 
 
-def test_typing_a_source_answers_while_one_types(opened: Open, address: str) -> None:
+def test_typed_source_is_decoded_while_typing(opened: Open, address: str) -> None:
     page, item = opened(address), items()[3]
-    page.get_by_role("searchbox", name="A source to decode").press_sequentially(item.text)
+    page.get_by_role("searchbox", name="Source to decode").press_sequentially(item.text)
     expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
     expect(page.locator(".picked .verdict")).to_have_text(f"output {item.traces[0].output}")
     expect(panel(page, "Links").get_by_role("application")).to_have_attribute(
@@ -152,7 +152,7 @@ def test_typing_a_source_answers_while_one_types(opened: Open, address: str) -> 
     )
 
 
-def test_the_list_is_sorted_filtered_and_walked_through(opened: Open, address: str) -> None:
+def test_list_is_sorted_filtered_and_navigated(opened: Open, address: str) -> None:
     page = opened(address)
     page.get_by_label("Correctness").select_option("wrong")
     expect(page.locator(".filters [role=status]")).to_contain_text(f"{sum(not item.exact for item in items())} of")
@@ -170,7 +170,7 @@ def test_the_list_is_sorted_filtered_and_walked_through(opened: Open, address: s
     expect(page.get_by_role("alert")).to_contain_text("Invalid regular expression")
 
 
-def test_filters_say_where_their_bounds_cross_and_what_they_hide(opened: Open, file: str) -> None:
+def test_filters_report_crossed_bounds_and_hidden_examples(opened: Open, file: str) -> None:
     page = opened(file)
     page.get_by_label("Minimum length").fill("9")
     page.get_by_label("Maximum length").fill("5")
@@ -180,7 +180,7 @@ def test_filters_say_where_their_bounds_cross_and_what_they_hide(opened: Open, f
     expect(told).not_to_contain_text(";")
 
 
-def test_j_and_k_go_through_the_list(opened: Open, address: str) -> None:
+def test_j_and_k_move_through_the_list(opened: Open, address: str) -> None:
     page = opened(address)
     chosen = page.get_by_role("option", selected=True).locator(".source")
     expect(chosen).to_have_text(items()[0].text)
@@ -201,17 +201,17 @@ def test_every_hypothesis_has_its_attention(opened: Open, address: str) -> None:
         expect(panel(page, "Matrix").locator(".readout")).to_contain_text(f"{weights[0, 1]:.4f}")
 
 
-def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str) -> None:
+def test_beam_node_shows_its_attention(opened: Open, address: str) -> None:
     page, beam = opened(address), items()[0].traces[0].lattice
     assert beam is not None
     tab(page, "Beam")
     nodes = panel(page, "Beam").locator("g[data-node]")
     expect(nodes).to_have_count(len(beam.symbols))
-    for fate in ("kept", "ended", "pruned"):
+    for fate, shown in (("kept", "kept"), ("ended", "finished"), ("pruned", "pruned")):
         fits = [at for at, each in enumerate(beam.fates) if each == fate and beam.parents[at] >= 0 and at != beam.leaf]
         index = fits[0]
         panel(page, "Beam").locator(f"g[data-node='{index}']").click()
-        expect(panel(page, "Beam").locator("[aria-live]")).to_contain_text(fate)
+        expect(panel(page, "Beam").locator("[aria-live]")).to_contain_text(shown)
         weights = decode_array(beam.attention)[beam.looks[index]]
         depth = len(way(beam.parents, index))
         page.mouse.move(*cell(page, "Attention", (depth - 1, 1), (depth, len(weights))))
@@ -221,7 +221,7 @@ def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str
         panel(page, "Beam").locator(f"g[data-node='{index}']").click()
 
 
-def test_the_beam_tells_what_became_of_the_output_that_was_wanted(opened: Open, address: str) -> None:
+def test_beam_describes_the_path_of_the_reference(opened: Open, address: str) -> None:
     place, wrong = a_wrong_one()
     beam, wanted = wrong.traces[0].lattice, [edit.expected for edit in wrong.edits if edit.expected is not None]
     assert beam is not None
@@ -237,7 +237,7 @@ def test_the_beam_tells_what_became_of_the_output_that_was_wanted(opened: Open, 
         if beam.fates[shared[-1]] == "pruned"
         else "left the"
     )
-    expect(said).to_contain_text(fate)
+    expect(said).to_contain_text(shown)
     # The end of an output is one node more.
     expect(panel(page, "Beam").locator("path.expected")).to_have_count(len(shared) + (fate == "is in the beam too"))
     expect(panel(page, "Beam").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
@@ -262,7 +262,7 @@ def focused(page: Page, tries: int, role: str, name: str) -> None:
     raise AssertionError(f"no {role} {name!r} within {tries} presses of Tab")
 
 
-def test_the_keyboard_alone_goes_from_an_example_to_its_matrix_to_a_what_if(opened: Open, address: str) -> None:
+def test_keyboard_reaches_example_matrix_and_what_if(opened: Open, address: str) -> None:
     page = opened(address)
     expect(listed(page).first).to_be_visible()
     page.keyboard.press("j")
@@ -283,7 +283,7 @@ def test_the_keyboard_alone_goes_from_an_example_to_its_matrix_to_a_what_if(open
     expect(page.locator(".sentence")).to_contain_text("attention of step")
 
 
-def test_the_address_shows_the_same_view_again(opened: Open, address: str) -> None:
+def test_address_restores_the_view(opened: Open, address: str) -> None:
     page = opened(f"{address}#tab=beam&example=4&node=2")
     expect(page.get_by_role("tab", name="Beam")).to_have_attribute("aria-selected", "true")
     tab(page, "Examples")
@@ -295,7 +295,7 @@ def test_the_address_shows_the_same_view_again(opened: Open, address: str) -> No
     expect(panel(again, "Matrix").get_by_role("button", name="row maximum")).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_weights_are_a_table_too_and_every_picture_has_a_name(opened: Open, address: str) -> None:
+def test_weights_have_a_table_and_pictures_have_names(opened: Open, address: str) -> None:
     page, trace = opened(address), items()[0].traces[0]
     panel(page, "Matrix").get_by_role("button", name="Table").click()
     assert page.get_by_role("region", name="Weights as a table").locator("td").count() == (
@@ -307,7 +307,7 @@ def test_the_weights_are_a_table_too_and_every_picture_has_a_name(opened: Open, 
         assert page.locator("svg[role], [role=application]").evaluate_all(unnamed) == 0
 
 
-def test_every_view_says_what_it_does_not_prove(opened: Open, address: str) -> None:
+def test_every_view_states_its_limits(opened: Open, address: str) -> None:
     page = opened(address)
     for title, words in {"Links": "not why", "Steps": "may be wrong", "Matrix": "not why"}.items():
         panel(page, title).get_by_text("More", exact=True).click()

@@ -1,4 +1,4 @@
-"""What a reader takes along: every panel as a file, the page itself, paper; and text that is hard to show."""
+"""Saved files, saved pages, print layout, and unusual symbols."""
 
 import csv
 import io
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from chromium import Open
+from page_data import digits_shown
+from page_navigation import panel, saved, tab
 from playwright.sync_api import Locator, Page, expect
 from sample_traces import HOSTILE, diagonal
 from saved_files import assert_latex, drawn
-from viewed import digits_shown
-from walking import panel, saved, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -25,7 +25,7 @@ def contents() -> PageContents:
     return digits_shown(served=False, beam=3).contents
 
 
-def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str, tmp_path: Path) -> None:
+def test_matrix_and_links_are_saved_in_every_format(opened: Open, file: str, tmp_path: Path) -> None:
     page, trace = opened(file), contents().examples[0].traces[0]
     weights = decode_array(trace.attention)
     for title in ("Matrix", "Links"):
@@ -51,7 +51,7 @@ def trace_text() -> str:
     return contents().examples[0].text
 
 
-def test_the_plane_of_states_has_words_at_its_axes_when_it_is_saved(opened: Open, file: str, tmp_path: Path) -> None:
+def test_saved_state_plane_has_axis_titles(opened: Open, file: str, tmp_path: Path) -> None:
     page = opened(file)
     tab(page, "States")
     words = drawn(saved(page, "States", "SVG", tmp_path))
@@ -60,14 +60,14 @@ def test_the_plane_of_states_has_words_at_its_axes_when_it_is_saved(opened: Open
     assert sum(each.startswith("← second principal component, ") for each in words) == 1
 
 
-def test_a_saved_chart_keeps_the_names_of_its_lines(opened: Open, file: str, tmp_path: Path) -> None:
+def test_saved_chart_has_its_legend(opened: Open, file: str, tmp_path: Path) -> None:
     page = opened(file)
     tab(page, "Training")
     names = panel(page, "Loss").locator(".legend span").all_inner_texts()
     assert len(names) > 1 and set(names) <= set(drawn(saved(page, "Loss", "SVG", tmp_path)))
 
 
-def test_states_are_no_wider_than_paper(opened: Open, file: str) -> None:
+def test_states_fit_on_paper(opened: Open, file: str) -> None:
     page = opened(file)
     tab(page, "States")
     strip = panel(page, "State values").locator(".strip").first
@@ -79,7 +79,7 @@ def test_states_are_no_wider_than_paper(opened: Open, file: str) -> None:
     assert strip.evaluate("each => each.scrollWidth <= each.clientWidth && each.clientWidth <= innerWidth")
 
 
-def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_path: Path) -> None:
+def test_saved_page_opens_again(opened: Open, address: str, tmp_path: Path) -> None:
     page = opened(address)
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
@@ -95,7 +95,7 @@ def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_p
     expect(panel(again, "Nearest states").locator("ol li").first).to_be_visible()
 
 
-def test_a_page_is_saved_though_the_service_does_not_answer(opened: Open, address: str, tmp_path: Path) -> None:
+def test_page_is_saved_without_a_server_response(opened: Open, address: str, tmp_path: Path) -> None:
     page = opened(address)
     page.route("**/api/export", lambda route: route.fulfill(json={"error": "It ended."}))
     with page.expect_download() as download:
@@ -106,7 +106,7 @@ def test_a_page_is_saved_though_the_service_does_not_answer(opened: Open, addres
     expect(again.locator("#view")).to_contain_text(f"{len(contents().examples)} of {len(contents().examples)}")
 
 
-def test_a_link_opens_the_same_view_of_a_file(opened: Open, file: str) -> None:
+def test_link_restores_the_view_of_a_file(opened: Open, file: str) -> None:
     page = opened(file)
     panel(page, "Steps").locator(".step").nth(1).click()
     again = opened(page.url)
@@ -121,7 +121,7 @@ def hostile(tmp_path: Path) -> str:
     return path.as_uri()
 
 
-def test_hard_symbols_are_seen_as_they_are_in_every_panel(opened: Open, tmp_path: Path) -> None:
+def test_unusual_symbols_are_visible_in_every_panel(opened: Open, tmp_path: Path) -> None:
     page = opened(hostile(tmp_path))
     for title in ("Links", "Steps", "Matrix"):
         said = panel(page, title).evaluate("each => each.textContent")
@@ -134,7 +134,7 @@ def test_hard_symbols_are_seen_as_they_are_in_every_panel(opened: Open, tmp_path
     assert_latex(saved(page, "Matrix", "TikZ", tmp_path).decode("utf-8"))
 
 
-def test_two_pages_of_one_notebook_hold_their_own_selections(opened: Open, tmp_path: Path) -> None:
+def test_two_pages_of_one_notebook_have_separate_selections(opened: Open, tmp_path: Path) -> None:
     traces = [diagonal("abc", [*"xyz", END]), diagonal("defg", [*"uv", END])]
     path = tmp_path / "notebook.html"
     frames = "".join(trace._repr_html_() for trace in traces)
@@ -165,7 +165,7 @@ CORNER = """canvas => { const copy = document.createElement('canvas'), pen = cop
     return data[0] + data[1] + data[2] }"""
 
 
-def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
+def test_dark_theme_is_printed_light(opened: Open, file: str) -> None:
     page = opened(file)
     expect(panel(page, "Links")).to_be_visible()  # the page is packed: its style comes with its script
     assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")

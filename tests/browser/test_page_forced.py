@@ -1,14 +1,14 @@
-"""What a reader forces of an output: what becomes of it, what is marked and saved, and what cannot be written."""
+"""Forced prefixes in the What if tab: comparison, marks, saved files, invalid prefixes."""
 
 import json
 import re
 from pathlib import Path
 
 from chromium import Open
+from page_data import digits_shown
+from page_navigation import panel, saved, tab
 from playwright.sync_api import Page, expect
 from saved_files import table
-from viewed import digits_shown
-from walking import panel, saved, tab
 
 SENTENCE = ".sentence"
 SHADES = """canvas => new Set(new Uint32Array(
@@ -21,9 +21,7 @@ def what_if(page: Page) -> None:
     expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
-def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
-    opened: Open, address: str, tmp_path: Path
-) -> None:
+def test_forced_output_is_compared_along_itself_and_saved(opened: Open, address: str, tmp_path: Path) -> None:
     page = opened(f"{address}#example=0")
     what_if(page)
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
@@ -67,7 +65,7 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     assert change["request"]["masked_positions"] == [len(first.traces[0].source) - 1]
 
 
-def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: Open, address: str) -> None:
+def test_step_forced_in_examples_is_selected(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=0")
     panel(page, "Steps").locator(".step").nth(1).click()
     page.get_by_role("button", name=re.compile("^Force .* at step 2$")).first.click()
@@ -79,7 +77,7 @@ def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: 
     expect(panel(page, "Output")).to_contain_text("Candidates at step 2")
 
 
-def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open, address: str) -> None:
+def test_impossible_prefix_is_reported(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=0")
     what_if(page)
     page.get_by_role("textbox", name="prefix").fill("☃")
@@ -95,9 +93,7 @@ def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open
     expect(page.get_by_role("button", name="Save …").first).to_be_visible()
 
 
-def test_of_a_new_output_what_changed_alone_is_marked_and_whether_it_is_right_is_told(
-    opened: Open, address: str
-) -> None:
+def test_changed_symbols_and_correctness_of_a_new_output_are_marked(opened: Open, address: str) -> None:
     item = next(
         each for each in digits_shown(beam=3).contents.examples if each.exact and len(each.traces[0].target) > 3
     )

@@ -1,4 +1,4 @@
-"""Long sources: they are drawn, zoomed and pointed at without a wait."""
+"""Long sources: drawing, zoom and response times."""
 
 import itertools
 import os
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 from chromium import Open
+from page_kinds import LONGEST, long_shown
+from page_navigation import panel, tab
 from playwright.sync_api import CDPSession, Page, expect
 from sample_traces import made
-from viewed_kinds import LONGEST, long_shown
-from walking import panel, tab
 
 from pellucid.decoding.trace import END
 from pellucid.viewer.pages import export_page
@@ -77,7 +77,7 @@ def assert_at_once(waited: Waited, most: float) -> None:
     assert waited.until_seen < most or os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
-def test_a_map_of_200_by_200_answers_the_pointer_at_once(opened: Open, tmp_path: Path) -> None:
+def test_heat_map_of_200_by_200_responds_to_the_pointer_at_once(opened: Open, tmp_path: Path) -> None:
     size = 200
     rows = [[0.9 if s == t else 0.1 / (size - 1) for s in range(size)] for t in range(size)]
     path = tmp_path / "large.html"
@@ -104,7 +104,7 @@ OVER = """width => [...document.querySelectorAll('#view *, header *')]
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(12, 14), (200, 200), (LONGEST, 100), (LONGEST, 1)])
-def test_a_wide_map_is_whole_on_paper(opened: Open, tmp_path: Path, columns: int, rows: int) -> None:
+def test_wide_heat_map_fits_on_paper(opened: Open, tmp_path: Path, columns: int, rows: int) -> None:
     weights = [[0.9 if s == t else 0.1 / (columns - 1) for s in range(columns)] for t in range(rows)]
     path = tmp_path / "wide.html"
     path.write_text(page_of(made(("abcdefghij" * 100)[:columns], [*"x" * (rows - 1), END], weights)), encoding="utf-8")
@@ -135,12 +135,12 @@ def longest(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.as_uri()
 
 
-def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longest: str) -> None:
+def test_heat_map_of_a_thousand_symbols_is_drawn_and_zoomed(opened: Open, longest: str) -> None:
     contents = long_shown(served=False).contents
     place = next(at for at, item in enumerate(contents.examples) if len(item.text) == LONGEST)
     page = opened(f"{longest}#example={place}")
     expect(panel(page, "Matrix")).to_contain_text(f"drag to zoom into the {LONGEST} positions")
-    read = page.get_by_role("region", name="Attention of step 1 over the source").locator("[data-place]")
+    read = page.get_by_role("region", name="Attention of step 1 over the source").locator("[data-index]")
     assert read.count() == LONGEST
     read.nth(7).click()
     expect(panel(page, "Matrix")).to_contain_text("position 8")
@@ -172,7 +172,7 @@ def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longes
     expect(strip).to_have_attribute("aria-valuetext", f"positions 1 to {LONGEST} of {LONGEST}")
 
 
-def test_the_strip_of_the_whole_stands_over_the_map_and_stays_where_one_zooms(opened: Open, longest: str) -> None:
+def test_overview_strip_stays_above_the_zoomed_heat_map(opened: Open, longest: str) -> None:
     items = long_shown(served=False).contents.examples
     place = next(at for at, item in enumerate(items) if len(item.traces[0].target) > 1 and len(item.text) > 100)
     page = opened(f"{longest}#example={place}")
@@ -190,7 +190,7 @@ def test_the_strip_of_the_whole_stands_over_the_map_and_stays_where_one_zooms(op
     assert after and abs(after["width"] - above["width"]) < 1
 
 
-def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened: Open, longest: str) -> None:
+def test_last_of_a_thousand_symbols_is_numbered(opened: Open, longest: str) -> None:
     contents = long_shown(served=False).contents
     place = next(at for at, item in enumerate(contents.examples) if len(item.text) == LONGEST)
     page = opened(f"{longest}#example={place}")
@@ -207,7 +207,7 @@ def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened
     assert states.locator("svg text").count() < 20
 
 
-def test_one_row_is_a_profile(opened: Open, longest: str) -> None:
+def test_single_row_is_a_profile(opened: Open, longest: str) -> None:
     contents = long_shown(served=False).contents
     place = next(at for at, item in enumerate(contents.examples) if len(item.traces[0].target) == 1)
     page = opened(f"{longest}#example={place}")
@@ -219,7 +219,7 @@ def test_one_row_is_a_profile(opened: Open, longest: str) -> None:
     expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step 1,")
 
 
-def test_a_long_map_answers_the_pointer_at_once(opened: Open, tmp_path: Path) -> None:
+def test_long_heat_map_responds_to_the_pointer_at_once(opened: Open, tmp_path: Path) -> None:
     rows = [[0.8 if s == 5 * t else 0.2 / (LONGEST - 1) for s in range(LONGEST)] for t in range(100)]
     path = tmp_path / "long.html"
     path.write_text(page_of(made("ACDE" * (LONGEST // 4), [*"xy" * 49, "x", END], rows)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Reports in a browser: all that they hold is shown, unfolded, searched and saved, and nothing in them acts."""
+"""Reports in a browser: content, search, saved files, and escaped markup."""
 
 import re
 from collections.abc import Callable
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from chromium import Open
+from page_navigation import panel, saved
 from playwright.sync_api import Page, expect
 from report_documents import written_document
 from sample_traces import HOSTILE
 from test_assessment import ROWS, made
-from test_report import full, tagged
-from walking import panel, saved
+from test_viewer_report_parts import full, tagged
 
 from pellucid.evaluation.assessment import Assessment, compare_runs
 from pellucid.viewer.report_parts import ExampleOutput
@@ -54,13 +54,13 @@ def test_every_part_is_shown(show: Show) -> None:
     expect(panel(page, "Settings")).to_contain_text('size = "<base>"')
 
 
-def test_hostile_symbols_are_text(show: Show) -> None:
+def test_markup_in_symbols_stays_text(show: Show) -> None:
     page = show(full())
     expect(page.locator("main")).to_contain_text("</script><b>")
     assert page.locator("main s, main iframe, main i").count() == 0 and len(HOSTILE) > 3
 
 
-def test_charts_have_their_values_and_numbers(show: Show, tmp_path: Path) -> None:
+def test_charts_have_values_and_tables(show: Show, tmp_path: Path) -> None:
     page = show(full())
     chart = panel(page, "By target position")
     chart.get_by_role("slider").focus()
@@ -90,7 +90,7 @@ def test_drawn_examples_have_weights_and_probabilities(show: Show) -> None:
     )
 
 
-def test_errors_are_unfolded_searched_and_sorted(show: Show) -> None:
+def test_errors_are_opened_searched_and_sorted(show: Show) -> None:
     page = show(evaluated(made(ROWS)))
     errors = panel(page, "Errors")
     expect(errors.locator("details")).to_have_count(2)
@@ -108,7 +108,7 @@ def test_errors_are_unfolded_searched_and_sorted(show: Show) -> None:
     expect(errors.locator("details")).to_have_count(0)
 
 
-def test_a_confusion_leads_to_its_examples(show: Show) -> None:
+def test_confusion_lists_its_examples(show: Show) -> None:
     page = show(evaluated(made(ROWS)))
     confusions = panel(page, "Confusions")
     expect(confusions.get_by_title("correct", exact=True).first).to_have_text("1")
@@ -129,7 +129,7 @@ def test_groups_candidates_and_calibration_are_shown(show: Show) -> None:
     expect(panel(page, "Errors")).to_contain_text(re.compile(r"Further outputs: .*ab ✓ \(\d"))
 
 
-def test_two_runs_stand_side_by_side(show: Show) -> None:
+def test_two_runs_are_side_by_side(show: Show) -> None:
     page = show(compared())
     expect(panel(page, "Scores").get_by_role("columnheader")).to_have_text(["over all examples", "one", "two"])
     expect(panel(page, "Significance")).to_contain_text("In exact match, one and two do not differ significantly")
@@ -140,8 +140,8 @@ def test_two_runs_stand_side_by_side(show: Show) -> None:
     expect(lists.get_by_role("application")).to_have_count(2)
 
 
-def test_wrong_tags_stand_below_their_words(show: Show) -> None:
-    page = show(Report("t", mistakes=[ExampleOutput(tagged("play a song", "O O B-x"), ("O B-y B-x",))]))
+def test_wrong_tags_are_below_their_words(show: Show) -> None:
+    page = show(Report("t", errors=[ExampleOutput(tagged("play a song", "O O B-x"), ("O B-y B-x",))]))
     errors = panel(page, "Errors")
     errors.locator("summary").first.click()
     expect(errors.locator(".cell")).to_have_text(["playO", "aOB-y", "songB-x"])
@@ -157,7 +157,7 @@ def test_nothing_is_wider_than_the_page(show: Show, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_saved_page_holds_the_same_report(show: Show, tmp_path: Path) -> None:
+def test_saved_page_has_the_same_report(show: Show, tmp_path: Path) -> None:
     page = show(full())
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
@@ -165,7 +165,7 @@ def test_a_saved_page_holds_the_same_report(show: Show, tmp_path: Path) -> None:
     assert written_document(tmp_path / "again.html") == written_document(tmp_path / "report.html")
 
 
-def test_a_report_of_another_format_is_refused(opened: Open, tmp_path: Path) -> None:
+def test_report_of_another_format_is_refused(opened: Open, tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", Report("t"))
     source = (tmp_path / "report.html").read_text("utf-8").replace('"format":1', '"format":99', 1)
     (tmp_path / "new.html").write_text(source, "utf-8")

@@ -1,4 +1,4 @@
-"""Every panel of every view gives its files, and each file is what it should be."""
+"""Saved files of every panel, with valid content."""
 
 import json
 import re
@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chromium import Open
+from page_data import digits_shown
+from page_kinds import long_shown
+from page_navigation import panel, saved, tab
 from playwright.sync_api import Page, expect
 from sample_traces import diagonal
 from saved_files import assert_latex, assert_twice_as_fine, drawn, table
 from tasks import task_run
-from viewed import digits_shown
-from viewed_kinds import long_shown
-from walking import panel, saved, tab
 
 from pellucid.config.settings import Task
 from pellucid.decoding.trace import END, Trace
@@ -128,7 +128,7 @@ def everything(page: Page, views: Views, to: Path) -> dict[str, Saved]:
 
 
 @pytest.mark.parametrize("kind", ["served", "exported"])
-def test_every_panel_of_a_run_is_saved_in_every_form(
+def test_every_panel_of_a_run_is_saved_in_every_format(
     opened: Open, address: str, file: str, kind: str, tmp_path: Path
 ) -> None:
     page = opened(f"{address if kind == 'served' else file}#example=0")
@@ -164,7 +164,7 @@ def assert_a_map(files: dict[str, bytes], rows: int, columns: int) -> None:
     ]
 
 
-def test_what_a_model_is_asked_for_is_saved_too(opened: Open, address: str, tmp_path: Path) -> None:
+def test_requested_details_are_saved(opened: Open, address: str, tmp_path: Path) -> None:
     page = opened(f"{address}#example=0")
     tab(page, "What if")
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
@@ -214,7 +214,7 @@ def on_page(shown: PageData, opened: Open) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("task", ["tag", "classify", "point"])
-def test_every_panel_of_another_task_is_saved(opened: Open, task: Task, tmp_path: Path) -> None:
+def test_every_panel_of_other_tasks_is_saved(opened: Open, task: Task, tmp_path: Path) -> None:
     trained = task_run(task)
     models = [open_run(trained.run, name, "cpu", None) for name in (task, "rival")]
     shown = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)
@@ -231,7 +231,7 @@ def test_every_panel_of_another_task_is_saved(opened: Open, task: Task, tmp_path
         assert any("output" in text for text in answer) and trace.output in answer[0]
 
 
-def test_a_long_source_as_it_was_read_is_saved_in_lines(opened: Open, tmp_path: Path) -> None:
+def test_tinted_long_source_is_saved_in_lines(opened: Open, tmp_path: Path) -> None:
     shown = long_shown()
     source = shown.contents.examples[0].traces[0].source
     title = "Attention of step 1 over the source"
@@ -242,7 +242,7 @@ def test_a_long_source_as_it_was_read_is_saved_in_lines(opened: Open, tmp_path: 
     assert drawn(files["SVG"])[2:] == source
 
 
-def test_hard_symbols_stay_symbols_in_the_new_pictures(opened: Open, tmp_path: Path) -> None:
+def test_unusual_symbols_are_visible_in_saved_pictures(opened: Open, tmp_path: Path) -> None:
     hard = ["</script><b>", "<s>", "\u202e", "שלום", "long" * 40, "&amp;", " "]
     path = tmp_path / "hard.html"
     path.write_text(page_of(diagonal(hard, [*hard, END])), "utf-8")
@@ -254,7 +254,7 @@ def test_hard_symbols_stay_symbols_in_the_new_pictures(opened: Open, tmp_path: P
     assert not any("\u202e" in text for text in said)
 
 
-def test_a_picture_has_the_colours_of_the_page(opened: Open, file: str, tmp_path: Path) -> None:
+def test_saved_picture_has_the_colors_of_the_page(opened: Open, file: str, tmp_path: Path) -> None:
     page = opened(file)
     expect(panel(page, "Steps")).to_be_visible()
     light = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")

@@ -1,4 +1,4 @@
-"""Tags, a class, a position: each is shown in its own way, and nothing is offered that written outputs alone have."""
+"""Views of tags, classes and positions."""
 
 import re
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from functools import cache
 
 from chromium import Open
+from page_navigation import panel, tab
 from playwright.sync_api import Page, expect
 from tasks import task_run
-from walking import panel, tab
 
 from pellucid.config.settings import Task
 from pellucid.decoding.trace_schema import decode_array
@@ -64,7 +64,7 @@ def edit_the_source(page: Page) -> None:
     expect(page.locator(".sentence")).to_contain_text("Replacing the source “")
 
 
-def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
+def test_tags_are_below_their_source_symbols(opened: Open) -> None:
     item, contents = first("tag"), shown("tag").contents
     assert {decode_array(trace.attention).shape for each in contents.examples for trace in each.traces} == {(0, 0)}
     assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("tag accuracy ")
@@ -90,7 +90,7 @@ def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
         expect(page.get_by_text("state at its own position")).to_be_visible()
 
 
-def test_a_class_stands_with_every_look_at_its_source(opened: Open) -> None:
+def test_class_is_shown_with_every_attention_hop(opened: Open) -> None:
     with on_page("classify", opened) as page:
         likeliest = panel(page, "Class").locator("li").first
         expect(likeliest).to_contain_text(first("classify").traces[0].output)
@@ -106,12 +106,12 @@ def test_a_class_stands_with_every_look_at_its_source(opened: Open) -> None:
         expect(page.get_by_text("exact match")).to_have_count(0)
 
 
-def test_the_symbol_that_is_pointed_at_is_framed(opened: Open) -> None:
+def test_predicted_position_is_framed(opened: Open) -> None:
     item = first("point")
     place = int(item.traces[0].output) - 1
     with on_page("point", opened) as page:
         framed = panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
-        expect(framed).to_have_attribute("data-place", f"{place}")
+        expect(framed).to_have_attribute("data-index", f"{place}")
         expect(panel(page, "Weights")).to_contain_text("Each attention weight is the probability of its position")
         expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
         edit_the_source(page)

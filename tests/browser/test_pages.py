@@ -1,25 +1,25 @@
-"""The page as it is served, as it is exported, and in a notebook: it shows what it was given, and asks nobody else."""
+"""The served page, the exported page and the notebook page: content, and no requests elsewhere."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from chromium import Open
+from page_data import digits_shown
 from playwright.sync_api import expect
 from sample_traces import HOSTILE, diagonal, small
-from viewed import digits_shown
 
 from pellucid.decoding.trace import END
 from pellucid.viewer.pages import export_page
 from pellucid.viewer.pages import trace_page as page_of
 
 
-def test_a_served_page_shows_the_examples(opened: Open, address: str) -> None:
+def test_served_page_shows_the_examples(opened: Open, address: str) -> None:
     page = opened(address)
     expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.examples[0].text)
 
 
-def test_an_exported_page_shows_the_same_and_asks_nobody(opened: Open, file: str) -> None:
+def test_exported_page_shows_the_same_without_requests(opened: Open, file: str) -> None:
     page = opened("about:blank")
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url))
@@ -29,14 +29,14 @@ def test_an_exported_page_shows_the_same_and_asks_nobody(opened: Open, file: str
     assert [url for url in asked if url.startswith("file:")] == [file]
 
 
-def test_an_exported_page_cannot_ask(opened: Open, file: str, address: str, wrong: list[str]) -> None:
+def test_exported_page_cannot_make_requests(opened: Open, file: str, address: str, wrong: list[str]) -> None:
     page = opened(file)
     refused = page.evaluate("url => fetch(url).then(() => 'answered', error => error.name)", address)
     assert refused == "TypeError" and any("Content Security Policy" in each for each in wrong)
     wrong.clear()
 
 
-def test_another_page_cannot_ask_the_service(opened: Open, address: str, wrong: list[str]) -> None:
+def test_other_pages_cannot_access_the_server(opened: Open, address: str, wrong: list[str]) -> None:
     page = opened("about:blank")
     script = """url => fetch(url + 'api/decode', {method: 'POST', headers: {'Content-Type': 'application/json'},
         body: '{"text": "one"}'}).then(() => 'answered', error => error.name)"""
@@ -44,7 +44,7 @@ def test_another_page_cannot_ask_the_service(opened: Open, address: str, wrong: 
     wrong.clear()
 
 
-def test_several_traces_in_one_notebook_do_not_disturb_each_other(opened: Open, tmp_path: Path) -> None:
+def test_several_traces_in_one_notebook_are_independent(opened: Open, tmp_path: Path) -> None:
     traces = [small(), diagonal("drei", [*"xyz", END]), small()]
     notebook = tmp_path / "notebook.html"
     frames = "".join(trace._repr_html_() for trace in traces)
@@ -56,7 +56,7 @@ def test_several_traces_in_one_notebook_do_not_disturb_each_other(opened: Open, 
     expect(page.locator("#app").first).to_have_text("outside")
 
 
-def test_hostile_symbols_are_text(opened: Open, tmp_path: Path) -> None:
+def test_markup_in_symbols_stays_text(opened: Open, tmp_path: Path) -> None:
     (tmp_path / "hostile.html").write_text(page_of(diagonal(HOSTILE, [*HOSTILE, END])), "utf-8", "backslashreplace")
     page = opened((tmp_path / "hostile.html").as_uri())
     expect(page.locator("body")).to_contain_text("</script>")
@@ -64,7 +64,7 @@ def test_hostile_symbols_are_text(opened: Open, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_screenshot(opened: Open, file: str, scheme: str, tmp_path: Path) -> None:
+def test_screenshot_is_taken(opened: Open, file: str, scheme: str, tmp_path: Path) -> None:
     page = opened(file)
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     picture = page.screenshot(path=tmp_path / f"{scheme}.png")

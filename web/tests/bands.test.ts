@@ -7,10 +7,10 @@ test("a short row is centered, its cells of bounded width", () => {
   const short = bandLayout(letters(4), 1000);
   expect(short.width(0)).toBe(76);
   expect(short.middle(1) + short.middle(2)).toBeCloseTo(1000);
-  expect(short.every).toBe(1);
+  expect(short.interval).toBe(1);
 });
 
-test("a picture scrolls a little, then shrinks and thins its labels", () => {
+test("a picture scrolls up to a width, then shrinks and omits labels", () => {
   expect(pictureWidth([letters(50)], 1000)).toBe(1000);
   expect(pictureWidth([letters(100)], 1000)).toBe(1000);
   expect(bandLayout(letters(100), 1000).letter).toBeLessThan(15);
@@ -18,11 +18,11 @@ test("a picture scrolls a little, then shrinks and thins its labels", () => {
   expect(pictureWidth([letters(1000)], 1000)).toBe(1000);
   const long = bandLayout(letters(1000), 1000);
   expect(long.width(3)).toBeCloseTo(1);
-  expect(long.every).toBe(50);
-  expect(bandLayout([], 100).places).toEqual([50]);
+  expect(long.interval).toBe(50);
+  expect(bandLayout([], 100).edges).toEqual([50]);
 });
 
-test("numbers that would cover each other are left out, the greatest stays", () => {
-  const chosen = nonOverlapping([{ place: 5, value: 0.6 }, { place: 6, value: 0.3 }, { place: 9, value: 0.1 }], (place) => place * 10, 25);
-  expect([...chosen]).toEqual([5, 9]);
+test("overlapping numbers are omitted, the largest first kept", () => {
+  const selected = nonOverlapping([{ index: 5, value: 0.6 }, { index: 6, value: 0.3 }, { index: 9, value: 0.1 }], (index) => index * 10, 25);
+  expect([...selected]).toEqual([5, 9]);
 });

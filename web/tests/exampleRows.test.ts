@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { filterRows, coverageDeviation, NO_FILTER, parsePattern, describeConfusionShare, describeConfusion, describeShownErrors, repeatedConfusions, exampleRow, outputSegments, describeResult, explainError, wrongSteps } from "../src/selection/exampleRows";
 import type { ConfusionCount, EditOperation } from "../src/data/contents";
-import { example, trace, VIEWS } from "./made";
+import { example, trace, VIEWS } from "./fixtures";
 
 const edits: EditOperation[] = [
   { kind: "same", step: 0, expected: "x" },
@@ -12,9 +12,9 @@ const edits: EditOperation[] = [
 ];
 const examples = [example("abc", "xyz", "xyz"), example("abcd", "xwv", "xyz!", edits), example("b", "q", null)];
 const rows = examples.map(exampleRow);
-const places = (list: { place: number }[]) => list.map(({ place }) => place);
+const indices = (list: { index: number }[]) => list.map(({ index }) => index);
 
-it("takes an output apart where right symbols end and wrong ones begin", () => {
+it("splits an output into correct and wrong segments", () => {
   expect(outputSegments(examples[1]!)).toEqual([{ text: "x", wrong: false }, { text: "–wv–", wrong: true }]);
   expect(outputSegments(examples[1]!, 2).at(-1)).toEqual({ text: "–w", wrong: true });
   const short = example("ab", "x", "xy", [edits[0]!, edits[1]!]);
@@ -23,29 +23,29 @@ it("takes an output apart where right symbols end and wrong ones begin", () => {
 });
 
 describe("the list of examples", () => {
-  it("keeps the file's order unless told", () => {
-    expect(places(filterRows(rows, NO_FILTER, "file", false))).toEqual([0, 1, 2]);
-    expect(places(filterRows(rows, NO_FILTER, "file", true))).toEqual([2, 1, 0]);
+  it("keeps the file order by default", () => {
+    expect(indices(filterRows(rows, NO_FILTER, "file", false))).toEqual([0, 1, 2]);
+    expect(indices(filterRows(rows, NO_FILTER, "file", true))).toEqual([2, 1, 0]);
   });
-  it("sorts by what it is asked to, ties in the file's order", () => {
-    expect(places(filterRows(rows, NO_FILTER, "errors", true))).toEqual([1, 0, 2]);
-    expect(places(filterRows(rows, NO_FILTER, "length", false))).toEqual([2, 0, 1]);
+  it("sorts by a column, ties in file order", () => {
+    expect(indices(filterRows(rows, NO_FILTER, "errors", true))).toEqual([1, 0, 2]);
+    expect(indices(filterRows(rows, NO_FILTER, "length", false))).toEqual([2, 0, 1]);
   });
-  it("filters by words, verdict, length and places", () => {
-    expect(places(filterRows(rows, { ...NO_FILTER, pattern: "^abc$" }, "file", false))).toEqual([0]);
-    expect(places(filterRows(rows, { ...NO_FILTER, pattern: "!" }, "file", false))).toEqual([1]);
-    expect(places(filterRows(rows, { ...NO_FILTER, verdict: "wrong" }, "file", false))).toEqual([1]);
-    expect(places(filterRows(rows, { ...NO_FILTER, least: 3, most: 3 }, "file", false))).toEqual([0]);
-    expect(places(filterRows(rows, { ...NO_FILTER, only: { places: [2], why: "" } }, "file", false))).toEqual([2]);
+  it("filters by pattern, correctness, length and indices", () => {
+    expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "^abc$" }, "file", false))).toEqual([0]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "!" }, "file", false))).toEqual([1]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, verdict: "wrong" }, "file", false))).toEqual([1]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, minimum: 3, maximum: 3 }, "file", false))).toEqual([0]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, only: { indices: [2], reason: "" } }, "file", false))).toEqual([2]);
   });
-  it("says what is wrong with a bad expression and filters nothing by it", () => {
+  it("reports an invalid expression and ignores it", () => {
     expect(parsePattern("a(")).toMatch(/a\(/);
     expect(filterRows(rows, { ...NO_FILTER, pattern: "a(" }, "file", false)).toHaveLength(3);
   });
 });
 
-describe("numbers of an example", () => {
-  it("has no coverage deviation where each position is looked at once, and some where not", () => {
+describe("scores of an example", () => {
+  it("has zero coverage deviation if each position has a total weight of one", () => {
     expect(coverageDeviation(Float32Array.of(1, 0, 0, 1), 2)).toBe(0);
     expect(coverageDeviation(Float32Array.of(1, 0, 1, 0), 2)).toBeCloseTo(Math.log(2), 6);
     expect(coverageDeviation(Float32Array.of(1, 0, 0.5, 0.5), 2)).toBeCloseTo(Math.log(1 + 1 / 64), 6);
@@ -54,11 +54,11 @@ describe("numbers of an example", () => {
   it("is the mean loss in nats", () => expect(rows[0]!.loss).toBeCloseTo(0.2, 6));
 });
 
-describe("what was wrong", () => {
-  it("names the wrong steps and where something is missing", () => {
+describe("errors of an example", () => {
+  it("lists wrong steps and missing symbols", () => {
     expect(wrongSteps(edits)).toEqual({ steps: [1, 2], missed: [[1, "y"], [3, "!"]] });
   });
-  it("finds how often the file makes the same errors, of those it makes more than once", () => {
+  it("finds confusions that occur more than once in the file", () => {
     const all = [["z", "w", 9], [null, "v", 2], ["y", null, 1], ["!", null, 4], ["q", "w", 7]].map(([expected, predicted, count]) => ({ expected, predicted, count, num_expected: 12, example_indices: [1] })) as ConfusionCount[];
     const kinds = repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, all);
     expect(kinds.map((each) => describeConfusion(each, VIEWS.transduce!))).toEqual(["“w” for “z”: 9", "“v” for nothing: 2", "nothing for “!”: 4"]);
@@ -74,7 +74,7 @@ describe("what was wrong", () => {
     expect(repeatedConfusions(examples[0]!, examples[0]!.traces[0]!, all)).toEqual([]);
     expect(repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, [])).toEqual([]);
   });
-  it("says it in words", () => {
+  it("describes the errors", () => {
     expect(describeResult(examples[0]!, ["x"])).toMatch(/^Correct/);
     expect(describeResult(examples[2]!, ["q"])).toMatch(/No reference/);
     expect(describeResult(examples[1]!, ["x", "w", "v"])).toBe(
@@ -83,7 +83,7 @@ describe("what was wrong", () => {
   });
 });
 
-describe("a verdict of one error", () => {
+describe("explanation of the first error", () => {
   const same = (written: number, expected: string): EditOperation => ({ kind: "same", step: written, expected });
   const extra = (written: number): EditOperation => ({ kind: "insertion", step: written, expected: null });
   const missing = (expected: string): EditOperation => ({ kind: "deletion", step: null, expected });
@@ -102,7 +102,7 @@ describe("a verdict of one error", () => {
     ["wrong first", "qy", "xy", [{ kind: "substitution", step: 0, expected: "x" }, same(1, "y")], "step 1: “q” instead of “x”", "The expected symbol “x” has p = 0.14, rank 2."],
     ["wrong last", "xq", "xy", [same(0, "x"), { kind: "substitution", step: 1, expected: "y" }], "step 2: “q” instead of “y”", "The expected symbol “y” is not among the 3 most probable."],
   ];
-  it("names the places that share the weight, and calls the rest no one place", () => {
+  it("names positions that share the weight, and calls other attention diffuse", () => {
     const wrong: EditOperation[] = [{ kind: "substitution", step: 0, expected: "x" }];
     const [source, rest] = ["ab".repeat(50), Array.from({ length: 94 }, () => 0.04 / 94)];
     const reading = (weights: number[]) => explainError(example(source, "q", "x", wrong), trace("q", source, [weights])).at(-1);

@@ -9,18 +9,18 @@ const size = (svg: string): [number, number] => {
 };
 const cells = (count: number, cell: FigureCell): FigureCell[] => Array.from({ length: count }, () => cell);
 
-test("a figure has its title, what its sides are, its heads and its cells, as text", () => {
+test("a figure contains its title, axis titles, heads and cells as text", () => {
   const svg = renderFigure([{ title: "a < b", across: "reads", down: "writes", heads: ["x", "y"], rows: [["row", [{ text: "<s>" }, { text: '"&"', note: "n" }]]] }]);
   expect(texts(svg)).toEqual(["a &lt; b", "reads →", "x", "&lt;s&gt;", "y", "&quot;&amp;&quot;", "n", "row", "writes →"]);
   expect(svg.match(/<text/g)).toHaveLength(svg.match(/<\/text>/g)!.length);
   expect(svg).not.toMatch(/NaN|undefined|Infinity/);
 });
 
-test("what control characters there are do not end the file", () => {
+test("control characters are replaced", () => {
   expect(renderFigure([{ title: "\u0000\u001b", rows: [] }])).not.toMatch(/[\u0000-\u0008\u001b]/);
 });
 
-test("columns go on in the next line where there is no room, with the heads of their rows", () => {
+test("columns wrap to further lines, which repeat the row heads", () => {
   const [few, many] = [3, 100].map((count) => renderFigure([{ title: "t", rows: [["row", cells(count, { text: "word" })]] }]));
   expect(texts(few!).filter((text) => text === "row")).toHaveLength(1);
   expect(texts(many!).filter((text) => text === "row").length).toBeGreaterThan(3);
@@ -29,31 +29,31 @@ test("columns go on in the next line where there is no room, with the heads of t
   expect(size(many!)[1]).toBeGreaterThan(size(few!)[1]);
 });
 
-test("a symbol that is too long is cut, not what stands beside it", () => {
+test("only too long symbols are truncated", () => {
   const svg = renderFigure([{ title: "t", rows: [["", [{ text: "a".repeat(300) }, { text: "b" }]]] }]);
   expect(texts(svg)).toEqual(["t", `${"a".repeat(40)}…`, "b"]);
   expect(size(svg)[0]).toBeLessThan(1000);
 });
 
-test("cells of one look are one path, so that a large map stays a small file", () => {
+test("cells of one style are one path", () => {
   const svg = renderFigure([{ title: "", rows: Array.from({ length: 50 }, () => ["", cells(50, { fill: "red" })]), size: [4, 4] }]);
   expect(svg.match(/<path/g)).toHaveLength(1);
   expect(svg.match(/M[\d.]+ [\d.]+h/g)).toHaveLength(2500);
   expect(svg.length).toBeLessThan(70_000);
 });
 
-test("columns without text are as narrow as they are asked to be", () => {
+test("columns without text have the minimum width", () => {
   const svg = renderFigure([{ title: "", heads: ["", "50"], rows: [["", cells(2, { fill: "red" })]], size: [1, 3] }]);
   expect(svg).toContain("h1v3");
 });
 
-test("words above narrow columns stand aslant, and inside the picture", () => {
+test("words above narrow columns are rotated, within the picture", () => {
   const svg = renderFigure([{ title: "", heads: ["a-rather-long-name", "b"], rows: [["", cells(2, {})]] }]);
   expect(svg.match(/rotate\(-60/g)).toHaveLength(2);
   expect(size(svg)[1]).toBeGreaterThan(150);
 });
 
-test("bars are as long as their numbers, and say them", () => {
+test("bars are proportional to their values and labeled", () => {
   const svg = renderFigure([barTable("counts", [["a", 2], ["b", 1, "one"], ["c", 0]])]);
   expect(texts(svg)).toEqual(["counts", "2", "one", "0", "a", "b", "c"]);
   const long = [...svg.matchAll(/h([\d.]+)v14/g)].map(([, width]) => Number(width));
@@ -61,15 +61,15 @@ test("bars are as long as their numbers, and say them", () => {
   expect(long[0]).toBeCloseTo(2 * long[1]!);
 });
 
-test("a figure of nothing is empty, not wrong", () => {
+test("a figure without tables is empty", () => {
   for (const svg of [renderFigure([]), renderFigure([barTable("none", [])]), renderFigure([{ title: "t", heads: [], rows: [["row", []]] }])]) {
     expect(svg).toMatch(/^<svg [^>]*>.*<\/svg>$/);
     expect(svg).not.toMatch(/NaN|undefined|Infinity/);
   }
 });
 
-test("a picture has its title, its sides, the key of its colors and its legend around it, inside the file", () => {
-  const told = { above: "reads →", below: "b", down: "writes →", hue: "difference", low: "difference: −0.5", high: "0.5", notes: `${"word ".repeat(40)}end` };
+test("a picture file contains title, axis titles, color key and legend", () => {
+  const told = { above: "reads →", below: "b", down: "writes →", colormap: "difference", low: "difference: −0.5", high: "0.5", notes: `${"word ".repeat(40)}end` };
   const svg = renderPictureFile("<g/>", [100, 80], "what it shows", told, [["<path/>", "one line"]], false);
   expect(texts(svg).slice(0, 7)).toEqual(["what it shows", "reads →", "writes →", "b", "one line", "difference: −0.5", "0.5"]);
   expect(texts(svg).at(-1)).toMatch(/end$/);
@@ -84,12 +84,12 @@ test("a picture has its title, its sides, the key of its colors and its legend a
   expect(bare).not.toMatch(/rgb|NaN|undefined/);
 });
 
-test("a long title is hardly wider than what stands below it", () => {
+test("a long title wraps at about the width of its table", () => {
   const svg = renderFigure([{ title: "word ".repeat(30), rows: [["row", cells(4, { text: "x" })]] }]);
   expect(size(svg)[0]).toBeLessThan(560);
 });
 
-test("sheets stand one below the other", () => {
+test("tables are below each other", () => {
   const one = renderFigure([barTable("a", [["x", 1]])]);
   const two = renderFigure([barTable("a", [["x", 1]]), barTable("b", [["y", 1]])]);
   expect(size(two)[1]).toBe(2 * size(one)[1]);

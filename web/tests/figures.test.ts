@@ -9,13 +9,13 @@ import { tikzHeatMap } from "../src/files/tikz";
 import { confusionTable, confusionFiles } from "../src/corpus/confusion";
 import { confusionKey } from "../src/selection/exampleRows";
 import { changeFigure, changeTable } from "../src/what-if/changeFigure";
-import { trace } from "./made";
+import { trace } from "./fixtures";
 
 const texts = (svg: string): string[] => [...svg.matchAll(/<text [^>]*>([^<]*)<\/text>/g)].map(([, text]) => text!);
 const edit = (kind: EditOperation["kind"], written: number | null, expected: string | null): EditOperation => ({ kind, step: written, expected });
 const times = (of: readonly string[], text: string): number => of.filter((each) => each === text).length;
 
-test("a figure of steps has what was written, what was expected, and a bar for each of the likeliest", () => {
+test("a step figure has output, reference and a bar for each candidate", () => {
   const made = { ...trace("xyz", "abc"), top: [[["x", -0.1], ["q", -3]], [["y", -0.2], ["w", -2]], [["z", -0.1]]] as [string, number][][] };
   const edits = [edit("same", 0, "x"), edit("deletion", null, "m"), edit("substitution", 1, "w"), edit("insertion", 2, null)];
   const told = texts(stepFigure("abc → xyz", outputSteps(made, edits), true));
@@ -27,13 +27,13 @@ test("a figure of steps has what was written, what was expected, and a bar for e
   expect(told).toContain("90 %");
 });
 
-test("without a truth there is no row for it", () => {
+test("a step figure without a reference has no row for it", () => {
   const told = texts(stepFigure("t", outputSteps(trace("xy", "ab"), [])));
   expect(told).not.toContain("expected");
   expect(told).toContain("output");
 });
 
-test("a figure of tags has the source, the tags, and the true ones of the wrong", () => {
+test("a tag figure has source, tags, and the expected tags of wrong ones", () => {
   const made = { ...trace("VCV", "abc"), task: "tag" as const };
   const files = tagFiles("Tags", made, [edit("same", 0, "V"), edit("substitution", 1, "N"), edit("same", 2, "V")], ["V", "V", "V"]);
   const told = texts(files.picture as string);
@@ -43,12 +43,12 @@ test("a figure of tags has the source, the tags, and the true ones of the wrong"
   expect(files.table).toHaveLength(4);
 });
 
-test("a figure of answers says which was given and which was expected", () => {
+test("a candidate figure marks the output and the reference", () => {
   const [step] = outputSteps({ ...trace("x", "a"), top: [[["x", -0.1], ["y", -3]]] }, [edit("substitution", 0, "y")]);
   expect(texts(candidateFigure("t", step!, (symbol) => `<${symbol}>`))).toEqual(["t", "probability →", "90 %, output", "5.0 %, expected", "&lt;x&gt;", "&lt;y&gt;"]);
 });
 
-test("a figure of what was read tints symbols and frames what is marked", () => {
+test("a source figure tints symbols and frames marked positions", () => {
   const svg = sourceFigure("t", ["a", " ", "b"], [0, 0.5, 1], "weight", false, new Map([[0, "expected"], [2, "answer"]]));
   expect(texts(svg)).toEqual(["t", "source →", "a", "␣", "b"]);
   expect(svg).toContain('stroke="var(--right)"');
@@ -56,7 +56,7 @@ test("a figure of what was read tints symbols and frames what is marked", () => 
   expect(new Set(svg.match(/fill="rgb\([\d,]+\)"/g))).toHaveProperty("size", 3);
 });
 
-test("states stand in the order of their units, signed or as gates", () => {
+test("state tables have the given order of units, for states and gates", () => {
   const signed = stateTable("encoder", gridFromRows([[1, -1], [0, 0.5], [-1, 1]]), [1, 0], ["a", "b", "c"], false);
   expect(signed.rows).toHaveLength(2);
   expect(signed.rows[0]![1]).toHaveLength(3);
@@ -74,9 +74,9 @@ const CONFUSIONS: ConfusionCount[] = [
   { expected: null, predicted: "b", count: 1, num_expected: 9, example_indices: [] },
 ];
 
-test("confusions as a table, nothing last, and as files", () => {
-  const { rows, columns, at, most } = confusionTable(CONFUSIONS);
-  expect([rows, columns, most]).toEqual([["a", null], ["b", null], 4]);
+test("a confusion table has no symbol last, and its files", () => {
+  const { rows, columns, at, maximum } = confusionTable(CONFUSIONS);
+  expect([rows, columns, maximum]).toEqual([["a", null], ["b", null], 4]);
   expect(at("a", "b")?.count).toBe(4);
   expect(at(null, null)).toBeUndefined();
   expect(confusionKey("", null)).not.toBe(confusionKey(null, null));
@@ -88,7 +88,7 @@ test("confusions as a table, nothing last, and as files", () => {
   expect(files.tex).toContain("\\node[black] at (1.5,0.5) {2};");
 });
 
-test("of many confusions the commonest are in the table, which says so, and none is empty", () => {
+test("a confusion table of many errors has the most frequent, with a note", () => {
   const one = (expected: string, written: string, times: number): ConfusionCount => ({ expected, predicted: written, count: times, num_expected: 99, example_indices: [] });
   // "z" is expected often, but written as symbols that are too rare for the table.
   const all = [..."abcdefghijklmnop"].map((symbol, at) => one(symbol, symbol.toUpperCase(), 30 - at)).concat([..."0123456789"].map((rare) => one("z", rare, 3)));
@@ -100,10 +100,10 @@ test("of many confusions the commonest are in the table, which says so, and none
   expect(texts(confusionFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
 });
 
-test("both answers of a what-if stand one above the other, and what changed is marked", () => {
-  const change = (step: number, place: number, symbol: string) => ({ step, place, symbol, now: symbol, before: 0.9, after: 0.25, move: -0.65, divergence: 1.5 });
+test("a what-if figure has the outputs before and after, with changed symbols marked", () => {
+  const change = (step: number, newStep: number, symbol: string) => ({ step, newStep, symbol, now: symbol, before: 0.9, after: 0.25, move: -0.65, divergence: 1.5 });
   const nothing = { step: null, symbol: undefined, before: null, after: null, move: null, divergence: null };
-  const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...nothing, place: 1, now: "z" }, change(1, 2, "y")]);
+  const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...nothing, newStep: 1, now: "z" }, change(1, 2, "y")]);
   const told = texts(svg);
   for (const text of ["hiding b", "before", "after", "p before", "p after", "KL, bits", "z", "–"]) expect(told).toContain(text);
   expect([times(told, "x"), times(told, "0.25"), times(told, "1.50")]).toEqual([2, 2, 2]);
@@ -112,8 +112,8 @@ test("both answers of a what-if stand one above the other, and what changed is m
   expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p after");
 });
 
-test("a table of a what-if marks what was given, and names the output that p after goes along", () => {
-  const change = (step: number | null, place: number | null) => ({ step, place, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
+test("a what-if table marks forced symbols and attention, and names the output that p after refers to", () => {
+  const change = (step: number | null, newStep: number | null) => ({ step, newStep, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
   const now = { ...trace("xyz", "ab"), forced: [0, 1], painted: [1, 2] };
   const table = changeTable(now, [change(0, 0), change(1, 1), change(2, 2), change(3, null)], false);
   expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "forced after"]);
@@ -121,7 +121,7 @@ test("a table of a what-if marks what was given, and names the output that p aft
   expect(changeTable(now, [], true)[0]![4]).toBe("p after, along its own output");
 });
 
-test("a difference in TikZ has two colors, against the farthest", () => {
+test("a TikZ difference has two colors, scaled by the maximum magnitude", () => {
   const tex = tikzHeatMap(gridFromRows([[-0.1, 0.2]]), ["x"], ["a", "b"]);
   expect(tex).toContain("\\fill[less!50] (0,0)");
   expect(tex).toContain("\\fill[weight!100] (1,0)");

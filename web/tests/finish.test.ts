@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { shortened } from "../finish";
+import { substituteWords } from "../finish";
 
-test("a shortened text is the text again when its words are put back, as the page does it", () => {
+test("the packed script is unpacked to the original", () => {
   const text = "function f(){return this.width===null}; \n\t“→” let button=()=>`$&`";
-  const short = shortened(text);
+  const short = substituteWords(text);
   expect(short.split("\0").reduceRight((rest, word) => rest.replaceAll(word[0]!, word.slice(1)))).toBe(text);
   expect(short.split("\0").at(-1)!.length).toBeLessThan(0.6 * text.length);
-  expect(() => shortened("\u0001")).toThrow("control letter");
-  expect(() => shortened("\0")).toThrow("control letter");
+  expect(() => substituteWords("\u0001")).toThrow("control character");
+  expect(() => substituteWords("\0")).toThrow("control character");
 });

@@ -10,7 +10,7 @@ const ORDER = [
 ];
 const SOURCES = fileURLToPath(new URL("../src", import.meta.url));
 
-it("imports only from folders before its own", () => {
+it("imports only from earlier folders", () => {
   const paths = readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).filter((path) => /\.(ts|svelte)$/.test(path));
   expect(new Set(paths.map(dirname))).toEqual(new Set(ORDER));
   const wrong = paths.flatMap((path) => {

@@ -7,38 +7,38 @@ const all = (count: number) => ({ from: 0, to: count });
 test("small maps have large square cells with every label", () => {
   const small = heatMapLayout(letters(8), letters(6), all(8), all(6), 900);
   expect(small.cell).toEqual({ width: 30, height: 30 });
-  expect(small.every).toEqual({ columns: 1, rows: 1 });
+  expect(small.interval).toEqual({ columns: 1, rows: 1 });
   expect(small.turned).toBe(false);
 });
 
-test("large maps fit, and thin their labels", () => {
+test("large maps fit the page and omit labels", () => {
   const large = heatMapLayout(letters(1000), letters(300), all(1000), all(300), 900);
   expect(large.left + large.width).toBeLessThanOrEqual(900);
   expect(large.height).toBeLessThanOrEqual(561);
-  expect(large.every.columns).toBeGreaterThan(5);
+  expect(large.interval.columns).toBeGreaterThan(5);
 });
 
-test("half of the last number has room beside the cells, however many digits it has", () => {
-  for (const [count, room] of [[1000, 900], [1000, 390], [200, 390], [10000, 900]] as const)
+test("the last position number fits beside the cells", () => {
+  for (const [count, availableWidth] of [[1000, 900], [1000, 390], [200, 390], [10000, 900]] as const)
     for (const symbol of ["a", "ZWJ"]) {
-      const of = heatMapLayout(letters(count).map(() => symbol), letters(30), all(count), all(30), room);
+      const of = heatMapLayout(letters(count).map(() => symbol), letters(30), all(count), all(30), availableWidth);
       expect(of.turned).toBe(false);
       expect(of.right + of.cell.width / 2).toBeGreaterThan(3.5 * `${count}`.length);
-      expect(of.left + of.width + of.right).toBeLessThanOrEqual(room);
+      expect(of.left + of.width + of.right).toBeLessThanOrEqual(availableWidth);
     }
 });
 
-test("labels of rows have room for their numbers, of two digits too", () => {
+test("row labels have room for repetition numbers of two digits", () => {
   const left = (count: number): number => heatMapLayout(letters(8), Array.from({ length: count }, () => "wide"), all(8), all(count), 900).left;
   expect(left(12)).toBeGreaterThanOrEqual(9 + 4 * 0.6 * 14 + 2 * 5);
   expect([left(9) - left(1), left(12) - left(9)]).toEqual([5, 5]);
 });
 
-test("words stand aslant", () => {
+test("long words are rotated", () => {
   expect(heatMapLayout(["somewhere", "over"], ["the"], all(2), all(1), 900).turned).toBe(true);
 });
 
-test("the cell under the pointer, in the window", () => {
+test("cellAtPoint returns the cell in the zoomed window", () => {
   const of = heatMapLayout(letters(8), letters(6), { from: 2, to: 8 }, all(6), 900);
   expect(cellAtPoint(of, of.left + 31, of.top + 61, { from: 2, to: 8 }, all(6))).toEqual([2, 3]);
   expect(cellAtPoint(of, of.left - 1, of.top + 1, { from: 2, to: 8 }, all(6))).toEqual([0, null]);

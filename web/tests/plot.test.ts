@@ -1,12 +1,12 @@
-import { VIEWS } from "./made";
+import { VIEWS } from "./fixtures";
 import { describe, expect, it } from "vitest";
 import { logTicks, axisRange, svgPath, linearScale, logSeries, formatShort, downsample, ticks } from "../src/drawing/plot";
 import { animatedAttentionSvg, interpolatePoints, pointBounds, escapeXml, animatedEmbeddingSvg } from "../src/drawing/animation";
 import { mcnemarPValue, groupByOutcome } from "../src/data/comparison";
-import { example } from "./made";
+import { example } from "./fixtures";
 
 describe("axes", () => {
-  it("has round ticks inside", () => {
+  it("has round ticks within its range", () => {
     expect(ticks(0, 1)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
     expect(ticks(3, 3)).toEqual([3]);
     // Never one alone: with one nobody could measure.
@@ -15,7 +15,7 @@ describe("axes", () => {
     expect(logTicks(0.001, 3)).toEqual([0.001, 0.01, 0.1, 1]);
     expect(logTicks(0.2, 0.5)).toEqual([0.2, 0.5]);
   });
-  it("has two labels at least on a logarithmic axis", () => {
+  it("has at least two labels on a logarithmic axis", () => {
     expect(logTicks(0.4, 3.1)).toEqual([0.5, 1, 2]);
     expect(logTicks(2.1, 4.5)).toEqual([2.5, 3, 3.5, 4, 4.5]);
     for (const low of [1e-4, 0.03, 0.7, 1, 1.01, 2.1, 44]) {
@@ -27,7 +27,7 @@ describe("axes", () => {
       }
     }
   });
-  it("tells more than one value of nothing, and of one", () => {
+  it("has distinct ends for a constant series", () => {
     expect(axisRange([0], false)).toEqual([0, 1]);
     expect(axisRange([3, 3], false)).toEqual([0, 3]);
     expect(axisRange([-3], false)).toEqual([-3, 0]);
@@ -35,25 +35,25 @@ describe("axes", () => {
     expect(axisRange([4], true)).toEqual([2, 8]);
     expect(axisRange([1, 4], true)).toEqual([1, 4]);
   });
-  it("maps ends to ends and a point to the middle", () => {
+  it("maps ends to ends, and an empty domain to the middle", () => {
     expect(linearScale(0, 10, 100, 0)(10)).toBe(0);
     expect(linearScale(5, 5, 0, 10)(5)).toBe(5);
   });
-  it("leaves a gap for what is not a number", () => expect(svgPath([[0, 1], [1, NaN], [2, 3], [3, 4]])).toBe("M0.0 1.0M2.0 3.0L3.0 4.0"));
-  it("keeps the extremes when it thins", () => {
+  it("leaves a gap at non-finite values", () => expect(svgPath([[0, 1], [1, NaN], [2, 3], [3, 4]])).toBe("M0.0 1.0M2.0 3.0L3.0 4.0"));
+  it("keeps minima and maxima when downsampling", () => {
     const points = Array.from({ length: 1000 }, (_, index): [number, number] => [index, index === 500 ? 99 : Math.sin(index)]);
     const thin = downsample(points, 100);
     expect(thin.length).toBeLessThanOrEqual(100);
     expect(Math.max(...thin.map(([, y]) => y))).toBe(99);
     expect(thin.every(([x], index) => index === 0 || x > thin[index - 1]![0])).toBe(true);
   });
-  it("writes as 1 and 100 only what is 1 and 100", () => {
+  it("rounds only exact values to 1 and 100", () => {
     expect([1, 0.99967, -0.99967, 100, 99.9967, 99.2].map(formatShort)).toEqual(["1", "0.9997", "−0.9997", "100", "99.997", "99.2"]);
   });
-  it("writes large numbers short", () => expect([75000, 1.2e6, 0.5, 0, 0.00002].map(formatShort)).toEqual(["75k", "1.2M", "0.5", "0", "2e-5"]));
+  it("abbreviates large numbers", () => expect([75000, 1.2e6, 0.5, 0, 0.00002].map(formatShort)).toEqual(["75k", "1.2M", "0.5", "0", "2e-5"]));
 });
 
-it("reads series from a log", () => {
+it("extracts series from a log", () => {
   const { losses, metrics } = logSeries([
     { event: "stepped", samples: 10, loss: 2, learning_rate: 0.1 },
     { event: "validated", samples: 10, loss: 1.5, exact_match: 50, best: true, update: 1, validation: 1 },
@@ -63,16 +63,16 @@ it("reads series from a log", () => {
   expect(metrics.map(({ name }) => name)).toEqual(["exact match"]);
 });
 
-describe("films", () => {
+describe("animations", () => {
   const plane = { plane: Float32Array.of(0, 0, 1, 1), caption: "1" };
-  it("lies between frames, and inside its bounds", () => {
+  it("interpolates between frames, within the bounds", () => {
     expect([...interpolatePoints(Float32Array.of(0, 2), Float32Array.of(1, 4), 0.5)]).toEqual([0.5, 3]);
     const [left, , right] = pointBounds([plane.plane]);
     expect(left).toBeLessThan(0);
     expect(right).toBeGreaterThan(1);
     expect(pointBounds([])).toEqual([-1, -1, 1, 1]);
   });
-  it("is text that says what it shows and cannot act", () => {
+  it("is SVG with captions and without scripts", () => {
     expect(escapeXml('</text><script a="&">\u0007')).toBe("&lt;/text&gt;&lt;script a=&quot;&amp;&quot;&gt;�");
     const film = { sources: ["<s>", "b"], frames: [{ target: ["x"], weights: Float32Array.of(0.25, 0.75), caption: "a" }, { target: ["y"], weights: Float32Array.of(1, 0), caption: "b" }] };
     const svg = animatedAttentionSvg(film, 0.5, "#123456");
@@ -86,7 +86,7 @@ describe("films", () => {
   });
 });
 
-it("counts who wins, and how likely chance is to do so", () => {
+it("counts paired outcomes and computes McNemar's p-value", () => {
   const right = example("a", "x", "x");
   const wrong = example("a", "y", "x");
   expect(groupByOutcome([right, right, wrong, wrong], [right, wrong, right, wrong])).toEqual({ both: [0], first: [1], second: [2], neither: [3] });

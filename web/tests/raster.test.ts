@@ -3,14 +3,14 @@ import { gridFromRows } from "../src/data/arrays";
 import { scaleByMaximum, scaleByRow, aboveUniform, maxPool, chooseScale } from "../src/drawing/raster";
 import { colorAt, formatDecimal, formatPercent } from "../src/drawing/scales";
 
-test("a narrow peak stays when a thousand columns share ten pixels", () => {
-  const values = Array.from({ length: 1000 }, (_, place) => (place === 437 ? 0.9 : 0.0001));
+test("max pooling keeps a narrow peak", () => {
+  const values = Array.from({ length: 1000 }, (_, index) => (index === 437 ? 0.9 : 0.0001));
   const small = maxPool(gridFromRows([values]), { from: 0, to: 1 }, { from: 0, to: 1000 }, 10, 10);
   expect(small).toMatchObject({ rows: 1, columns: 10 });
   expect(small.values[4]).toBeCloseTo(0.9);
 });
 
-test("a window without pooling is the window itself", () => {
+test("a window without pooling is unchanged", () => {
   const grid = gridFromRows([[1, 2, 3], [4, 5, 6]]);
   expect([...maxPool(grid, { from: 1, to: 2 }, { from: 1, to: 3 }, 100, 100).values]).toEqual([5, 6]);
 });
@@ -21,19 +21,19 @@ test("scaling by row and by all", () => {
   expect([...scaleByMaximum(gridFromRows([[1, -4]])).values]).toEqual([0.25, -1]);
 });
 
-test("more weight is darker on light ground and lighter on dark ground, all the way", () => {
+test("colors are monotonic: darker with weight on light, lighter on dark", () => {
   const brightness = (value: number, dark: boolean): number => {
     const [r, g, b] = colorAt(value, "weight", dark);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  for (let place = 1; place <= 50; place++) {
-    expect(brightness(place / 50, false)).toBeLessThan(brightness((place - 1) / 50, false));
-    expect(brightness(place / 50, true)).toBeGreaterThan(brightness((place - 1) / 50, true));
+  for (let index = 1; index <= 50; index++) {
+    expect(brightness(index / 50, false)).toBeLessThan(brightness((index - 1) / 50, false));
+    expect(brightness(index / 50, true)).toBeGreaterThan(brightness((index - 1) / 50, true));
   }
   expect(colorAt(0, "difference", false)).toEqual(colorAt(0, "weight", false));
 });
 
-test("numbers for people", () => {
+test("formatted numbers", () => {
   expect([formatDecimal(-0.00001), formatDecimal(-0.5), formatDecimal(2, 0)]).toEqual(["0.000", "−0.500", "2"]);
   // What is below 1, or 100 %, does not look like it; what is above 1 may.
   expect([formatDecimal(0.9996), formatDecimal(-0.9996), formatDecimal(0.999, 2), formatDecimal(99.996, 2), formatDecimal(1), formatDecimal(1.0004), formatDecimal(0.9996, 4)]).toEqual([
@@ -45,7 +45,7 @@ test("numbers for people", () => {
   ]);
 });
 
-test("of weights over many positions, what lies above an even share stands out, and differences are seen", () => {
+test("tints of diffuse weights show the share above uniform", () => {
   const weights = new Float32Array(300).fill(0.9 / 298);
   [weights[10], weights[20]] = [0.06, 0.04];
   const tints = aboveUniform(weights);
@@ -57,16 +57,16 @@ test("of weights over many positions, what lies above an even share stands out, 
   expect(aboveUniform(new Float32Array(3))).toEqual(new Float32Array(3));
 });
 
-test("what stands side by side has one scale", () => {
+test("adjacent maps share one scale", () => {
   const [sharp, spread] = [gridFromRows([[0.9, 0.1]]), gridFromRows([[0.2, 0.2]])];
   expect([chooseScale(sharp, spread), chooseScale(spread, spread), chooseScale(sharp)]).toEqual(["unit", "row", "unit"]);
   // A cell that is hardly wider than a pixel is seen where it is the darkest of its row alone.
   expect([200, 201].map((columns) => chooseScale(gridFromRows([Array.from({ length: columns }, (_, at) => (at ? 0 : 0.5))])))).toEqual(["unit", "row"]);
 });
 
-test("rows of many positions differ by what lies above an even share, not by their size", () => {
+test("rows of many positions are scaled by the share above uniform", () => {
   const [low, high] = [0.003, 0.0045];
-  const rows = gridFromRows([Array.from({ length: 300 }, (_, place) => (place % 2 ? high : low)), new Array<number>(300).fill(0)]);
+  const rows = gridFromRows([Array.from({ length: 300 }, (_, index) => (index % 2 ? high : low)), new Array<number>(300).fill(0)]);
   expect(scaleByRow(rows).values[0]).toBeGreaterThan(0.6);
   expect([...scaleByRow(rows, true).values.subarray(0, 2)]).toEqual([0, 1]);
   expect(Math.max(...scaleByRow(rows, true).values.subarray(300))).toBe(0);

@@ -2,10 +2,10 @@ import { expect, test } from "vitest";
 import { gridFromRows } from "../src/data/arrays";
 import { describeOrigin, describeCell } from "../src/parts/readout";
 
-const read = { weights: gridFromRows([[0.9, 0.1], [0, 0]]), reads: ["a", " "], writes: ["x", "y"], quantity: "weight", shares: true };
+const read = { weights: gridFromRows([[0.9, 0.1], [0, 0]]), source: ["a", " "], target: ["x", "y"], quantity: "weight", shares: true };
 const plain = (text: string): string => text.replaceAll(/[\u2068\u2069]/g, "");
 
-test("a cell, a step, a position and nothing, in words", () => {
+test("describes a cell, a step, a position and an empty selection", () => {
   expect(plain(describeCell(read, 0, 1))).toBe("Step 1, x; weight on position 2, space: 0.1000.");
   expect(plain(describeCell(read, 0, null))).toBe("Step 1, x; weight on a (1) 90 %, space (2) 10 %.");
   expect(plain(describeCell(read, 1, null))).toBe("Step 2, y; no attention.");
@@ -15,11 +15,11 @@ test("a cell, a step, a position and nothing, in words", () => {
   expect(plain(describeCell(apart, null, 0))).toBe("Position 1, a: greatest weight difference at x (1) −0.310, y (2) 0.200.");
   expect(describeCell(read, null, null)).toBe("");
   expect(describeCell(read, 9, 9)).toBe("");
-  const spread = { ...read, weights: gridFromRows([new Array<number>(300).fill(1 / 300)]), reads: new Array<string>(300).fill("a") };
+  const spread = { ...read, weights: gridFromRows([new Array<number>(300).fill(1 / 300)]), source: new Array<string>(300).fill("a") };
   expect(plain(describeCell(spread, 0, null))).toBe("Step 1, x; weight on a (1) 0.3 %.");
 });
 
-test("how a weight came to be: its share, its rank, and scores as differences of ln weights", () => {
+test("describes the origin of a weight: softmax, rank and score differences", () => {
   const told = plain(describeOrigin(read, 0, 1));
   expect(told).toContain("= 0.100, rank 2 of 2; entropy of the row: 0.47 bits");
   expect(told).toContain("relative to the maximum, a (1), that is ln 0.100 − ln 0.900 = −2.20.");

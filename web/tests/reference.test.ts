@@ -1,17 +1,17 @@
 import { expect, test } from "vitest";
 import { followReference, describeReference } from "../src/beam/reference";
-import { beam } from "./made";
+import { beam } from "./fixtures";
 
-test("an output that was expected is followed as far as the beam went with it", () => {
-  expect(followReference(beam, ["b"])).toEqual({ way: [1, 3], lacks: null });
-  expect(followReference(beam, ["a", "d"])).toEqual({ way: [0, 4], lacks: "⟨end⟩" });
-  expect(followReference(beam, ["b", "c"])).toEqual({ way: [1], lacks: "c" });
-  expect(followReference(beam, ["x"])).toEqual({ way: [], lacks: "x" });
-  expect(followReference({ ...beam, fates: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ way: [0], lacks: null });
-  expect(followReference(beam, [])).toEqual({ way: [], lacks: "⟨end⟩" });
+test("the reference is followed along the beam to its last node", () => {
+  expect(followReference(beam, ["b"])).toEqual({ path: [1, 3], lacks: null });
+  expect(followReference(beam, ["a", "d"])).toEqual({ path: [0, 4], lacks: "⟨end⟩" });
+  expect(followReference(beam, ["b", "c"])).toEqual({ path: [1], lacks: "c" });
+  expect(followReference(beam, ["x"])).toEqual({ path: [], lacks: "x" });
+  expect(followReference({ ...beam, fates: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ path: [0], lacks: null });
+  expect(followReference(beam, [])).toEqual({ path: [], lacks: "⟨end⟩" });
 });
 
-test("what became of it is told", () => {
+test("the outcome of the reference is described", () => {
   const said = (...expected: string[]): string => describeReference(beam, followReference(beam, expected));
   expect(said("b")).toBe("The expected output (underlined) is in the beam too: log p = −1.500; output: −0.750.");
   expect(said("a", "d", "x")).toBe("The expected output (underlined) was pruned at step 2 with “d”, log p = −3.500.");

@@ -2,44 +2,44 @@ import { describe, expect, it } from "vitest";
 import { diagonalWeights, setWeight, oneHotWeights, permuteWeights, barMaximum, uniformWeights } from "../src/what-if/attentionOverride";
 import { encodeChange, EMPTY_REQUEST, pushRequest, forceSymbol, editSource, findSeparator, toggleMask, setAttention, decodeChange, replaceText, sameRequest, moveInHistory } from "../src/selection/request";
 
-const asked = { ...EMPTY_REQUEST, text: "abc", masked_positions: [1], attention_overrides: [{ step: 2, weights: [0, 0.25, 0.75] }] };
-const edit = (change: Parameters<typeof editSource>[3], from = asked) => editSource(from, [...from.text], "", change);
+const requested = { ...EMPTY_REQUEST, text: "abc", masked_positions: [1], attention_overrides: [{ step: 2, weights: [0, 0.25, 0.75] }] };
+const edit = (change: Parameters<typeof editSource>[3], from = requested) => editSource(from, [...from.text], "", change);
 
 describe("editing a source", () => {
-  it("finds what joins symbols", () => {
+  it("finds the separator of the source symbols", () => {
     expect(findSeparator("ab c", ["a", "b", " ", "c"])).toBe("");
     expect(findSeparator("ab c", ["ab", "c"])).toBe(" ");
     expect(findSeparator("abc", ["ab", "##c"])).toBeNull();
   });
-  it("lets what was given by position move with its symbol", () => {
+  it("moves masks and attention overrides with their symbols", () => {
     const inserted = edit({ kind: "insert", at: 0, symbol: "x" });
     expect(inserted.text).toBe("xabc");
     expect(inserted.masked_positions).toEqual([2]);
     expect(inserted.attention_overrides).toEqual([{ step: 2, weights: [0, 0, 0.25, 0.75] }]);
     const deleted = edit({ kind: "delete", at: 1 });
     expect(deleted).toMatchObject({ text: "ac", masked_positions: [], attention_overrides: [{ step: 2, weights: [0, 0.75] }] });
-    expect(edit({ kind: "delete", at: 2 }, { ...asked, attention_overrides: [{ step: 0, weights: [0, 0, 1] }] }).attention_overrides).toEqual([]);
+    expect(edit({ kind: "delete", at: 2 }, { ...requested, attention_overrides: [{ step: 0, weights: [0, 0, 1] }] }).attention_overrides).toEqual([]);
   });
-  it("replaces in place, keeping what was given", () => {
-    expect(edit({ kind: "replace", at: 0, symbol: "z" })).toEqual({ ...asked, text: "zbc" });
+  it("keeps masks and overrides when a symbol is replaced", () => {
+    expect(edit({ kind: "replace", at: 0, symbol: "z" })).toEqual({ ...requested, text: "zbc" });
     expect(edit({ kind: "swap", at: 0 }).text).toBe("bac");
     expect(edit({ kind: "swap", at: 2 }).text).toBe("abc");
   });
-  it("counts features, which stand before the text", () => {
+  it("counts features before the text", () => {
     const featured = { ...EMPTY_REQUEST, text: "ab", features: ["PL"], masked_positions: [2] };
     expect(editSource(featured, ["a", "b"], "", { kind: "delete", at: 0 }).masked_positions).toEqual([1]);
   });
-  it("forgets positions when the text is typed anew", () => {
-    expect(replaceText(asked, "abc")).toBe(asked);
-    expect(replaceText(asked, "abd")).toMatchObject({ masked_positions: [], attention_overrides: [] });
+  it("removes masks and overrides when the text is typed again", () => {
+    expect(replaceText(requested, "abc")).toBe(requested);
+    expect(replaceText(requested, "abd")).toMatchObject({ masked_positions: [], attention_overrides: [] });
   });
-  it("hides and shows, paints and takes back", () => {
+  it("masks and unmasks positions, sets and resets attention", () => {
     expect(toggleMask(toggleMask(EMPTY_REQUEST, 3), 1).masked_positions).toEqual([1, 3]);
     expect(sameRequest(toggleMask(toggleMask(EMPTY_REQUEST, 3), 3), EMPTY_REQUEST)).toBe(true);
     expect(sameRequest(setAttention(setAttention(EMPTY_REQUEST, 1, [1]), 1, null), EMPTY_REQUEST)).toBe(true);
     expect(forceSymbol(EMPTY_REQUEST, ["a", "b", "c"], 1, "x").prefix).toEqual(["a", "x"]);
   });
-  it("remembers, and forgets what was undone when something else is done", () => {
+  it("discards undone requests when a new request is pushed", () => {
     let history = { past: [EMPTY_REQUEST], now: 0 };
     history = pushRequest(history, toggleMask(EMPTY_REQUEST, 1));
     history = pushRequest(history, toggleMask(EMPTY_REQUEST, 1));
@@ -53,60 +53,60 @@ describe("editing a source", () => {
   });
 });
 
-describe("rows of attention given by hand", () => {
+describe("attention overrides", () => {
   const sum = (weights: Float32Array) => weights.reduce((total, weight) => total + weight, 0);
   it("sum to one", () => {
     for (const row of [oneHotWeights(5, 2), uniformWeights(5), diagonalWeights(5, 2, 1, 3), permuteWeights(Float32Array.of(0.5, 0.3, 0.2), 4), setWeight(uniformWeights(5), 1, 0.7), setWeight(oneHotWeights(3, 0), 0, 0.4), setWeight(oneHotWeights(1, 0), 0, 0.2)]) {
       expect(sum(row)).toBeCloseTo(1, 5);
     }
   });
-  it("goes from the first symbol after the features to the last", () => {
+  it("places diagonal weights from the first symbol after the features to the last", () => {
     expect(diagonalWeights(6, 2, 0, 4).indexOf(1)).toBe(2);
     expect(diagonalWeights(6, 2, 3, 4).indexOf(1)).toBe(5);
     expect(diagonalWeights(6, 2, 0, 1).indexOf(1)).toBe(2);
   });
-  it("permutes by its seed alone", () => {
+  it("permutes deterministically by seed", () => {
     const row = Float32Array.from({ length: 20 }, (_, index) => index);
     expect(permuteWeights(row, 1)).toEqual(permuteWeights(row, 1));
     expect(permuteWeights(row, 1)).not.toEqual(permuteWeights(row, 2));
     expect([...permuteWeights(row, 1)].sort((a, b) => a - b)).toEqual([...row]);
   });
-  it("gives one share exactly", () => expect(setWeight(Float32Array.of(0.5, 0.3, 0.2), 0, 0.8)[0]).toBeCloseTo(0.8, 6));
+  it("sets one weight exactly", () => expect(setWeight(Float32Array.of(0.5, 0.3, 0.2), 0, 0.8)[0]).toBeCloseTo(0.8, 6));
 });
 
 describe("a change in an address", () => {
   const before = { ...EMPTY_REQUEST, text: "abc", beam_size: 3 };
-  it("comes back as it was", () => {
+  it("decodes to the encoded change", () => {
     const after = { ...before, text: "abd", prefix: ["x", " "], masked_positions: [1], attention_overrides: [{ step: 0, weights: [0.25, 0.75, 0] }] };
     const told = encodeChange(before, after)!;
     expect(decodeChange(before, told)).toEqual(after);
     expect(encodeChange(before, decodeChange(before, told))).toBe(told);
   });
-  it("is nothing where nothing was changed", () => {
+  it("is empty without a change", () => {
     expect(encodeChange(before, { ...before })).toBe("");
     expect(decodeChange(before, "{}")).toEqual(before);
   });
   const rows = (each: ArrayLike<number>[]) => ({ ...before, attention_overrides: each.map((weights, step) => ({ step, weights: Array.from(weights) })) });
-  it("of a long source is short where weights are equal, also at every step", () => {
+  it("is short for a long source with equal weights, also at every step", () => {
     expect(encodeChange(before, rows([oneHotWeights(939, 57)]))).toBe('{"attention_overrides":"0_0*57_1_0*881"}');
     expect(encodeChange(before, rows(Array(40).fill(uniformWeights(939))))).toBe('{"attention_overrides":"0*40_0.001065*939"}');
     expect(encodeChange(before, rows(Array.from({ length: 60 }, (_, step) => oneHotWeights(939, 15 * step))))).not.toBeNull();
   });
-  it("is refused where it is too long", () => {
+  it("is null if it is too long", () => {
     expect(encodeChange(before, rows([Float32Array.from({ length: 300 }, (_, at) => at)]))).not.toBeNull();
     expect(encodeChange(before, rows([Float32Array.from({ length: 600 }, (_, at) => at)]))).toBeNull();
   });
-  it("holds rows of any kind exactly, to five digits of a weight", () => {
+  it("encodes any weights to five digits", () => {
     for (let seed = 1; seed <= 300; seed++) {
       const drawn = permuteWeights(Float32Array.from({ length: 64 }, (_, at) => at), seed);
-      const row = (at: number) => Array.from({ length: 1 + (drawn[at]! % 9) }, (_, place) => Number((10 ** -drawn[(at + place) % 64]! * (drawn[(at * place) % 64]! % 3)).toPrecision(5)));
+      const row = (at: number) => Array.from({ length: 1 + (drawn[at]! % 9) }, (_, index) => Number((10 ** -drawn[(at + index) % 64]! * (drawn[(at * index) % 64]! % 3)).toPrecision(5)));
       const painted = [...drawn.slice(0, 5)].sort((a, b) => a - b).map((step, at) => ({ step, weights: row(drawn[20]! % 2 ? at : 0) }));
       const told = encodeChange(before, { ...before, attention_overrides: painted })!;
       expect(decodeChange(before, told).attention_overrides).toEqual(painted);
       expect(decodeURIComponent(encodeURIComponent(told))).toBe(told);
     }
   });
-  it("is read where rows are plain lists", () => {
+  it("decodes overrides in plain lists", () => {
     const painted = [{ step: 2, weights: [0, 0.5, 0.5] }];
     expect(decodeChange(before, JSON.stringify({ attention_overrides: painted })).attention_overrides).toEqual(painted);
   });
@@ -118,7 +118,7 @@ describe("a change in an address", () => {
   });
 });
 
-it("bars reach to 1, or where all weights are small to a round number above twice the greatest", () => {
+it("the bar maximum is 1, or a round number above twice the maximum of small weights", () => {
   expect(barMaximum(oneHotWeights(3, 1))).toBe(1);
   expect(barMaximum(uniformWeights(300))).toBe(0.01);
   expect(barMaximum(Float32Array.of(0.045, 0.04))).toBe(0.1);

@@ -15,7 +15,7 @@ const edits: EditOperation[] = [
   { kind: "deletion", step: null, expected: "w" },
 ];
 
-test("each step knows what was expected, what is missing, and what was given", () => {
+test("each step has its expected, missing and forced symbols", () => {
   const [first, second, end] = outputSteps(trace, edits);
   expect(first).toMatchObject({ kind: "same", missing: [], forced: true, painted: false });
   expect(second).toMatchObject({ kind: "substitution", expected: "z", missing: ["q"], painted: true });
@@ -24,13 +24,13 @@ test("each step knows what was expected, what is missing, and what was given", (
   expect(second?.probability).toBeCloseTo(0.4);
 });
 
-test("the worst step is the first wrong one, or the least sure", () => {
+test("the selected step is the first wrong or the least probable", () => {
   expect(leastCertainStep(outputSteps(trace, edits))).toBe(1);
   expect(leastCertainStep(outputSteps(trace, []))).toBe(1);
   expect(leastCertainStep([])).toBe(0);
 });
 
-test("of a symbol too many, what was expected in its place is known", () => {
+test("an insertion has the next expected symbol", () => {
   const extra: EditOperation[] = [{ kind: "same", step: 0, expected: "x" }, { kind: "insertion", step: 1, expected: null }];
   const [, second, end] = outputSteps(trace, extra);
   expect(second).toMatchObject({ kind: "insertion", expected: "⟨end⟩" });
@@ -38,7 +38,7 @@ test("of a symbol too many, what was expected in its place is known", () => {
   expect(outputSteps(trace, [])[2]?.choices).toMatchObject([{ gold: false }]);
 });
 
-test("outputs of words stand apart, others as they are written", () => {
+test("only words are separated by spaces", () => {
   const of = (target: string[], output: string) => symbolSeparator({ ...trace, target, output });
   expect(of(["yo", "lo", "quiero", "⟨end⟩"], "yo lo quiero")).toBe(" ");
   expect(of(["y", "o", "⟨end⟩"], "yo")).toBe("");

@@ -5,9 +5,9 @@ import { EMPTY_REQUEST, toggleMask, setAttention } from "../src/selection/reques
 import { formatProbability } from "../src/drawing/scales";
 import { alignSteps } from "../src/data/steps";
 import { stepChanges, stepNumber, describeWhatIf } from "../src/what-if/summary";
-import { example, trace } from "./made";
+import { example, trace } from "./fixtures";
 
-const asked = { ...EMPTY_REQUEST, text: "abc" };
+const requested = { ...EMPTY_REQUEST, text: "abc" };
 const vector = (values: number[]) => ({ ...encodeGrid(gridFromRows([values])), shape: [values.length] });
 
 function difference(logs: number[], output = "789"): WhatIfResponse {
@@ -19,8 +19,8 @@ function difference(logs: number[], output = "789"): WhatIfResponse {
 const equal = difference([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
 const lower = difference([Math.log(0.9), Math.log(0.03), Math.log(0.5)], "719");
 
-describe("a what-if in a sentence", () => {
-  it("quotes of a long source what is no longer as it was", () => {
+describe("description of a what-if change", () => {
+  it("quotes only the changed part of a long source", () => {
     const long = { ...EMPTY_REQUEST, text: "a".repeat(70) };
     const cause = (text: string) => describeWhatIf(long, { ...long, text }, lower).split(" lowers")[0];
     expect(cause(`${"a".repeat(30)}b${"a".repeat(39)}`)).toBe("Replacing “a” by “b” in the source, from character 31 on");
@@ -28,33 +28,33 @@ describe("a what-if in a sentence", () => {
     expect(cause("a".repeat(69))).toBe("Replacing “a” by nothing in the source, from character 70 on");
   });
   it("names the step, the symbol and both probabilities", () => {
-    expect(describeWhatIf(asked, setAttention(asked, 1, [0, 0, 1]), lower)).toBe(
+    expect(describeWhatIf(requested, setAttention(requested, 1, [0, 0, 1]), lower)).toBe(
       "Forcing step 2 to attend to position 3 (“c”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “719” instead of “789”.",
     );
   });
-  it("names the step from which the outputs differ where another one moved more", () => {
+  it("names the first differing step if another changed more", () => {
     const first = difference([Math.log(0.4), Math.log(0.03), Math.log(0.5)], "189");
-    expect(describeWhatIf(asked, toggleMask(asked, 0), first)).toBe(
+    expect(describeWhatIf(requested, toggleMask(requested, 0), first)).toBe(
       "Masking position 1 (“a”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “189” instead of “789” from step 1 on, where p(7) changes from 0.90 to 0.40.",
     );
   });
-  it("says when nothing was changed, and when a change changed nothing", () => {
-    expect(describeWhatIf(asked, asked, equal)).toBe("No change.");
-    expect(describeWhatIf(asked, toggleMask(asked, 0), equal)).toBe("Masking position 1 (“a”) has almost no effect: the output stays “789”.");
+  it("reports no change, and a change without effect", () => {
+    expect(describeWhatIf(requested, requested, equal)).toBe("No change.");
+    expect(describeWhatIf(requested, toggleMask(requested, 0), equal)).toBe("Masking position 1 (“a”) has almost no effect: the output stays “789”.");
   });
-  it("leaves out attention given to steps that no output came to", () => {
-    const both = setAttention(setAttention(asked, 1, [0, 0, 1]), 7, [1, 0, 0]);
-    expect(describeWhatIf(asked, both, lower)).toBe(describeWhatIf(asked, setAttention(asked, 1, [0, 0, 1]), lower));
+  it("omits attention overrides of steps that no output reached", () => {
+    const both = setAttention(setAttention(requested, 1, [0, 0, 1]), 7, [1, 0, 0]);
+    expect(describeWhatIf(requested, both, lower)).toBe(describeWhatIf(requested, setAttention(requested, 1, [0, 0, 1]), lower));
   });
   it("joins several causes", () => {
-    const both = { ...setAttention(toggleMask(asked, 0), 2, [1, 1, 1]), prefix: ["7"] };
-    expect(describeWhatIf(asked, both, equal)).toMatch(/^Masking .*, forcing the prefix “7” and forcing step 3 to attend uniformly/);
+    const both = { ...setAttention(toggleMask(requested, 0), 2, [1, 1, 1]), prefix: ["7"] };
+    expect(describeWhatIf(requested, both, equal)).toMatch(/^Masking .*, forcing the prefix “7” and forcing step 3 to attend uniformly/);
   });
   it("pairs the probabilities of each symbol", () => {
     expect(stepChanges(lower)[1]).toMatchObject({ step: 1, symbol: "8", divergence: 4 });
     expect(stepChanges(lower)[1]!.after).toBeCloseTo(0.03, 5);
   });
-  it("tells what is written after a forced beginning, with its own probability", () => {
+  it("describes the output after a forced prefix with its own probability", () => {
     const forced = { ...difference([Math.log(0.9), Math.log(0.02), Math.log(0.6), Math.log(0.3)], "7155"), compared_output: "after" as const };
     forced.rescored = { ...forced.rescored, ...trace("7155", "abc"), log_probabilities: forced.rescored.log_probabilities };
     forced.kl_divergence = vector([0, 0, 2.5]);
@@ -63,18 +63,18 @@ describe("a what-if in a sentence", () => {
     expect(all[1]!.after).toBeCloseTo(0.02, 5);
     expect(all[3]).toMatchObject({ step: null, before: null, divergence: null });
     expect(stepNumber(all[3]!)).toBe(4);
-    expect(describeWhatIf(asked, { ...asked, prefix: ["7", "1"] }, forced)).toBe(
+    expect(describeWhatIf(requested, { ...requested, prefix: ["7", "1"] }, forced)).toBe(
       "Forcing the prefix “7 1” outputs “1” (p = 0.02) instead of “8” (p = 0.98) at step 2, with the largest KL divergence at step 3 (2.50 bits); the output becomes “7155” instead of “789”.",
     );
   });
-  it("writes probabilities shortly", () => {
+  it("formats probabilities", () => {
     expect([0, 1, 0.98, 0.9999, 0.0301, 0.0004].map(formatProbability)).toEqual(["0", "1", "0.98", "0.9999", "0.03", "0.0004"]);
     expect([0.99997, 0.9999999, 0.998].map(formatProbability)).toEqual(["0.99997", "0.9999999", "0.9980"]);
   });
 });
 
-describe("two outputs side by side", () => {
-  it("pairs by the fewest edits, not by place", () => {
+describe("alignment of two outputs", () => {
+  it("pairs steps by minimum edits, not by index", () => {
     expect(alignSteps([..."abc"], [..."xabc"])).toEqual([[null, 0], [0, 1], [1, 2], [2, 3]]);
     expect(alignSteps([..."abc"], [..."ac"])).toEqual([[0, 0], [1, null], [2, 1]]);
     expect(alignSteps([..."bexr"], [..."bbxxr"])).toEqual([[0, 0], [1, 1], [2, 2], [null, 3], [3, 4]]);

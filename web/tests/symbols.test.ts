@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { textWidth, quoteSymbol, repeatNumbers, symbolParts, quoteText, visibleSymbol, visibleText, spokenSymbol } from "../src/drawing/symbols";
 
-test("what is blank is drawn or named", () => {
+test("blank symbols are drawn or named", () => {
   expect(["", " ", "\t", "\n", "\u202e", "\u200f", "\0", "\ufeff"].map(visibleSymbol)).toEqual([
     "∅", "␣", "⇥", "↵", "RLO", "RLM", "U+0000", "BOM",
   ]);
@@ -10,28 +10,28 @@ test("what is blank is drawn or named", () => {
   ]);
 });
 
-test("a combining mark without a letter sits on a dotted circle, one with a letter on its letter", () => {
+test("a combining mark without a base letter has a dotted circle", () => {
   expect(visibleSymbol("\u0301")).toBe("◌\u0301");
   expect(visibleSymbol("e\u0301")).toBe("e\u0301");
   expect(visibleSymbol(" \u0301")).toBe("␣◌\u0301");
 });
 
-test("no turning control is left in what is shown", () => {
+test("visible symbols contain no bidirectional controls", () => {
   for (let point = 0x2000; point < 0x2070; point++) expect(visibleSymbol(`a${String.fromCodePoint(point)}b`)).not.toMatch(/[\u202a-\u202e\u2066-\u2069]/);
 });
 
-test("emoji stay whole, markup stays text", () => {
+test("emoji sequences are not split, markup stays text", () => {
   expect(visibleSymbol("👩\u200d🔬")).toBe("👩\u200d🔬");
   expect(visibleSymbol("</script>")).toBe("</script>");
   expect(visibleSymbol("<s>")).toBe("<s>");
 });
 
-test("words for a screen reader, and texts", () => {
+test("spoken symbols and visible texts", () => {
   expect(spokenSymbol(" ")).toBe("space");
   expect(visibleText("a b\u202ec")).toBe("a b⟨RLO⟩c");
 });
 
-test("texts that differ in spaces alone look different, and an empty one is said to be nothing", () => {
+test("texts that differ only in spaces look different, and an empty text is quoted as nothing", () => {
   expect(["a b", " a b", "a b ", "a  b", "   ", ""].map(visibleText)).toEqual(["a b", "␣a b", "a b␣", "a␣␣b", "␣␣␣", ""]);
   expect(["a b", " ", ""].map(quoteText)).toEqual(["“a b”", "“␣”", "nothing"]);
   // What is written leftward does not turn the sentence around it.
@@ -42,7 +42,7 @@ test("repeated symbols are numbered", () => {
   expect(repeatNumbers(["a", "b", "a"])).toEqual([1, null, 2]);
 });
 
-test("marks take no room, ideographs much", () => {
+test("combining marks have no width, ideographs are wide", () => {
   expect(textWidth("e\u0301")).toBe(textWidth("e"));
   expect(textWidth("漢")).toBeGreaterThan(textWidth("a"));
 });

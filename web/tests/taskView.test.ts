@@ -3,7 +3,7 @@ import { registerTaskViews, positionMarks, metricName, pageView, sourcePosition,
 import type { PageContents, PageExample } from "../src/data/contents";
 import { logSeries } from "../src/drawing/plot";
 import { describeResult, explainError } from "../src/selection/exampleRows";
-import { example as made, trace, VIEWS } from "./made";
+import { example as made, trace, VIEWS } from "./fixtures";
 
 registerTaskViews(VIEWS);
 
@@ -12,23 +12,23 @@ const answered = (task: "tag" | "classify" | "point", source: string, target: st
   traces: [{ ...trace("x".repeat(target.length), source), task, target, top: target.map((symbol) => [[symbol, -0.1], ["2", -3]] as [string, number][]) }],
 });
 
-test("what is wrong is said in the words of the task", () => {
+test("errors are described with the nouns of the task", () => {
   const tags = answered("tag", "abc", ["V", "C", "C"], ["V", "V", "C"]);
   expect(describeResult(tags, ["V"])).toBe("Wrong: 1 of 3 tags: position 2, “b”: “C” instead of “V”.");
   expect(describeResult(answered("classify", "abc", ["yes"], ["no"]), ["yes"])).toBe("Wrong: “yes” instead of “no”.");
-  const place = answered("point", "abc", ["3"], ["2"]);
-  expect(describeResult(place, ["3"])).toBe("Wrong: position 3, “c” instead of position 2, “b”.");
-  expect(explainError(place, place.traces[0]!).join(" ")).toMatch(/^Prediction: “3” with p = .*The expected symbol “2” has p = [^.]*.*rank 2\.$/);
+  const index = answered("point", "abc", ["3"], ["2"]);
+  expect(describeResult(index, ["3"])).toBe("Wrong: position 3, “c” instead of position 2, “b”.");
+  expect(explainError(index, index.traces[0]!).join(" ")).toMatch(/^Prediction: “3” with p = .*The expected symbol “2” has p = [^.]*.*rank 2\.$/);
 });
 
-test("a position names a place of the source, or none", () => {
-  const place = answered("point", "abc", ["3"], ["2"]);
-  expect([...positionMarks(place.traces[0]!, { ...place, references: ["2"] })]).toEqual([[1, "expected"], [2, "answer"]]);
-  expect([...positionMarks(place.traces[0]!, { ...place, references: ["3"] })]).toEqual([[2, "right"]]);
-  expect(["1", "4", "0", "x", null].map((text) => sourcePosition(place.traces[0]!, text))).toEqual([0, null, null, null, null]);
+test("a predicted position maps to a source index or null", () => {
+  const index = answered("point", "abc", ["3"], ["2"]);
+  expect([...positionMarks(index.traces[0]!, { ...index, references: ["2"] })]).toEqual([[1, "expected"], [2, "answer"]]);
+  expect([...positionMarks(index.traces[0]!, { ...index, references: ["3"] })]).toEqual([[2, "right"]]);
+  expect(["1", "4", "0", "x", null].map((text) => sourcePosition(index.traces[0]!, text))).toEqual([0, null, null, null, null]);
 });
 
-test("scores have the names that fit the answers", () => {
+test("metrics have the names of the task", () => {
   const log = [{ event: "validated", samples: 1, exact_match: 5, symbol_accuracy: 6, symbol_error_rate: 7, loss: 1, best: true }];
   expect(logSeries(log, VIEWS.tag!).metrics.map((each) => each.name)).toEqual(["sequence accuracy", "tag accuracy"]);
   expect(logSeries(log, VIEWS.point!).metrics.map((each) => each.name)).toEqual(["accuracy"]);
@@ -36,13 +36,13 @@ test("scores have the names that fit the answers", () => {
   expect(metricName(VIEWS.classify!, "training_loss")).toBe("training loss");
 });
 
-test("a page without a card is shown as the task of its trace", () => {
+test("a page without a model card has the view of its trace", () => {
   const examples = [answered("tag", "a", ["V"], ["V"])];
   expect(pageView({ tasks: VIEWS, card: null, examples } as unknown as PageContents)).toBe(VIEWS.tag);
   expect(pageView({ tasks: {}, card: null, examples: [] } as unknown as PageContents).autoregressive).toBe(true);
 });
 
-test("a task that the page was never written for is shown by what its contents tell", () => {
+test("an unknown task is shown by the view in the contents", () => {
   const view = { ...VIEWS.classify!, texts: false, symbol: "end", symbols: "ends", output: "span", scores: { exact_match: "spans right" } };
   registerTaskViews({ ...VIEWS, span: view });
   const first = answered("tag", "abc", ["1", "2"], ["1", "3"]);

@@ -31,10 +31,10 @@ test.each([["light", light], ["dark", dark]])("text reaches AA on its ground, %s
 });
 
 test.each([false, true])("letters are read on every tint (dark: %s)", (isDark) => {
-  for (const hue of ["weight", "difference"] as const) {
-    for (let place = hue === "weight" ? 0 : -200; place <= 200; place++) {
-      const letters = textColor(place / 200, hue, isDark) === "#000" ? [0, 0, 0] : [255, 255, 255];
-      expect(contrast(letters, colorAt(place / 200, hue, isDark)), `${hue} ${place / 200}`).toBeGreaterThanOrEqual(4.5);
+  for (const colormap of ["weight", "difference"] as const) {
+    for (let index = colormap === "weight" ? 0 : -200; index <= 200; index++) {
+      const letters = textColor(index / 200, colormap, isDark) === "#000" ? [0, 0, 0] : [255, 255, 255];
+      expect(contrast(letters, colorAt(index / 200, colormap, isDark)), `${colormap} ${index / 200}`).toBeGreaterThanOrEqual(4.5);
     }
   }
 });

@@ -14,56 +14,56 @@ export interface ConfusionTable {
   readonly columns: (string | null)[];
   readonly at: (row: string | null, column: string | null) => ConfusionCount | undefined;
   /** Maximum count. */
-  readonly most: number;
+  readonly maximum: number;
   /** Note on omitted symbols, or "". */
   readonly note: string;
 }
 
 /** Error counts per symbol, most frequent first. */
-function counted(of: readonly ConfusionCount[], pick: (each: ConfusionCount) => string | null): (string | null)[] {
+function symbolsByCount(confusions: readonly ConfusionCount[], pick: (each: ConfusionCount) => string | null): (string | null)[] {
   const times = new Map<string | null, number>();
-  for (const each of of) times.set(pick(each), (times.get(pick(each)) ?? 0) + each.count);
+  for (const each of confusions) times.set(pick(each), (times.get(pick(each)) ?? 0) + each.count);
   return [...times].sort((a, b) => b[1] - a[1]).map(([symbol]) => symbol);
 }
-function ordered(kept: readonly (string | null)[]): (string | null)[] {
+function sortSymbols(kept: readonly (string | null)[]): (string | null)[] {
   return [...kept.filter((symbol) => symbol !== null).sort(), ...kept.filter((symbol) => symbol === null)];
 }
 
 /** Builds the table; if `square`, rows and columns are the same symbols. */
-export function confusionTable(of: readonly ConfusionCount[], square = false): ConfusionTable {
-  const cells = new Map(of.map((each) => [confusionKey(each.expected, each.predicted), each]));
+export function confusionTable(confusions: readonly ConfusionCount[], square = false): ConfusionTable {
+  const cells = new Map(confusions.map((each) => [confusionKey(each.expected, each.predicted), each]));
   const at = (row: string | null, column: string | null) => cells.get(confusionKey(row, column));
-  const sides = [counted(of, (each) => each.expected), counted(of, (each) => each.predicted)] as const;
+  const sides = [symbolsByCount(confusions, (each) => each.expected), symbolsByCount(confusions, (each) => each.predicted)] as const;
   const [expected, written] = [sides[0].slice(0, MOST), sides[1].slice(0, MOST)];
   // A symbol may have many errors with rare symbols, which are not in the table.
-  const some = [expected.filter((row) => written.some((column) => at(row, column))), written.filter((column) => expected.some((row) => at(row, column)))] as const;
-  const both = [...new Set(some.flat())];
-  const [rows, columns] = square ? [ordered(both), ordered(both)] : [ordered(some[0]), ordered(some[1])];
+  const frequent = [expected.filter((row) => written.some((column) => at(row, column))), written.filter((column) => expected.some((row) => at(row, column)))] as const;
+  const union = [...new Set(frequent.flat())];
+  const [rows, columns] = square ? [sortSymbols(union), sortSymbols(union)] : [sortSymbols(frequent[0]), sortSymbols(frequent[1])];
   return {
     rows,
     columns,
     at,
     note: sides.some((all) => all.length > MOST) ? `of the ${rows.length} expected and ${columns.length} predicted symbols with the most errors; the list is complete` : "",
-    most: of.reduce((most, each) => Math.max(most, each.count), 1),
+    maximum: confusions.reduce((maximum, each) => Math.max(maximum, each.count), 1),
   };
 }
 
 /** Shade of an error count, from 0 to 1. */
-export const errorShade = (times: number, most: number): number => 0.12 + (0.58 * times) / most;
+export const errorShade = (times: number, maximum: number): number => 0.12 + (0.58 * times) / maximum;
 
 /** Files of all errors; the figure shows the frequent ones. `written` is the heading of the columns. */
-export function confusionFiles(of: readonly ConfusionCount[], written: string, name: (symbol: string | null) => string): PanelFiles {
-  const { rows, columns, at, most, note } = confusionTable(of);
+export function confusionFiles(confusions: readonly ConfusionCount[], written: string, name: (symbol: string | null) => string): PanelFiles {
+  const { rows, columns, at, maximum, note } = confusionTable(confusions);
   const cells = rows.map((row) => columns.map((column) => at(row, column)?.count ?? 0));
   const [heads, expected] = [columns.map(name), rows.map(name)];
   return {
     name: "confusions",
     picture: renderFigure([{
       title: note ? `Confusions ${note}` : "Confusions", across: written, down: "expected", heads, size: [32, 26],
-      rows: cells.map((line, row) => [expected[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: errorShade(times, most) } : { text: "", fill: "var(--raised)" }))]),
+      rows: cells.map((line, row) => [expected[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: errorShade(times, maximum) } : { text: "", fill: "var(--raised)" }))]),
     }]),
-    data: of,
-    table: [["expected", "predicted", "count", "of"], ...of.map((each) => [each.expected ?? "", each.predicted ?? "", each.count, each.expected === null ? "" : each.num_expected])],
-    tex: tikzHeatMap(gridFromRows(cells.map((line) => line.map((times) => times / most))), expected, heads, { told: cells, sides: [written, "expected"], key: "" }),
+    data: confusions,
+    table: [["expected", "predicted", "count", "of"], ...confusions.map((each) => [each.expected ?? "", each.predicted ?? "", each.count, each.expected === null ? "" : each.num_expected])],
+    tex: tikzHeatMap(gridFromRows(cells.map((line) => line.map((times) => times / maximum))), expected, heads, { labels: cells, sides: [written, "expected"], key: "" }),
   };
 }

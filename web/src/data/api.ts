@@ -7,7 +7,7 @@ export class ServerError extends Error {}
 /** Identity of the shown contents; the server refuses requests of other pages. */
 let identity = "";
 
-async function answer<T>(path: string, init?: RequestInit): Promise<T> {
+async function fetchJson<T>(path: string, init?: RequestInit): Promise<T> {
   let response: Response;
   try {
     response = await fetch(`api/${path}`, init);
@@ -21,23 +21,23 @@ async function answer<T>(path: string, init?: RequestInit): Promise<T> {
   throw new ServerError(body?.error || `The server responded with status ${response.status} without a message.`);
 }
 
-function ask<T>(path: string, question: unknown, signal?: AbortSignal): Promise<T> {
+function post<T>(path: string, payload: unknown, signal?: AbortSignal): Promise<T> {
   const headers = { "content-type": "application/json", "x-page": identity };
-  return answer<T>(path, { method: "POST", headers, body: JSON.stringify(question), signal: signal ?? null });
+  return fetchJson<T>(path, { method: "POST", headers, body: JSON.stringify(payload), signal: signal ?? null });
 }
 
 export async function fetchContents(): Promise<PageContents> {
-  const told = await answer<PageContents>("contents");
-  identity = told.page_id;
-  return told;
+  const contents = await fetchJson<PageContents>("contents");
+  identity = contents.page_id;
+  return contents;
 }
 /** Requests that the server loads the newest checkpoint. */
-export const requestReload = (): Promise<ReloadResponse> => ask("reload", {});
-export const requestExport = (): Promise<ExportResponse> => ask("export", {});
-export const requestDecode = (asked: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => ask("decode", asked, signal);
-export const requestWhatIf = (changed: WhatIfRequest, signal?: AbortSignal): Promise<WhatIfResponse> => ask("what-if", changed, signal);
-export const requestNeighbors = (nearby: NeighborsRequest, signal?: AbortSignal): Promise<NeighborsResponse> =>
-  ask("neighbors", nearby, signal);
+export const requestReload = (): Promise<ReloadResponse> => post("reload", {});
+export const requestExport = (): Promise<ExportResponse> => post("export", {});
+export const requestDecode = (request: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => post("decode", request, signal);
+export const requestWhatIf = (request: WhatIfRequest, signal?: AbortSignal): Promise<WhatIfResponse> => post("what-if", request, signal);
+export const requestNeighbors = (request: NeighborsRequest, signal?: AbortSignal): Promise<NeighborsResponse> =>
+  post("neighbors", request, signal);
 
 /** Whether a newer request replaced this one. */
 export function isAborted(error: unknown): boolean {
@@ -50,10 +50,10 @@ export function errorMessage(error: unknown): string {
 }
 
 /** Sends a request after a pause in milliseconds; returns a function that cancels it. */
-export function debounceRequest<T>(pause: number, ask: (signal: AbortSignal) => Promise<T>, done: (answer: T) => void, failed: (why: string) => void): () => void {
+export function debounceRequest<T>(pause: number, send: (signal: AbortSignal) => Promise<T>, done: (response: T) => void, failed: (why: string) => void): () => void {
   const control = new AbortController();
   const wait = setTimeout(() => {
-    ask(control.signal).then(done, (error: unknown) => isAborted(error) || failed(errorMessage(error)));
+    send(control.signal).then(done, (error: unknown) => isAborted(error) || failed(errorMessage(error)));
   }, pause);
   return () => {
     clearTimeout(wait);
@@ -70,8 +70,8 @@ export interface TrainingListeners {
 }
 
 /** Listens to training events from line `since` of the log; returns a function that stops listening. */
-export function listenToTraining(since: number, heard: TrainingListeners): () => void {
+export function listenToTraining(since: number, listeners: TrainingListeners): () => void {
   const events = new EventSource(`api/training?since=${since}`);
-  for (const [name, hear] of Object.entries(heard)) events.addEventListener(name, (event) => hear(JSON.parse(event.data)));
+  for (const [name, listener] of Object.entries(listeners)) events.addEventListener(name, (event) => listener(JSON.parse(event.data)));
   return () => events.close();
 }

@@ -15,19 +15,19 @@ export type NumberArray = EncodedArray | number[] | number[][];
 const decoded = new WeakMap<NumberArray, Float32Array>();
 
 /** Decodes an array. Throws if data and shape disagree. */
-export function decodeArray(block: NumberArray): Float32Array {
-  const known = decoded.get(block);
+export function decodeArray(array: NumberArray): Float32Array {
+  const known = decoded.get(array);
   if (known) return known;
-  if (Array.isArray(block)) return Float32Array.from(block.flat());
-  const text = atob(block.data);
+  if (Array.isArray(array)) return Float32Array.from(array.flat());
+  const text = atob(array.data);
   const bytes = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
-  const count = block.shape.reduce((product, size) => product * size, 1);
+  const count = array.shape.reduce((product, size) => product * size, 1);
   if (bytes.length !== 4 * count) {
-    throw new Error(`a block of shape ${block.shape.join(" × ")} has ${bytes.length} bytes`);
+    throw new Error(`an array of shape ${array.shape.join(" × ")} has ${bytes.length} bytes`);
   }
   const view = new DataView(bytes.buffer);
-  const values = Float32Array.from({ length: count }, (_, place) => view.getFloat32(4 * place, true));
-  decoded.set(block, values);
+  const values = Float32Array.from({ length: count }, (_, index) => view.getFloat32(4 * index, true));
+  decoded.set(array, values);
   return values;
 }
 
@@ -35,21 +35,21 @@ export function decodeArray(block: NumberArray): Float32Array {
 export function toPlainLists(value: unknown): unknown {
   const shape = (value as Partial<EncodedArray> | null)?.shape;
   if (!shape) return value;
-  const of = toGrid(value as EncodedArray);
-  const rows = Array.from({ length: of.rows }, (_, at) => [...row(of, at)]);
+  const grid = toGrid(value as EncodedArray);
+  const rows = Array.from({ length: grid.rows }, (_, at) => [...row(grid, at)]);
   return shape.length > 1 ? rows : rows[0];
 }
 
 /** Converts an array to a matrix; a vector is one row. */
-export function toGrid(block: NumberArray): Grid {
-  const [first = 0, second] = Array.isArray(block) ? [block.length, (block[0] as number[] | undefined)?.length] : block.shape;
+export function toGrid(array: NumberArray): Grid {
+  const [first = 0, second] = Array.isArray(array) ? [array.length, (array[0] as number[] | undefined)?.length] : array.shape;
   const [rows, columns] = second === undefined ? [1, first] : [first, second];
-  return { rows, columns, values: decodeArray(block) };
+  return { rows, columns, values: decodeArray(array) };
 }
 
 /** One row, without copying. */
-export function row(of: Grid, index: number): Float32Array {
-  return of.values.subarray(index * of.columns, (index + 1) * of.columns);
+export function row(grid: Grid, index: number): Float32Array {
+  return grid.values.subarray(index * grid.columns, (index + 1) * grid.columns);
 }
 
 /** Matrix from rows; an empty list has no columns. */
@@ -61,37 +61,37 @@ export function gridFromRows(rows: ArrayLike<number>[]): Grid {
 }
 
 /** Selected rows. */
-export const selectRows = (of: Grid, places: readonly number[]): Grid => gridFromRows(places.map((place) => row(of, place)));
+export const selectRows = (grid: Grid, indices: readonly number[]): Grid => gridFromRows(indices.map((index) => row(grid, index)));
 
 /** a − b for matrices of the same shape. */
 export function subtractGrids(a: Grid, b: Grid): Grid {
   if (a.rows !== b.rows || a.columns !== b.columns) throw new Error("cannot subtract grids of different shapes");
-  return { ...a, values: a.values.map((value, place) => value - (b.values[place] ?? 0)) };
+  return { ...a, values: a.values.map((value, index) => value - (b.values[index] ?? 0)) };
 }
 
 /** Smaller differences count as zero. */
 export const MIN_DIFFERENCE = 5e-5;
 
 /** Maximum magnitude. */
-export function maxMagnitude(of: Grid): number {
-  return of.values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+export function maxMagnitude(grid: Grid): number {
+  return grid.values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 0);
 }
 
 /** Sum of each column. */
-export function columnSums(of: Grid): Float32Array {
-  const sums = new Float32Array(of.columns);
-  for (let place = 0; place < of.values.length; place++) {
-    const column = place % of.columns;
-    sums[column] = (sums[column] ?? 0) + (of.values[place] ?? 0);
+export function columnSums(grid: Grid): Float32Array {
+  const sums = new Float32Array(grid.columns);
+  for (let index = 0; index < grid.values.length; index++) {
+    const column = index % grid.columns;
+    sums[column] = (sums[column] ?? 0) + (grid.values[index] ?? 0);
   }
   return sums;
 }
 
 /** Encodes a matrix, for tests and saved files. */
-export function encodeGrid(of: Grid): EncodedArray {
-  const view = new DataView(new ArrayBuffer(4 * of.values.length));
-  of.values.forEach((value, place) => view.setFloat32(4 * place, value, true));
+export function encodeGrid(grid: Grid): EncodedArray {
+  const view = new DataView(new ArrayBuffer(4 * grid.values.length));
+  grid.values.forEach((value, index) => view.setFloat32(4 * index, value, true));
   let text = "";
   for (const byte of new Uint8Array(view.buffer)) text += String.fromCharCode(byte);
-  return { shape: [of.rows, of.columns], data: btoa(text) };
+  return { shape: [grid.rows, grid.columns], data: btoa(text) };
 }

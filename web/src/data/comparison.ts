@@ -13,13 +13,13 @@ export function pairedOutcome(first: PageExample, second: PageExample): PairedOu
 
 /** Indices of examples by outcome. */
 export function groupByOutcome(first: PageExample[], second: PageExample[]): Record<PairedOutcome, number[]> {
-  const places: Record<PairedOutcome, number[]> = { both: [], first: [], second: [], neither: [] };
-  first.forEach((example, place) => {
-    const comparedRun = second[place];
+  const groups: Record<PairedOutcome, number[]> = { both: [], first: [], second: [], neither: [] };
+  first.forEach((example, index) => {
+    const comparedRun = second[index];
     const found = comparedRun && pairedOutcome(example, comparedRun);
-    if (found) places[found].push(place);
+    if (found) groups[found].push(index);
   });
-  return places;
+  return groups;
 }
 
 /** Two-sided p-value of McNemar's exact test. */

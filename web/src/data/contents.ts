@@ -316,14 +316,14 @@ export interface NeighborsResponse {
   next_symbols: [string, number][];
 }
 
-/** One number of a report's header. */
+/** One number of the summary of a report. */
 export interface SummaryValue {
   label: string;
   value: string;
   note: string;
 }
 
-/** Paragraphs of plain text, with an empty line between. */
+/** Paragraphs of plain text, separated by empty lines. */
 export interface ReportText {
   type: "text";
   title: string;
@@ -340,7 +340,7 @@ export interface ReportTable {
   total: boolean;
 }
 
-/** Figure as an SVG document, as `pellucid.reporting.figures.svg` writes it. */
+/** Figure as an SVG document, as `pellucid.reporting.figures.to_svg` returns it. */
 export interface ReportFigure {
   type: "figure";
   title: string;
@@ -394,7 +394,7 @@ export interface ReportExample {
   group: string;
 }
 
-/** Examples with their attention or their tags, each drawn at once, or listed to be unfolded. */
+/** Examples with their attention weights or tags, drawn at once, or listed and collapsed. */
 export interface ReportExamples {
   type: "examples";
   title: string;
@@ -404,7 +404,7 @@ export interface ReportExamples {
   runs: string[];
 }
 
-/** Counts of symbol errors, and of the correct symbols among those that errors were made with. */
+/** Counts of symbol errors, and of correct predictions of the same symbols. */
 export interface ReportConfusions {
   type: "confusions";
   title: string;
@@ -421,7 +421,7 @@ export interface ReportSettings {
   toml: string;
 }
 
-/** Everything that a report shows. Neighboring parts of one title share a section. */
+/** Content of a report. Adjacent parts with the same title share a section. */
 export interface ReportDocument {
   type: "report";
   format: number;

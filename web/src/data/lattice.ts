@@ -16,7 +16,7 @@ export interface TreeNode {
   /** Log-probability of the hypothesis. */
   readonly score: number;
   /** Whether the node is on the path of the shown output. */
-  readonly chosen: boolean;
+  readonly selected: boolean;
 }
 
 const FATES = { kept: 0, ended: 0, pruned: 1 } as const;
@@ -30,8 +30,8 @@ export function pathToNode(beam: Pick<Lattice, "parents">, node: number): number
 
 /** Nodes with their positions; without `pruned`, only kept and finished ones. */
 export function treeNodes(beam: Lattice, pruned = true): TreeNode[] {
-  const [likely, scores] = [decodeArray(beam.log_probabilities), decodeArray(beam.scores)];
-  const chosen = new Set(pathToNode(beam, beam.leaf));
+  const [logProbabilities, scores] = [decodeArray(beam.log_probabilities), decodeArray(beam.scores)];
+  const selected = new Set(pathToNode(beam, beam.leaf));
   const depths: number[] = [];
   // Parents precede their children.
   beam.parents.forEach((parent, index) => (depths[index] = parent < 0 ? 0 : (depths[parent] ?? 0) + 1));
@@ -48,9 +48,9 @@ export function treeNodes(beam: Lattice, pruned = true): TreeNode[] {
         symbol: beam.symbols[index] ?? "",
         parent: beam.parents[index] ?? -1,
         fate: fate(index),
-        logProbability: likely[index] ?? 0,
+        logProbability: logProbabilities[index] ?? 0,
         score: scores[index] ?? 0,
-        chosen: chosen.has(index),
+        selected: selected.has(index),
       })),
   );
 }
@@ -61,21 +61,21 @@ export function normalizedScore(node: TreeNode): number {
 }
 
 /** Output up to a node, with the attention weights of each symbol. */
-export function attentionAlongPath(trace: Trace, beam: Lattice, node: number): { writes: string[]; weights: Grid } {
+export function attentionAlongPath(trace: Trace, beam: Lattice, node: number): { target: string[]; weights: Grid } {
   const looks = toGrid(beam.attention);
-  const way = pathToNode(beam, node);
-  const weights = gridFromRows(way.map((at) => row(looks, beam.looks[at] ?? 0)));
-  return { writes: way.map((at) => beam.symbols[at] ?? ""), weights: { ...weights, columns: trace.source.length } };
+  const path = pathToNode(beam, node);
+  const weights = gridFromRows(path.map((at) => row(looks, beam.looks[at] ?? 0)));
+  return { target: path.map((at) => beam.symbols[at] ?? ""), weights: { ...weights, columns: trace.source.length } };
 }
 
 /** Target of the arrow keys: parent, best child, and adjacent nodes of the column. */
 export function adjacentNode(all: readonly TreeNode[], from: number, key: string): number {
-  const here = all.find((node) => node.index === from);
-  if (!here) return all.find((node) => node.chosen)?.index ?? all[0]?.index ?? from;
-  const beside = (rank: number): number => all.find((node) => node.depth === here.depth && node.rank === rank)?.index ?? from;
-  if (key === "ArrowUp") return beside(here.rank - 1);
-  if (key === "ArrowDown") return beside(here.rank + 1);
-  if (key === "ArrowLeft") return here.parent >= 0 ? here.parent : from;
+  const current = all.find((node) => node.index === from);
+  if (!current) return all.find((node) => node.selected)?.index ?? all[0]?.index ?? from;
+  const nodeAtRank = (rank: number): number => all.find((node) => node.depth === current.depth && node.rank === rank)?.index ?? from;
+  if (key === "ArrowUp") return nodeAtRank(current.rank - 1);
+  if (key === "ArrowDown") return nodeAtRank(current.rank + 1);
+  if (key === "ArrowLeft") return current.parent >= 0 ? current.parent : from;
   const children = all.filter((node) => node.parent === from);
-  return (children.find((node) => node.chosen) ?? children[0])?.index ?? from;
+  return (children.find((node) => node.selected) ?? children[0])?.index ?? from;
 }

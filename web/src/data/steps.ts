@@ -24,7 +24,7 @@ export interface Candidate {
 }
 
 export interface OutputStep {
-  readonly place: number;
+  readonly index: number;
   readonly symbol: string;
   readonly probability: number;
   /** In bits. */
@@ -41,66 +41,66 @@ export interface OutputStep {
 
 /** Steps of an output; `edits` are empty without a reference. */
 export function outputSteps(trace: Trace, edits: readonly EditOperation[]): OutputStep[] {
-  const [sure, entropy] = [decodeArray(trace.log_probabilities), decodeArray(trace.entropy)];
+  const [logProbabilities, entropy] = [decodeArray(trace.log_probabilities), decodeArray(trace.entropy)];
   const [forced, painted] = [new Set(trace.forced), new Set(trace.painted)];
-  const known = new Map<number, { edit: EditOperation; missing: string[]; expected: string }>();
+  const editsByStep = new Map<number, { edit: EditOperation; missing: string[]; expected: string }>();
   let missing: string[] = [];
   for (const [index, edit] of edits.entries()) {
     if (edit.step === null) missing.push(edit.expected ?? "");
     else {
-      known.set(edit.step, { edit, missing, expected: expectedSymbol(edits, index) });
+      editsByStep.set(edit.step, { edit, missing, expected: expectedSymbol(edits, index) });
       missing = [];
     }
   }
-  return trace.target.map((symbol, place) => {
-    const told = known.get(place);
-    const end = place === trace.target.length - 1;
-    const kind = told?.edit.kind;
+  return trace.target.map((symbol, index) => {
+    const aligned = editsByStep.get(index);
+    const isLast = index === trace.target.length - 1;
+    const kind = aligned?.edit.kind;
     // Symbols missing at the end precede the end symbol.
-    const before = told?.missing ?? (end ? missing : []);
-    const expected = told?.expected ?? (end && edits.length > 0 ? END : null);
+    const before = aligned?.missing ?? (isLast ? missing : []);
+    const expected = aligned?.expected ?? (isLast && edits.length > 0 ? END : null);
     return {
-      place,
+      index,
       symbol,
-      probability: Math.exp(sure[place] ?? 0),
-      entropy: entropy[place] ?? 0,
-      choices: (trace.top[place] ?? []).slice(0, 5).map(([other, likely]) => ({
+      probability: Math.exp(logProbabilities[index] ?? 0),
+      entropy: entropy[index] ?? 0,
+      choices: (trace.top[index] ?? []).slice(0, 5).map(([other, logProbability]) => ({
         symbol: other,
-        probability: Math.exp(likely),
+        probability: Math.exp(logProbability),
         gold: expected === other || before[0] === other,
       })),
       kind: kind === undefined || kind === "deletion" ? "unknown" : kind,
-      expected: told?.expected ?? null,
+      expected: aligned?.expected ?? null,
       missing: before,
-      forced: forced.has(place),
-      painted: painted.has(place),
+      forced: forced.has(index),
+      painted: painted.has(index),
     };
   });
 }
 
 /** Step to select first: the first error, else the least probable step. */
-export function leastCertainStep(of: readonly OutputStep[]): number {
-  const wrong = of.find((step) => step.kind === "substitution" || step.kind === "insertion" || step.missing.length > 0);
-  if (wrong) return wrong.place;
-  return of.reduce((least, step) => (step.probability < (of[least]?.probability ?? 2) ? step.place : least), 0);
+export function leastCertainStep(steps: readonly OutputStep[]): number {
+  const wrong = steps.find((step) => step.kind === "substitution" || step.kind === "insertion" || step.missing.length > 0);
+  if (wrong) return wrong.index;
+  return steps.reduce((minimum, step) => (step.probability < (steps[minimum]?.probability ?? 2) ? step.index : minimum), 0);
 }
 
 /** Minimum edit alignment of two outputs; null for an unpaired step. */
 export function alignSteps(before: readonly string[], after: readonly string[]): [number | null, number | null][] {
-  const [rows, wide] = [before.length, after.length + 1];
+  const [rows, numColumns] = [before.length, after.length + 1];
   // Edit distance from step i of one and step j of the other to their ends.
-  const costs = new Uint32Array((rows + 1) * wide);
-  const cost = (i: number, j: number): number => costs[i * wide + j] ?? 0;
-  const swap = (i: number, j: number): number => cost(i + 1, j + 1) + (before[i] === after[j] ? 0 : 1);
+  const costs = new Uint32Array((rows + 1) * numColumns);
+  const cost = (i: number, j: number): number => costs[i * numColumns + j] ?? 0;
+  const substitutionCost = (i: number, j: number): number => cost(i + 1, j + 1) + (before[i] === after[j] ? 0 : 1);
   for (let i = rows; i >= 0; i--) {
     for (let j = after.length; j >= 0; j--) {
       const left = rows - i + after.length - j;
-      costs[i * wide + j] = i < rows && j < after.length ? Math.min(swap(i, j), cost(i + 1, j) + 1, cost(i, j + 1) + 1) : left;
+      costs[i * numColumns + j] = i < rows && j < after.length ? Math.min(substitutionCost(i, j), cost(i + 1, j) + 1, cost(i, j + 1) + 1) : left;
     }
   }
   const pairs: [number | null, number | null][] = [];
   for (let [i, j] = [0, 0]; i < rows || j < after.length; ) {
-    if (i < rows && j < after.length && cost(i, j) === swap(i, j)) pairs.push([i++, j++]);
+    if (i < rows && j < after.length && cost(i, j) === substitutionCost(i, j)) pairs.push([i++, j++]);
     else if (i < rows && cost(i, j) === cost(i + 1, j) + 1) pairs.push([i++, null]);
     else pairs.push([null, j++]);
   }

@@ -3,22 +3,22 @@ import type { PageContents, PageExample, TaskView, Trace } from "./contents";
 
 /** View before the contents are loaded. */
 const UNKNOWN: TaskView = { autoregressive: true, per_position: false, points: false, texts: false, symbol: "symbol", symbols: "symbols", output: "output", scores: {} };
-let known: Record<string, TaskView> = {};
+let registeredViews: Record<string, TaskView> = {};
 
 /** Registers the task views of the contents, before anything is drawn. */
 export function registerTaskViews(tasks: Record<string, TaskView>): void {
-  known = tasks;
+  registeredViews = tasks;
 }
 
-export const taskViewOf = (trace: Trace | undefined): TaskView => (trace && known[trace.task]) ?? UNKNOWN;
+export const taskViewOf = (trace: Trace | undefined): TaskView => (trace && registeredViews[trace.task]) ?? UNKNOWN;
 
 /** View of a page; a single trace has no model card. */
 export const pageView = ({ tasks, card, examples }: PageContents): TaskView => tasks[card?.task ?? examples[0]?.traces[0]?.task ?? ""] ?? UNKNOWN;
 
 /** Source index of a predicted or expected position; null if it is invalid. */
 export function sourcePosition(trace: Trace, position: string | null | undefined): number | null {
-  const place = Number(position) - 1 + trace.features;
-  return /^[1-9][0-9]*$/.test(position ?? "") && place < trace.source.length ? place : null;
+  const index = Number(position) - 1 + trace.features;
+  return /^[1-9][0-9]*$/.test(position ?? "") && index < trace.source.length ? index : null;
 }
 
 /** Predicted position ("answer"), expected position ("expected"), or both ("right"). */
@@ -26,8 +26,8 @@ export function positionMarks(trace: Trace, example: PageExample): ReadonlyMap<n
   const marks = new Map<number, "answer" | "expected" | "right">();
   if (!taskViewOf(trace).points) return marks;
   for (const reference of example.references) {
-    const place = sourcePosition(trace, reference);
-    if (place !== null) marks.set(place, "expected");
+    const index = sourcePosition(trace, reference);
+    if (index !== null) marks.set(index, "expected");
   }
   const answer = sourcePosition(trace, trace.target[0]);
   if (answer !== null) marks.set(answer, marks.has(answer) ? "right" : "answer");
@@ -36,6 +36,6 @@ export function positionMarks(trace: Trace, example: PageExample): ReadonlyMap<n
 
 /** Name of a metric of the log; null if it does not apply. */
 export function metricName({ scores }: TaskView, name: string): string | null {
-  const told = scores[name];
-  return told === undefined ? name.replaceAll("_", " ") : told;
+  const metric = scores[name];
+  return metric === undefined ? name.replaceAll("_", " ") : metric;
 }

@@ -47,8 +47,8 @@ export function animatedAttentionSvg(film: AttentionAnimation, seconds: number, 
   const steps = Math.max(1, ...film.frames.map((frame) => frame.target.length));
   // At most as wide as a page; numbers replace symbols in narrow cells.
   const wide = Math.min(CELL, ROOM / Math.max(1, sources));
-  const every = labelInterval(wide, 10, NUMBER);
-  const [left, top] = [70, every > 1 ? 44 : 74];
+  const interval = labelInterval(wide, 10, NUMBER);
+  const [left, top] = [70, interval > 1 ? 44 : 74];
   // At least as wide as the longest caption, at 7.4 per letter.
   const words = Math.max(...film.frames.map((frame) => frame.caption.length));
   const [width, height] = [Math.max(left + sources * wide, 8 + 7.4 * words) + 10, top + steps * CELL + 10];
@@ -66,7 +66,7 @@ export function animatedAttentionSvg(film: AttentionAnimation, seconds: number, 
   }
   const heads = film.sources.map((symbol, index) => {
     const x = +(left + (index + 0.5) * wide).toFixed(2);
-    if (every > 1) return isNth(index, every) ? `<text x="${x}" y="${top - 6}" text-anchor="middle">${index + 1}</text>` : "";
+    if (interval > 1) return isNth(index, interval) ? `<text x="${x}" y="${top - 6}" text-anchor="middle">${index + 1}</text>` : "";
     return `<text x="${x}" y="${top - 6}" text-anchor="start" transform="rotate(-60 ${x} ${top - 6})">${escapeXml(visibleSymbol(symbol))}</text>`;
   });
   const shots = film.frames.map((frame, index) => {

@@ -30,158 +30,158 @@ export interface FigureTable {
 }
 
 /** Letter width in sentences, which are narrower than symbols. */
-const PROSE = 9.6;
-const [LETTER, SMALL, EDGE, ROOM] = [13, 11, 12, 940];
+const PROSE_WIDTH = 9.6;
+const [LETTER, SMALL, EDGE, MAX_WIDTH] = [13, 11, 12, 940];
 /** Wider cells hold bars. */
-const BROAD = 240;
-const wide = (text = "", letter = LETTER): number => (text === "" ? 0 : Math.ceil(1.1 * textWidth(text) * letter));
-const most = (values: readonly number[]): number => values.reduce((top, value) => Math.max(top, value), 0);
+const WIDE_CELL = 240;
+const measuredWidth = (text = "", letter = LETTER): number => (text === "" ? 0 : Math.ceil(1.1 * textWidth(text) * letter));
+const maxOf = (values: readonly number[]): number => values.reduce((top, value) => Math.max(top, value), 0);
 /** Truncates long words. */
-const cut = (text = ""): string => (text.length > 42 ? `${[...text].slice(0, 40).join("")}…` : text);
+const truncate = (text = ""): string => (text.length > 42 ? `${[...text].slice(0, 40).join("")}…` : text);
 
-function written(x: number, y: number, text: string, more = ""): string {
+function textElement(x: number, y: number, text: string, more = ""): string {
   return text === "" ? "" : `<text x="${x}" y="${y}"${more}>${escapeXml(text)}</text>`;
 }
 const QUIET = ` font-size="${SMALL}" fill="var(--quiet)"`;
 const HEADING = ` font-size="14" font-weight="600" fill="var(--text)"`;
-const plain = (ink = "var(--text)"): string => ` font-size="${LETTER}" fill="${ink}"`;
-const middle = (letter: number, ink: string): string => ` font-size="${letter}" fill="${ink}" text-anchor="middle"`;
+const textStyle = (ink = "var(--text)"): string => ` font-size="${LETTER}" fill="${ink}"`;
+const centeredStyle = (letter: number, ink: string): string => ` font-size="${letter}" fill="${ink}" text-anchor="middle"`;
 
 /** Title of a picture; long titles are abbreviated. */
-const headline = (title: string): string => (title.length > 240 ? `${title.slice(0, 150)} … ${title.slice(-60)}` : title);
+const abbreviateTitle = (title: string): string => (title.length > 240 ? `${title.slice(0, 150)} … ${title.slice(-60)}` : title);
 
 /** Wraps a text at a number of characters; longer words are split. */
-const wrapped = (text: string, most: number): string[] => text.match(new RegExp(`\\S.{0,${Math.floor(most) - 1}}(?!\\S)|\\S{1,${Math.floor(most)}}`, "gu")) ?? [];
+const wrapText = (text: string, maximum: number): string[] => text.match(new RegExp(`\\S.{0,${Math.floor(maximum) - 1}}(?!\\S)|\\S{1,${Math.floor(maximum)}}`, "gu")) ?? [];
 
 /** Column ranges [from, to) of each line. */
-function lines(widths: readonly number[], room: number): [number, number][] {
-  const found: [number, number][] = [];
+function columnLines(widths: readonly number[], availableWidth: number): [number, number][] {
+  const ranges: [number, number][] = [];
   let left = 0;
   widths.forEach((width, at) => {
     left -= width;
-    const last = found.at(-1);
+    const last = ranges.at(-1);
     if (last && left >= 0) last[1] = at + 1;
     else {
-      found.push([at, at + 1]);
-      left = room - width;
+      ranges.push([at, at + 1]);
+      left = availableWidth - width;
     }
   });
-  return found;
+  return ranges;
 }
 
 /** Drawing of a table below `top`, with its right and lower edges. */
-function drawn(sheet: FigureTable, top: number): [string, number, number] {
-  const { title, across = "", down = "", size: [least, tall] = [26, 26] } = sheet;
-  const broad = least > BROAD;
-  const heads = (sheet.heads ?? []).map(cut);
-  const rows = sheet.rows.map(([head, cells]) => [cut(head), cells, tall + (cells.some((cell) => cell.note) ? 12 : 0) + (!broad && cells.some((cell) => cell.bar) ? 6 : 0)] as const);
-  const longest = most(heads.map((head) => wide(head)));
-  const aslant = longest > Math.max(28, 2 * least);
-  const widths = Array.from({ length: most(rows.map(([, cells]) => cells.length)) }, (_, at) =>
-    most([least, aslant || least < 10 ? 0 : wide(heads[at]) + 6, ...rows.map(([, cells]) => (cells[at]?.text ? Math.max(wide(cut(cells[at].text)), wide(cells[at].note, SMALL)) + 10 : 0))]),
+function drawTable(table: FigureTable, top: number): [string, number, number] {
+  const { title, across = "", down = "", size: [minimum, rowHeight] = [26, 26] } = table;
+  const barsOnly = minimum > WIDE_CELL;
+  const heads = (table.heads ?? []).map(truncate);
+  const rows = table.rows.map(([head, cells]) => [truncate(head), cells, rowHeight + (cells.some((cell) => cell.note) ? 12 : 0) + (!barsOnly && cells.some((cell) => cell.bar) ? 6 : 0)] as const);
+  const longest = maxOf(heads.map((head) => measuredWidth(head)));
+  const rotated = longest > Math.max(28, 2 * minimum);
+  const widths = Array.from({ length: maxOf(rows.map(([, cells]) => cells.length)) }, (_, at) =>
+    maxOf([minimum, rotated || minimum < 10 ? 0 : measuredWidth(heads[at]) + 6, ...rows.map(([, cells]) => (cells[at]?.text ? Math.max(measuredWidth(truncate(cells[at].text)), measuredWidth(cells[at].note, SMALL)) + 10 : 0))]),
   );
-  const left = EDGE + (down ? 16 : 0) + most(rows.map(([head]) => wide(head))) + 8;
+  const left = EDGE + (down ? 16 : 0) + maxOf(rows.map(([head]) => measuredWidth(head))) + 8;
   const inside: string[] = [];
   const shapes = new Map<string, string>();
-  const shape = (look: string, x: number, y: number, width: number, height: number): unknown =>
-    shapes.set(look, `${shapes.get(look) ?? ""}M${+x.toFixed(1)} ${+y.toFixed(1)}h${+width.toFixed(1)}v${+height.toFixed(1)}h${-width.toFixed(1)}z`);
-  let [right, y] = [left + wide(across, SMALL) + 16, top];
+  const shape = (attributes: string, x: number, y: number, width: number, height: number): unknown =>
+    shapes.set(attributes, `${shapes.get(attributes) ?? ""}M${+x.toFixed(1)} ${+y.toFixed(1)}h${+width.toFixed(1)}v${+height.toFixed(1)}h${-width.toFixed(1)}z`);
+  let [right, y] = [left + measuredWidth(across, SMALL) + 16, top];
   // Titles are about as wide as their table.
-  for (const line of wrapped(headline(title), Math.min(90, Math.max(48, (left + widths.reduce((sum, width) => sum + width, 0)) / 9)))) {
+  for (const line of wrapText(abbreviateTitle(title), Math.min(90, Math.max(48, (left + widths.reduce((sum, width) => sum + width, 0)) / 9)))) {
     y += 20;
-    inside.push(written(EDGE, y, line, HEADING));
-    right = Math.max(right, EDGE + wide(line, 14));
+    inside.push(textElement(EDGE, y, line, HEADING));
+    right = Math.max(right, EDGE + measuredWidth(line, 14));
   }
-  for (const [from, to] of lines(widths, ROOM - left)) {
+  for (const [from, to] of columnLines(widths, MAX_WIDTH - left)) {
     y += 10;
-    if (across && from === 0) inside.push(written(left, (y += 14), `${across} →`, QUIET));
+    if (across && from === 0) inside.push(textElement(left, (y += 14), `${across} →`, QUIET));
     y += 4;
-    if (longest > 0) y += aslant ? Math.ceil(longest * 0.87) + 8 : 18;
+    if (longest > 0) y += rotated ? Math.ceil(longest * 0.87) + 8 : 18;
     const start = y;
     let x = left;
     for (let at = from; at < to; at++) {
       const [width, head] = [widths[at]!, heads[at] ?? ""];
       const middleX = x + width / 2;
-      inside.push(written(middleX, start - 6, head, aslant ? `${plain()} transform="rotate(-60 ${middleX} ${start - 6})"` : middle(LETTER, "var(--text)")));
-      if (aslant) right = Math.max(right, middleX + wide(head) / 2 + 8);
+      inside.push(textElement(middleX, start - 6, head, rotated ? `${textStyle()} transform="rotate(-60 ${middleX} ${start - 6})"` : centeredStyle(LETTER, "var(--text)")));
+      if (rotated) right = Math.max(right, middleX + measuredWidth(head) / 2 + 8);
       y = start;
       for (const [, cells, height] of rows) {
         const { text, note, fill, shade = 1, ink = "var(--text)", bar, edge } = cells[at] ?? {};
         // Gap between text cells; colored cells are adjacent.
         const gap = text === undefined ? 0 : 1;
-        const long = broad ? (width - BROAD / 2) * (bar ?? 0) : (width - 8) * (bar ?? 0);
+        const barLength = barsOnly ? (width - WIDE_CELL / 2) * (bar ?? 0) : (width - 8) * (bar ?? 0);
         if (fill) shape(`fill="${fill}" fill-opacity="${shade.toFixed(2)}"`, x, y, width - gap, height - gap);
-        if (bar) shape('fill="var(--weight)"', x + (broad ? 0 : 4), broad ? y + 5 : y + height - 8, long, broad ? height - 10 : 4);
+        if (bar) shape('fill="var(--weight)"', x + (barsOnly ? 0 : 4), barsOnly ? y + 5 : y + height - 8, barLength, barsOnly ? height - 10 : 4);
         if (edge) shape(`fill="none" stroke-width="1.5" stroke="${edge}"`, x + 1, y + 1, width - 3, height - 3);
-        const line = y + tall / 2 + 4.5;
-        inside.push(broad ? written(x + long + 6, line, cut(text), plain(ink)) : written(x + width / 2, line, cut(text), middle(LETTER, ink)));
-        if (note) inside.push(written(x + width / 2, line + 13, note, middle(SMALL, "var(--quiet)")));
+        const line = y + rowHeight / 2 + 4.5;
+        inside.push(barsOnly ? textElement(x + barLength + 6, line, truncate(text), textStyle(ink)) : textElement(x + width / 2, line, truncate(text), centeredStyle(LETTER, ink)));
+        if (note) inside.push(textElement(x + width / 2, line + 13, note, centeredStyle(SMALL, "var(--quiet)")));
         y += height;
       }
       x += width;
     }
     y = start;
     for (const [head, , height] of rows) {
-      inside.push(written(left - 8, y + height / 2 + 4.5, head, `${plain()} text-anchor="end"`));
+      inside.push(textElement(left - 8, y + height / 2 + 4.5, head, `${textStyle()} text-anchor="end"`));
       y += height;
     }
-    if (down) inside.push(written(0, 0, `${down} →`, `${QUIET} transform="translate(${EDGE} ${start}) rotate(90)"`));
+    if (down) inside.push(textElement(0, 0, `${down} →`, `${QUIET} transform="translate(${EDGE} ${start}) rotate(90)"`));
     right = Math.max(right, x);
-    y = Math.max(y, start + (down ? wide(down, SMALL) + 16 : 0));
+    y = Math.max(y, start + (down ? measuredWidth(down, SMALL) + 16 : 0));
   }
-  return [[...shapes].map(([look, path]) => `<path shape-rendering="crispEdges" ${look} d="${path}"/>`).join("") + inside.join(""), right, y];
+  return [[...shapes].map(([attributes, path]) => `<path shape-rendering="crispEdges" ${attributes} d="${path}"/>`).join("") + inside.join(""), right, y];
 }
 
-function whole(inside: string, right: number, y: number): string {
+function svgDocument(inside: string, right: number, y: number): string {
   const size = `width="${Math.ceil(right + EDGE)}" height="${Math.ceil(y)}"`;
   return `<svg xmlns="http://www.w3.org/2000/svg" ${size} viewBox="0 0 ${Math.ceil(right + EDGE)} ${Math.ceil(y)}" font-family="var(--symbols)"><rect ${size} fill="var(--ground)"/>${inside}</svg>`;
 }
 
 /** Renders tables below each other. */
-export function renderFigure(sheets: readonly FigureTable[]): string {
+export function renderFigure(tables: readonly FigureTable[]): string {
   let [inside, width, y] = ["", 0, 0];
-  for (const sheet of sheets) {
-    const [text, right, below] = drawn(sheet, y);
+  for (const table of tables) {
+    const [text, right, below] = drawTable(table, y);
     [inside, width, y] = [inside + text, Math.max(width, right), below + 14];
   }
-  return whole(inside, width, y);
+  return svgDocument(inside, width, y);
 }
 
 /**
  * Renders a picture with its title, axis titles (`above`, `below`, `down`), color key (`hue`, `low`, `high`), notes and
  * legend, from the `data-` attributes of the picture.
  */
-export function renderPictureFile(inside: string, [width, height]: readonly [number, number], title: string, told: DOMStringMap, legend: readonly (readonly [string, string])[], dark: boolean): string {
-  const { above = "", below = "", down = "", left = 0, top = 0, hue, low = "", high = "", notes = "" } = told;
+export function renderPictureFile(inside: string, [width, height]: readonly [number, number], title: string, labels: DOMStringMap, legend: readonly (readonly [string, string])[], dark: boolean): string {
+  const { above = "", below = "", down = "", left = 0, top = 0, colormap, low = "", high = "", notes = "" } = labels;
   const x = EDGE + (down ? 16 : 0);
   let [drawing, y, right] = ["", 0, x + width];
-  const line = (text: string, tall: number, look = QUIET, at = x): void => {
-    drawing += written(at, (y += tall), text, look);
-    right = Math.max(right, at + wide(text, look === QUIET ? PROSE : 14));
+  const line = (text: string, rowHeight: number, attributes = QUIET, at = x): void => {
+    drawing += textElement(at, (y += rowHeight), text, attributes);
+    right = Math.max(right, at + measuredWidth(text, attributes === QUIET ? PROSE_WIDTH : 14));
   };
-  const lines = (text: string, tall: number, each: number, look = QUIET): void => wrapped(text, Math.max(400, width) / each).forEach((part) => line(part, tall, look, EDGE));
-  lines(headline(title), 20, 9, HEADING);
+  const columnLines = (text: string, rowHeight: number, each: number, attributes = QUIET): void => wrapText(text, Math.max(400, width) / each).forEach((part) => line(part, rowHeight, attributes, EDGE));
+  columnLines(abbreviateTitle(title), 20, 9, HEADING);
   if (above) line(above, 22, QUIET, x + +left);
   const start = (y += 8);
-  if (down) drawing += written(0, 0, down, `${QUIET} transform="translate(${EDGE} ${start + +top}) rotate(90)"`);
+  if (down) drawing += textElement(0, 0, down, `${QUIET} transform="translate(${EDGE} ${start + +top}) rotate(90)"`);
   drawing += `<g transform="translate(${x} ${start})">${inside}</g>`;
-  y = Math.max(y + height, start + +top + wide(down, SMALL));
+  y = Math.max(y + height, start + +top + measuredWidth(down, SMALL));
   if (below) line(below, 16);
   for (const [swatch, name] of legend) {
     drawing += `<g transform="translate(${x} ${y + 12})">${swatch}</g>`;
     line(name, 18, QUIET, x + 30);
   }
-  if (hue) {
+  if (colormap) {
     line(low, 24);
-    const from = x + wide(low, PROSE);
-    for (let at = 0; at < 24; at++) drawing += `<rect x="${from + 5 * at}" y="${y - 10}" width="5.5" height="12" fill="rgb(${colorAt(hue === "weight" ? at / 23 : at / 11.5 - 1, hue as Colormap, dark).join()})"/>`;
+    const from = x + measuredWidth(low, PROSE_WIDTH);
+    for (let at = 0; at < 24; at++) drawing += `<rect x="${from + 5 * at}" y="${y - 10}" width="5.5" height="12" fill="rgb(${colorAt(colormap === "weight" ? at / 23 : at / 11.5 - 1, colormap as Colormap, dark).join()})"/>`;
     line(high, 0, QUIET, from + 128);
   }
-  lines(notes, 17, 6.5);
-  return whole(drawing, right, y + EDGE);
+  columnLines(notes, 17, 6.5);
+  return svgDocument(drawing, right, y + EDGE);
 }
 
 /** Table of bars, scaled to `whole`. */
-export function barTable(title: string, of: readonly (readonly [name: string, value: number, words?: string])[], whole = Math.max(1e-9, ...of.map(([, value]) => value))): FigureTable {
-  return { title, size: [360, 24], rows: of.map(([name, value, words = `${value}`]) => [name, [{ bar: value / whole, text: words }]]) };
+export function barTable(title: string, of: readonly (readonly [name: string, value: number, label?: string])[], svgDocument = Math.max(1e-9, ...of.map(([, value]) => value))): FigureTable {
+  return { title, size: [360, 24], rows: of.map(([name, value, label = `${value}`]) => [name, [{ bar: value / svgDocument, text: label }]]) };
 }

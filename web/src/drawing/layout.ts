@@ -14,20 +14,20 @@ export const clamp = (value: number, last: number): number => Math.max(0, Math.m
 export const boundingBox = (event: Event): DOMRect => (event.currentTarget as Element).getBoundingClientRect();
 
 /** Scrolls a strip until a place is visible. */
-export function scrollToPlace(strip: HTMLElement, place: number): void {
-  const room = strip.clientWidth;
-  if (place < strip.scrollLeft || place > strip.scrollLeft + room) strip.scrollLeft = place - room / 2;
+export function scrollToPlace(strip: HTMLElement, index: number): void {
+  const availableWidth = strip.clientWidth;
+  if (index < strip.scrollLeft || index > strip.scrollLeft + availableWidth) strip.scrollLeft = index - availableWidth / 2;
 }
 
 /** Hint below a strip that is wider than its container. */
-export const scrollHint = (width: number, room: number): string => (width > room ? "Scroll sideways for the rest." : "");
+export const scrollHint = (width: number, availableWidth: number): string => (width > availableWidth ? "Scroll sideways for the rest." : "");
 
 export const fullRange = (count: number): IndexRange => ({ from: 0, to: count });
 export const rangeSize = (range: IndexRange): number => range.to - range.from;
 
 /** Range shifted into [0, count), at least `least` long. */
-export function clampRange(range: IndexRange, count: number, least = 1): IndexRange {
-  const length = Math.min(count, Math.max(least, Math.round(rangeSize(range))));
+export function clampRange(range: IndexRange, count: number, minimum = 1): IndexRange {
+  const length = Math.min(count, Math.max(minimum, Math.round(rangeSize(range))));
   const from = clamp(Math.round(range.from), count - length);
   return { from, to: from + length };
 }
@@ -41,28 +41,28 @@ export function zoomRange(range: IndexRange, count: number, factor: number, arou
 
 /** Edges of adjacent cells, one more than cells. */
 export function cellEdges(widths: readonly number[]): number[] {
-  const places = [0];
-  for (const width of widths) places.push((places.at(-1) ?? 0) + width);
-  return places;
+  const edges = [0];
+  for (const width of widths) edges.push((edges.at(-1) ?? 0) + width);
+  return edges;
 }
 
 /** Distributes a width over cells: natural widths plus equal shares of the rest, or equal widths if there is no room. */
-export function distributeWidths(expected: readonly number[], room: number, most: number): number[] {
+export function distributeWidths(expected: readonly number[], availableWidth: number, maximum: number): number[] {
   const total = expected.reduce((sum, width) => sum + width, 0);
   if (total === 0) return [];
-  if (total > room) return expected.map(() => room / expected.length);
-  const spare = (room - total) / expected.length;
-  return expected.map((width) => Math.min(Math.max(width, most), width + spare));
+  if (total > availableWidth) return expected.map(() => availableWidth / expected.length);
+  const spare = (availableWidth - total) / expected.length;
+  return expected.map((width) => Math.min(Math.max(width, maximum), width + spare));
 }
 
 /** Index of the cell at a coordinate, or null; `places` are edges. */
-export function cellAt(places: readonly number[], at: number): number | null {
-  const last = places.length - 1;
-  if (last < 1 || at < (places[0] ?? 0) || at >= (places[last] ?? 0)) return null;
+export function cellAt(edges: readonly number[], at: number): number | null {
+  const last = edges.length - 1;
+  if (last < 1 || at < (edges[0] ?? 0) || at >= (edges[last] ?? 0)) return null;
   let [low, high] = [0, last];
   while (high - low > 1) {
     const middle = (low + high) >> 1;
-    if ((places[middle] ?? 0) <= at) low = middle;
+    if ((edges[middle] ?? 0) <= at) low = middle;
     else high = middle;
   }
   return low;
@@ -74,10 +74,10 @@ export function labelStep(cell: number, label: number): number {
 }
 
 /** Interval between labels: 1 if cells are at least `least` wide, else that of position numbers. */
-export const labelInterval = (cell: number, least: number, label: number): number => (cell >= least ? 1 : Math.max(5, labelStep(cell, label)));
+export const labelInterval = (cell: number, minimum: number, label: number): number => (cell >= minimum ? 1 : Math.max(5, labelStep(cell, label)));
 
 /** Whether a place has a label, counting from 1. */
-export const isNth = (place: number, every: number): boolean => (place + 1) % every === 0;
+export const isNth = (index: number, interval: number): boolean => (index + 1) % interval === 0;
 
 /** Link from a source position to an output step. */
 export interface AttentionLink {
@@ -96,7 +96,7 @@ export interface PrunedLinks {
 export const MAX_LINKS = 600;
 
 /** Fewest links per row that hold `mass` of its weight, at most `most` in total, heaviest of each row first. */
-export function pruneLinks(weights: Grid, mass: number, most = MAX_LINKS): PrunedLinks {
+export function pruneLinks(weights: Grid, mass: number, maximum = MAX_LINKS): PrunedLinks {
   const links: (AttentionLink & { rank: number })[] = [];
   let total = 0;
   for (let step = 0; step < weights.rows; step++) {
@@ -112,7 +112,7 @@ export function pruneLinks(weights: Grid, mass: number, most = MAX_LINKS): Prune
       held += weight;
     }
   }
-  if (links.length > most) links.sort((a, b) => a.rank - b.rank || b.weight - a.weight).length = most;
+  if (links.length > maximum) links.sort((a, b) => a.rank - b.rank || b.weight - a.weight).length = maximum;
   const kept = links.reduce((sum, link) => sum + link.weight, 0);
   return { links: links.map(({ step, position, weight }) => ({ step, position, weight })), share: total > 0 ? Math.min(1, kept / total) : 0 };
 }
@@ -127,15 +127,15 @@ export function linkCurve(x0: number, y0: number, x1: number, y1: number): strin
 /** Index of the maximum; −1 if there are no values. */
 export function argmax(values: ArrayLike<number>): number {
   let best = -1;
-  for (let place = 0; place < values.length; place++) {
-    if (best < 0 || (values[place] ?? 0) > (values[best] ?? 0)) best = place;
+  for (let index = 0; index < values.length; index++) {
+    if (best < 0 || (values[index] ?? 0) > (values[best] ?? 0)) best = index;
   }
   return best;
 }
 
 /** The `count` values of largest magnitude with their places, without zeros. */
-export function topValues(values: ArrayLike<number>, count: number): { place: number; value: number }[] {
-  return Array.from({ length: values.length }, (_, place) => ({ place, value: values[place] ?? 0 }))
+export function topValues(values: ArrayLike<number>, count: number): { index: number; value: number }[] {
+  return Array.from({ length: values.length }, (_, index) => ({ index, value: values[index] ?? 0 }))
     .filter(({ value }) => value !== 0)
     .sort((a, b) => Math.abs(b.value) - Math.abs(a.value))
     .slice(0, count);

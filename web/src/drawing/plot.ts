@@ -18,10 +18,10 @@ export function ticks(low: number, high: number, count = 5): number[] {
 /** Ticks of a logarithmic axis: powers of ten, with 2 and 5 below two decades; else round values. */
 export function logTicks(low: number, high: number): number[] {
   const [first, last] = [Math.floor(Math.log10(low)), Math.log10(high)];
-  const every = Math.ceil((last - first) / 6);
+  const interval = Math.ceil((last - first) / 6);
   const found: number[] = [];
   for (let power = first; power <= last + 1; power++) {
-    for (const step of high < 100 * low ? [1, 2, 5] : power % every ? [] : [1]) {
+    for (const step of high < 100 * low ? [1, 2, 5] : power % interval ? [] : [1]) {
       const level = Number(`${step}e${power}`);
       if (level >= low * 0.999 && level <= high * 1.001) found.push(level);
     }
@@ -30,10 +30,10 @@ export function logTicks(low: number, high: number): number[] {
 }
 
 /** Ends of a vertical axis, which always differ. */
-export function axisRange(heights: number[], logarithmic: boolean, most?: number, least?: number): [number, number] {
+export function axisRange(heights: number[], logarithmic: boolean, maximum?: number, minimum?: number): [number, number] {
   const [low, high] = [Math.min(...heights), Math.max(...heights)];
   if (logarithmic) return low < high ? [low, high] : [low / 2, high * 2];
-  return [least ?? Math.min(0, low), most ?? (Math.max(0, high) || Number(low === 0))];
+  return [minimum ?? Math.min(0, low), maximum ?? (Math.max(0, high) || Number(low === 0))];
 }
 
 /** Linear scale from the domain [a, b] to the range [c, d]. */
@@ -88,9 +88,9 @@ export function logSeries(log: Record<string, unknown>[], view: TaskView): { los
 }
 
 /** Downsamples to at most `most` points; the minimum and the maximum of each stretch are kept. */
-export function downsample(points: [number, number][], most: number): [number, number][] {
-  if (points.length <= most) return points;
-  const size = Math.ceil((2 * points.length) / most);
+export function downsample(points: [number, number][], maximum: number): [number, number][] {
+  if (points.length <= maximum) return points;
+  const size = Math.ceil((2 * points.length) / maximum);
   const kept: [number, number][] = [];
   for (let start = 0; start < points.length; start += size) {
     const stretch = points.slice(start, start + size);

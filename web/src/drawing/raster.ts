@@ -6,8 +6,8 @@ import type { Colormap, ColorScale } from "./scales";
 /** Weights above a uniform share, scaled to a maximum of 1; uniform weights become 0. */
 export function aboveUniform(weights: Float32Array): Float32Array {
   const even = weights.reduce((sum, each) => sum + each, 0) / Math.max(1, weights.length);
-  const most = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - even, 2 * even, 1e-9);
-  return weights.map((each) => Math.max(0, each - even) / most);
+  const maximum = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - even, 2 * even, 1e-9);
+  return weights.map((each) => Math.max(0, each - even) / maximum);
 }
 
 /** Maximum weight, at least of the first rows. */
@@ -22,15 +22,15 @@ export const chooseScale = (...grids: Grid[]): ColorScale => (grids.every((grid)
 export const MAX_UNSHIFTED_POSITIONS = 60;
 
 /** Tints of one step: weights above a uniform share, or values scaled by their maximum. */
-export function stepTints(grid: Grid, hue: Colormap, step: number): Float32Array {
+export function stepTints(grid: Grid, colormap: Colormap, step: number): Float32Array {
   const own = row(grid, step);
-  return hue === "weight" ? aboveUniform(own) : scaleByMaximum({ rows: 1, columns: own.length, values: own }).values;
+  return colormap === "weight" ? aboveUniform(own) : scaleByMaximum({ rows: 1, columns: own.length, values: own }).values;
 }
 
 /** Whether vectors are gates (between 0 and 1) instead of states, and the maximum of their color scale. */
 export function stateRange({ values }: Grid): [boolean, number] {
   const gate = values.every((value) => value >= 0);
-  return [gate, gate ? 1 : values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-6)];
+  return [gate, gate ? 1 : values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 1e-6)];
 }
 
 /** Scales each row by its maximum magnitude; if `above`, only weight above a uniform share. */
@@ -40,17 +40,17 @@ export function scaleByRow(grid: Grid, above = false): Grid {
     const start = step * grid.columns;
     const own = grid.values.subarray(start, start + grid.columns);
     const even = above ? own.reduce((sum, each) => sum + each, 0) / grid.columns : 0;
-    const most = own.reduce((top, each) => Math.max(top, Math.abs(each)), 0) - even;
-    own.forEach((each, place) => (values[start + place] = above ? Math.max(0, each - even) / (most || 1) : each / (most || 1)));
+    const maximum = own.reduce((top, each) => Math.max(top, Math.abs(each)), 0) - even;
+    own.forEach((each, index) => (values[start + index] = above ? Math.max(0, each - even) / (maximum || 1) : each / (maximum || 1)));
   }
   return { ...grid, values };
 }
 
 /** Scales all values by the maximum magnitude; rounding errors stay near zero. */
 export function scaleByMaximum(grid: Grid): Grid {
-  let most = 1e-4;
-  for (const value of grid.values) most = Math.max(most, Math.abs(value));
-  return { ...grid, values: grid.values.map((value) => value / most) };
+  let maximum = 1e-4;
+  for (const value of grid.values) maximum = Math.max(maximum, Math.abs(value));
+  return { ...grid, values: grid.values.map((value) => value / maximum) };
 }
 
 /**
@@ -61,9 +61,9 @@ export function maxPool(grid: Grid, rows: IndexRange, columns: IndexRange, width
   const values = new Float32Array(down * across);
   for (let step = rows.from; step < rows.to; step++) {
     const y = Math.floor(((step - rows.from) * down) / rangeSize(rows));
-    for (let place = columns.from; place < columns.to; place++) {
-      const at = y * across + Math.floor(((place - columns.from) * across) / rangeSize(columns));
-      const value = grid.values[step * grid.columns + place] ?? 0;
+    for (let index = columns.from; index < columns.to; index++) {
+      const at = y * across + Math.floor(((index - columns.from) * across) / rangeSize(columns));
+      const value = grid.values[step * grid.columns + index] ?? 0;
       if (Math.abs(value) > Math.abs(values[at] ?? 0)) values[at] = value;
     }
   }
@@ -79,7 +79,7 @@ export function paintGrid(canvas: HTMLCanvasElement, grid: Grid, color: (value: 
   const pixels = new ImageData(grid.columns, grid.rows);
   // Read by pictureFiles.ts.
   Object.assign(canvas.dataset, { columns: grid.columns, rows: grid.rows });
-  grid.values.forEach((value, place) => pixels.data.set([...color(value), 255], 4 * place));
+  grid.values.forEach((value, index) => pixels.data.set([...color(value), 255], 4 * index));
   small.getContext("2d")?.putImageData(pixels, 0, 0);
   context.imageSmoothingEnabled = false;
   context.drawImage(small, 0, 0, canvas.width, canvas.height);

@@ -29,8 +29,8 @@ const TABLE = 257;
 
 function table(stops: readonly string[]): Color[] {
   const colors = stops.map(parsed);
-  return Array.from({ length: TABLE }, (_, place) => {
-    const at = (place / (TABLE - 1)) * (colors.length - 1);
+  return Array.from({ length: TABLE }, (_, index) => {
+    const at = (index / (TABLE - 1)) * (colors.length - 1);
     const low = Math.min(colors.length - 2, Math.floor(at));
     const [from, to] = [colors[low], colors[low + 1]];
     if (!from || !to) return [0, 0, 0];
@@ -41,21 +41,21 @@ function table(stops: readonly string[]): Color[] {
 const tables = new Map<string, Color[]>();
 
 /** Color of a value: weights from 0 to 1, differences from −1 to 1, clipped. */
-export function colorAt(value: number, hue: Colormap, dark: boolean): Color {
-  const key = `${hue}${dark}`;
+export function colorAt(value: number, colormap: Colormap, dark: boolean): Color {
+  const key = `${colormap}${dark}`;
   let colors = tables.get(key);
-  if (!colors) tables.set(key, (colors = table(STOPS[hue][dark ? "dark" : "light"])));
-  const share = hue === "weight" ? value : (value + 1) / 2;
+  if (!colors) tables.set(key, (colors = table(STOPS[colormap][dark ? "dark" : "light"])));
+  const share = colormap === "weight" ? value : (value + 1) / 2;
   return colors[Math.round(clamp(share, 1) * (TABLE - 1))] ?? [0, 0, 0];
 }
 
-export function cssColor(value: number, hue: Colormap, dark: boolean): string {
-  return `rgb(${colorAt(value, hue, dark).join(" ")})`;
+export function cssColor(value: number, colormap: Colormap, dark: boolean): string {
+  return `rgb(${colorAt(value, colormap, dark).join(" ")})`;
 }
 
 /** Text color with the better contrast on this background, at least 4.5. */
-export function textColor(value: number, hue: Colormap, dark: boolean): "#000" | "#fff" {
-  const [r, g, b] = colorAt(value, hue, dark).map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+export function textColor(value: number, colormap: Colormap, dark: boolean): "#000" | "#fff" {
+  const [r, g, b] = colorAt(value, colormap, dark).map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * (r ?? 0) + 0.7152 * (g ?? 0) + 0.0722 * (b ?? 0) > 0.179 ? "#000" : "#fff";
 }
 

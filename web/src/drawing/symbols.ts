@@ -52,7 +52,7 @@ export function symbolParts(symbol: string): SymbolPart[] {
 export const visibleSymbol = (symbol: string): string => symbolParts(symbol).map((part) => part.text).join("");
 
 /** Visible form of a symbol within a text, with delimited names. */
-const among = (symbol: string): string => symbolParts(symbol).map(({ text, kind }) => (kind === "name" ? `⟨${text}⟩` : text)).join("");
+const delimitedSymbol = (symbol: string): string => symbolParts(symbol).map(({ text, kind }) => (kind === "name" ? `⟨${text}⟩` : text)).join("");
 
 /** Form of a symbol for screen readers. */
 export function spokenSymbol(symbol: string): string {
@@ -64,15 +64,15 @@ const letters = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
 /** Visible form of a text; only leading, trailing and repeated spaces are marked. */
 export function visibleText(text: string): string {
-  return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : among(segment))).join("").replace(/^ +| +$|  +/g, (run) => "␣".repeat(run.length)).normalize("NFC");
+  return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : delimitedSymbol(segment))).join("").replace(/^ +| +$|  +/g, (run) => "␣".repeat(run.length)).normalize("NFC");
 }
 
 /** Right-to-left scripts. */
-const LEFTWARD = /[\u0590-\u08ff\ufb1d-\ufefc]/;
-const alone = (told: string): string => `“${LEFTWARD.test(told) ? `\u2068${told}\u2069` : told}”`;
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufefc]/;
+const quote = (text: string): string => `“${RIGHT_TO_LEFT.test(text) ? `\u2068${text}\u2069` : text}”`;
 /** Symbol, and text, quoted in a sentence. */
-export const quoteSymbol = (symbol: string): string => alone(visibleSymbol(symbol));
-export const quoteText = (text: string): string => (text ? alone(visibleText(text)) : "nothing");
+export const quoteSymbol = (symbol: string): string => quote(visibleSymbol(symbol));
+export const quoteText = (text: string): string => (text ? quote(visibleText(text)) : "nothing");
 
 /** Label of two paired steps: their symbol, or both symbols. */
 export const pairLabel = (one: string, other: string): string => (one === other ? one : `${visibleSymbol(one)}/${visibleSymbol(other)}`);
@@ -106,4 +106,4 @@ export function textWidth(symbol: string): number {
 export const UNKNOWN_NOTE = "not in the vocabulary";
 
 /** Suffix of a label for screen readers. */
-export const unknownSuffix = (of: ReadonlySet<number> | undefined, place: number): string => (of?.has(place) ? `, ${UNKNOWN_NOTE}` : "");
+export const unknownSuffix = (of: ReadonlySet<number> | undefined, index: number): string => (of?.has(index) ? `, ${UNKNOWN_NOTE}` : "");

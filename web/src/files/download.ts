@@ -18,10 +18,10 @@ export function standalonePage(contents: PageContents | ReportDocument): string 
   const parsed = new DOMParser().parseFromString(source, "text/html");
   const scripts = [...parsed.querySelectorAll('script[type="application/json"]')].filter((each) => each.id === "contents");
   for (const each of scripts.slice(1)) each.remove();
-  const place = scripts[0] ?? parsed.body.appendChild(parsed.createElement("script"));
-  place.setAttribute("type", "application/json");
-  place.id = "contents";
-  place.textContent = toScriptJson(contents);
+  const script = scripts[0] ?? parsed.body.appendChild(parsed.createElement("script"));
+  script.setAttribute("type", "application/json");
+  script.id = "contents";
+  script.textContent = toScriptJson(contents);
   // The parser moves trailing text into the body; each saved copy would add a line.
   while (parsed.body.lastChild?.nodeType === Node.TEXT_NODE) parsed.body.lastChild.remove();
   return `<!doctype html>\n${parsed.documentElement.outerHTML}\n`;

@@ -11,19 +11,19 @@ const RIGHT = "var(--right)";
 const WRONG = "var(--wrong)";
 
 /** Cell in the color of its value. */
-export const tintedCell = (value: number, hue: Colormap, dark: boolean): FigureCell => ({ fill: `rgb(${colorAt(value, hue, dark).join()})`, ink: textColor(value, hue, dark) });
-const erred = ({ kind }: OutputStep): boolean => kind === "substitution" || kind === "insertion";
+export const tintedCell = (value: number, colormap: Colormap, dark: boolean): FigureCell => ({ fill: `rgb(${colorAt(value, colormap, dark).join()})`, ink: textColor(value, colormap, dark) });
+const isWrong = ({ kind }: OutputStep): boolean => kind === "substitution" || kind === "insertion";
 /** Wrong symbols. */
 const MARKED: FigureCell = { fill: WRONG, shade: 0.16, ink: WRONG };
 
 /** Figure of the output steps: output, reference, and the most probable symbols as bars. */
-export function stepFigure(title: string, all: readonly OutputStep[], least = false): string {
+export function stepFigure(title: string, all: readonly OutputStep[], minimum = false): string {
   const columns = all.flatMap((step) => [...step.missing, step].map((each) => (typeof each === "string" ? each : step)));
-  const line = (head: string, made: (step: OutputStep) => FigureCell, missing: (symbol: string) => FigureCell = () => ({})): FigureTable["rows"][number] => [
-    head, columns.map((each) => (typeof each === "string" ? missing(each) : made(each))),
+  const line = (head: string, cellOf: (step: OutputStep) => FigureCell, missing: (symbol: string) => FigureCell = () => ({})): FigureTable["rows"][number] => [
+    head, columns.map((each) => (typeof each === "string" ? missing(each) : cellOf(each))),
   ];
   const rows = [
-    line("output", (step) => ({ text: visibleSymbol(step.symbol), note: `${least ? "≥ " : ""}${formatDecimal(step.entropy, 2)} bits`, ...(erred(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
+    line("output", (step) => ({ text: visibleSymbol(step.symbol), note: `${minimum ? "≥ " : ""}${formatDecimal(step.entropy, 2)} bits`, ...(isWrong(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
     line("expected", (step) => (step.kind === "substitution" ? { text: visibleSymbol(step.expected ?? ""), ink: RIGHT } : step.kind === "insertion" ? { text: "–", ink: RIGHT } : {}), (symbol) => ({ text: visibleSymbol(symbol), ink: RIGHT })),
     ...Array.from({ length: Math.max(0, ...all.map(({ choices }) => choices.length)) }, (_, rank) =>
       line(rank ? `${rank + 1}.` : "most probable", ({ choices, symbol }) => {
@@ -32,43 +32,43 @@ export function stepFigure(title: string, all: readonly OutputStep[], least = fa
       }),
     ),
   ].filter(([, cells]) => cells.some(({ text }) => text));
-  const heads = columns.map((each) => (typeof each === "string" ? "" : `${each.place + 1}`));
+  const heads = columns.map((each) => (typeof each === "string" ? "" : `${each.index + 1}`));
   return renderFigure([{ title, across: "output", heads, rows, size: [58, 26] }]);
 }
 
 /** Figure of a tagged source with probabilities and expected tags; tags that differ from `beside` are framed. */
-export function tagFigure(title: string, all: readonly OutputStep[], reads: readonly string[], beside: readonly string[] | null = null): string {
+export function tagFigure(title: string, all: readonly OutputStep[], source: readonly string[], beside: readonly string[] | null = null): string {
   const rows: FigureTable["rows"] = [
-    ["source", all.map((step) => ({ text: visibleSymbol(reads[step.place] ?? "") }))],
-    ["tag", all.map((step) => ({ text: visibleSymbol(step.symbol), note: formatPercent(step.probability), bar: step.probability, ...(erred(step) && { ink: WRONG }), edge: beside && beside[step.place] !== step.symbol ? "var(--gold)" : undefined }))],
-    ["expected", all.map((step) => ({ text: erred(step) ? visibleSymbol(step.expected ?? "") : "", ink: RIGHT }))],
+    ["source", all.map((step) => ({ text: visibleSymbol(source[step.index] ?? "") }))],
+    ["tag", all.map((step) => ({ text: visibleSymbol(step.symbol), note: formatPercent(step.probability), bar: step.probability, ...(isWrong(step) && { ink: WRONG }), edge: beside && beside[step.index] !== step.symbol ? "var(--gold)" : undefined }))],
+    ["expected", all.map((step) => ({ text: isWrong(step) ? visibleSymbol(step.expected ?? "") : "", ink: RIGHT }))],
   ];
-  return renderFigure([{ title, across: "source", heads: all.map(({ place }) => `${place + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
+  return renderFigure([{ title, across: "source", heads: all.map(({ index }) => `${index + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
 }
 
 /** Figure of the most probable predictions. */
-export function candidateFigure(title: string, { choices, symbol }: OutputStep, named: (symbol: string) => string): string {
-  const told = choices.map((each) => [named(each.symbol), each.probability, `${formatPercent(each.probability)}${each.symbol === symbol ? ", output" : each.gold ? ", expected" : ""}`] as const);
-  return renderFigure([{ ...barTable(title, told, 1), across: "probability" }]);
+export function candidateFigure(title: string, { choices, symbol }: OutputStep, nameOf: (symbol: string) => string): string {
+  const bars = choices.map((each) => [nameOf(each.symbol), each.probability, `${formatPercent(each.probability)}${each.symbol === symbol ? ", output" : each.gold ? ", expected" : ""}`] as const);
+  return renderFigure([{ ...barTable(title, bars, 1), across: "probability" }]);
 }
 
 /** Figure of a source tinted by the weights of one step; marked positions are framed. */
-export function sourceFigure(title: string, reads: readonly string[], tints: ArrayLike<number>, hue: Colormap, dark: boolean, marks?: ReadonlyMap<number, string>): string {
-  const cells = reads.map((symbol, place) => ({ text: visibleSymbol(symbol), ...tintedCell(tints[place] ?? 0, hue, dark), edge: marks?.has(place) ? (marks.get(place) === "expected" ? RIGHT : "var(--gold)") : undefined }));
+export function sourceFigure(title: string, source: readonly string[], tints: ArrayLike<number>, colormap: Colormap, dark: boolean, marks?: ReadonlyMap<number, string>): string {
+  const cells = source.map((symbol, index) => ({ text: visibleSymbol(symbol), ...tintedCell(tints[index] ?? 0, colormap, dark), edge: marks?.has(index) ? (marks.get(index) === "expected" ? RIGHT : "var(--gold)") : undefined }));
   return renderFigure([{ title, across: "source", rows: [["", cells]], size: [10, 24] }]);
 }
 
 /** Table of states: one column per position, one row per unit in `order`. */
 export function stateTable(title: string, of: Grid, order: readonly number[], symbols: readonly string[], dark: boolean): FigureTable {
-  const [gate, most] = stateRange(of);
+  const [gate, maximum] = stateRange(of);
   // Units that share a row are max-pooled, to limit the number of cells.
-  const turned: Grid = { rows: order.length, columns: of.rows, values: Float32Array.from({ length: order.length * of.rows }, (_, at) => of.values[(at % of.rows) * of.columns + order[Math.floor(at / of.rows)]!]! / most) };
-  const cells = maxPool(turned, fullRange(turned.rows), fullRange(turned.columns), of.rows, Math.max(1, Math.floor(30_000 / Math.max(1, of.rows))));
+  const transposed: Grid = { rows: order.length, columns: of.rows, values: Float32Array.from({ length: order.length * of.rows }, (_, at) => of.values[(at % of.rows) * of.columns + order[Math.floor(at / of.rows)]!]! / maximum) };
+  const cells = maxPool(transposed, fullRange(transposed.rows), fullRange(transposed.columns), of.rows, Math.max(1, Math.floor(30_000 / Math.max(1, of.rows))));
   // Numbers replace symbols if there is no room.
   const many = of.rows > 120;
   const width = symbols.reduce((top, symbol) => Math.max(top, textWidth(visibleSymbol(symbol)) * 13 + 6), 16);
   return {
-    title: `${title}, ${order.length} units${cells.rows < order.length ? ` in ${cells.rows} rows, the greatest of each` : ""}; ${gate ? "strongest: 1" : `red +, blue −, strongest: ${formatDecimal(most)}`}`,
+    title: `${title}, ${order.length} units${cells.rows < order.length ? ` in ${cells.rows} rows, the greatest of each` : ""}; ${gate ? "strongest: 1" : `red +, blue −, strongest: ${formatDecimal(maximum)}`}`,
     across: title.startsWith("encoder") ? "source" : "output",
     down: "units",
     heads: symbols.slice(0, of.rows).map((symbol, at) => (many ? ((at + 1) % 50 ? "" : `${at + 1}`) : visibleSymbol(symbol))),

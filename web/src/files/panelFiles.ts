@@ -20,7 +20,7 @@ export function weightFiles(name: string, trace: Trace, weights: Grid, picture: 
 
 /** Files of output steps with their candidates. */
 export function stepFiles(name: string, all: readonly OutputStep[], picture: string): PanelFiles {
-  const head = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "painted", "most probable"];
+  const head = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "attention set", "most probable"];
   return {
     name,
     picture,
@@ -28,7 +28,7 @@ export function stepFiles(name: string, all: readonly OutputStep[], picture: str
     table: [
       head,
       ...all.map((step) => [
-        step.place + 1, step.symbol, step.probability, step.entropy, step.expected ?? "", `${step.forced}`, `${step.painted}`,
+        step.index + 1, step.symbol, step.probability, step.entropy, step.expected ?? "", `${step.forced}`, `${step.painted}`,
         step.choices.map(({ symbol, probability }) => `${symbol} ${probability.toFixed(4)}`).join("; "),
       ]),
     ],

@@ -3,34 +3,34 @@ import { renderPictureFile } from "../drawing/figure";
 /** SVG and PNG files of pictures. */
 
 // CSS properties that an SVG file must contain.
-const TAKEN = [
+const COPIED_PROPERTIES = [
   "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "opacity",
   "font-family", "font-size", "font-weight", "font-style", "text-anchor", "dominant-baseline", "unicode-bidi", "visibility",
   "display", "white-space", "paint-order",
 ] as const;
-const SPACE = "http://www.w3.org/2000/svg";
-const HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n';
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
+const XML_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n';
 
 /** Attributes of the interactive page. */
-const LIVE = /^(class|style|tabindex|role|aria-|data-)/;
+const INTERACTIVE = /^(class|style|tabindex|role|aria-|data-)/;
 /** Keyboard hints at the end of a label. */
 const HINT = /[.;:] (arrow|left and right).*/i;
 
-function settle(from: Element, to: Element): void {
+function copyStyles(from: Element, to: Element): void {
   const style = getComputedStyle(from);
-  for (const name of TAKEN) {
+  for (const name of COPIED_PROPERTIES) {
     const value = style.getPropertyValue(name);
     if (value) to.setAttribute(name, value);
   }
-  for (const name of to.getAttributeNames()) if (LIVE.test(name)) to.removeAttribute(name);
-  for (const place of Array.from(from.children).keys()) {
-    const [inner, copy] = [from.children[place], to.children[place]];
-    if (inner && copy) settle(inner, copy);
+  for (const name of to.getAttributeNames()) if (INTERACTIVE.test(name)) to.removeAttribute(name);
+  for (const index of Array.from(from.children).keys()) {
+    const [inner, copy] = [from.children[index], to.children[index]];
+    if (inner && copy) copyStyles(inner, copy);
   }
 }
 
-function made(name: string, told: Record<string, string | number>): SVGElement {
-  const element = document.createElementNS(SPACE, name);
+function svgElement(name: string, told: Record<string, string | number>): SVGElement {
+  const element = document.createElementNS(SVG_NAMESPACE, name);
   for (const [key, value] of Object.entries(told)) element.setAttribute(key, `${value}`);
   return element;
 }
@@ -50,7 +50,7 @@ export function colorRuns(colors: readonly string[]): [number, number, string][]
 }
 
 /** Pixels of a canvas scaled to one pixel per cell, as RGBA. */
-function shrunk(canvas: HTMLCanvasElement, columns: number, rows: number): Uint8ClampedArray {
+function cellPixels(canvas: HTMLCanvasElement, columns: number, rows: number): Uint8ClampedArray {
   const small = document.createElement("canvas");
   [small.width, small.height] = [columns, rows];
   const pen = small.getContext("2d", { willReadFrequently: true });
@@ -61,29 +61,29 @@ function shrunk(canvas: HTMLCanvasElement, columns: number, rows: number): Uint8
 }
 
 /** Cells of the canvas behind a picture as rectangles, which are never blurred. */
-function painted(picture: SVGSVGElement): SVGElement[] {
+function canvasRects(picture: SVGSVGElement): SVGElement[] {
   const canvases = [...(picture.parentElement?.querySelectorAll<HTMLCanvasElement>(":scope > canvas") ?? [])];
   return canvases.flatMap((canvas) => {
     const [here, there] = [picture.getBoundingClientRect(), canvas.getBoundingClientRect()];
     const [columns, rows] = [Number(canvas.dataset.columns), Number(canvas.dataset.rows)];
     const [x, y, width, height] = [there.left - here.left, there.top - here.top, there.width / columns, there.height / rows];
     if (!(columns * rows <= CELLS)) {
-      return [made("image", { x, y, width: there.width, height: there.height, href: canvas.toDataURL("image/png") })];
+      return [svgElement("image", { x, y, width: there.width, height: there.height, href: canvas.toDataURL("image/png") })];
     }
-    const pixels = shrunk(canvas, columns, rows);
+    const pixels = cellPixels(canvas, columns, rows);
     const color = (cell: number): string => `rgb(${pixels.slice(4 * cell, 4 * cell + 3).join(",")})`;
     return Array.from({ length: rows }, (_, row) =>
       colorRuns(Array.from({ length: columns }, (_, column) => color(row * columns + column))).map(([from, to, fill]) =>
-        made("rect", { x: x + from * width, y: y + row * height, width: (to - from) * width, height, fill, "shape-rendering": "crispEdges" }),
+        svgElement("rect", { x: x + from * width, y: y + row * height, width: (to - from) * width, height, fill, "shape-rendering": "crispEdges" }),
       ),
     ).flat();
   });
 }
 
-function copied(picture: SVGSVGElement): SVGSVGElement {
+function standaloneCopy(picture: SVGSVGElement): SVGSVGElement {
   const copy = picture.cloneNode(true) as SVGSVGElement;
   const screen = copy.querySelectorAll("[data-screen]");
-  settle(picture, copy);
+  copyStyles(picture, copy);
   for (const each of screen) each.remove();
   return copy;
 }
@@ -93,15 +93,15 @@ function copied(picture: SVGSVGElement): SVGSVGElement {
  * marks are removed.
  */
 export function pictureSvg(picture: SVGSVGElement, title: string): string {
-  const copy = copied(picture);
+  const copy = standaloneCopy(picture);
   const box = picture.getBoundingClientRect();
   const [width, height] = [Math.ceil(box.width), Math.ceil(box.height)];
   copy.setAttribute("width", `${width}`);
   copy.setAttribute("height", `${height}`);
   if (!copy.hasAttribute("viewBox")) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  copy.prepend(...painted(picture));
+  copy.prepend(...canvasRects(picture));
   const text = (svg: Node): string => new XMLSerializer().serializeToString(svg);
-  const legend = Array.from(picture.parentElement?.querySelectorAll(".legend span") ?? [], (each) => [text(copied(each.querySelector("svg")!)), each.textContent!] as const);
+  const legend = Array.from(picture.parentElement?.querySelectorAll(".legend span") ?? [], (each) => [text(standaloneCopy(each.querySelector("svg")!)), each.textContent!] as const);
   return resolveColors(renderPictureFile(text(copy), [width, height], title, picture.dataset, legend, document.documentElement.dataset.theme === "dark"), title, picture.ariaLabel!.replace(HINT, ""));
 }
 
@@ -109,7 +109,7 @@ export function pictureSvg(picture: SVGSVGElement, title: string): string {
 export function resolveColors(svg: string, title: string, told = ""): string {
   const style = getComputedStyle(document.documentElement);
   const value = (_: string, name: string): string => style.getPropertyValue(name).trim().replaceAll('"', "'");
-  return `${HEAD}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value).replace(">", () => ` role="img"><title>${escapeXml(title)}</title>${told && `<desc>${escapeXml(told)}</desc>`}`)}\n`;
+  return `${XML_DECLARATION}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value).replace(">", () => ` role="img"><title>${escapeXml(title)}</title>${told && `<desc>${escapeXml(told)}</desc>`}`)}\n`;
 }
 
 /** PNG of a picture at twice its size, if that is not too wide. */
@@ -119,8 +119,8 @@ export async function renderPng(svg: string): Promise<Blob> {
   await image.decode();
   const canvas = document.createElement("canvas");
   // Browsers do not draw wider images.
-  const fine = Math.min(2, 16_000 / image.naturalWidth);
-  [canvas.width, canvas.height] = [fine * image.naturalWidth, fine * image.naturalHeight];
+  const pixelRatio = Math.min(2, 16_000 / image.naturalWidth);
+  [canvas.width, canvas.height] = [pixelRatio * image.naturalWidth, pixelRatio * image.naturalHeight];
   canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((done, fail) =>
     canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("The browser cannot create a PNG of this size."))), "image/png"),

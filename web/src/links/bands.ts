@@ -4,9 +4,9 @@ import { textWidth } from "../drawing/symbols";
 
 export interface BandLayout {
   /** Cell edges, one more than cells. */
-  readonly places: number[];
+  readonly edges: number[];
   /** Interval between labels. */
-  readonly every: number;
+  readonly interval: number;
   /** Font size. */
   readonly letter: number;
   readonly middle: (cell: number) => number;
@@ -29,9 +29,9 @@ export function naturalWidths(symbols: readonly string[]): number[] {
 const sum = (values: readonly number[]): number => values.reduce((left, value) => left + value, 0);
 
 /** Width of the picture: the window, or the natural width if that is not much more. */
-export function pictureWidth(rows: readonly (readonly string[])[], room: number): number {
+export function pictureWidth(rows: readonly (readonly string[])[], availableWidth: number): number {
   const natural = Math.max(0, ...rows.map((symbols) => sum(naturalWidths(symbols))));
-  return natural * SHRINK > room && natural <= SCROLL * room ? natural : room;
+  return natural * SHRINK > availableWidth && natural <= SCROLL * availableWidth ? natural : availableWidth;
 }
 
 export function bandLayout(symbols: readonly string[], width: number): BandLayout {
@@ -40,24 +40,24 @@ export function bandLayout(symbols: readonly string[], width: number): BandLayou
   const crowded = ratio < SHRINK - 1e-6;
   const widths = ratio < 1 && !crowded ? natural.map((each) => each * ratio) : distributeWidths(natural, width, MOST);
   const start = (width - sum(widths)) / 2;
-  const places = cellEdges(widths).map((place) => place + start);
-  let every = 1;
+  const edges = cellEdges(widths).map((index) => index + start);
+  let interval = 1;
   const cell = widths[0] ?? width;
-  if (crowded) for (const step of [5, 10, 20, 50, 100, 200, 500]) if (cell * (every = step) >= NUMBER) break;
+  if (crowded) for (const step of [5, 10, 20, 50, 100, 200, 500]) if (cell * (interval = step) >= NUMBER) break;
   return {
-    places,
-    every,
+    edges,
+    interval,
     letter: LETTER * (crowded ? 1 : Math.min(1, ratio)),
-    middle: (at) => ((places[at] ?? 0) + (places[at + 1] ?? 0)) / 2,
-    width: (at) => (places[at + 1] ?? 0) - (places[at] ?? 0),
+    middle: (at) => ((edges[at] ?? 0) + (edges[at + 1] ?? 0)) / 2,
+    width: (at) => (edges[at + 1] ?? 0) - (edges[at] ?? 0),
   };
 }
 
 /** Labels that do not overlap, largest values first. */
-export function nonOverlapping(places: readonly { place: number; value: number }[], middle: (place: number) => number, room: number): Set<number> {
-  const chosen: number[] = [];
-  for (const { place } of places) {
-    if (chosen.every((other) => Math.abs(middle(other) - middle(place)) >= room)) chosen.push(place);
+export function nonOverlapping(edges: readonly { index: number; value: number }[], middle: (index: number) => number, availableWidth: number): Set<number> {
+  const selected: number[] = [];
+  for (const { index } of edges) {
+    if (selected.every((other) => Math.abs(middle(other) - middle(index)) >= availableWidth)) selected.push(index);
   }
-  return new Set(chosen);
+  return new Set(selected);
 }

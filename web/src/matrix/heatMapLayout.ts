@@ -13,7 +13,7 @@ export interface HeatMapLayout {
   readonly width: number;
   readonly height: number;
   /** Interval between labels; above 1, labels are position numbers. */
-  readonly every: { readonly columns: number; readonly rows: number };
+  readonly interval: { readonly columns: number; readonly rows: number };
   /** Font sizes. */
   readonly letter: { readonly columns: number; readonly rows: number };
   /** Whether the labels above are rotated, because they are wider than their cells. */
@@ -34,22 +34,22 @@ export const SUMS_HEIGHT = 34;
 /** Width of a digit of a repetition number. */
 const ORDINAL = 5.1;
 const widest = (symbols: readonly string[], numbers: readonly (number | null)[] = []): number =>
-  symbols.reduce((most, symbol, at) => Math.max(most, textWidth(symbol) * LETTER + ORDINAL * `${numbers[at] ?? ""}`.length), 0);
+  symbols.reduce((maximum, symbol, at) => Math.max(maximum, textWidth(symbol) * LETTER + ORDINAL * `${numbers[at] ?? ""}`.length), 0);
 
 const letter = (cell: number): number => Math.max(LEAST, Math.min(LETTER, cell * 1.1));
 /** Minimum cell width for a letter. */
 const FITTING = 0.85 * LEAST;
 
-export function heatMapLayout(reads: readonly string[], writes: readonly string[], columns: IndexRange, rows: IndexRange, room: number): HeatMapLayout {
-  const left = Math.ceil(Math.min(Math.max(26, widest(writes, repeatNumbers(writes)) + 10), room * 0.3, 150));
-  const above = widest(reads);
-  const free = Math.max(40, room - left - 2);
+export function heatMapLayout(source: readonly string[], target: readonly string[], columns: IndexRange, rows: IndexRange, availableWidth: number): HeatMapLayout {
+  const left = Math.ceil(Math.min(Math.max(26, widest(target, repeatNumbers(target)) + 10), availableWidth * 0.3, 150));
+  const above = widest(source);
+  const free = Math.max(40, availableWidth - left - 2);
   const [across, down] = [Math.max(1, rangeSize(columns)), Math.max(1, rangeSize(rows))];
   // Rotated words allow narrow cells; letters need cells of their width.
   const crowded = free / across < FITTING;
   const turned = !crowded && (above > MOST - 4 || (above > free / across && above > 1.3 * LETTER));
   // Half of the last number extends beyond the cells.
-  const right = turned ? Math.ceil(Math.min(60, textWidth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : crowded ? DIGIT * `${columns.to}`.length : 0;
+  const right = turned ? Math.ceil(Math.min(60, textWidth(source[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : crowded ? DIGIT * `${columns.to}`.length : 0;
   const cellWidth = Math.min(MOST, (free - right) / across);
   const cellHeight = Math.min(MOST, Math.max(Math.min(cellWidth, MOST), Math.min(18, TALLEST / down)), TALLEST / down);
   return {
@@ -59,16 +59,16 @@ export function heatMapLayout(reads: readonly string[], writes: readonly string[
     cell: { width: cellWidth, height: cellHeight },
     width: cellWidth * across,
     height: cellHeight * down,
-    every: { columns: labelInterval(cellWidth, FITTING, NUMBER), rows: labelInterval(cellHeight, FITTING, 14) },
+    interval: { columns: labelInterval(cellWidth, FITTING, NUMBER), rows: labelInterval(cellHeight, FITTING, 14) },
     letter: { columns: letter(cellWidth), rows: letter(cellHeight) },
     turned,
   };
 }
 
 /** Cell at a point of the picture; null outside. */
-export function cellAtPoint(of: HeatMapLayout, x: number, y: number, columns: IndexRange, rows: IndexRange): [number | null, number | null] {
-  const column = Math.floor((x - of.left) / of.cell.width);
-  const step = Math.floor((y - of.top) / of.cell.height);
-  const inside = (place: number, range: IndexRange): number | null => (place >= 0 && place < rangeSize(range) ? place + range.from : null);
+export function cellAtPoint(layout: HeatMapLayout, x: number, y: number, columns: IndexRange, rows: IndexRange): [number | null, number | null] {
+  const column = Math.floor((x - layout.left) / layout.cell.width);
+  const step = Math.floor((y - layout.top) / layout.cell.height);
+  const inside = (index: number, range: IndexRange): number | null => (index >= 0 && index < rangeSize(range) ? index + range.from : null);
   return [inside(step, rows), inside(column, columns)];
 }

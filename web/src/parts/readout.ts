@@ -9,8 +9,8 @@ const isolated = (symbol: string): string => `\u2068${spokenSymbol(symbol)}\u206
 
 export interface ReadoutData {
   readonly weights: Grid;
-  readonly reads: readonly string[];
-  readonly writes: readonly string[];
+  readonly source: readonly string[];
+  readonly target: readonly string[];
   /** Name of the values, such as "weight". */
   readonly quantity: string;
   /** Whether rows sum to one. */
@@ -27,38 +27,38 @@ function number(value: number, shares: boolean): string {
 
 function list(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
   const found = topValues(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
-  return found.map(({ place, value }) => `${isolated(names[place] ?? "")} (${place + 1}) ${number(value, shares)}`).join(", ");
+  return found.map(({ index, value }) => `${isolated(names[index] ?? "")} (${index + 1}) ${number(value, shares)}`).join(", ");
 }
 
 /** Computation of an attention weight: softmax, rank, and score relative to the maximum. */
-export function describeOrigin({ weights, reads }: ReadoutData, step: number, position: number): string {
+export function describeOrigin({ weights, source }: ReadoutData, step: number, position: number): string {
   const all = row(weights, step);
-  const [weight, most] = [all[position] ?? 0, topValues(all, 1)[0]];
-  if (!most || weight <= 0) return "";
+  const [weight, maximum] = [all[position] ?? 0, topValues(all, 1)[0]];
+  if (!maximum || weight <= 0) return "";
   const rank = 1 + all.filter((each) => each > weight).length;
   const bits = all.reduce((sum, each) => (each > 0 ? sum - each * Math.log2(each) : sum), 0);
-  const behind = formatDecimal(Math.log(weight / most.value), 2);
+  const behind = formatDecimal(Math.log(weight / maximum.value), 2);
   const digits = (value: number): string => (Number(value.toPrecision(3)) === 1 ? formatPrecise(value, 3) : value.toPrecision(3));
-  const against = rank > 1 ? `; relative to the maximum, ${isolated(reads[most.place] ?? "")} (${most.place + 1}), that is ln ${digits(weight)} − ln ${digits(most.value)} = ${behind}` : "";
+  const against = rank > 1 ? `; relative to the maximum, ${isolated(source[maximum.index] ?? "")} (${maximum.index + 1}), that is ln ${digits(weight)} − ln ${digits(maximum.value)} = ${behind}` : "";
   return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, rank ${rank} of ${all.length}; entropy of the row: ${bits.toFixed(2)} bits. The scores e are not stored; their differences are e − e′ = ln α − ln α′${against}. The state h at this position contributes ${formatPercent(weight)} to the context Σ α h.`;
 }
 
 /** Description of a cell, step or position, counted from 1; "" if nothing is selected. */
-export function describeCell(of: ReadoutData, step: number | null, position: number | null): string {
-  const { weights, reads, writes, shares } = of;
+export function describeCell(data: ReadoutData, step: number | null, position: number | null): string {
+  const { weights, source, target, shares } = data;
   const known = step !== null && step < weights.rows;
-  const writing = known && of.saying ? of.saying(step) : known ? `Step ${step + 1}, ${isolated(writes[step] ?? "")}` : "";
-  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(reads[position] ?? "")}${unknownSuffix(of.unknown, position)}` : "";
+  const writing = known && data.saying ? data.saying(step) : known ? `Step ${step + 1}, ${isolated(target[step] ?? "")}` : "";
+  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(source[position] ?? "")}${unknownSuffix(data.unknown, position)}` : "";
   if (known && reading) {
     const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
-    return `${writing}; ${of.quantity} on ${reading}: ${formatDecimal(value, 4)}.`;
+    return `${writing}; ${data.quantity} on ${reading}: ${formatDecimal(value, 4)}.`;
   }
   if (known) {
-    const most = list(row(weights, step), reads, shares);
-    return most ? `${writing}; ${of.quantity} on ${most}.` : `${writing}; ${shares ? "no attention" : "nothing"}.`;
+    const maximum = list(row(weights, step), source, shares);
+    return maximum ? `${writing}; ${data.quantity} on ${maximum}.` : `${writing}; ${shares ? "no attention" : "nothing"}.`;
   }
   if (!reading || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
-  const most = list(column, writes, shares);
-  return `P${reading.slice(1)}: ${most ? `${shares ? "maximum weight" : `greatest ${of.quantity}`} at ${most}` : "no attention at any step"}.`;
+  const maximum = list(column, target, shares);
+  return `P${reading.slice(1)}: ${maximum ? `${shares ? "maximum weight" : `greatest ${data.quantity}`} at ${maximum}` : "no attention at any step"}.`;
 }

@@ -36,7 +36,7 @@ export const errorName = (expected: string | null, predicted: string | null): st
 
 export type ErrorKind = "substitution" | "insertion" | "deletion";
 export const ERROR_KINDS: readonly ErrorKind[] = ["substitution", "insertion", "deletion"];
-export type ErrorOrder = "given" | "probability" | "edits";
+export type ErrorOrder = "worst" | "probability" | "edits";
 
 const kindOf = ([expected, predicted]: readonly [string | null, string | null]): ErrorKind => (expected === null ? "insertion" : predicted === null ? "deletion" : "substitution");
 

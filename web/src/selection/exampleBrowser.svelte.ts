@@ -10,20 +10,20 @@ class Browser {
   descending = $state.raw(false);
 
   /** Whether the list should take the focus, because the pressed button has disappeared. */
-  reach = $state.raw(false);
+  focusRequested = $state.raw(false);
 
   /** Confusion of the filter, or "". */
   private kind = "";
 
   /** Lists only these examples. */
-  only(places: number[], why: string): void {
-    if (places.length === 0) return;
-    this.filter = { ...NO_FILTER, only: { places, why } };
+  only(indices: number[], reason: string): void {
+    if (indices.length === 0) return;
+    this.filter = { ...NO_FILTER, only: { indices, reason } };
     selection.confusion = this.kind = "";
     selection.pattern = "";
-    if (!places.includes(selection.example)) selection.choose(places[0]!);
+    if (!indices.includes(selection.example)) selection.choose(indices[0]!);
     selection.tab = "examples";
-    this.reach = true;
+    this.focusRequested = true;
   }
 
   /** Lists only the examples of a confusion, which the address stores. */
@@ -39,7 +39,7 @@ class Browser {
     if (!each) selection.confusion = "";
     if (this.kind === selection.confusion) return;
     this.kind = selection.confusion;
-    this.filter = each ? { ...NO_FILTER, only: { places: each.example_indices, why: describeConfusionShare(each, page.examples, page.view) } } : NO_FILTER;
+    this.filter = each ? { ...NO_FILTER, only: { indices: each.example_indices, reason: describeConfusionShare(each, page.examples, page.view) } } : NO_FILTER;
   }
 
   /** Lists all examples. */
@@ -47,7 +47,7 @@ class Browser {
     this.filter = NO_FILTER;
     selection.confusion = this.kind = "";
     selection.pattern = "";
-    this.reach = true;
+    this.focusRequested = true;
   }
 }
 

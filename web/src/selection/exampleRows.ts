@@ -24,7 +24,7 @@ export const SORT_ORDERS: [SortOrder, string][] = [
 
 /** Row of the example list. */
 export interface ExampleRow {
-  place: number;
+  index: number;
   example: PageExample;
   loss: number;
   entropy: number;
@@ -39,13 +39,13 @@ export interface ExampleFilter {
   /** Regular expression on source, outputs and references. */
   pattern: string;
   verdict: "all" | "right" | "wrong";
-  least: number;
-  most: number;
+  minimum: number;
+  maximum: number;
   /** Examples selected in another view, with a description. */
-  only: { places: number[]; why: string } | null;
+  only: { indices: number[]; reason: string } | null;
 }
 
-export const NO_FILTER: ExampleFilter = { pattern: "", verdict: "all", least: 0, most: Infinity, only: null };
+export const NO_FILTER: ExampleFilter = { pattern: "", verdict: "all", minimum: 0, maximum: Infinity, only: null };
 
 /** Negative coverage deviation penalty: mean of ln(1 + |1 − Σ|⁶) over the column sums Σ (Rikters et al. 2017). */
 export function coverageDeviation(weights: Float32Array, sources: number): number {
@@ -64,11 +64,11 @@ export function meanLoss(trace: Trace): number {
   return trace.target.length === 0 ? 0 : -trace.score / trace.target.length;
 }
 
-export function exampleRow(example: PageExample, place: number): ExampleRow {
+export function exampleRow(example: PageExample, index: number): ExampleRow {
   const trace = example.traces[0];
   const bits = trace ? decodeArray(trace.entropy) : new Float32Array();
   return {
-    place,
+    index,
     example,
     bits,
     loss: trace ? meanLoss(trace) : 0,
@@ -91,18 +91,18 @@ export function parsePattern(pattern: string): RegExp | string {
 /** Filters and sorts rows; an invalid expression is ignored. */
 export function filterRows(rows: ExampleRow[], filter: ExampleFilter, order: SortOrder, descending: boolean): ExampleRow[] {
   const found = parsePattern(filter.pattern);
-  const only = filter.only && new Set(filter.only.places);
+  const only = filter.only && new Set(filter.only.indices);
   const kept = rows.filter(
     (candidate) =>
-      (!only || only.has(candidate.place)) &&
+      (!only || only.has(candidate.index)) &&
       (filter.verdict === "all" || candidate.example.exact === (filter.verdict === "right")) &&
-      candidate.length >= filter.least &&
-      candidate.length <= filter.most &&
+      candidate.length >= filter.minimum &&
+      candidate.length <= filter.maximum &&
       (typeof found === "string" || texts(candidate.example).some((text) => found.test(text))),
   );
   const sign = descending ? -1 : 1;
   if (order === "file") return descending ? kept.reverse() : kept;
-  return kept.sort((left, right) => sign * (left[order] - right[order]) || left.place - right.place);
+  return kept.sort((left, right) => sign * (left[order] - right[order]) || left.index - right.index);
 }
 
 function texts(example: PageExample): string[] {
@@ -123,7 +123,7 @@ export function wrongSteps(edits: EditOperation[]): { steps: number[]; missed: [
 }
 
 /** Segments of an output that are correct or wrong, “–” for missing symbols; few elements, for fast scrolling. */
-export function outputSegments({ edits, traces: [trace] }: PageExample, most = Infinity): { text: string; wrong: boolean }[] {
+export function outputSegments({ edits, traces: [trace] }: PageExample, maximum = Infinity): { text: string; wrong: boolean }[] {
   if (!trace) return [];
   const named = taskViewOf(trace).texts ? visibleText : visibleSymbol;
   const { steps, missed } = wrongSteps(edits);
@@ -136,7 +136,7 @@ export function outputSegments({ edits, traces: [trace] }: PageExample, most = I
     if (last?.wrong === wrong) last.text += text;
     else found.push({ text, wrong });
   };
-  [...trace.target, END].slice(0, most).forEach((symbol, step) => {
+  [...trace.target, END].slice(0, maximum).forEach((symbol, step) => {
     if (trace.output) for (const [at] of missed) if (at === step) add("–", true);
     if (symbol !== END) add(named(symbol), wrong.has(step));
   });
@@ -168,11 +168,11 @@ export function describeResult(example: PageExample, target: string[]): string {
 function answered(example: PageExample, trace: Trace): string {
   const wrong = example.edits.filter((edit) => edit.kind !== "same");
   const expected = (edit: EditOperation): string => quoteSymbol(edit.expected ?? "");
-  const place = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, sourcePosition(trace, position))}`;
+  const positionText = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, sourcePosition(trace, position))}`;
   const [first] = wrong;
   if (!first) return "Wrong.";
   const { per_position, points, symbols } = taskViewOf(trace);
-  if (points) return `Wrong: ${place(trace.target[0])} instead of ${place(first.expected)}.`;
+  if (points) return `Wrong: ${positionText(trace.target[0])} instead of ${positionText(first.expected)}.`;
   if (!per_position) {
     const [was, should] = trace.target.length === 1 ? [trace.target[0], first.expected] : [trace.output, example.references[0]];
     return `Wrong: “${visibleText(was ?? "")}” instead of “${visibleText(should ?? "")}”.`;
@@ -202,12 +202,12 @@ const makes = (each: ConfusionCount, { expected, step: written }: EditOperation,
 
 /** Number of errors of a confusion in the shown examples, and of these examples; "" if all are shown, one per example. */
 export function describeShownErrors(each: ConfusionCount, examples: readonly PageExample[]): string {
-  const times = each.example_indices.reduce((sum, place) => {
-    const example = examples[place];
+  const times = each.example_indices.reduce((sum, index) => {
+    const example = examples[index];
     return sum + (example?.edits.filter((edit) => edit.kind !== "same" && makes(each, edit, example.traces[0])).length ?? 0);
   }, 0);
-  const places = each.example_indices.length;
-  return (times < each.count ? `, ${times || "none"} of them shown` : "") + (places < times ? `, in ${places} example${places > 1 ? "s" : ""}` : "");
+  const numExamples = each.example_indices.length;
+  return (times < each.count ? `, ${times || "none"} of them shown` : "") + (numExamples < times ? `, in ${numExamples} example${numExamples > 1 ? "s" : ""}` : "");
 }
 
 /** Confusions of an output that occur more than once in the file, at most three. */
@@ -218,8 +218,8 @@ export function repeatedConfusions(example: PageExample, trace: Trace, all: read
   return [...new Set(found)].slice(0, 3);
 }
 
-function symbolAt(trace: Trace, place: number | null): string {
-  return place === null ? "beyond the source" : quoteSymbol(trace.source[place] ?? "");
+function symbolAt(trace: Trace, index: number | null): string {
+  return index === null ? "beyond the source" : quoteSymbol(trace.source[index] ?? "");
 }
 
 /** Describes the first error: probability, rank of the expected symbol, and attention. */
@@ -227,9 +227,9 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   const edit = example.edits.find((each) => each.kind !== "same");
   if (!edit) return [];
   const view = taskViewOf(trace);
-  const place = example.edits.indexOf(edit);
+  const index = example.edits.indexOf(edit);
   // A deletion is attributed to the next step.
-  const step = edit.step ?? example.edits.slice(place).find((each) => each.step !== null)?.step ?? trace.target.length - 1;
+  const step = edit.step ?? example.edits.slice(index).find((each) => each.step !== null)?.step ?? trace.target.length - 1;
   const written = trace.target[step];
   const weights = decodeArray(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
   if (written === undefined || (weights.length === 0 && !view.per_position)) return [];
@@ -238,7 +238,7 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   const named = view.texts ? visibleText : visibleSymbol;
   const said = [`${subject} “${named(written)}” with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
   // At an insertion, the next symbol or the end was expected.
-  const right = expectedSymbol(example.edits, place);
+  const right = expectedSymbol(example.edits, index);
   const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === right);
   if (right !== END || view.autoregressive) {
     const expected = `The expected symbol “${named(right)}”`;
@@ -263,12 +263,12 @@ export function explainError(example: PageExample, trace: Trace): string[] {
 function looked(trace: Trace, weights: Float32Array, at: number): string {
   const weight = weights[at]!;
   const times = weight * trace.source.length;
-  const place = `position ${at + 1}, ${quoteSymbol(trace.source[at]!)}`;
-  if (weight >= 0.2 || trace.source.length === 1) return `Maximum attention: ${place} (${formatPercent(weight)}).`;
+  const positionText = `position ${at + 1}, ${quoteSymbol(trace.source[at]!)}`;
+  if (weight >= 0.2 || trace.source.length === 1) return `Maximum attention: ${positionText} (${formatPercent(weight)}).`;
   // Several distinct maxima are not diffuse.
   const several = topValues(weights, 6).filter(({ value }) => value > weight / 2);
   if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
-    return `Attention at several positions: ${several.map(({ place, value }) => `position ${place + 1}, ${quoteSymbol(trace.source[place]!)} (${formatPercent(value)})`).join("; ")}.`;
+    return `Attention at several positions: ${several.map(({ index, value }) => `position ${index + 1}, ${quoteSymbol(trace.source[index]!)} (${formatPercent(value)})`).join("; ")}.`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
-  return `Diffuse attention: maximum ${formatPercent(weight)} at ${place}, ${much} a uniform share.`;
+  return `Diffuse attention: maximum ${formatPercent(weight)} at ${positionText}, ${much} a uniform share.`;
 }

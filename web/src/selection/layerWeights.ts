@@ -6,7 +6,7 @@ import type { AttributionLayer } from "./selection.svelte";
 
 export interface LayerWeights {
   readonly weights: Grid;
-  readonly hue: Colormap;
+  readonly colormap: Colormap;
   readonly quantity: string;
 }
 
@@ -18,6 +18,6 @@ const QUANTITIES: Record<AttributionLayer, string> = {
 
 /** Weights of a layer, or of attention if the trace lacks it. */
 export function layerWeights(trace: Trace, layer: AttributionLayer): LayerWeights {
-  if (layer === "attention" || !trace.attribution) return { weights: toGrid(trace.attention), hue: "weight", quantity: QUANTITIES.attention };
-  return { weights: toGrid(layer === "occlusion" ? trace.attribution.occlusion : trace.attribution.input_x_gradient), hue: "difference", quantity: QUANTITIES[layer] };
+  if (layer === "attention" || !trace.attribution) return { weights: toGrid(trace.attention), colormap: "weight", quantity: QUANTITIES.attention };
+  return { weights: toGrid(layer === "occlusion" ? trace.attribution.occlusion : trace.attribution.input_x_gradient), colormap: "difference", quantity: QUANTITIES[layer] };
 }

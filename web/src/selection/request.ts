@@ -25,7 +25,7 @@ export function requestFor(example: PageExample): DecodeRequest {
 
 /** Separator of the source symbols; null if the symbols do not determine the text (subwords, unknown symbols). */
 export function findSeparator(text: string, symbols: string[]): string | null {
-  return ["", " "].find((between) => symbols.join(between) === text) ?? null;
+  return ["", " "].find((separator) => symbols.join(separator) === text) ?? null;
 }
 
 /** Source symbols without features. */
@@ -39,7 +39,7 @@ export type SourceEdit =
   | { kind: "delete" | "swap"; at: number };
 
 /** Edits the source; masks and overrides move with their symbols. */
-export function editSource(request: DecodeRequest, symbols: string[], between: string, edit: SourceEdit): DecodeRequest {
+export function editSource(request: DecodeRequest, symbols: string[], separator: string, edit: SourceEdit): DecodeRequest {
   const order = symbols.map((_, index) => index as number | null);
   const next = [...symbols];
   if (edit.kind === "replace") next[edit.at] = edit.symbol;
@@ -55,16 +55,16 @@ export function editSource(request: DecodeRequest, symbols: string[], between: s
     [next[edit.at], next[edit.at + 1]] = [next[edit.at + 1]!, next[edit.at]!];
   }
   const features = request.features.length;
-  const places = [...request.features.map((_, index) => index), ...order.map((old) => (old === null ? null : old + features))];
-  return { ...request, text: next.join(between), ...moveOverrides(request, places) };
+  const oldPositions = [...request.features.map((_, index) => index), ...order.map((old) => (old === null ? null : old + features))];
+  return { ...request, text: next.join(separator), ...moveOverrides(request, oldPositions) };
 }
 
 /** Masks and overrides after position p has become places[p] (null: a new symbol). */
-export function moveOverrides(request: DecodeRequest, places: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
+export function moveOverrides(request: DecodeRequest, oldPositions: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
   return {
-    masked_positions: places.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
+    masked_positions: oldPositions.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
     attention_overrides: request.attention_overrides.flatMap(({ step, weights }) => {
-      const row = places.map((old) => (old === null ? 0 : (weights[old] ?? 0)));
+      const row = oldPositions.map((old) => (old === null ? 0 : (weights[old] ?? 0)));
       return row.some((weight) => weight > 0) ? [{ step, weights: row }] : [];
     }),
   };
@@ -77,14 +77,14 @@ export function replaceText(request: DecodeRequest, text: string): DecodeRequest
 
 /** Masks or unmasks a position. */
 export function toggleMask(request: DecodeRequest, position: number): DecodeRequest {
-  const rest = request.masked_positions.filter((other) => other !== position);
-  return { ...request, masked_positions: rest.length < request.masked_positions.length ? rest : [...rest, position].sort((a, b) => a - b) };
+  const others = request.masked_positions.filter((other) => other !== position);
+  return { ...request, masked_positions: others.length < request.masked_positions.length ? others : [...others, position].sort((a, b) => a - b) };
 }
 
 /** Sets or removes (null) the attention override of a step. */
 export function setAttention(request: DecodeRequest, step: number, weights: ArrayLike<number> | null): DecodeRequest {
-  const rest = request.attention_overrides.filter((row) => row.step !== step);
-  const rows: AttentionOverride[] = weights ? [...rest, { step, weights: Array.from(weights) }] : rest;
+  const others = request.attention_overrides.filter((row) => row.step !== step);
+  const rows: AttentionOverride[] = weights ? [...others, { step, weights: Array.from(weights) }] : others;
   return { ...request, attention_overrides: rows.sort((a, b) => a.step - b.step) };
 }
 
@@ -99,11 +99,11 @@ export function sameRequest(left: DecodeRequest, right: DecodeRequest): boolean 
 }
 
 /** Maximum length of a change in the address: many programs truncate longer addresses. */
-const LONGEST = 2000;
-const CHANGED = ["text", "features", "prefix", "masked_positions", "attention_overrides"] as const;
+const MAX_ENCODED_LENGTH = 2000;
+const CHANGE_FIELDS = ["text", "features", "prefix", "masked_positions", "attention_overrides"] as const;
 
 /** Run-length encoding of numbers with five digits: `0*57_1_0*42`. */
-function runs(values: readonly number[]): string {
+function encodeRuns(values: readonly number[]): string {
   const found: [number, number][] = [];
   for (const each of values) {
     const [value, last] = [Number(each.toPrecision(5)), found.at(-1)];
@@ -114,10 +114,10 @@ function runs(values: readonly number[]): string {
 }
 
 /** Encodes overrides; equal rows of consecutive steps are merged, as `3*14`. */
-function rowsTold(rows: readonly AttentionOverride[]): string {
+function encodeOverrides(rows: readonly AttentionOverride[]): string {
   const found: { first: number; times: number; row: string }[] = [];
   for (const { step, weights } of rows) {
-    const [row, last] = [runs(weights), found.at(-1)];
+    const [row, last] = [encodeRuns(weights), found.at(-1)];
     if (last?.row === row && last.first + last.times === step) last.times++;
     else found.push({ first: step, times: 1, row });
   }
@@ -125,17 +125,17 @@ function rowsTold(rows: readonly AttentionOverride[]): string {
 }
 
 /** Maximum number of weights in an address, which is untrusted. */
-const MOST = 1e7;
+const MAX_WEIGHTS = 1e7;
 
 /** Decodes overrides; null if they are invalid. */
-function rowsRead(text: string): AttentionOverride[] | null {
+function decodeOverrides(text: string): AttentionOverride[] | null {
   let size = 0;
   const rows: AttentionOverride[] = [];
-  for (const told of text ? text.split("__") : []) {
-    const [steps, ...values] = told.split("_").map((run) => run.split("*").map(parseFloat)).map(([value, times = 1]) => ({ value: value!, times }));
+  for (const part of text ? text.split("__") : []) {
+    const [steps, ...values] = part.split("_").map((run) => run.split("*").map(parseFloat)).map(([value, times = 1]) => ({ value: value!, times }));
     const all = [steps!, ...values];
     size += steps!.times * values.reduce((sum, { times }) => sum + times, 0);
-    if (!(size <= MOST && values.length > 0 && all.every(({ value, times }) => value >= 0 && value < MOST && times >= 1 && times % 1 === 0) && steps!.value % 1 === 0)) return null;
+    if (!(size <= MAX_WEIGHTS && values.length > 0 && all.every(({ value, times }) => value >= 0 && value < MAX_WEIGHTS && times >= 1 && times % 1 === 0) && steps!.value % 1 === 0)) return null;
     const weights = values.flatMap(({ value, times }) => Array<number>(times).fill(value));
     for (let step = 0; step < steps!.times; step++) rows.push({ step: steps!.value + step, weights });
   }
@@ -144,22 +144,22 @@ function rowsRead(text: string): AttentionOverride[] | null {
 
 /** Encodes a change for the address; "" without change, null if it is too long. */
 export function encodeChange(before: DecodeRequest, request: DecodeRequest): string | null {
-  const told = CHANGED.filter((name) => JSON.stringify(request[name]) !== JSON.stringify(before[name])).map((name) => [name, name === "attention_overrides" ? rowsTold(request.attention_overrides) : request[name]]);
-  if (told.length === 0) return "";
-  const text = JSON.stringify(Object.fromEntries(told));
-  return encodeURIComponent(text).length > LONGEST ? null : text;
+  const changes = CHANGE_FIELDS.filter((name) => JSON.stringify(request[name]) !== JSON.stringify(before[name])).map((name) => [name, name === "attention_overrides" ? encodeOverrides(request.attention_overrides) : request[name]]);
+  if (changes.length === 0) return "";
+  const text = JSON.stringify(Object.fromEntries(changes));
+  return encodeURIComponent(text).length > MAX_ENCODED_LENGTH ? null : text;
 }
 
 /** Decodes a change from the address; invalid parts are ignored. */
 export function decodeChange(before: DecodeRequest, edit: string): DecodeRequest {
-  const meant = (name: string, value: unknown): boolean =>
+  const isValidPart = (name: string, value: unknown): boolean =>
     name === "text"
       ? typeof value === "string"
       : Array.isArray(value) && value.every((each) => (name === "attention_overrides" ? Array.isArray(each?.weights) && each.step >= 0 : typeof each === (name === "masked_positions" ? "number" : "string")));
   try {
-    const told = JSON.parse(edit);
-    if (typeof told.attention_overrides === "string") told.attention_overrides = rowsRead(told.attention_overrides);
-    return { ...before, ...Object.fromEntries(CHANGED.filter((name) => meant(name, told[name])).map((name) => [name, told[name]])) };
+    const changes = JSON.parse(edit);
+    if (typeof changes.attention_overrides === "string") changes.attention_overrides = decodeOverrides(changes.attention_overrides);
+    return { ...before, ...Object.fromEntries(CHANGE_FIELDS.filter((name) => isValidPart(name, changes[name])).map((name) => [name, changes[name]])) };
   } catch {
     return before;
   }
@@ -172,9 +172,9 @@ export interface RequestHistory {
 }
 
 /** Appends a request; `over` replaces the current one, as while dragging. */
-export function pushRequest(history: RequestHistory, request: DecodeRequest, over = false): RequestHistory {
+export function pushRequest(history: RequestHistory, request: DecodeRequest, replace = false): RequestHistory {
   if (sameRequest(history.past[history.now]!, request)) return history;
-  const past = [...history.past.slice(0, history.now + (over ? 0 : 1)), request].slice(-200);
+  const past = [...history.past.slice(0, history.now + (replace ? 0 : 1)), request].slice(-200);
   return { past, now: past.length - 1 };
 }
 

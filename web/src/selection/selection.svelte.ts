@@ -16,15 +16,15 @@ export const COLOR_SCALES = ["unit", "row"] as const satisfies ColorScale[];
 export type AttributionLayer = (typeof ATTRIBUTION_LAYERS)[number];
 
 /** Examples selected within this interval (ms) share a history entry. */
-const WALK = 1000;
+const SELECTION_INTERVAL = 1000;
 
 class Selection extends Pointer {
   /** Name of the open tab (tabs.ts). */
   tab = $state.raw("examples");
   /** Tab and example of the address; others are a new history entry. */
-  private addressed: string | null = null;
+  private lastAddressKey: string | null = null;
   /** Time of the last selected example. */
-  private chosen = -Infinity;
+  private lastSelectionTime = -Infinity;
   /** Default example: the first wrong one. */
   first = 0;
   /** Index in `PageContents.examples`. */
@@ -52,7 +52,7 @@ class Selection extends Pointer {
   /** Change of the what-if tab as encoded in the address (request.ts). */
   edit = $state.raw("");
   /** Pending request to the what-if tab, which resets it to null. */
-  wish = $state.raw<ForcedPrefix | null>(null);
+  pendingPrefix = $state.raw<ForcedPrefix | null>(null);
 
   /** Node whose attention is shown. */
   get shownNode(): number | null {
@@ -77,8 +77,8 @@ class Selection extends Pointer {
   }
 
   /** Opens the what-if tab with a forced prefix. */
-  force(wish: ForcedPrefix): void {
-    this.wish = wish;
+  force(pendingPrefix: ForcedPrefix): void {
+    this.pendingPrefix = pendingPrefix;
     this.tab = "what-if";
   }
 
@@ -103,39 +103,39 @@ class Selection extends Pointer {
 
   /** Restores the selection of a hash; `examples` and `tabs` are the valid values, `first` is the default example. */
   restore(hash: string, examples: number, tabs: readonly [string, ...string[]], first = 0): void {
-    const told = parseHash(hash);
+    const values = parseHash(hash);
     this.first = first;
-    const example = hashInteger(told, "example", first);
-    this.tab = hashChoice(told, "tab", tabs);
+    const example = hashInteger(values, "example", first);
+    this.tab = hashChoice(values, "tab", tabs);
     this.example = example < examples ? example : first;
-    this.addressed = this.place;
-    this.edit = told.get("edit") ?? "";
-    this.output = hashInteger(told, "output", 0);
-    this.node = hashInteger(told, "node", null);
-    this.scale = hashChoice(told, "scale", COLOR_SCALES);
-    this.layer = hashChoice(told, "layer", ATTRIBUTION_LAYERS);
-    this.pattern = told.get("filter") ?? "";
-    this.confusion = told.get("confusion") ?? "";
-    this.typed = told.get("typed") ?? "";
-    const mass = Number(told.get("mass") ?? 0.95);
+    this.lastAddressKey = this.addressKey;
+    this.edit = values.get("edit") ?? "";
+    this.output = hashInteger(values, "output", 0);
+    this.node = hashInteger(values, "node", null);
+    this.scale = hashChoice(values, "scale", COLOR_SCALES);
+    this.layer = hashChoice(values, "layer", ATTRIBUTION_LAYERS);
+    this.pattern = values.get("filter") ?? "";
+    this.confusion = values.get("confusion") ?? "";
+    this.typed = values.get("typed") ?? "";
+    const mass = Number(values.get("mass") ?? 0.95);
     this.mass = mass > 0 && mass <= 1 ? mass : 0.95;
-    const step = hashInteger(told, "step", null);
-    const position = hashInteger(told, "position", null);
+    const step = hashInteger(values, "step", null);
+    const position = hashInteger(values, "position", null);
     this.pinned = step === null && position === null ? null : { step, position };
   }
 
-  private get place(): string {
+  private get addressKey(): string {
     return `${this.tab} ${this.example}`;
   }
 
   /** Writes the selection to the address. */
   remember(): void {
-    const [before, place] = [this.addressed, this.place];
-    const moved = before !== null && before !== place;
-    const walking = performance.now() - this.chosen < WALK && before?.split(" ")[0] === this.tab;
-    if (moved) this.chosen = performance.now();
-    showHash(this.hash, moved && !walking);
-    this.addressed = place;
+    const [before, addressKey] = [this.lastAddressKey, this.addressKey];
+    const moved = before !== null && before !== addressKey;
+    const stepping = performance.now() - this.lastSelectionTime < SELECTION_INTERVAL && before?.split(" ")[0] === this.tab;
+    if (moved) this.lastSelectionTime = performance.now();
+    showHash(this.hash, moved && !stepping);
+    this.lastAddressKey = addressKey;
   }
 }
 

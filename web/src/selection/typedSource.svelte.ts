@@ -9,10 +9,10 @@ class Typing {
   features = $state.raw("");
   problem = $state.raw("");
   /** Source typed in a link: its output keeps the rest of the selection of the link. */
-  told = "";
+  restoredText = "";
 
   /** Number of outputs per source. */
-  private readonly width = $derived(Math.max(1, ...page.examples.slice(0, 20).map((example) => example.traces.length)));
+  private readonly numOutputs = $derived(Math.max(1, ...page.examples.slice(0, 20).map((example) => example.traces.length)));
 
   /** Watches the input while the page is open. */
   watch(): void {
@@ -24,14 +24,14 @@ class Typing {
         this.problem = "";
         return;
       }
-      const [outputs, lattice] = untrack(() => [this.width, page.examples.some((example) => example.traces[0]?.lattice)]);
+      const [outputs, lattice] = untrack(() => [this.numOutputs, page.examples.some((example) => example.traces[0]?.lattice)]);
       return debounceRequest(
         120,
         (signal) => requestDecode({ ...EMPTY_REQUEST, text: typed, features, beam_size: outputs, num_outputs: outputs, lattice }, signal),
         (example) => {
           page.live = example;
-          if (this.told !== typed) selection.choose(selection.example, 0);
-          this.told = this.problem = "";
+          if (this.restoredText !== typed) selection.choose(selection.example, 0);
+          this.restoredText = this.problem = "";
         },
         (why) => (this.problem = why),
       );

@@ -31,15 +31,15 @@ export function permuteWeights(weights: AttentionWeights, seed: number): Attenti
 
 /** Upper end of the bars: 1, or a round number above twice the maximum if all weights are small. */
 export function barMaximum(weights: AttentionWeights): number {
-  const most = Math.max(0, ...weights);
-  return [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2].find((top) => 2 * most <= top && most > 0) ?? 1;
+  const maximum = Math.max(0, ...weights);
+  return [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2].find((top) => 2 * maximum <= top && maximum > 0) ?? 1;
 }
 
 /** Sets one weight and rescales the others to sum to one (uniformly if they are zero). */
 export function setWeight(weights: AttentionWeights, position: number, share: number): AttentionWeights {
-  const given = clamp(share, 1);
+  const value = clamp(share, 1);
   if (weights.length < 2) return oneHotWeights(weights.length, 0);
-  const rest = weights.reduce((total, weight, index) => total + (index === position ? 0 : weight), 0);
-  const even = (1 - given) / (weights.length - 1);
-  return weights.map((weight, index) => (index === position ? given : rest > 1e-9 ? (weight / rest) * (1 - given) : even));
+  const remaining = weights.reduce((total, weight, index) => total + (index === position ? 0 : weight), 0);
+  const uniform = (1 - value) / (weights.length - 1);
+  return weights.map((weight, index) => (index === position ? value : remaining > 1e-9 ? (weight / remaining) * (1 - value) : uniform));
 }

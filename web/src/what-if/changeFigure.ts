@@ -11,17 +11,17 @@ const MARKED: FigureCell = { fill: "var(--accent)", shade: 0.16, ink: "var(--acc
 
 /** Table of the steps, with forced symbols and attention overrides. */
 export function changeTable(now: Trace, all: readonly StepChange[], own: boolean): (string | number)[][] {
-  const given = ({ place }: StepChange): string => (place === null ? "" : [now.forced.includes(place) ? "symbol" : [], now.painted.includes(place) ? "attention" : []].flat().join(" and "));
+  const overriddenKinds = ({ newStep }: StepChange): string => (newStep === null ? "" : [now.forced.includes(newStep) ? "symbol" : [], now.painted.includes(newStep) ? "attention" : []].flat().join(" and "));
   return [
     ["step", "before", "after", "p before", `p after, along ${own ? "its own output" : "the output before"}`, "KL in bits", "forced after"],
-    ...all.map((each) => [stepNumber(each), each.symbol ?? "", each.now ?? "", each.before ?? "", each.after ?? "", each.divergence ?? "", given(each)]),
+    ...all.map((each) => [stepNumber(each), each.symbol ?? "", each.now ?? "", each.before ?? "", each.after ?? "", each.divergence ?? "", overriddenKinds(each)]),
   ];
 }
 
 /** Figure of the steps; without probabilities if none can be compared. */
 export function changeFigure(title: string, was: Trace, now: Trace, all: readonly StepChange[]): string {
-  const symbol = (of: Trace, place: number | null, other: string | undefined): FigureCell =>
-    place === null ? { text: "–", ...MARKED } : { text: visibleSymbol(of.target[place]!), ...(of.target[place] !== other && MARKED), edge: of.forced.includes(place) ? "var(--gold)" : undefined };
+  const symbol = (of: Trace, newStep: number | null, other: string | undefined): FigureCell =>
+    newStep === null ? { text: "–", ...MARKED } : { text: visibleSymbol(of.target[newStep]!), ...(of.target[newStep] !== other && MARKED), edge: of.forced.includes(newStep) ? "var(--gold)" : undefined };
   const share = (value: number | null): FigureCell => (value === null ? {} : { text: formatProbability(value), bar: value });
   return renderFigure([{
     title,
@@ -29,7 +29,7 @@ export function changeFigure(title: string, was: Trace, now: Trace, all: readonl
     heads: all.map((each) => `${stepNumber(each)}`),
     rows: [
       ["before", all.map((each) => symbol(was, each.step, each.now))],
-      ["after", all.map((each) => symbol(now, each.place, each.symbol))],
+      ["after", all.map((each) => symbol(now, each.newStep, each.symbol))],
       ...(all.some(isComparable)
         ? [
             ["p before", all.map(({ before }) => share(before))] as const,

@@ -10,7 +10,7 @@ import { quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
 /** Step before and after the change; null or undefined if there is no paired step. */
 export interface StepChange {
   step: number | null;
-  place: number | null;
+  newStep: number | null;
   symbol: string | undefined;
   now: string | undefined;
   before: number | null;
@@ -24,27 +24,27 @@ export interface StepChange {
  * Probability of each symbol of the original output before and after the change. If a different prefix is forced,
  * probabilities of each output, paired by the index of the step.
  */
-export function stepChanges({ before, after, rescored: same, kl_divergence: divergence, compared_output: along }: WhatIfResponse): StepChange[] {
+export function stepChanges({ before, after, rescored: same, kl_divergence: divergence, compared_output: comparedOutput }: WhatIfResponse): StepChange[] {
   const [trace, other] = [before.traces[0], after.traces[0]];
   if (!trace || !other) return [];
   // The changed source cannot have these tags or this position: nothing is compared.
   const compared = trace.target.length === 0 || divergence.shape[0] !== 0;
-  const own = along === "after";
-  const [was, then, bits] = [decodeArray(trace.log_probabilities), decodeArray(same.log_probabilities), decodeArray(divergence)];
-  const pairs = own ? beside(trace.target.length, other.target.length) : alignSteps(trace.target, other.target);
-  return pairs.map(([step, place]) => {
-    const at = own ? place : step;
+  const own = comparedOutput === "after";
+  const [oldValues, newValues, bits] = [decodeArray(trace.log_probabilities), decodeArray(same.log_probabilities), decodeArray(divergence)];
+  const pairs = own ? pairByIndex(trace.target.length, other.target.length) : alignSteps(trace.target, other.target);
+  return pairs.map(([step, newStep]) => {
+    const at = own ? newStep : step;
     const symbol = step === null ? undefined : trace.target[step];
-    const now = place === null ? undefined : other.target[place];
-    const old = compared && step !== null ? Math.exp(was[step] ?? 0) : null;
-    const next = compared && at !== null ? Math.exp(then[at] ?? -Infinity) : null;
-    const paired = old !== null && next !== null;
-    return { step, place, symbol, now, before: old, after: next, move: paired && (!own || symbol === now) ? next - old : null, divergence: paired ? (bits[step!] ?? 0) : null };
+    const now = newStep === null ? undefined : other.target[newStep];
+    const oldOutput = compared && step !== null ? Math.exp(oldValues[step] ?? 0) : null;
+    const next = compared && at !== null ? Math.exp(newValues[at] ?? -Infinity) : null;
+    const paired = oldOutput !== null && next !== null;
+    return { step, newStep, symbol, now, before: oldOutput, after: next, move: paired && (!own || symbol === now) ? next - oldOutput : null, divergence: paired ? (bits[step!] ?? 0) : null };
   });
 }
 
 /** Pairs steps by their index. */
-function beside(before: number, after: number): [number | null, number | null][] {
+function pairByIndex(before: number, after: number): [number | null, number | null][] {
   return Array.from({ length: Math.max(before, after) }, (_, at) => [at < before ? at : null, at < after ? at : null]);
 }
 
@@ -52,7 +52,7 @@ function beside(before: number, after: number): [number | null, number | null][]
 export const isComparable = ({ before, after }: StepChange): boolean => (before ?? after) !== null;
 
 /** Number of a step; "" for an unpaired new step. */
-export const stepNumber = ({ step, place, after }: StepChange): number | "" => (step !== null ? step + 1 : after !== null ? place! + 1 : "");
+export const stepNumber = ({ step, newStep, after }: StepChange): number | "" => (step !== null ? step + 1 : after !== null ? newStep! + 1 : "");
 
 /** Step with the largest change of probability, or null. */
 export function largestChange(all: StepChange[]): StepChange | null {
@@ -61,41 +61,41 @@ export function largestChange(all: StepChange[]): StepChange | null {
 }
 
 /** Maximum length of a source that is quoted in full. */
-const SHORT = 60;
+const MAX_QUOTED_LENGTH = 60;
 /** Description of a changed source; of a long one, only of the changed part. */
-function read(before: string, after: string): string {
-  const [was, now] = [[...before], [...after]];
-  const least = Math.min(was.length, now.length);
-  if (least <= SHORT) return `replacing the source ${quoteText(before)} by ${quoteText(after)}`;
+function describeSourceChange(before: string, after: string): string {
+  const [oldValues, now] = [[...before], [...after]];
+  const minimum = Math.min(oldValues.length, now.length);
+  if (minimum <= MAX_QUOTED_LENGTH) return `replacing the source ${quoteText(before)} by ${quoteText(after)}`;
   let [start, end] = [0, 0];
-  while (start < least && was[start] === now[start]) start++;
-  while (end < least - start && was.at(-1 - end) === now.at(-1 - end)) end++;
-  const [there, here] = [was, now].map((all) => quoteText(all.slice(start, all.length - end).join("")));
-  return `replacing ${there} by ${here} in the source, from character ${start + 1} on`;
+  while (start < minimum && oldValues[start] === now[start]) start++;
+  while (end < minimum - start && oldValues.at(-1 - end) === now.at(-1 - end)) end++;
+  const [oldPart, newPart] = [oldValues, now].map((all) => quoteText(all.slice(start, all.length - end).join("")));
+  return `replacing ${oldPart} by ${newPart} in the source, from character ${start + 1} on`;
 }
 
 /** Description of the change, as the subject of a sentence; "" without change. */
 export function describeCause(before: DecodeRequest, after: DecodeRequest, trace: Trace | undefined): string {
   const parts: string[] = [];
   const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (${quoteSymbol(trace.source[position]!)})` : ""}`;
-  if (before.text !== after.text) parts.push(read(before.text, after.text));
-  const hidden = after.masked_positions.filter((position) => !before.masked_positions.includes(position));
-  const bared = before.masked_positions.filter((position) => !after.masked_positions.includes(position));
-  if (hidden.length > 0) parts.push(`masking ${list(hidden.map(name))}`);
-  if (bared.length > 0) parts.push(`unmasking ${list(bared.map(name))}`);
+  if (before.text !== after.text) parts.push(describeSourceChange(before.text, after.text));
+  const masked = after.masked_positions.filter((position) => !before.masked_positions.includes(position));
+  const unmasked = before.masked_positions.filter((position) => !after.masked_positions.includes(position));
+  if (masked.length > 0) parts.push(`masking ${list(masked.map(name))}`);
+  if (unmasked.length > 0) parts.push(`unmasking ${list(unmasked.map(name))}`);
   if (before.prefix.join("\0") !== after.prefix.join("\0")) {
     parts.push(after.prefix.length > 0 ? `forcing the prefix “${after.prefix.map(visibleSymbol).join(" ")}”` : "removing the forced prefix");
   }
-  const told = new Map(before.attention_overrides.map((row) => [row.step, JSON.stringify(row.weights)]));
-  const rows = after.attention_overrides.filter((row) => told.get(row.step) !== JSON.stringify(row.weights));
+  const oldOverrides = new Map(before.attention_overrides.map((row) => [row.step, JSON.stringify(row.weights)]));
+  const rows = after.attention_overrides.filter((row) => oldOverrides.get(row.step) !== JSON.stringify(row.weights));
   if (rows.length > 3) parts.push(`setting the attention of ${rows.length} steps`);
-  else parts.push(...rows.map((row) => aimed(row, name)));
-  const freed = before.attention_overrides.filter((row) => after.attention_overrides.every((other) => other.step !== row.step));
-  if (freed.length > 0) parts.push(`resetting the attention of ${freed.length} ${freed.length > 1 ? "steps" : "step"}`);
+  else parts.push(...rows.map((row) => describeOverride(row, name)));
+  const reset = before.attention_overrides.filter((row) => after.attention_overrides.every((other) => other.step !== row.step));
+  if (reset.length > 0) parts.push(`resetting the attention of ${reset.length} ${reset.length > 1 ? "steps" : "step"}`);
   return list(parts);
 }
 
-function aimed({ step, weights }: AttentionOverride, name: (position: number) => string): string {
+function describeOverride({ step, weights }: AttentionOverride, name: (position: number) => string): string {
   const total = weights.reduce((sum, weight) => sum + weight, 0) || 1;
   const top = weights.indexOf(Math.max(...weights));
   if (weights[top]! / total > 0.999) return `forcing step ${step + 1} to attend to ${name(top)}`;
@@ -115,35 +115,35 @@ export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, diff
   const subject = describeCause(before, { ...after, attention_overrides: after.attention_overrides.filter(({ step }) => reached.includes(step)) }, trace);
   if (subject === "") return "No change.";
   const all = stepChanges(difference);
-  const most = largestChange(all);
+  const maximum = largestChange(all);
   const other = difference.compared_output === "after" ? all.find(({ symbol, now }) => symbol !== now) : undefined;
-  const [old, now] = [trace, difference.after.traces[0]].map((each) => quoteText(each?.output ?? ""));
-  const effect = other ? rewritten(other, all) : most && trace && Math.abs(most.move ?? 0) >= 0.0005 ? moved(most, trace) : "";
-  const { output: noun, autoregressive } = taskViewOf(trace);
-  const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}${other || !autoregressive ? "" : departed(all, difference, effect && most)}`;
+  const [oldOutput, now] = [trace, difference.after.traces[0]].map((each) => quoteText(each?.output ?? ""));
+  const effect = other ? describeDivergence(other, all) : maximum && trace && Math.abs(maximum.move ?? 0) >= 0.0005 ? describeLargestChange(maximum, trace) : "";
+  const { output: outputNoun, autoregressive } = taskViewOf(trace);
+  const written = oldOutput === now ? `the ${outputNoun} stays ${oldOutput}` : `the ${outputNoun} becomes ${now} instead of ${oldOutput}${other || !autoregressive ? "" : describeFirstDifference(all, difference, effect && maximum)}`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
-  if (effect === "" && old === now) return `${start} has almost no effect: ${written}.`;
+  if (effect === "" && oldOutput === now) return `${start} has almost no effect: ${written}.`;
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
 }
 
 /** First step at which the outputs differ, unless the sentence already names it. */
-function departed(all: StepChange[], { before, after }: WhatIfResponse, told: StepChange | null | ""): string {
+function describeFirstDifference(all: StepChange[], { before, after }: WhatIfResponse, oldOverrides: StepChange | null | ""): string {
   const other = after.traces[0]?.target;
   const at = before.traces[0]!.target.findIndex((symbol, step) => symbol !== other?.[step]);
   const change = all.find(({ step }) => step === at);
-  if (!change || change === told || change.move === null) return "";
+  if (!change || change === oldOverrides || change.move === null) return "";
   return ` from step ${at + 1} on, where p(${visibleSymbol(change.symbol!)}) changes from ${formatProbability(change.before!)} to ${formatProbability(change.after!)}`;
 }
 
-function moved({ step, symbol, before, after, move }: StepChange, trace: Trace): string {
+function describeLargestChange({ step, symbol, before, after, move }: StepChange, trace: Trace): string {
   const { autoregressive, per_position } = taskViewOf(trace);
   const verb = move! < 0 ? "lowers" : "raises";
   return `${verb} p(${visibleSymbol(symbol!)})${autoregressive ? ` at step ${step! + 1}` : per_position ? ` at position ${step! + 1}` : ""} from ${formatProbability(before!)} to ${formatProbability(after!)}`;
 }
 
 /** First step at which the outputs differ, and the step with the largest divergence. */
-function rewritten({ step, place, symbol, now, before, after }: StepChange, all: StepChange[]): string {
-  const first = now === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(now)} (p = ${formatProbability(after!)})${symbol === undefined ? "" : ` instead of ${quoteSymbol(symbol)} (p = ${formatProbability(before!)})`} at step ${place! + 1}`;
-  const far = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
-  return (far.divergence ?? 0) >= 0.005 ? `${first}, with the largest KL divergence at step ${far.step! + 1} (${far.divergence!.toFixed(2)} bits)` : first;
+function describeDivergence({ step, newStep, symbol, now, before, after }: StepChange, all: StepChange[]): string {
+  const first = now === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(now)} (p = ${formatProbability(after!)})${symbol === undefined ? "" : ` instead of ${quoteSymbol(symbol)} (p = ${formatProbability(before!)})`} at step ${newStep! + 1}`;
+  const largest = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
+  return (largest.divergence ?? 0) >= 0.005 ? `${first}, with the largest KL divergence at step ${largest.step! + 1} (${largest.divergence!.toFixed(2)} bits)` : first;
 }

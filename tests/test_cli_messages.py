@@ -1,4 +1,4 @@
-"""What reaches the terminal: no message acts on it, and a message that nobody can read changes no exit code."""
+"""Messages: control characters are escaped, and failures of standard error change no exit code."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import safetensors.torch
 from command_line import Done, complaint, outputs, pellucid, shell
 from trained_runs import copies, copies_run, copy_of, flags, small_config, write_pairs
 
-from pellucid.cli.messages import OptionalStream, format_warning, say
+from pellucid.cli.messages import OptionalStream, format_warning, print_message
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.reporting.display_text import visible_message
@@ -45,24 +45,24 @@ def assert_visible(done: Done) -> None:
         ("", ""),
     ],
 )
-def test_a_line_is_shown_with_its_spaces_and_nothing_that_acts(line: str, told: str) -> None:
+def test_visible_message_keeps_spaces_and_escapes_controls(line: str, told: str) -> None:
     assert visible_message(line) == told and acting(told) == set()
 
 
-def test_lines_of_a_message_are_its_own_and_not_those_of_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_breaks_in_names_are_escaped_in_messages(capsys: pytest.CaptureFixture[str]) -> None:
     error = RunError("the settings differ:", "  a\npellucid: all is well", "name another")
     assert str(error) == "the settings differ:\n  a⏎pellucid: all is well\nname another"
     assert str(RunError(ODD)) == SHOWN and acting(str(DataError("\ud800\n\t\0\x7f\x85\u2028"))) == set()
-    say(*map(str, error.args))
+    print_message(*map(str, error.args))
     assert capsys.readouterr().err == "pellucid: the settings differ:\n  a⏎pellucid: all is well\nname another\n"
 
 
-def test_a_warning_is_a_message() -> None:
+def test_warning_is_formatted_as_a_message() -> None:
     assert format_warning(UserWarning(ODD), UserWarning, "a.py", 1) == f"pellucid: {SHOWN}\n"
 
 
 @pytest.mark.parametrize("alive", [False, True])
-def test_progress_is_told_in_visible_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool) -> None:
+def test_progress_lines_escape_controls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool) -> None:
     if alive:
         monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any file for a terminal
     with (tmp_path / "told").open("w", encoding="utf-8") as stream:
@@ -77,7 +77,7 @@ def test_progress_is_told_in_visible_characters(tmp_path: Path, monkeypatch: pyt
     assert "\x1b[31m" not in told and "\x1b]0" not in told
 
 
-def test_names_in_a_run_folder(tmp_path: Path) -> None:
+def test_names_in_a_run_folder_are_escaped(tmp_path: Path) -> None:
     run, dev = copy_of(copies_run().run, tmp_path / "run"), copies_run().files.valid
     path = run / "model.safetensors"
     content, held = path.read_bytes(), safetensors.torch.load(path.read_bytes())
@@ -94,7 +94,7 @@ def test_names_in_a_run_folder(tmp_path: Path) -> None:
     assert_visible(pellucid("predict", run, dev))
 
 
-def test_names_of_files_and_columns_and_symbols(tmp_path: Path) -> None:
+def test_names_of_files_columns_and_symbols_are_escaped(tmp_path: Path) -> None:
     folder = tmp_path / ODD
     folder.mkdir()
     odd = [*copies(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
@@ -122,7 +122,7 @@ CLOSED = '"$@" 2>&-'
 
 
 @pytest.mark.parametrize("script", [FULL, CLOSED])
-def test_an_exit_code_tells_of_the_output_and_not_of_the_messages(script: str) -> None:
+def test_exit_code_ignores_failures_of_standard_error(script: str) -> None:
     """An unknown symbol is told of, where that can be told."""
     told = shell('echo "ab?" | "$@"', "predict", copies_run().run)
     done = shell(f'echo "ab?" | {script}', "predict", copies_run().run)
@@ -131,7 +131,7 @@ def test_an_exit_code_tells_of_the_output_and_not_of_the_messages(script: str) -
 
 
 @pytest.mark.parametrize("script", [FULL, CLOSED])
-def test_a_training_that_nobody_hears_of_trains(tmp_path: Path, script: str) -> None:
+def test_training_continues_without_standard_error(tmp_path: Path, script: str) -> None:
     files = copies_run().files
     command = ("train", files.train, "--valid", files.valid, "--run", tmp_path, *flags(small_config({"epochs": 1})))
     assert shell(script, *command) == (0, "", "")
@@ -139,16 +139,16 @@ def test_a_training_that_nobody_hears_of_trains(tmp_path: Path, script: str) -> 
 
 
 @pytest.mark.parametrize("script", ['"$@" >/dev/full', '"$@" >/dev/full 2>/dev/full', '"$@" >/dev/full 2>&-'])
-def test_an_output_that_cannot_be_written_is_an_error_however_few_hear_of_it(script: str) -> None:
+def test_unwritable_output_is_an_error_without_standard_error(script: str) -> None:
     done = shell(script, "predict", copies_run().run, copies_run().files.valid)
     assert done.code == 2 and done.out == "" and "Traceback" not in done.err
 
 
-def test_a_mistake_that_nobody_hears_of_is_one() -> None:
+def test_user_error_has_its_exit_code_without_standard_error() -> None:
     assert shell(FULL, "predict", "/none").code == shell(CLOSED, "predict", "/none").code == 2
 
 
-def test_a_stream_that_is_full_is_left_at_the_first_refusal() -> None:
+def test_full_stream_is_abandoned_at_the_first_failure() -> None:
     with open("/dev/full", "w", buffering=1, encoding="utf-8") as full:
         stream = OptionalStream(full)
         assert stream.write("a\n") == 2 and stream.write("b\n") == 2

@@ -32,7 +32,7 @@ class Frames(HTMLParser):
             self.found.append(dict(attributes))
 
 
-def test_each_ending_has_its_kind(tmp_path: Path) -> None:
+def test_each_suffix_has_its_format(tmp_path: Path) -> None:
     for ending in TRACE_SUFFIXES:
         small().save(tmp_path / f"a{ending}")
     small().save(str(tmp_path / "b.svg"))
@@ -44,7 +44,7 @@ def test_each_ending_has_its_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.txt"])
-def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
+def test_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"\.html, \.svg, \.png, \.json or \.tex"):
         small().save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -58,7 +58,7 @@ def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
         ("transduce", (1025, 1024), ".tex", "a picture .* has room for 1,048,576 weights, but the trace has 1,049,600"),
     ],
 )
-def test_a_trace_that_is_too_long_for_a_picture_is_told(
+def test_too_long_trace_is_refused_for_pictures(
     task: str, sides: tuple[int, int], ending: str, message: str, tmp_path: Path
 ) -> None:
     steps, positions = sides
@@ -77,25 +77,25 @@ def test_a_trace_that_is_too_long_for_a_picture_is_told(
     trace.save(tmp_path / "a.html")
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_folder_is_an_error(tmp_path: Path) -> None:
     for ending in TRACE_SUFFIXES:
         with pytest.raises(InputError, match="no such file"):
             small().save(tmp_path / "none" / f"a{ending}")
 
 
-def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
+def test_notebook_shows_the_page_in_an_iframe() -> None:
     (frame,) = Frames(small()._repr_html_()).found
     assert frame["srcdoc"] == trace_page(small())
     assert frame["sandbox"] == "allow-scripts allow-downloads"
     assert len(Frames(small()._repr_html_() * 3).found) == 3
 
 
-def test_a_page_of_one_trace_shows_it() -> None:
+def test_page_of_one_trace_contains_it() -> None:
     assert built_page().partition("<head>")[0] in trace_page(small())
     assert json.dumps(small().output, ensure_ascii=False) in trace_page(small())
 
 
-def test_what_turns_a_line_round_is_seen_in_the_title_and_does_not_act() -> None:
+def test_bidirectional_controls_are_visible_in_the_title() -> None:
     trace = replace(small(), text="a\u202eb\x1b\u200b", output="c\u2066\ufeff d")
     words = "a⟨U+202E⟩b␛⟨U+200B⟩ → c⟨U+2066⟩⟨U+FEFF⟩ d"
     assert json.dumps(words, ensure_ascii=False) in trace_page(trace)
@@ -103,14 +103,14 @@ def test_what_turns_a_line_round_is_seen_in_the_title_and_does_not_act() -> None
     assert frame["title"] == f"Attention: {words}"
 
 
-def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
+def test_tikz_picture_has_a_cell_for_each_visible_weight() -> None:
     trace, text = small(), tikz_picture(small())
     assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())
     assert text.count(r"\node") == len(trace.source) + len(trace.target) + 3  # its sides and its shade
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
 
 
-def test_a_picture_in_latex_of_a_long_source_fits_a_page_and_numbers_its_places() -> None:
+def test_tikz_picture_of_a_long_source_fits_a_page() -> None:
     size = 1000
     long = tikz_picture(made("a" * size, ["A", "B", END], [[1 / size] * size] * 3))
     assert "[x=0.16mm,y=-4mm," in long and "{1000};" in long and "{950};" in long and "{a}" not in long
@@ -119,7 +119,7 @@ def test_a_picture_in_latex_of_a_long_source_fits_a_page_and_numbers_its_places(
     assert "[x=2mm,y=-2mm," in both and both.count("{80};") == 2 and both.count("{78};") == 0
 
 
-def test_small_weights_are_drawn_against_the_greatest_of_their_row() -> None:
+def test_small_weights_are_scaled_by_row() -> None:
     drawn = tikz_picture(made("ab", ["x", END], [[0.2, 0.1], [0.1, 0.0]]))
     assert re.findall(r"fill\[black!(\d+)", drawn) == ["100", "50", "100"] and "darkest: the row" in drawn
     even = [[0.02] * 30 + [0.04] + [0.0] * 30]
@@ -130,7 +130,7 @@ def test_small_weights_are_drawn_against_the_greatest_of_their_row() -> None:
     assert_latex(drawn)
 
 
-def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:
+def test_tikz_picture_of_a_tagger_has_tags(tmp_path: Path) -> None:
     trace = replace(made(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
     for ending in TRACE_SUFFIXES:
         trace.save(tmp_path / f"a{ending}")
@@ -141,14 +141,14 @@ def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text("utf-8"))["attention"] == []
 
 
-def test_a_picture_in_latex_says_what_its_sides_and_its_shades_are() -> None:
+def test_tikz_picture_has_axis_titles_and_color_key() -> None:
     text = tikz_picture(small())
     assert_latex(text)
     for words in (r"{source $\rightarrow$};", r"{$\leftarrow$ output};", "{darkest: 1};"):
         assert text.count(words) == 1
 
 
-def test_symbols_that_training_never_held_are_underlined_in_latex() -> None:
+def test_unknown_symbols_are_underlined_in_tikz() -> None:
     drawn = replace(small(), unknown=(1,))
     tags = replace(made(["f", "a", "b_"], ["X", "Y"], [[1, 0, 0], [0, 1, 0]], features=1, unknown=(2,)), task="tag")
     for trace, name, other in ((drawn, r"{\underline{b}}", "{a}"), (tags, r"{\underline{b\_}}", "{a}")):
@@ -158,19 +158,19 @@ def test_symbols_that_training_never_held_are_underlined_in_latex() -> None:
         assert "underline" not in tikz_picture(replace(trace, unknown=()))
 
 
-def test_latex_is_told_no_commands() -> None:
+def test_latex_commands_are_escaped() -> None:
     assert escape_latex("a_b") == r"a\_b" and escape_latex("\\input{x}") == r"\textbackslash{}input\{x\}"
     assert escape_latex("50%") == r"50\%" and escape_latex(END) == r"$\langle$end$\rangle$"
     assert escape_latex('it\'s "-"') == r"it\textquotesingle{}s \texttt{\char34}-{}\texttt{\char34}"
     assert escape_latex("<s>") == r"\textless{}s\textgreater{}"
 
 
-def test_the_least_entropy_lies_below_one_that_spreads_the_rest() -> None:
+def test_entropy_lower_bound_is_below_the_spread_entropy() -> None:
     bits = entropy_lower_bound(small())
     assert bits.shape == small().log_probabilities.shape and (bits >= 0).all() and np.isfinite(bits).all()
 
 
-def test_entropies_are_whole_where_the_likeliest_symbols_are_all() -> None:
+def test_entropy_is_exact_if_the_top_symbols_are_complete() -> None:
     trace = small()
     rest = 1 - np.exp(trace.top_log_probabilities).sum(axis=1)
     assert page_trace_without_model(trace).entropy_is_lower_bound == bool((rest > 1e-4).any())

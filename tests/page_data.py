@@ -1,4 +1,4 @@
-"""What the tests of the page share: contents of a trained run, made once."""
+"""Page contents of trained runs, shared by the tests of the page."""
 
 import shutil
 from functools import cache

@@ -1,4 +1,4 @@
-"""What a reader asks the model behind a served page: what-ifs, evidence, states; of spelling and its sounds."""
+"""What-if requests, attribution and states of a served page, for grapheme-to-phoneme conversion."""
 
 import json
 import re
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from chromium import Open
+from page_data import chained
+from page_kinds import sounds_shown
+from page_navigation import panel, tab
 from playwright.sync_api import Page, expect
-from viewed import chained
-from viewed_kinds import sounds_shown
-from walking import panel, tab
 
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.viewer.handlers import decode_source
@@ -47,7 +47,7 @@ def opening() -> PageExample:
     return next((item for item in items if item.exact is False), items[0])
 
 
-def test_with_nothing_changed_nothing_changes_to_the_bit(opened: Open, language: str) -> None:
+def test_unchanged_what_if_is_bit_for_bit_equal(opened: Open, language: str) -> None:
     place, item = hesitant()
     page = opened(f"{language}#example={place}")
     with page.expect_response("**/api/what-if") as answered:
@@ -63,7 +63,7 @@ SHADES = """canvas => new Set(new Uint32Array(
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
 
 
-def test_a_changed_source_is_answered_beside_the_old_one(opened: Open, language: str) -> None:
+def test_changed_source_is_shown_beside_the_original(opened: Open, language: str) -> None:
     page = opened(language)
     what_if(page)
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
@@ -81,7 +81,7 @@ def test_a_changed_source_is_answered_beside_the_old_one(opened: Open, language:
     expect(panel(page, "Difference")).to_contain_text("different lengths")
 
 
-def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, language: str) -> None:
+def test_symbol_is_forced_by_a_click_and_marked(opened: Open, language: str) -> None:
     page = opened(language)
     first = panel(page, "Steps").locator(".step").first
     first.click()
@@ -96,7 +96,7 @@ def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, lang
     expect(steps.nth(1)).to_have_accessible_name("step 2, forced")
 
 
-def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -> None:
+def test_attention_is_overridden_and_its_effect_described(opened: Open, language: str) -> None:
     page = opened(language)
     what_if(page)
     wrong = [edit.step for edit in opening().edits if edit.kind in ("substitution", "insertion")]
@@ -130,7 +130,7 @@ def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -
     )
 
 
-def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Open, address: str) -> None:
+def test_overrides_of_several_steps_are_reset_one_by_one(opened: Open, address: str) -> None:
     place, rows = chained()
     page = opened(f"{address}#example={place}")
     what_if(page)
@@ -148,7 +148,7 @@ def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Op
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 1, steps=4)
         page.mouse.up()
         expect(given).to_have_count(count)
-        expect(page.locator("[aria-busy=true], .stale")).to_have_count(0)
+        expect(page.locator("[aria-busy=true], .outdated")).to_have_count(0)
         expect(page.locator(f"{SENTENCE} .wrong")).to_have_count(0)
         lengths.append(steps.count())
     assert lengths[0] < lengths[1] > rows[1].step >= lengths[3]
@@ -174,7 +174,7 @@ def by_step(row: AttentionOverride) -> int:
     return row.step
 
 
-def test_occlusion_and_gradient_stand_beside_attention(opened: Open, language: str) -> None:
+def test_occlusion_and_gradient_are_shown(opened: Open, language: str) -> None:
     page = opened(language)
     canvas = panel(page, "Matrix").locator("canvas")
     seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
@@ -187,7 +187,7 @@ def test_occlusion_and_gradient_stand_beside_attention(opened: Open, language: s
     assert len(seen) == 3
 
 
-def test_states_gates_and_neighbors_are_shown_when_asked_for(opened: Open, language: str) -> None:
+def test_states_gates_and_neighbors_are_shown_on_request(opened: Open, language: str) -> None:
     page = opened(language)
     tab(page, "States")
     page.get_by_role("button", name="Show states").click()
@@ -205,7 +205,7 @@ def test_states_gates_and_neighbors_are_shown_when_asked_for(opened: Open, langu
     expect(near).to_contain_text("Nearest to the encoder state")
 
 
-def test_the_way_of_an_example_goes_through_the_states_of_the_corpus(opened: Open, language: str) -> None:
+def test_trajectory_of_an_example_is_drawn_among_corpus_states(opened: Open, language: str) -> None:
     page = opened(language)
     tab(page, "States")
     own = panel(page, "States")
@@ -225,7 +225,7 @@ def test_the_way_of_an_example_goes_through_the_states_of_the_corpus(opened: Ope
     assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.decoder.points)
 
 
-def test_a_symbol_never_seen_is_read_and_told(opened: Open, language: str) -> None:
+def test_unknown_symbol_is_decoded_and_reported(opened: Open, language: str) -> None:
     page = opened(language)
-    page.get_by_role("searchbox", name="A source to decode").fill("ca☃o")
+    page.get_by_role("searchbox", name="Source to decode").fill("ca☃o")
     expect(panel(page, "Links")).to_contain_text("☃")

@@ -1,4 +1,4 @@
-"""Reports: what they are made from, and the document that the page reads."""
+"""Parts of reports, and the document that the page reads."""
 
 import math
 import re
@@ -83,7 +83,7 @@ def full() -> Report:
             ExampleOutput(small(), ("AC", "B"), scored("AB", "AC", "B")),
             ExampleOutput(hostile(), ()),
         ],
-        mistakes=[
+        errors=[
             ExampleOutput(small(), ("xyz", "ACB"), scored("AB", "xyz", "ACB")),
             ExampleOutput(hostile(), ("<i>שלום</i>",)),
         ],
@@ -96,7 +96,7 @@ def full() -> Report:
     )
 
 
-def test_the_written_page_is_the_built_one_with_the_report_in_it(tmp_path: Path) -> None:
+def test_written_page_is_the_built_page_with_the_report(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", full())
     source = (tmp_path / "report.html").read_text("utf-8")
     assert written_document(tmp_path / "report.html").title == "Spelling <to> sound"
@@ -105,17 +105,17 @@ def test_the_written_page_is_the_built_one_with_the_report_in_it(tmp_path: Path)
     assert source.count("</script>") == built_page().count("</script>")
 
 
-def test_sections_stand_in_their_order() -> None:
+def test_sections_are_in_order() -> None:
     titles = ["Training curves", "Accuracy", "Attention", "Errors", "Mean", "Numbers", "Settings"]
     assert titles_of(report_document(full())) == titles
 
 
-def test_what_is_empty_is_left_out() -> None:
+def test_empty_sections_are_omitted() -> None:
     document = report_document(Report("Only a title"))
     assert document.parts == [] and document.summary == [] and document.title == "Only a title"
 
 
-def test_what_stands_in_parentheses_is_a_note() -> None:
+def test_trailing_parentheses_become_a_note() -> None:
     assert report_document(full()).summary == [
         SummaryValue("exact match", "86.4 %", "95 %: 83.0 to 89.3"),
         SummaryValue("seed", "1"),
@@ -131,7 +131,7 @@ def test_parts_keep_their_texts() -> None:
     assert parts_of(document, ReportSettings)[0].toml.startswith('size = "<base>"')
 
 
-def test_drawn_examples_share_one_caption_and_know_whether_they_are_correct() -> None:
+def test_drawn_examples_share_a_caption_and_have_their_correctness() -> None:
     (attention,) = parts_of(report_document(full()), ReportExamples, "Attention")
     assert attention.caption == ATTENTION_CAPTION and not attention.listed
     items = [example.outputs[0] for example in attention.examples]
@@ -143,7 +143,7 @@ def test_drawn_examples_share_one_caption_and_know_whether_they_are_correct() ->
     assert not ExampleOutput(small(), ()).correct
 
 
-def test_errors_mark_what_differs_from_the_nearest_reference() -> None:
+def test_errors_mark_differences_from_the_nearest_reference() -> None:
     (errors,) = parts_of(report_document(full()), ReportExamples, "Errors")
     first, second = errors.examples
     assert errors.listed and first.output == [("AB", False)] and first.edits == 1
@@ -155,7 +155,7 @@ def pieces(symbols: list[str], *references: str) -> tuple[MarkedText, MarkedText
     return compare_texts(ExampleOutput(made("x", symbols, [[1]] * len(symbols)), references))
 
 
-def test_characters_are_compared_with_their_marks() -> None:
+def test_characters_are_compared_with_their_combining_marks() -> None:
     output, expected, edits = pieces(["a", " ", "b", "é"], "a cé")
     assert (output, edits) == ([("a ", False), ("b", True), ("é", False)], 1)
     assert expected == [("a ", False), ("c", True), ("é", False)]
@@ -164,15 +164,15 @@ def test_characters_are_compared_with_their_marks() -> None:
 
 
 @pytest.mark.parametrize("symbols", [["Yo", " te", " voy"], ["Yo", " ", "te", " v", "oy"]])
-def test_models_that_write_words_are_compared_word_by_word(symbols: list[str]) -> None:
+def test_outputs_of_words_are_compared_by_word(symbols: list[str]) -> None:
     output, expected, edits = pieces(symbols, "Ya te vas a")
     assert output == [("Yo", True), (" ", False), ("te", False), (" ", False), ("voy", True)] and edits == 3
     assert expected == [("Ya", True), (" ", False), ("te", False), (" ", False), ("vas a", True)]
 
 
-def test_an_output_cut_in_other_symbols_has_no_alignment() -> None:
+def test_differently_tokenized_output_has_no_alignment() -> None:
     document = report_document(
-        Report("t", mistakes=[ExampleOutput(small(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
+        Report("t", errors=[ExampleOutput(small(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
     )
     (errors,) = parts_of(document, ReportExamples)
     assert errors.examples[0].outputs[0].edits == [] and errors.examples[0].errors == [("AC", "AB")]
@@ -187,15 +187,15 @@ def test_an_output_cut_in_other_symbols_has_no_alignment() -> None:
         ("B-a", " ", "O", ["O"]),
     ],
 )
-def test_tags_are_cut_where_those_of_the_answer_are(tags: str, between: str, written: str, found: list[str]) -> None:
+def test_tags_are_split_by_the_separator_of_the_trace(tags: str, between: str, written: str, found: list[str]) -> None:
     words = " ".join("w" * len(tags.split()))
     assert split_tags(written, tagged(words, tags, between)) == found
 
 
-def test_each_wrong_tag_has_the_expected_one() -> None:
+def test_wrong_tags_have_their_expected_tag() -> None:
     def wrong(trace: Trace, expected: str, ignored_tag: str = "") -> list[tuple[int | None, str | None]]:
         output = ExampleOutput(trace, (expected,), ignored_tag=ignored_tag)
-        (errors,) = parts_of(report_document(Report("t", mistakes=[output])), ReportExamples)
+        (errors,) = parts_of(report_document(Report("t", errors=[output])), ReportExamples)
         edits = errors.examples[0].outputs[0].edits
         assert [edit.step for edit in edits] == list(range(len(trace.target)))
         return [(edit.step, edit.expected) for edit in edits if edit.kind != "same"]
@@ -207,18 +207,18 @@ def test_each_wrong_tag_has_the_expected_one() -> None:
     assert wrong(featured, "B-x O") == [(0, "B-x")]
 
 
-def test_the_same_report_gives_the_same_file(tmp_path: Path) -> None:
+def test_equal_reports_give_equal_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_report(tmp_path / name, full())
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_report_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+def test_unwritable_report_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot write"):
         write_report(tmp_path / "missing" / "report.html", full())
 
 
-def test_learning_charts_hold_the_log() -> None:
+def test_learning_charts_equal_the_log() -> None:
     (part,) = learning_charts(LOG, get_task("transduce").metrics.validation_metrics)
     loss, exact, errors = part.charts
     training, validation = loss.lines
@@ -226,12 +226,12 @@ def test_learning_charts_hold_the_log() -> None:
     assert np.mean([point.y for point in training.points]) == pytest.approx(np.mean([3 / n for n in range(1, 1001)]))
     assert [(point.x, point.y) for point in validation.points] == [(16000, 1), (32000, 1)]
     assert [(point.x, point.y) for point in exact.lines[0].points] == [(16000, 50), (32000, 60)]
-    assert exact.lines[0].points[1].label == "60.0 % after 32,000 examples"
+    assert exact.lines[0].points[1].label == "60.0 % after 32,000 samples"
     assert (exact.low, exact.high) == (0, 60) and errors.high == 10
     assert learning_charts([{"event": "started"}], get_task("tag").metrics.validation_metrics) == []
 
 
-def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
+def test_learning_charts_show_the_metrics_of_the_task() -> None:
     log = [{**record, "symbol_accuracy": 91.0} for record in LOG]
     chunked = [{**record, "span_f1": 70.0} for record in log[-1:]]
 
@@ -249,14 +249,14 @@ def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
     assert [chart.title for chart in parts_of(document, ReportCharts)[0].charts] == ["Loss", "Q3"]
 
 
-def test_learning_charts_leave_out_what_is_not_finite() -> None:
+def test_learning_charts_omit_non_finite_values() -> None:
     log = [{"event": "stepped", "samples": n, "loss": [1.0, math.nan, math.inf][n]} for n in range(3)]
     (part,) = learning_charts(log, get_task("transduce").metrics.validation_metrics)
     (loss,) = part.charts
     assert [point.y for line in loss.lines for point in line.points] == [1.0]
 
 
-def test_accuracy_charts_have_intervals_ranges_and_numbers() -> None:
+def test_accuracy_charts_have_intervals_ranges_and_tables() -> None:
     (part,) = accuracy_charts(GROUPS, [])
     (chart,) = part.charts
     first, last = chart.lines[0].points

@@ -1,4 +1,4 @@
-"""Every view of runs of three kinds, light and dark, wide and narrow: without an error, and as a picture to look at.
+"""Screenshots of every view of three kinds of run, light and dark, wide and narrow, without errors.
 
 The pictures are written to build/screenshots.
 """
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from chromium import Open
+from page_kinds import KINDS, shown
+from page_navigation import tab
 from playwright.sync_api import Page, expect
-from viewed_kinds import KINDS, shown
-from walking import tab
 
 from pellucid.viewer.server import background_server, create_app
 

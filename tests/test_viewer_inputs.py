@@ -1,4 +1,4 @@
-"""Which examples of a large file are shown."""
+"""Selection of the shown examples of a large file."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,12 +12,12 @@ def scored(errors: int) -> ScoredExample:
     return ScoredExample(tuple("x" * errors + "a" * (10 - errors)), (tuple("a" * 10),), 5)
 
 
-def test_a_small_file_is_shown_whole() -> None:
+def test_small_file_is_shown_completely() -> None:
     numbers, words = select_examples([scored(0), scored(2)], 2)
     assert numbers == [0, 1] and words == "all 2 examples"
 
 
-def test_the_worst_come_before_the_others_and_right_ones_are_drawn_evenly() -> None:
+def test_worst_errors_are_selected_and_correct_ones_sampled_evenly() -> None:
     numbers, words = select_examples([scored(at % 10 if at % 2 else 0) for at in range(100)], 20)
     wrong = [at for at in numbers if at % 2]
     assert len(numbers) == 20 and len(wrong) == 10 and all(at % 10 == 9 for at in wrong)
@@ -25,13 +25,13 @@ def test_the_worst_come_before_the_others_and_right_ones_are_drawn_evenly() -> N
     assert words == ("20 of 100 examples: the 10 worst of 50 wrong, and 10 of 50 correct, sampled evenly from the file")
 
 
-def test_all_wrong_ones_where_they_are_few() -> None:
+def test_few_wrong_examples_are_all_selected() -> None:
     numbers, words = select_examples([scored(0)] * 50 + [scored(1)] * 3, 20)
     assert numbers[-3:] == [50, 51, 52] and len(numbers) == 20
     assert "all 3 wrong" in words
 
 
-def test_beside_another_run_examples_on_which_they_differ_come_first() -> None:
+def test_differing_examples_are_selected_first() -> None:
     ours = [scored(1 if at % 3 == 0 else 0) for at in range(90)]
     theirs = [scored(0 if at in (0, 30) else 1 if at in (1, 2, 44) else each.errors) for at, each in enumerate(ours)]
     numbers, words = select_examples(ours, 11, [theirs])
@@ -45,7 +45,7 @@ def test_beside_another_run_examples_on_which_they_differ_come_first() -> None:
     assert "all 0 correct in only some runs" in select_examples(ours, 11, [ours])[1]
 
 
-def test_of_too_many_that_differ_both_kinds_are_drawn_evenly() -> None:
+def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> None:
     ours = [scored(at % 2) for at in range(100)]
     numbers, words = select_examples(ours, 10, [[scored(1 - at % 2) for at in range(100)], ours])
     assert [at % 2 for at in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
@@ -57,7 +57,7 @@ def test_of_too_many_that_differ_both_kinds_are_drawn_evenly() -> None:
     assert len(numbers) == len(set(numbers)) == 10 and sum(few[at].errors > 0 for at in numbers) == 8
 
 
-def test_a_fifth_is_kept_for_those_on_which_runs_do_not_differ() -> None:
+def test_one_fifth_is_reserved_for_equal_outcomes() -> None:
     ours = [scored(at % 2) for at in range(100)]
     theirs = [scored(1 if at < 5 else 0 if at >= 90 else 1 - at % 2) for at in range(100)]
     numbers, words = select_examples(ours, 20, [theirs])
@@ -70,14 +70,14 @@ def test_a_fifth_is_kept_for_those_on_which_runs_do_not_differ() -> None:
     assert "; none of 2 wrong in all runs, and none of 5 correct in all runs" in select_examples(ours, 4, [theirs])[1]
 
 
-def test_of_a_file_without_a_wrong_one_that_is_said() -> None:
+def test_selection_note_reports_that_nothing_is_wrong() -> None:
     numbers, words = select_examples([scored(0)] * 50, 20)
     assert len(numbers) == 20
     assert words == "20 of 50 examples, sampled evenly from the file, in which none is wrong"
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 30))
-def test_as_many_as_there_is_room_for_each_once(errors: list[int], most: int) -> None:
+def test_selection_has_the_maximum_size_without_repetition(errors: list[int], most: int) -> None:
     numbers, words = select_examples([scored(each) for each in errors], most)
     assert len(numbers) == min(most, len(errors)) == len(set(numbers))
     assert numbers == sorted(numbers) and words
@@ -86,7 +86,7 @@ def test_as_many_as_there_is_room_for_each_once(errors: list[int], most: int) ->
 
 
 @given(st.integers(0, 50), st.integers(-3, 60))
-def test_even_numbers_are_distinct_and_reach_both_ends(size: int, count: int) -> None:
+def test_evenly_sampled_items_are_distinct_and_include_both_ends(size: int, count: int) -> None:
     found = sample_evenly(range(size), count)
     assert len(found) == len(set(found)) == min(size, max(count, 0))
     if count > 1 and size > 1:

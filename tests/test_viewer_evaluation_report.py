@@ -1,4 +1,4 @@
-"""Reports of evaluations and comparisons: their numbers, in the schema that the page reads."""
+"""Reports of evaluations and comparisons, in the schema of the page."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def several(*runs: Assessment) -> ReportDocument:
     return report_document(comparison_report(runs, comparisons, "test.tsv", 10))
 
 
-def test_the_report_of_a_run_tells_its_numbers_and_each_error() -> None:
+def test_evaluation_report_has_scores_and_errors() -> None:
     document = single(made(ROWS))
     assert document.title == "run on test.tsv"
     assert titles_of(document) == ["Accuracy", "Confusions", "Calibration", "Errors"]
@@ -46,7 +46,7 @@ def test_the_report_of_a_run_tells_its_numbers_and_each_error() -> None:
     assert [len(part.charts) for part in parts_of(document, ReportCharts)] == [2, 3]
 
 
-def test_confusions_have_counts_shares_and_what_is_correct() -> None:
+def test_confusions_have_counts_and_correct_predictions() -> None:
     (confusions,) = parts_of(single(made(ROWS)), ReportConfusions)
     assert [(each.expected, each.predicted, each.count, each.num_expected) for each in confusions.errors] == [
         ("d", "c", 1, 1),
@@ -59,7 +59,7 @@ def test_confusions_have_counts_shares_and_what_is_correct() -> None:
     assert len(confusions.errors) == MAX_CONFUSIONS and confusions.omitted == 5
 
 
-def test_calibration_charts_hold_the_bins_and_the_diagonal() -> None:
+def test_calibration_charts_have_bins_and_diagonal() -> None:
     assessment = made(ROWS)
     _, charts = parts_of(single(assessment), ReportCharts)
     reliability, selective, review = charts.charts
@@ -78,7 +78,7 @@ def test_calibration_charts_hold_the_bins_and_the_diagonal() -> None:
     assert [p.y for p in review.lines[0].points] == [100 * c.caught for c in reversed(certain)]
 
 
-def test_groups_stand_in_a_table_with_their_mean() -> None:
+def test_groups_are_in_a_table_with_their_mean() -> None:
     document = single(made(ROWS, groups=["p", "p", "p", "q"]))
     assert titles_of(document)[0] == "By group"
     (table,) = parts_of(document, ReportTable)
@@ -86,7 +86,7 @@ def test_groups_stand_in_a_table_with_their_mean() -> None:
     assert document.summary[0].label == "mean word error rate"
 
 
-def test_what_there_is_not_is_left_out() -> None:
+def test_absent_content_is_omitted() -> None:
     assert titles_of(single(made([("ab", "ab")]))) == ["Accuracy", "Calibration"]
     assert titles_of(single(made([("", "a"), ("b", "")])))[-1] == "Errors"
     (errors,) = parts_of(single(made(ROWS), max_errors=1), ReportExamples)
@@ -94,7 +94,7 @@ def test_what_there_is_not_is_left_out() -> None:
     assert parts_of(single(made(ROWS), max_errors=0), ReportExamples) == []
 
 
-def test_candidates_are_told_with_an_error() -> None:
+def test_errors_list_their_candidates() -> None:
     document = single(made([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
     assert "oracle accuracy, k = 2" in [each.label for each in document.summary]
     (errors,) = parts_of(document, ReportExamples)
@@ -102,7 +102,7 @@ def test_candidates_are_told_with_an_error() -> None:
     assert [trace.output for trace in item.traces] == ["a", "ab", "b"] and item.references == ["ab"]
 
 
-def test_two_runs_side_by_side() -> None:
+def test_comparison_report_has_both_runs() -> None:
     a, b = made(ROWS, "one"), made([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two")
     document = several(a, b)
     assert titles_of(document) == [
@@ -122,14 +122,14 @@ def test_two_runs_side_by_side() -> None:
     assert list(counts.rows[0]) == ["two", "1", "1", "2", "0"]
 
 
-def test_a_significant_difference_is_told_with_its_direction() -> None:
+def test_significant_difference_is_reported_with_its_direction() -> None:
     bad, good = made([("ab", "xy")] * 12, "bad"), made([("ab", "ab")] * 12, "good")
     (text,) = parts_of(several(good, bad), ReportText)
     assert text.text.startswith("In exact match, good is significantly better than bad (p = ")
     assert "In symbol error rate, good is significantly better than bad" in text.text
 
 
-def test_compared_charts_have_a_line_for_each_run() -> None:
+def test_compared_charts_have_a_line_per_run() -> None:
     a, b = made(ROWS, "one"), made([(wanted, wanted) for wanted, _ in ROWS], "two")
     accuracy, calibration = parts_of(several(a, b), ReportCharts)
     assert [[line.name for line in chart.lines] for chart in accuracy.charts] == [["one", "two"]] * 2
@@ -139,7 +139,7 @@ def test_compared_charts_have_a_line_for_each_run() -> None:
     assert [list(row) for row in confusions.rows] == [["d → c", "1", "0"], ["z → –", "1", "0"]]
 
 
-def test_runs_that_never_disagree_have_no_lists_and_three_runs_have_more() -> None:
+def test_disagreements_are_listed_for_each_pair_of_runs() -> None:
     a = made(ROWS, "one")
     assert parts_of(several(a, made(ROWS, "two")), ReportExamples) == []
     document = several(a, made(ROWS, "two"), made([(wanted, wanted) for wanted, _ in ROWS], "three"))
@@ -148,7 +148,7 @@ def test_runs_that_never_disagree_have_no_lists_and_three_runs_have_more() -> No
 
 
 @pytest.mark.parametrize("symbol", HOSTILE)
-def test_hostile_texts_stay_in_the_data(symbol: str, tmp_path: Path) -> None:
+def test_markup_in_texts_stays_data(symbol: str, tmp_path: Path) -> None:
     trace = diagonal((symbol, "a"), (symbol, END))
     answered = DecodedExamples([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
     bad = assess_outputs(symbol, answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)

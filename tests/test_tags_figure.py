@@ -1,4 +1,4 @@
-"""The picture of a tagger: its symbols and tags, and nothing that could be taken for attention."""
+"""Figure of tags: symbols, tags and probabilities."""
 
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -23,14 +23,14 @@ def texts(document: str) -> list[str]:
     return ["".join(element.itertext()) for element in ElementTree.fromstring(document).iter(f"{SVG}text")]
 
 
-def test_every_symbol_has_its_tag_and_its_probability() -> None:
+def test_every_symbol_has_its_tag_and_probability() -> None:
     trace = tagged(["play", "a", "song"], ["O", "O", "MUSIC"], [0.93, 0.5, 0.001])
     shown = texts(to_svg(tags_figure(trace)))
     assert sorted(shown) == sorted(["play", "a", "song", "O", "O", "MUSIC", "0.93", "0.50", "1e-03"])
     assert not tags_figure(trace).axes[0].images
 
 
-def test_a_bar_is_as_long_as_its_probability() -> None:
+def test_bar_length_is_the_probability() -> None:
     axes = tags_figure(tagged(["a", "b"], ["X", "Y"], [1.0, 0.25])).axes[0]
     whole, first, _, second = axes.patches
     assert [bar.get_extents().width / whole.get_extents().width for bar in (first, second)] == pytest.approx(
@@ -38,7 +38,7 @@ def test_a_bar_is_as_long_as_its_probability() -> None:
     )
 
 
-def test_a_long_source_goes_on_in_further_lines() -> None:
+def test_long_source_wraps_to_further_lines() -> None:
     letters = [*"ACDEFGHIKLMNPQRSTVWY"] * 5
     figure = tags_figure(tagged(letters, ["H"] * 100, [0.5] * 100))
     assert figure.get_figwidth() < 10 < figure.get_figheight() * 3
@@ -51,7 +51,7 @@ def middle(line: Line2D) -> float:
     return float(np.mean(np.asarray(line.get_xdata(), dtype=float)))
 
 
-def test_symbols_that_training_never_held_are_marked_in_their_line() -> None:
+def test_unknown_symbols_are_underlined_in_their_line() -> None:
     letters = [*"ACDEFGHIKLMNPQRSTVWY"] * 5
     drawn = tagged(letters, ["H"] * 100, [0.5] * 100)
     trace = replace(drawn, source=("f", *letters), features=1, unknown=(1, 60, 100))
@@ -67,7 +67,7 @@ def test_symbols_that_training_never_held_are_marked_in_their_line() -> None:
     assert to_png(tags_figure(replace(tagged(["a"], ["X"]), unknown=(0,)))).startswith(b"\x89PNG")
 
 
-def test_hostile_symbols_are_text_and_nothing_is_drawn_of_nothing() -> None:
+def test_markup_stays_text_and_an_empty_trace_is_drawn() -> None:
     trace = tagged([*HOSTILE], ["$x$"] * len(HOSTILE))
     assert {visible_symbol(symbol) for symbol in HOSTILE} <= set(texts(to_svg(tags_figure(trace))))
     assert tag_labels(trace)[1] == ["$x$"] * len(HOSTILE)

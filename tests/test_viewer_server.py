@@ -1,4 +1,4 @@
-"""The service behind a page, over a real socket."""
+"""The server of the page, over a real socket."""
 
 import gzip
 import http.client
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+from page_data import bare_run, begun_run, digits_shown, reach_model, resume, waiting
 from trained_runs import digits_run
-from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiting
 
 from pellucid.errors import InputError
 from pellucid.training.run_folder import load, read_log
@@ -57,7 +57,7 @@ def post(port: int, path: str, question: object) -> Answer:
     return ask(port, path, json.dumps(question).encode(), Content_Type="application/json")
 
 
-def test_the_page_and_its_contents(port: int) -> None:
+def test_page_and_contents_are_served(port: int) -> None:
     page = ask(port, "/")
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     assert b'id="app"' in page.body
@@ -67,7 +67,7 @@ def test_the_page_and_its_contents(port: int) -> None:
     assert small.headers["content-encoding"] == "gzip" and gzip.decompress(small.body) == contents.body
 
 
-def test_every_answer_says_what_a_browser_may_do(port: int) -> None:
+def test_every_response_has_security_headers(port: int) -> None:
     for answer in (ask(port, "/"), ask(port, "/api/contents"), ask(port, "/none"), post(port, "/api/decode", {})):
         assert answer.headers["cache-control"] == "no-store"
         assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -75,7 +75,7 @@ def test_every_answer_says_what_a_browser_may_do(port: int) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_decoding_is_the_runs_own(port: int) -> None:
+def test_decode_endpoint_equals_the_predictor(port: int) -> None:
     answer = post(port, "/api/decode", {"text": "nine two"})
     (trace,) = load(digits_run().run).predict(["nine two"])
     assert answer.status == 200 and answer.json["traces"][0]["output"] == trace.output
@@ -84,7 +84,7 @@ def test_decoding_is_the_runs_own(port: int) -> None:
     assert len(told) == 3 and told[0]["lattice"]["symbols"] and told[0]["attribution"] and told[0]["states"]["gates"]
 
 
-def test_only_names_of_this_machine_are_let_in(port: int) -> None:
+def test_other_host_names_are_refused(port: int) -> None:
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", "localhost", f"[::1]:{port}"):
         assert ask(port, "/api/contents", Host=host).status == 200
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "", "[", f"127.0.0.1@evil:{port}"):
@@ -92,7 +92,7 @@ def test_only_names_of_this_machine_are_let_in(port: int) -> None:
         assert answer.status == 403 and "this machine" in answer.json["error"]
 
 
-def test_only_its_own_page_may_ask(port: int) -> None:
+def test_other_origins_are_refused(port: int) -> None:
     own = f"http://127.0.0.1:{port}"
     question = json.dumps({"text": "one"}).encode()
     assert ask(port, "/api/decode", question, Content_Type="application/json", Origin=own).status == 200
@@ -100,12 +100,12 @@ def test_only_its_own_page_may_ask(port: int) -> None:
         assert ask(port, "/api/decode", question, Content_Type="application/json", Origin=origin).status == 403
 
 
-def test_a_form_of_another_page_is_no_question(port: int) -> None:
+def test_form_requests_are_refused(port: int) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         assert ask(port, "/api/decode", b'{"text": "one"}', Content_Type=kind).status == 415
 
 
-def test_a_large_question_is_refused(port: int) -> None:
+def test_large_request_is_refused(port: int) -> None:
     answer = post(port, "/api/decode", {"text": "a" * MAX_REQUEST_BYTES})
     assert answer.status == 413 and "bytes" in answer.json["error"]
 
@@ -125,12 +125,12 @@ DEEP = b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         DEEP.replace(b"text", b"zzz"),
     ],
 )
-def test_what_is_no_question_is_refused(port: int, question: bytes) -> None:
+def test_invalid_requests_are_refused(port: int, question: bytes) -> None:
     answer = ask(port, "/api/decode", question, Content_Type="application/json")
     assert answer.status == 400 and "invalid request" in answer.json["error"]
 
 
-def test_a_question_that_breaks_off_is_nobodys_fault(port: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_incomplete_request_is_no_server_error(port: int, caplog: pytest.LogCaptureFixture) -> None:
     head = (
         b"POST /api/decode HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     )
@@ -157,7 +157,7 @@ def test_a_question_that_breaks_off_is_nobodys_fault(port: int, caplog: pytest.L
         (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [0, 0, 0]}]}', "painted"),
     ],
 )
-def test_a_question_without_an_answer_is_no_error_of_the_browser(port: int, question: bytes, words: str) -> None:
+def test_rejected_request_has_status_200_and_an_error(port: int, question: bytes, words: str) -> None:
     answer = ask(port, "/api/decode", question, Content_Type="application/json")
     assert answer.status == 200 and list(answer.json) == ["error"] and words in answer.json["error"]
     changed = b'{"before": {"text": "one"}, "after": ' + question + b"}"
@@ -165,21 +165,21 @@ def test_a_question_without_an_answer_is_no_error_of_the_browser(port: int, ques
     assert answer.status == 200 and list(answer.json) == ["error"]
 
 
-def test_what_is_not_there(port: int) -> None:
+def test_unknown_paths_have_status_404(port: int) -> None:
     assert ask(port, "/api/none").status == 404 and "error" in ask(port, "/api/none").json
     assert ask(port, "/api/decode").status == 405
     assert ask(port, "/api/training?since=x").status == 400
     assert ask(port, "/api/training?since=-1").status == 400
 
 
-def test_a_what_if_that_changes_nothing(port: int) -> None:
+def test_what_if_endpoint_without_change(port: int) -> None:
     asked = {"text": "nine two"}
     answer = post(port, "/api/what-if", {"before": asked, "after": asked}).json
     assert answer["before"] == answer["after"]
     assert answer["rescored"]["output"] == answer["before"]["traces"][0]["output"]
 
 
-def test_neighbours_over_the_service(port: int) -> None:
+def test_neighbors_endpoint(port: int) -> None:
     nearby = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "num_neighbors": 5}
     for wrong, words in (
         ({"num_neighbors": 0}, "num_neighbors"),
@@ -192,7 +192,7 @@ def test_neighbours_over_the_service(port: int) -> None:
     assert list(post(port, "/api/neighbors", {**nearby, "position": 9}).json) == ["error"]
 
 
-def test_many_ask_at_once(port: int) -> None:
+def test_concurrent_requests_are_answered(port: int) -> None:
     texts = ["one", "nine two", "three three three", "six"] * 4
     answers = list[tuple[str, str]]()
 
@@ -219,14 +219,14 @@ def events_of(body: bytes) -> list[tuple[str, int | None, Any]]:
     return found
 
 
-def test_a_training_that_is_over_has_nothing_to_tell(port: int) -> None:
+def test_finished_training_has_no_events(port: int) -> None:
     lines = len(read_log(digits_run().run))
     assert ask(port, f"/api/training?since={lines}").status == 204
     events = events_of(ask(port, "/api/training?since=0").body)
     assert [number for name, number, _ in events if name == "line"] == list(range(lines))
 
 
-def test_a_training_is_told_as_it_goes_and_nothing_twice(tmp_path: Path) -> None:
+def test_training_events_are_streamed_once(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
     shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
     told = shown.contents.training
@@ -255,7 +255,7 @@ def test_a_training_is_told_as_it_goes_and_nothing_twice(tmp_path: Path) -> None
         assert ask(found, "/api/contents").json["training"]["finished"] is True
 
 
-def test_the_newest_model_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
 
     def shown() -> PageData:
@@ -287,7 +287,7 @@ def test_the_newest_model_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
         assert alone and "restart pellucid look" in post(alone, "/api/reload", {}).json["error"]
 
 
-def test_the_first_model_is_taken_up_when_it_is_there(tmp_path: Path) -> None:
+def test_first_checkpoint_is_loaded_when_available(tmp_path: Path) -> None:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
     with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address:
@@ -307,7 +307,7 @@ def test_the_first_model_is_taken_up_when_it_is_there(tmp_path: Path) -> None:
         assert post(found, "/api/decode", {"text": "one"}).json["traces"][0]["output"] == trace.output
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_used_port_is_refused() -> None:
     with open_socket(0) as taken, pytest.raises(InputError, match="--port"):
         open_socket(taken.getsockname()[1])
     with pytest.raises(InputError, match="--port 70000"):
@@ -334,7 +334,7 @@ exit_without_waiting()
 """
 
 
-def test_the_end_waits_for_no_answer_that_nobody_gets() -> None:
+def test_shutdown_does_not_wait_for_responses() -> None:
     with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found = urlsplit(process.stdout.readline().strip()).port
@@ -348,7 +348,7 @@ def test_the_end_waits_for_no_answer_that_nobody_gets() -> None:
 
 
 @pytest.mark.parametrize("number", ["1" * 5000, "-" + "1" * 4200, "9" * 30, str(2**63)])
-def test_a_number_of_any_size_is_a_mistake_like_another(port: int, number: str) -> None:
+def test_huge_numbers_are_refused(port: int, number: str) -> None:
     questions = {
         "/api/decode": [
             *(f'{{"text": "one", "{name}": NUMBER}}' for name in ("beam_size", "num_outputs", "run")),

@@ -68,5 +68,5 @@ export const beam: Lattice = {
   leaf: 2,
 };
 
-/** Of the built-in tasks, as tasks/ tells them (tests/test_typescript.py compares the file). */
+/** Of the built-in tasks, as tasks/ tells them (tests/test_viewer_typescript.py compares the file). */
 export const VIEWS: Record<string, TaskView> = views;

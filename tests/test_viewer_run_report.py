@@ -1,4 +1,4 @@
-"""A run judged: decoded, scored and laid out; every number agrees with a count made here."""
+"""Report of a run: scores agree with counts on its outputs."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def right(judgement: ScoredRun) -> list[bool]:
     return [trace.output == example.target for trace, example in zip(judgement.traces, TEST, strict=True)]
 
 
-def test_every_example_is_decoded_and_scored_against_its_own_target(judgement: ScoredRun) -> None:
+def test_examples_are_decoded_and_scored_against_their_targets(judgement: ScoredRun) -> None:
     assert [trace.text for trace in judgement.traces] == [example.source for example in TEST]
     assert judgement.references == [(example.target,) for example in TEST]
     assert [scored.exact for scored in judgement.scored] == right(judgement)
@@ -47,7 +47,7 @@ def test_every_example_is_decoded_and_scored_against_its_own_target(judgement: S
     assert 0 < sum(right(judgement)) < len(TEST), "all right or all wrong would test little"
 
 
-def test_judging_the_development_data_repeats_the_best_validation() -> None:
+def test_scores_on_the_validation_set_equal_the_best_validation() -> None:
     files, run, config = digits_run()
     judged = score_run(load(run), read_examples(files.valid, config.data).examples)
     outputs = [trace.output for trace in load(run).trace(read_examples(files.valid, config.data).examples)]
@@ -55,19 +55,19 @@ def test_judging_the_development_data_repeats_the_best_validation() -> None:
     assert f"exact match {judged.evaluation.exact_match:.2f} %" in (run / "card.md").read_text("utf-8")
 
 
-def test_the_mistakes_are_the_worst_and_only_mistakes(judgement: ScoredRun, report: Report) -> None:
-    assert 0 < len(report.mistakes) <= min(NUM_LISTED_ERRORS, right(judgement).count(False))
-    assert not any(shown.correct for shown in report.mistakes)
-    rates = [(shown.scored.errors if shown.scored else 0) / len(shown.references[0]) for shown in report.mistakes]
+def test_errors_are_the_worst_outputs(judgement: ScoredRun, report: Report) -> None:
+    assert 0 < len(report.errors) <= min(NUM_LISTED_ERRORS, right(judgement).count(False))
+    assert not any(shown.correct for shown in report.errors)
+    rates = [(shown.scored.errors if shown.scored else 0) / len(shown.references[0]) for shown in report.errors]
     assert rates == sorted(rates, reverse=True)
 
 
-def test_right_ones_and_wrong_ones_are_drawn(report: Report) -> None:
+def test_correct_and_wrong_outputs_are_drawn(report: Report) -> None:
     assert len(report.examples) == NUM_DRAWN_EXAMPLES
     assert sum(shown.correct for shown in report.examples) == NUM_DRAWN_EXAMPLES - 2
 
 
-def test_the_summary_and_the_settings_are_the_runs_own(judgement: ScoredRun, report: Report) -> None:
+def test_summary_and_settings_are_those_of_the_run(judgement: ScoredRun, report: Report) -> None:
     summary = dict(report.summary)
     assert summary["exact match"].startswith(f"{judgement.evaluation.exact_match:.2f} % (95 %: ")
     assert summary["examples"] == "60" and summary["seed"] == "1"
@@ -77,12 +77,12 @@ def test_the_summary_and_the_settings_are_the_runs_own(judgement: ScoredRun, rep
     assert all(0 <= bar.low <= 100 * bar.right / bar.total <= bar.high <= 100 for bar in report.positions)
 
 
-def test_the_written_report_holds_its_text(tmp_path: Path, report: Report) -> None:
+def test_written_report_contains_its_text(tmp_path: Path, report: Report) -> None:
     write_report(tmp_path / "report.html", report)
     document = written_document(tmp_path / "report.html")
     assert document.title == "A <title>" and document.introduction.startswith("One & two.")
     (errors,) = parts_of(document, ReportExamples, "Errors")
-    assert errors.examples[0].outputs[0].text == report.mistakes[0].trace.text
+    assert errors.examples[0].outputs[0].text == report.errors[0].trace.text
     assert titles_of(document) == ["Training curves", "Accuracy", "Attention", "Errors", "Settings"]
 
 
@@ -91,13 +91,13 @@ def test_the_written_report_holds_its_text(tmp_path: Path, report: Report) -> No
     [[Example("nine", "9")], [Example("nine", "x")], [Example("zzz", "9")], TEST[:4]],
     ids=["one right", "one wrong", "unknown symbols", "few"],
 )
-def test_few_examples_make_a_report_too(tmp_path: Path, examples: list[Example]) -> None:
+def test_few_examples_make_a_report(tmp_path: Path, examples: list[Example]) -> None:
     judged = score_run(load(digits_run().run), examples)
     write_report(tmp_path / "report.html", run_report(digits_run().run, judged, "few", ""))
     assert (tmp_path / "report.html").stat().st_size > 1000
 
 
-def test_a_run_that_was_never_finished_has_a_report_without_its_duration(tmp_path: Path) -> None:
+def test_unfinished_run_has_a_report_without_duration(tmp_path: Path) -> None:
     folder = copy_of(digits_run().run, tmp_path / "run")
     (folder / "log.jsonl").unlink()
     report = run_report(folder, score_run(load(folder), TEST[:3]), "unfinished", "")

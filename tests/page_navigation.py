@@ -1,4 +1,4 @@
-"""Ways through the page, as a reader takes them."""
+"""Helpers that navigate the page."""
 
 import re
 from pathlib import Path

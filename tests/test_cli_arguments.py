@@ -1,4 +1,4 @@
-"""What is wrong with arguments, told in one line; and nothing is told of right ones."""
+"""cli/arguments.py: the error of invalid arguments is one line."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -49,13 +49,13 @@ WRONG = {
     "run --out a --forbid": "--forbid: expected a value, got nothing",
     "run --out a --forbid --beam 3": "--forbid: expected a value, got the flag --beam",
     "run --out a --open-page=no": "--open-page is a switch and takes no value, got 'no'",
-    "run too --out a": "'too' is a surplus argument: expected RUN and flags",
-    "run --out a --open-page no": "'no' is a surplus argument: expected RUN and flags",
+    "run too --out a": "unexpected argument 'too': expected RUN and flags",
+    "run --out a --open-page no": "unexpected argument 'no': expected RUN and flags",
 }
 
 
 @pytest.mark.parametrize("written", WRONG)
-def test_a_mistake_is_one_line(written: str) -> None:
+def test_invalid_arguments_give_one_line(written: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_arguments(Arguments, "verb", written.split())
     assert str(caught.value) == f"{WRONG[written]} (pellucid verb --help)"
@@ -67,7 +67,7 @@ PIECES = st.sampled_from([*NUMBERS, *OTHERS])
 
 
 @given(st.lists(PIECES, unique_by=lambda piece: piece.partition(" ")[0].partition("=")[0]), st.booleans())
-def test_right_arguments_have_no_mistake(pieces: list[str], first: bool) -> None:
+def test_valid_arguments_give_no_error(pieces: list[str], first: bool) -> None:
     flags = [*" ".join(pieces).split(), "--out", "a"]
     arguments = ["run", *flags] if first else [*flags, "run"]
     assert parse_arguments(Arguments, "verb", arguments).run == Path("run")
@@ -85,7 +85,7 @@ FLAGS = [
 
 
 @pytest.mark.parametrize("digits", [19, 4300, 5000])
-def test_a_number_of_thousands_of_digits_is_told_of_every_flag(digits: int) -> None:
+def test_numbers_with_thousands_of_digits_are_refused_for_every_flag(digits: int) -> None:
     for verb, flag in FLAGS:
         kind = getattr(import_module(f"pellucid.cli.{verb}"), f"{verb.capitalize()}Arguments")
         value = "1" * digits
@@ -98,7 +98,7 @@ def test_a_number_of_thousands_of_digits_is_told_of_every_flag(digits: int) -> N
         assert "of at most 18 digits" in str(caught.value) and len(str(caught.value)) < 300, (verb, flag)
 
 
-def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:
+def test_invalid_preset_is_reported_as_a_flag() -> None:
     for verb, needed in (("train", ("a", "--valid", "b", "--run", "c")), ("tune", ("a", "b", "--out", "c"))):
         message = complaint(pellucid(verb, *needed, "--size", "hug"))
         assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {verb} --help)"
@@ -117,6 +117,6 @@ def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:
         (("--minutes", "nan"), "--minutes: expected a number of at least 0.0, got nan"),
     ],
 )
-def test_a_number_out_of_bounds_is_told(tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
+def test_number_out_of_bounds_is_an_error(tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
     message = complaint(pellucid("tune", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "c", *arguments))
     assert message.startswith(f"{told} ")

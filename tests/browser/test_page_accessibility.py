@@ -1,11 +1,11 @@
-"""What a screen reader is told: roles, names and states of the main views."""
+"""Accessibility: roles, names, states, focus and keyboard navigation of the main views."""
 
 import re
 
 from chromium import Open
+from page_data import digits_shown
+from page_navigation import panel, says_its_cell, tab
 from playwright.sync_api import expect
-from viewed import digits_shown
-from walking import panel, says_its_cell, tab
 
 from pellucid.viewer.schema import PageContents
 
@@ -15,7 +15,7 @@ def contents() -> PageContents:
     return digits_shown(beam=3).contents
 
 
-def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) -> None:
+def test_page_opens_on_the_first_wrong_example(opened: Open, file: str) -> None:
     page = opened(file)
     first = next(item for item in contents().examples if item.exact is False)
     errors = f"wrong, {first.errors} error{'s' if first.errors != 1 else ''}"
@@ -63,7 +63,7 @@ def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) ->
     """)
 
 
-def test_every_view_has_its_names(opened: Open, address: str) -> None:
+def test_every_view_has_accessible_names(opened: Open, address: str) -> None:
     page = opened(address)
     views = {
         "Beam": """
@@ -123,7 +123,7 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
         expect(page.get_by_role("tabpanel", name=title)).to_match_aria_snapshot(snapshot)
 
 
-def test_a_source_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, address: str) -> None:
+def test_source_has_one_tab_stop_and_arrow_keys(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "What if")
     symbols = page.get_by_role("group", name=re.compile("Source symbols")).get_by_role("button")
@@ -140,7 +140,7 @@ def test_a_source_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, addres
     expect(symbols.last).to_be_focused()
 
 
-def test_every_heat_map_tells_its_cells_and_one_alone_is_read_aloud(opened: Open, address: str) -> None:
+def test_only_the_focused_heat_map_is_a_live_region(opened: Open, address: str) -> None:
     page = opened(address)
     for title, maps in {
         "Examples": ["Matrix"],
@@ -153,7 +153,7 @@ def test_every_heat_map_tells_its_cells_and_one_alone_is_read_aloud(opened: Open
             says_its_cell(page, each)
 
 
-def test_an_alternative_that_is_pressed_leaves_the_focus_at_its_step(opened: Open, address: str) -> None:
+def test_forcing_a_candidate_focuses_its_step(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "What if")
     output = panel(page, "Output")
@@ -165,7 +165,7 @@ def test_an_alternative_that_is_pressed_leaves_the_focus_at_its_step(opened: Ope
     expect(output.get_by_role("button", pressed=True)).to_be_focused()
 
 
-def test_what_is_pressed_and_gone_leaves_the_focus_near(opened: Open, address: str) -> None:
+def test_focus_stays_near_a_removed_button(opened: Open, address: str) -> None:
     page = opened(address)
     for title in ("Links", "Matrix"):
         picture = panel(page, title).get_by_role("application")

@@ -1,4 +1,4 @@
-"""Names in tables: short, told apart, and the same in every order."""
+"""Short names in tables."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pellucid.reporting.tables import MAX_NAME_LENGTH, short_names
 
 
-def test_long_names_lose_what_they_share_and_then_their_middle() -> None:
+def test_long_names_lose_their_common_prefix_then_their_middle() -> None:
     assert short_names(["base", "large"]) == ["base", "large"]
     assert short_names(["g2p-sigmorphon2020-armenian-a", "g2p-sigmorphon2020-dutch"]) == ["…armenian-a", "…dutch"]
     one, other = short_names(["a" * 30 + "x", "a" * 30 + "y"])
@@ -21,5 +21,5 @@ def test_long_names_lose_what_they_share_and_then_their_middle() -> None:
 
 
 @given(st.lists(st.text("ab-/", min_size=1, max_size=60), min_size=1, max_size=4, unique=True))
-def test_different_names_stay_different(names: list[str]) -> None:
+def test_short_names_stay_distinct(names: list[str]) -> None:
     assert len(set(short_names(names))) == len(names) and len(short_names(names)) == len(names)

@@ -1,4 +1,4 @@
-"""Where symbols truly come from, in files that tell it."""
+"""Gold alignment of spelled digits."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from pellucid.viewer.examples import are_spelled_digits, gold_alignment
 
 
 @given(st.text("0123456789", min_size=1, max_size=12))
-def test_spans_hold_the_digits_words(digits: str) -> None:
+def test_gold_spans_contain_the_words_of_the_digits(digits: str) -> None:
     text = spell_digits(digits)
     letters, words = digit_spans(list(text), digits), digit_spans(text.split(), digits)
     assert letters is not None and [text[first:stop] for first, stop in letters] == text.split()
@@ -20,16 +20,16 @@ def test_spans_hold_the_digits_words(digits: str) -> None:
 
 
 @pytest.mark.parametrize(("source", "digits"), [("one two", "13"), ("one", ""), ("one", "x"), ("one ", "1"), ("", "²")])
-def test_other_sources_have_none(source: str, digits: str) -> None:
+def test_other_sources_have_no_gold_alignment(source: str, digits: str) -> None:
     assert digit_spans(list(source), digits) is None
 
 
-def test_a_file_is_spelled_where_every_pair_is() -> None:
+def test_file_is_spelled_if_every_pair_is() -> None:
     assert are_spelled_digits([Example("one two", "12"), Example("six", "6")])
     assert not are_spelled_digits([Example("one two", "12"), Example("sex", "6")]) and not are_spelled_digits([])
 
 
-def test_a_wrong_symbol_comes_from_where_the_wanted_one_does() -> None:
+def test_wrong_symbol_has_the_positions_of_the_expected_one() -> None:
     trace = made("one two", [*"13", END], [[0.0] * 7] * 3)
     assert gold_alignment(trace, ["1", "3"], ["1", "2"]) == [(0, 3), (4, 7), (0, 0)]
     assert gold_alignment(trace, ["2"], ["1", "2"]) == [(4, 7), (0, 0), (0, 0)]

@@ -1,13 +1,13 @@
-"""What a page may ask of its models."""
+"""Request handlers of the page."""
 
 from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 import pytest
+from page_data import chained, digits_shown
+from page_kinds import sounds_shown
 from trained_runs import digits_run
-from viewed import chained, digits_shown
-from viewed_kinds import sounds_shown
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -22,18 +22,18 @@ SHOWN = digits_shown
 PLAIN = DecodeRequest(text="nine two")
 
 
-def test_a_prefix_begins_the_output_and_is_told_as_forced() -> None:
+def test_prefix_starts_the_output_and_is_marked_as_forced() -> None:
     item = decode_source(SHOWN(), DecodeRequest(text="nine two", prefix=["4"]))
     assert item.traces[0].target[0] == "4" and item.traces[0].forced == [0]
 
 
-def test_a_prefix_with_its_end_is_scored_and_nothing_is_searched() -> None:
+def test_prefix_with_end_symbol_is_scored_without_search() -> None:
     (trace,) = decode_source(SHOWN(), DecodeRequest(text="nine two", prefix=["4", END])).traces
     assert trace.origin == "given" and trace.output == "4" and trace.target == ["4", END]
     assert trace.forced == [0, 1]
 
 
-def test_a_painted_row_is_where_the_model_looked() -> None:
+def test_attention_override_is_applied() -> None:
     row = [0.0] * 7 + [3.0]
     (trace,) = decode_source(
         SHOWN(), DecodeRequest(text="nine two", attention_overrides=[AttentionOverride(step=0, weights=row)])
@@ -42,19 +42,19 @@ def test_a_painted_row_is_where_the_model_looked() -> None:
     assert trace.painted == [0]
 
 
-def test_a_hidden_position_is_not_looked_at() -> None:
+def test_masked_position_has_no_attention() -> None:
     (trace,) = decode_source(SHOWN(), DecodeRequest(text="nine two", masked_positions=[0, 5])).traces
     assert (decode_array(trace.attention)[:, [0, 5]] == 0).all()
 
 
-def test_all_outputs_of_a_beam_with_one_lattice() -> None:
+def test_beam_request_returns_all_outputs_and_one_lattice() -> None:
     item = decode_source(SHOWN(), DecodeRequest(text="nine two", beam_size=4, num_outputs=4, lattice=True))
     assert [trace.rank for trace in item.traces] == [1, 2, 3, 4]
     assert item.traces[0].lattice is not None and item.traces[1].lattice is None
     assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
 
 
-def test_states_lie_in_the_plane_of_the_corpus() -> None:
+def test_states_are_projected_on_the_corpus_components() -> None:
     (trace,) = decode_source(SHOWN(), DecodeRequest(text="nine two", states=True, gates=True)).traces
     states = trace.states
     assert states is not None and states.encoder_pca is not None and states.gates
@@ -71,12 +71,12 @@ def test_states_lie_in_the_plane_of_the_corpus() -> None:
         np.testing.assert_allclose(decode_array(one), decode_array(other), atol=1e-4)
 
 
-def test_an_empty_source_has_an_empty_output() -> None:
+def test_empty_source_has_an_empty_output() -> None:
     item = decode_source(SHOWN(), DecodeRequest(text="", attribution=True, states=True))
     assert item.traces[0].target == [] and item.traces[0].states is None
 
 
-def test_nothing_changed_changes_nothing() -> None:
+def test_unchanged_request_has_no_divergence() -> None:
     same = compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=PLAIN))
     assert msgspec.json.encode(same.before) == msgspec.json.encode(same.after)
     assert (decode_array(same.kl_divergence) == 0).all()
@@ -85,7 +85,7 @@ def test_nothing_changed_changes_nothing() -> None:
         assert item.traces[0].attention == same.rescored.attention
 
 
-def test_a_changed_source_costs_the_output_before() -> None:
+def test_changed_source_lowers_the_original_output() -> None:
     told = compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=DecodeRequest(text="one two")))
     assert told.rescored.output == told.before.traces[0].output and told.rescored.source == list("one two")
     assert told.rescored.score < told.before.traces[0].score
@@ -93,7 +93,7 @@ def test_a_changed_source_costs_the_output_before() -> None:
     assert decode_array(told.kl_divergence)[0] > 0.5
 
 
-def test_painted_attention_shows_in_the_divergence() -> None:
+def test_attention_override_changes_the_divergence() -> None:
     row = [0.0] * 7 + [1.0]
     changed = WhatIfRequest(
         before=PLAIN, after=DecodeRequest(text="nine two", attention_overrides=[AttentionOverride(step=0, weights=row)])
@@ -102,7 +102,7 @@ def test_painted_attention_shows_in_the_divergence() -> None:
     assert bits[0] > 0 and (bits >= -1e-6).all()
 
 
-def test_a_forced_beginning_is_compared_along_its_own_output() -> None:
+def test_forced_prefix_is_compared_along_its_own_output() -> None:
     told = compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=DecodeRequest(text="nine two", prefix=["4"])))
     before, after, bits = told.before.traces[0], told.after.traces[0], decode_array(told.kl_divergence)
     assert told.compared_output == "after" and before.target[0] != "4" == after.target[0] == told.rescored.target[0]
@@ -113,20 +113,20 @@ def test_a_forced_beginning_is_compared_along_its_own_output() -> None:
     assert len(bits) == min(len(before.target), len(after.target)) and bits[0] == 0 < bits[1]
 
 
-def test_a_beginning_that_was_written_anyway_changes_nothing() -> None:
+def test_prefix_of_the_same_output_changes_nothing() -> None:
     told = compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=DecodeRequest(text="nine two", prefix=["9"])))
     assert (decode_array(told.kl_divergence) == 0).all()
     assert told.before.traces[0].attention == told.rescored.attention
 
 
-def test_a_what_if_asks_one_model_about_something() -> None:
+def test_what_if_requires_one_run_and_nonempty_sources() -> None:
     with pytest.raises(InputError, match="same run"):
         compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=DecodeRequest(text="one", run=1)))
     with pytest.raises(InputError, match="empty"):
         compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=DecodeRequest(text="")))
 
 
-def test_a_rival_is_asked_by_its_place() -> None:
+def test_compared_run_is_requested_by_its_index() -> None:
     own, rival = decode_source(SHOWN(), PLAIN), decode_source(SHOWN(), DecodeRequest(text="nine two", run=1))
     assert own.traces[0].output == rival.traces[0].output
     with pytest.raises(InputError, match="run: expected 0 to 1, got 2"):
@@ -136,7 +136,7 @@ def test_a_rival_is_asked_by_its_place() -> None:
         decode_source(alone, DecodeRequest(text="one", run=1))
 
 
-def test_a_painted_step_that_no_output_reaches_is_refused() -> None:
+def test_override_beyond_the_output_is_refused() -> None:
     far = DecodeRequest(text="nine two", attention_overrides=[AttentionOverride(step=99, weights=[1.0] * 8)])
     words = "attention_overrides: no step 99: the output has 0 to 2"
     with pytest.raises(InputError, match=words):
@@ -147,14 +147,14 @@ def test_a_painted_step_that_no_output_reaches_is_refused() -> None:
         compare_what_if(SHOWN(), WhatIfRequest(before=far, after=PLAIN))
 
 
-def test_a_painted_step_that_another_change_cuts_off_is_kept() -> None:
+def test_override_that_another_override_truncates_is_kept() -> None:
     row = AttentionOverride(step=2, weights=[1.0] * 8)
     after = DecodeRequest(text="nine two", prefix=["4", END], attention_overrides=[row])
     told = compare_what_if(SHOWN(), WhatIfRequest(before=PLAIN, after=after))
     assert len(told.before.traces[0].target) == 3 and told.after.traces[0].painted == []
 
 
-def test_rows_are_given_one_after_another_to_the_output_that_came_of_the_last() -> None:
+def test_overrides_are_added_one_after_another() -> None:
     place, rows = chained()
     shown = digits_shown(beam=3)
     item = shown.contents.examples[place]
@@ -173,7 +173,7 @@ def test_rows_are_given_one_after_another_to_the_output_that_came_of_the_last() 
         )
 
 
-def test_the_nearest_states_are_of_the_file_and_not_the_one_asked_for() -> None:
+def test_nearest_states_exclude_the_queried_state() -> None:
     shown = SHOWN()
     item = shown.contents.examples[3]
     trace = item.traces[0]
@@ -196,13 +196,13 @@ def test_the_nearest_states_are_of_the_file_and_not_the_one_asked_for() -> None:
             assert target[each.point.position + 1] == each.next_symbol
 
 
-def test_decoding_equals_the_runs_own_to_the_bit() -> None:
+def test_decode_request_is_bit_for_bit_equal_to_the_predictor() -> None:
     (trace,) = load(digits_run().run).predict(["nine two"])
     (told,) = decode_source(SHOWN(), PLAIN).traces
     np.testing.assert_array_equal(decode_array(told.attention), trace.attention)
 
 
-def test_neighbours_are_all_told_with_spaces_or_all_without() -> None:
+def test_neighbor_contexts_are_consistently_separated() -> None:
     shown = SHOWN()
     for side in get_args(Side):
         assert symbol_separator(shown.runs[0].loaded_predictor, side) == ""
@@ -212,7 +212,7 @@ def test_neighbours_are_all_told_with_spaces_or_all_without() -> None:
     assert symbol_separator(sounds_shown().runs[0].loaded_predictor, "decoder") == " "
 
 
-def test_what_is_kept_is_what_a_file_holds() -> None:
+def test_export_response_equals_the_exported_page() -> None:
     items = export_examples(SHOWN()).examples
     alone = digits_shown(served=False).contents.examples[: len(items)]
     assert len(items) == min(20, len(SHOWN().contents.examples)) and items == alone

@@ -1,12 +1,12 @@
-"""Runs of three kinds, as the page shows them: spelled digits, a language's spelling to its sounds, long sources."""
+"""Three kinds of run for the page: spelled digits, grapheme-to-phoneme conversion, long sources."""
 
 import random
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from page_data import digits_shown
 from trained_runs import shared_folder, train_to_end, write_pairs
-from viewed import digits_shown
 
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example

@@ -1,4 +1,4 @@
-"""Ways that a reader takes: back and forth, an address handed on, a finger, without motion; and marks that follow."""
+"""Navigation: history, addresses, touch, reduced motion, narrow screens."""
 
 import re
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from chromium import Open
+from page_data import digits_shown
+from page_kinds import long_shown
+from page_navigation import listed, panel, tab
 from playwright.sync_api import Browser, Page, expect
 from sample_traces import made
-from viewed import digits_shown
-from viewed_kinds import long_shown
-from walking import listed, panel, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -27,7 +27,7 @@ WALK = 1100
 """Milliseconds after which going to another example is a step of its own."""
 
 
-def test_back_goes_to_the_example_and_the_view_before(opened: Open, address: str) -> None:
+def test_back_returns_to_the_previous_example_and_view(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=0")
     items = digits_shown(beam=3).contents.examples
     for place in (3, 5):
@@ -44,7 +44,7 @@ def test_back_goes_to_the_example_and_the_view_before(opened: Open, address: str
     expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[3].text)
 
 
-def test_examples_that_are_walked_past_are_one_step_back(opened: Open, address: str) -> None:
+def test_quickly_passed_examples_are_one_history_entry(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=2")
     expect(listed(page).first).to_be_visible()
     page.wait_for_timeout(WALK)
@@ -69,7 +69,7 @@ def changed(page: Page) -> str:
     return page.locator(SENTENCE).inner_text()
 
 
-def test_an_address_holds_what_was_changed(opened: Open, address: str, file: str) -> None:
+def test_address_contains_the_what_if_change(opened: Open, address: str, file: str) -> None:
     page = opened(f"{address}#example=4")
     told = changed(page)
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
@@ -85,9 +85,9 @@ def test_an_address_holds_what_was_changed(opened: Open, address: str, file: str
     assert "edit=" not in page.url
 
 
-def test_an_address_holds_the_source_that_was_typed_and_changed(opened: Open, address: str) -> None:
+def test_address_contains_the_typed_and_changed_source(opened: Open, address: str) -> None:
     page = opened(address)
-    page.get_by_role("searchbox", name="A source to decode").fill("two six")
+    page.get_by_role("searchbox", name="Source to decode").fill("two six")
     expect(panel(page, "Links").get_by_role("application")).to_have_accessible_name(re.compile("^Links from 7 "))
     tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
@@ -108,7 +108,7 @@ def test_an_address_holds_the_source_that_was_typed_and_changed(opened: Open, ad
         "%7B%22text%22%3A1%7D",
     ],
 )
-def test_an_address_that_makes_no_sense_changes_nothing(opened: Open, address: str, edit: str) -> None:
+def test_invalid_address_is_ignored(opened: Open, address: str, edit: str) -> None:
     page = opened(f"{address}#tab=what-if&example=4&edit={edit}")
     expect(page.locator(SENTENCE)).to_contain_text("No change")
 
@@ -120,7 +120,7 @@ def long() -> Iterator[str]:
         yield found
 
 
-def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(opened: Open, long: str) -> None:
+def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, long: str) -> None:
     page = opened(f"{long}#tab=what-if")
     bars = panel(page, "Attention of step 1")
     expect(bars).to_contain_text("Full height:")
@@ -149,9 +149,9 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     assert "edit=" not in page.url
 
 
-def test_unseen_symbols_have_one_mark_in_every_view(opened: Open, address: str) -> None:
+def test_unknown_symbols_are_marked_in_every_view(opened: Open, address: str) -> None:
     page = opened(address)
-    page.get_by_role("searchbox", name="A source to decode").fill("si☃x")
+    page.get_by_role("searchbox", name="Source to decode").fill("si☃x")
     for title in ("Links", "Matrix"):
         expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
     page.get_by_role("button", name="Table", exact=True).click()
@@ -173,7 +173,7 @@ def test_unseen_symbols_have_one_mark_in_every_view(opened: Open, address: str) 
     expect(bars.locator("title").filter(has_text=NEVER)).to_have_count(1)
 
 
-def test_links_wider_than_the_page_follow_what_is_pointed_at(opened: Open, tmp_path: Path) -> None:
+def test_wide_links_scroll_to_the_selection(opened: Open, tmp_path: Path) -> None:
     size = 100
     rows = [[0.9 if s == 10 * t + 5 else 0.1 / (size - 1) for s in range(size)] for t in range(10)]
     (tmp_path / "long.html").write_text(page_of(made("ab" * (size // 2), [*"xyxyxyxyx", END], rows)), "utf-8")
@@ -191,7 +191,7 @@ def test_links_wider_than_the_page_follow_what_is_pointed_at(opened: Open, tmp_p
     page.wait_for_function("() => document.querySelector('.scroll').scrollLeft < 50")
 
 
-def test_a_film_does_not_play_by_itself_and_without_motion_goes_by_frames(opened: Open, file: str) -> None:
+def test_animation_respects_reduced_motion(opened: Open, file: str) -> None:
     page = opened("about:blank")
     page.emulate_media(reduced_motion="reduce")
     page.goto(f"{file}#tab=training")
@@ -208,7 +208,7 @@ def test_a_film_does_not_play_by_itself_and_without_motion_goes_by_frames(opened
     assert page.evaluate("() => document.getAnimations().length") == 0
 
 
-def test_every_tab_is_seen_and_reached_on_a_narrow_screen(browser: Browser, address: str) -> None:
+def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
     page, wrong = context.new_page(), list[str]()
     page.on("pageerror", lambda error: wrong.append(f"{error}"))
@@ -237,7 +237,7 @@ def test_every_tab_is_seen_and_reached_on_a_narrow_screen(browser: Browser, addr
     assert wrong == []
 
 
-def test_a_finger_holds_and_lets_go(browser: Browser, address: str) -> None:
+def test_touch_locks_and_unlocks(browser: Browser, address: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
     page, wrong = context.new_page(), list[str]()
     page.on("pageerror", lambda error: wrong.append(f"{error}"))
@@ -257,7 +257,7 @@ def test_a_finger_holds_and_lets_go(browser: Browser, address: str) -> None:
     assert wrong == []
 
 
-def test_nothing_that_the_page_asks_for_is_missing(opened: Open, address: str) -> None:
+def test_no_request_of_the_page_fails(opened: Open, address: str) -> None:
     page, answers = opened("about:blank"), list[tuple[str, int]]()
     page.on("response", lambda answer: answers.append((answer.url, answer.status)))
     page.goto(address)
@@ -266,7 +266,7 @@ def test_nothing_that_the_page_asks_for_is_missing(opened: Open, address: str) -
     assert answers and all(status < 400 for _, status in answers)
 
 
-def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
+def test_percentages_name_their_total(opened: Open, address: str) -> None:
     page = opened(address)
     several = next(item for item in digits_shown(beam=3).contents.examples if len(item.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
@@ -289,7 +289,7 @@ def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     assert len(tops) >= 3 and max(tops[:3]) - min(tops[:3]) < 1
 
 
-def test_what_was_written_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, file: str) -> None:
+def test_output_has_one_tab_stop_and_arrow_keys(opened: Open, file: str) -> None:
     page = opened(file)
     page.get_by_role("option", name=re.compile("^wrong, ")).first.click()
     written = page.locator(".verdict td button")

@@ -1,4 +1,4 @@
-"""TypeScript's types of the page's contents."""
+"""TypeScript types of the page's data."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ WEB = Path(__file__).parents[1] / "web"
 TYPES = WEB / "src" / "data" / "contents.ts"
 
 
-def test_the_types_in_web_are_those_of_the_structs() -> None:
+def test_typescript_types_match_the_structs() -> None:
     assert TYPES.read_text("utf-8") == typescript_source(), "make page writes them anew"
 
 
@@ -32,12 +32,12 @@ def test_every_struct_has_an_interface() -> None:
                 assert f"\n  {field.name}: " in f"\n{interface}"
 
 
-def test_the_tests_in_web_have_the_views_of_the_tasks() -> None:
+def test_web_tests_have_the_task_views() -> None:
     views = msgspec.json.decode((WEB / "tests" / "views.json").read_bytes(), type=dict[str, TaskView])
     assert views == {name: task.view for name, task in BUILT_IN.items()}
 
 
-def test_the_page_names_no_task() -> None:
+def test_page_source_names_no_task() -> None:
     """It branches on the fields of a view. The words tag and point may stand there, but not as the name of a task."""
     named = re.compile(r"\b(transduce|classify)\b|\btask\s*[!=]==?|[\"'](point)[\"']")
     files = [path for path in (WEB / "src").rglob("*") if path.suffix in (".ts", ".svelte")]
@@ -62,5 +62,5 @@ def test_the_page_names_no_task() -> None:
         (dict[str, float], "Record<string, number>"),
     ],
 )
-def test_types_in_typescript(kind: object, expected: str) -> None:
+def test_json_schema_types_in_typescript(kind: object, expected: str) -> None:
     assert type_expression(msgspec.json.schema(kind)) == expected

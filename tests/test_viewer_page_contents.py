@@ -1,13 +1,13 @@
-"""From runs and a file to all that a page shows."""
+"""Assembly of the page contents from runs and a file."""
 
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from page_data import begun_run, digits_shown
+from page_kinds import long_shown
 from trained_runs import copies_run, copy_of, digits_run, small_config, train_to_end
-from viewed import begun_run, digits_shown
-from viewed_kinds import long_shown
 
 from pellucid.config.toml import build_config, to_toml
 from pellucid.data.synthetic import spell_digits
@@ -23,7 +23,7 @@ from pellucid.viewer.schema import PageContents
 from pellucid.viewer.training_history import training_history
 
 
-def test_items_are_what_the_run_predicts() -> None:
+def test_examples_are_the_predictions_of_the_run() -> None:
     shown, transducer = digits_shown(), load(digits_run().run)
     contents = shown.contents
     assert contents.num_examples == 40 and len(contents.examples) == 30 and contents.served
@@ -38,7 +38,7 @@ def test_items_are_what_the_run_predicts() -> None:
         assert item.exact == (trace.output == item.references[0])
 
 
-def test_edits_lead_from_a_reference_to_the_output() -> None:
+def test_edits_turn_the_reference_into_the_output() -> None:
     wrong = [item for item in digits_shown().contents.examples if not item.exact]
     assert wrong
     for item in wrong:
@@ -48,13 +48,13 @@ def test_edits_lead_from_a_reference_to_the_output() -> None:
         assert "".join(edit.expected or "" for edit in item.edits) == item.references[0]
 
 
-def test_lines_are_those_of_the_file() -> None:
+def test_line_numbers_are_those_of_the_file() -> None:
     lines = digits_run().files.valid.read_text("utf-8").splitlines()
     for item in digits_shown().contents.examples:
         assert item.line is not None and lines[item.line - 1].split("\t") == [item.text, *item.references]
 
 
-def test_the_corpus_counts_all_examples_and_leads_to_those_shown() -> None:
+def test_corpus_counts_all_examples_and_links_to_shown_ones() -> None:
     shown = digits_shown()
     corpus, items = shown.contents.corpus, shown.contents.examples
     assert corpus is not None and corpus.num_examples == 40
@@ -71,7 +71,7 @@ def test_the_corpus_counts_all_examples_and_leads_to_those_shown() -> None:
     assert exact.low <= exact.value <= exact.high
 
 
-def test_points_of_the_space_name_the_symbol_they_are_of() -> None:
+def test_points_name_their_symbol() -> None:
     shown = digits_shown()
     space, items = shown.contents.state_space, shown.contents.examples
     assert space is not None
@@ -87,7 +87,7 @@ def test_points_of_the_space_name_the_symbol_they_are_of() -> None:
     assert decode_array(states.encoder_pca).shape == (len(items[0].traces[0].source), 2)
 
 
-def test_a_file_carries_details_that_a_service_is_asked_for() -> None:
+def test_exported_page_has_details_that_a_server_computes_on_request() -> None:
     served, kept = (
         digits_shown().contents.examples[0].traces[0],
         digits_shown(served=False).contents.examples[0].traces[0],
@@ -97,7 +97,7 @@ def test_a_file_carries_details_that_a_service_is_asked_for() -> None:
     assert decode_array(kept.attribution.occlusion).shape == (len(kept.target), len(kept.source))
 
 
-def test_a_beam_tells_all_its_outputs_and_its_lattice_once() -> None:
+def test_beam_has_all_outputs_and_one_lattice() -> None:
     items = digits_shown(beam=3).contents.examples
     for item in items:
         assert 1 <= len(item.traces) <= 3
@@ -105,21 +105,21 @@ def test_a_beam_tells_all_its_outputs_and_its_lattice_once() -> None:
         assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
 
 
-def test_rivals_answer_the_same_examples() -> None:
+def test_compared_runs_decode_the_same_examples() -> None:
     (rival,) = digits_shown().contents.compared_runs
     own = digits_shown().contents.examples
     assert [item.text for item in rival.examples] == [item.text for item in own]
     assert [item.traces[0].output for item in rival.examples] == [item.traces[0].output for item in own]
 
 
-def test_all_of_it_becomes_json_and_comes_back() -> None:
+def test_contents_round_trip_through_json() -> None:
     contents = digits_shown(served=False, beam=3).contents
     encoded = msgspec.json.encode(contents)
     assert msgspec.json.decode(encoded, type=PageContents) == contents
     assert b"NaN" not in encoded and b"Infinity" not in encoded
 
 
-def test_the_training_has_a_frame_of_each_validation() -> None:
+def test_training_has_a_frame_per_validation() -> None:
     training = digits_shown().contents.training
     assert training is not None and training.finished
     validated = [line["update"] for line in read_log(digits_run().run) if line["event"] == "validated"]
@@ -138,7 +138,7 @@ def test_the_training_has_a_frame_of_each_validation() -> None:
         (0.1, 0.2, "label smoothing of 0.1 and dropout"),
     ],
 )
-def test_the_caption_of_the_losses_tells_what_sets_them_apart(
+def test_loss_caption_explains_the_difference_of_the_losses(
     tmp_path: Path, smoothing: float, dropout: float, taken: str
 ) -> None:
     config = to_toml(small_config({"label_smoothing": smoothing}, dropout))
@@ -149,7 +149,7 @@ def test_the_caption_of_the_losses_tells_what_sets_them_apart(
     assert (told in caption) if taken else caption.endswith("at each validation.")
 
 
-def test_large_attention_makes_fewer_items(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_attention_reduces_the_number_of_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembling, "MAX_WEIGHTS", 500)
     trained = digits_run()
     sources = read_example_file(trained.files.valid, trained.config.data)
@@ -158,7 +158,7 @@ def test_large_attention_makes_fewer_items(monkeypatch: pytest.MonkeyPatch) -> N
     assert contents.corpus is not None and contents.corpus.num_examples == 40
 
 
-def test_sources_without_targets_are_shown_without_judgement(tmp_path: Path) -> None:
+def test_sources_without_targets_have_no_scores(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("one\n\nnine two\n")
     trained = digits_run()
     sources = read_example_file(tmp_path / "sources.txt", trained.config.data)
@@ -168,7 +168,7 @@ def test_sources_without_targets_are_shown_without_judgement(tmp_path: Path) -> 
     assert all(item.references == [] and item.exact is None for item in contents.examples)
 
 
-def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> None:
+def test_skipped_lines_are_counted_in_the_note(tmp_path: Path) -> None:
     trained = digits_run()
     path = tmp_path / "wide.tsv"
     path.write_text("one\t1\tx\nnine\t9\n\ntwo\t\tx\nsix two\t62\tx\n")
@@ -188,7 +188,7 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
     assert alone.note.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
 
 
-def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:
+def test_validation_file_is_found(tmp_path: Path) -> None:
     trained = digits_run()
     copy_of(trained.run, tmp_path / "runs" / "seed-1")
     (tmp_path / "runs" / "ensemble.json").write_text('{"members": ["seed-1"]}')
@@ -201,7 +201,7 @@ def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:
         (tmp_path / "away").rename(trained.files.valid)
 
 
-def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
+def test_parallel_validation_files_are_found(tmp_path: Path) -> None:
     pairs = digits_run().files.valid.read_text("utf-8").splitlines()
     for name, lines in (("train", pairs), ("dev", pairs[:10])):
         for side in range(2):
@@ -218,7 +218,7 @@ def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
     assert find_validation_file(model.folder) is None
 
 
-def test_the_truth_of_spelled_digits_is_told() -> None:
+def test_spelled_digits_have_a_gold_alignment() -> None:
     contents = digits_shown().contents
     for item in contents.examples:
         assert item.gold_alignment is not None and len(item.gold_alignment) == len(item.traces[0].target)
@@ -230,7 +230,7 @@ def test_the_truth_of_spelled_digits_is_told() -> None:
     assert "alignment error" in {each.name for each in contents.corpus.alignment}
 
 
-def test_what_is_not_computed_of_long_sources_says_so() -> None:
+def test_uncomputed_statistics_of_long_sources_have_a_reason() -> None:
     corpus = long_shown().contents.corpus
     assert corpus is not None
     (shuffled,) = (each for each in corpus.alignment if each.name == "permutation effect")
@@ -238,7 +238,7 @@ def test_what_is_not_computed_of_long_sources_says_so() -> None:
     assert shuffled.definition == "Not computed: sources of more than 200 symbols."
 
 
-def test_another_run_is_judged_on_the_whole_file() -> None:
+def test_compared_run_is_scored_on_the_whole_file() -> None:
     contents = digits_shown().contents
     assert contents.corpus is not None
     (rival,) = contents.compared_runs
@@ -256,7 +256,7 @@ def test_another_run_is_judged_on_the_whole_file() -> None:
     )
 
 
-def test_examples_on_which_the_runs_differ_are_shown_first(tmp_path: Path) -> None:
+def test_examples_on_which_the_runs_differ_are_preferred(tmp_path: Path) -> None:
     trained = digits_run()
     folders = {"run": trained.run, "begun": begun_run(tmp_path / "begun")}
     models = [open_run(folder, name, "cpu", None) for name, folder in folders.items()]
@@ -270,7 +270,7 @@ def test_examples_on_which_the_runs_differ_are_shown_first(tmp_path: Path) -> No
     assert beside.num_differing is not None and beside.num_differing >= sum(beside.outcomes[1:3])
 
 
-def test_a_file_holds_the_nearest_of_the_states_that_it_shows() -> None:
+def test_exported_page_has_nearest_states() -> None:
     shown = digits_shown(served=False)
     space, item = shown.contents.state_space, shown.contents.examples[3]
     states = item.traces[0].states
@@ -289,7 +289,7 @@ def test_a_file_holds_the_nearest_of_the_states_that_it_shows() -> None:
     assert served is not None and served.encoder_neighbors is None
 
 
-def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
+def test_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
     contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
     assert contents.training is not None and not contents.training.finished and len(contents.training.frames) == 2
@@ -305,7 +305,7 @@ def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
         model.loaded_predictor  # noqa: B018 (it is what raises)
 
 
-def test_a_card_says_what_the_model_is() -> None:
+def test_model_card_describes_the_model() -> None:
     model = open_run(copies_run().run, "copies", "cpu", 4)
     shown = assemble_page([model], [], 30, True).contents.card
     assert shown is not None and shown.has_attention and "[encoder]" in shown.config

@@ -1,4 +1,4 @@
-"""What the command line says of arguments that cannot be, before it works."""
+"""Errors of arguments and paths before any work."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from pellucid.data.examples import Example
         (["recipe", "scan", "--out", "o", "--seeds", "two"], "--seeds: expected a whole number, got 'two'"),
     ],
 )
-def test_what_is_no_number_is_told_with_what_was_expected(given: list[str], message: str) -> None:
+def test_non_number_is_an_error_with_the_expected_type(given: list[str], message: str) -> None:
     assert complaint(pellucid(*given)) == f"{message} (pellucid {given[0]} --help)"
 
 
@@ -45,18 +45,18 @@ def test_what_is_no_number_is_told_with_what_was_expected(given: list[str], mess
         ),
     ],
 )
-def test_what_lacks_is_told_with_what_was_got(given: list[object], message: str) -> None:
+def test_missing_value_is_an_error(given: list[object], message: str) -> None:
     assert message in complaint(pellucid(*given))
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict", "score", "look"])
-def test_a_file_before_the_folder_is_told(verb: str) -> None:
+def test_file_before_the_run_folder_is_an_error(verb: str) -> None:
     trained = copies_run()
     message = complaint(pellucid(verb, trained.files.valid, trained.run))
     assert message.endswith(f"run folders precede the file (pellucid {verb} {trained.run} {trained.files.valid})")
 
 
-def test_a_folder_that_is_given_twice_is_told(tmp_path: Path) -> None:
+def test_repeated_run_folder_is_an_error(tmp_path: Path) -> None:
     """Its page would have two curves of one name."""
     run, pairs = copies_run().run, copies_run().files.valid
     (tmp_path / "link").symlink_to(run)
@@ -68,7 +68,7 @@ def test_a_folder_that_is_given_twice_is_told(tmp_path: Path) -> None:
     assert not (tmp_path / "a.html").exists()
 
 
-def test_a_folder_in_the_place_of_the_file_is_told() -> None:
+def test_run_folder_in_place_of_the_file_is_an_error() -> None:
     run, pairs = copies_run().run, copies_run().files.valid
     assert "the file of pairs is the last argument" in complaint(pellucid("evaluate", run, run))
     assert "--json prints to standard output and takes no file" in complaint(
@@ -77,7 +77,7 @@ def test_a_folder_in_the_place_of_the_file_is_told() -> None:
 
 
 @pytest.mark.parametrize("verb", [["evaluate", "--html"], ["look", "--export"]])
-def test_a_page_that_cannot_be_written_is_told_before_the_work(verb: list[str], tmp_path: Path) -> None:
+def test_unwritable_page_is_an_error_before_decoding(verb: list[str], tmp_path: Path) -> None:
     trained = copies_run()
     for path, why in ((tmp_path / "no" / "a.html", "no such file"), (tmp_path / "b.html", "is a directory")):
         (tmp_path / "b.html").mkdir(exist_ok=True)
@@ -86,19 +86,19 @@ def test_a_page_that_cannot_be_written_is_told_before_the_work(verb: list[str], 
     assert [path.name for path in tmp_path.iterdir()] == ["b.html"]
 
 
-def test_help_shows_what_a_flag_takes() -> None:
+def test_help_shows_the_type_of_each_flag() -> None:
     for verb in ("predict", "evaluate", "train", "tune", "score", "look", "recipe", "bench"):
         done = pellucid(verb, "--help")
         assert done.code == 0 and "None" not in done.out and "False" not in done.out and "(default: )" not in done.out
     assert "1,024" in pellucid("predict", "--help").out
 
 
-def test_a_column_of_groups_that_is_not_there_is_told() -> None:
+def test_missing_group_column_is_an_error() -> None:
     message = complaint(pellucid("evaluate", copies_run().run, copies_run().files.valid, "--group", 9))
     assert message.startswith("--group 9: no such column (") and "\n" not in message
 
 
-def test_hints_name_symbols_that_are_alike_or_some_there_are(tmp_path: Path) -> None:
+def test_hints_name_similar_symbols(tmp_path: Path) -> None:
     sources = write_pairs(tmp_path / "a.tsv", [Example("one", "")])
     message = complaint(pellucid("predict", digits_run().run, sources, "--forbid", "x"))
     assert "never writes the symbol 'x'" in message and "; it writes '" in message
