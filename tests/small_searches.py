@@ -16,7 +16,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, stepwise
 from pellucid.decoding.candidate_scorer import PLAIN, CandidateScorer
-from pellucid.decoding.constraints import FREE, Constraints
+from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     width: int = 3
     best: int = 1
     score: CandidateScorer = PLAIN
-    constraints: Constraints = FREE
+    constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
 
 

@@ -56,7 +56,7 @@ def plain_beam(
         for hypothesis in running:
             last = torch.tensor([hypothesis.ids[-1] if hypothesis.ids else BOS])
             step = network.decoder.step(last, hypothesis.state, attendable)
-            found = symbol_log_probabilities(step.logits[0], closed.at(written, limits)).tolist()
+            found = symbol_log_probabilities(step.logits[0], closed.mask(written, limits)).tolist()
             extended += [
                 Hypothesis(hypothesis.score + found[i], [*hypothesis.ids, i], step.state)
                 for i in range(WIDTH)
@@ -86,7 +86,7 @@ def test_beam_equals_a_loop_over_single_hypotheses(
     config: Config, batch: Batch, seed: int, width: int, minimum: int
 ) -> None:
     network, limits = hasty(config, seed), LengthLimits(minimum, LIMIT)
-    found = beam(network, batch.source, batch.source_lengths, limits, width, best=width)
+    found = beam(network, batch.source, batch.source_lengths, limits, width, nbest=width)
     assert len(found) == len(batch.source)
     for outputs, source, length in zip(found, batch.source, batch.source_lengths.tolist(), strict=True):
         plain = plain_beam(network, source[:length], limits, width)
@@ -111,7 +111,7 @@ def test_a_beam_wide_enough_finds_the_likeliest_of_all_outputs(config: Config, b
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     every = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
     limits, width = LengthLimits(0, 2), len(every)
-    found = beam(network, source, lengths, limits, width + len(symbols) ** 3, best=width)[0]
+    found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
     attendable, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH).after
     scores = {}
@@ -132,11 +132,11 @@ def test_batch_mates_padding_and_order_change_nothing(
     config: Config, batch: Batch, seed: int, width: int, columns: int, random: Random
 ) -> None:
     network = hasty(config, seed)
-    found = beam(network, batch.source, batch.source_lengths, LIMITS, width, best=2)
+    found = beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=2)
     order = list(range(len(found)))
     random.shuffle(order)
     source = littered(batch.source, batch.source_lengths, seed, columns)
-    other = beam(network, source[order], batch.source_lengths[order], LIMITS, width, best=2)
+    other = beam(network, source[order], batch.source_lengths[order], LIMITS, width, nbest=2)
     for row, outputs in zip(order, other, strict=True):
         for one, two in zip(outputs, found[row], strict=True):
             same(one, two)
@@ -162,7 +162,7 @@ def test_every_hypothesis_has_the_scores_and_the_attention_of_the_network_forced
     config: Config, batch: Batch, seed: int, width: int
 ) -> None:
     network, closed = hasty(config, seed), suppressed_symbols(WIDTH).after
-    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, best=width)):
+    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=width)):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
             forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))

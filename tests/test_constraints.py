@@ -81,7 +81,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_that_keeps_to_them(
     kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints
 ) -> None:
     network, longest = network_like(kind, seed), 2
-    row = next((row for row in range(len(batch.source)) if asked.least(row) <= longest), None)
+    row = next((row for row in range(len(batch.source)) if asked.min_length(row) <= longest), None)
     if row is None:
         return
     every = [ids for ids in every_output(longest) if holds([*ids], asked, row)]
@@ -138,13 +138,13 @@ def test_what_the_model_cannot_write_is_named(options: DecodingOptions, message:
 
 def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was compared with every symbol that the model writes, at the cost of its length each time."""
-    bare, lengths = options._bare, list[int]()
+    bare, lengths = options._base_letter, list[int]()
 
     def counted(symbol: str) -> str:
         lengths.append(len(symbol))
         return bare(symbol)
 
-    monkeypatch.setattr(options, "_bare", counted)
+    monkeypatch.setattr(options, "_base_letter", counted)
     for symbol in ("é" * 10**4, "Ä"):
         with pytest.raises(ConstraintError, match="the model never writes the symbol"):
             build_constraints(DecodingOptions(required=(symbol,)), [], CHARACTERS, LETTERS)
@@ -154,9 +154,9 @@ def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_lattice_is_of_searches_alone() -> None:
     model = PLAIN.with_options(DecodingOptions(lattice=True))
     assert model.predict(["abc"])[0].lattice is not None and model.nbest(["abc"], 2)[0][0].lattice is not None
-    with pytest.raises(ConfigError, match=r"options\.lattice: sampling considers no other hypotheses"):
+    with pytest.raises(ConfigError, match=r"options\.lattice: sampling has no search tree"):
         model.sample(["abc"], SamplingConfig())
-    with pytest.raises(ConfigError, match=r"options\.lattice: scoring given targets considers no other hypotheses"):
+    with pytest.raises(ConfigError, match=r"options\.lattice: scoring given targets has no search tree"):
         model.force([Example("abc", "v")])
 
 

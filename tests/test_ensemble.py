@@ -84,7 +84,7 @@ def test_probabilities_and_attention_are_the_means() -> None:
     both, source = ensemble(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
     lengths = torch.tensor([3, 2])
     with torch.inference_mode():
-        together = both.members.begin(source, lengths)
+        together = both.members.initialize(source, lengths)
         apart = [encode_and_initialize(model.network, source, lengths) for model in models]
         for symbols in (torch.tensor([1, 1]), torch.tensor([4, 6])):
             seen, own = together.step(symbols), [each.step(symbols) for each in apart]

@@ -94,7 +94,7 @@ def test_searches_with_kernels_write_what_plain_ones_write(config: Config, batch
     given_ = (network, batch.source, batch.source_lengths, LengthLimits(0, 6))
 
     def searched() -> list[DecodedOutput]:
-        found = [output for outputs in beam(*given_, width, best=width) for output in outputs]
+        found = [output for outputs in beam(*given_, width, nbest=width) for output in outputs]
         return [*greedy(*given_), *found]
 
     got = searched()

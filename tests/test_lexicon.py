@@ -42,7 +42,7 @@ def test_several_targets_are_a_list(file: Path) -> None:
     knowing = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
     listed = knowing.nbest(["abc"], 5)[0]
     assert [(t.output, t.rank, t.probability) for t in listed] == [("One", 1, 0.5), ("Two", 2, 0.5)]
-    assert len(knowing.nbest(["abc"], 1)[0]) == 1 and len(knowing.nbest(["abc"], 5, until=0.5)[0]) == 1
+    assert len(knowing.nbest(["abc"], 1)[0]) == 1 and len(knowing.nbest(["abc"], 5, top_mass=0.5)[0]) == 1
     assert {t.output for t in knowing.sample(["abc"], SamplingConfig(samples=9))[0]} == {"One", "Two"}
 
 

@@ -342,10 +342,10 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
             DecodingOptions(painted=(ForcedAttention(0, (1.0, 0.0)),)),
             "step 0 has 2 weights, but source 1 has 3 positions",
         ),
-        (DecodingOptions(painted=(ForcedAttention(0, (0.0, 0.0, 0.0)),)), "step 0 has no weight anywhere: expected"),
+        (DecodingOptions(painted=(ForcedAttention(0, (0.0, 0.0, 0.0)),)), "step 0 has no weight above 0: expected"),
         (
             DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),), masked=(1,)),
-            "no weight anywhere once what is masked is",
+            "no weight above 0 outside masked positions",
         ),
         (
             DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)), ForcedAttention(0, (1.0, 0.0, 0.0)))),

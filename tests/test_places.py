@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from trained_runs import digits_run
 
 from pellucid.decoding.beam_search import allocate_beam, constrained_beam_size
-from pellucid.decoding.constraints import FREE, Constraints
+from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.training.run_folder import load
@@ -42,7 +42,7 @@ def test_no_place_is_given_twice_or_left_empty(required: int, width: int, each: 
 
 
 def test_a_beam_has_a_place_for_each_count() -> None:
-    assert constrained_beam_size(1, FREE) == 1 and constrained_beam_size(7, FREE) == 7
+    assert constrained_beam_size(1, NO_CONSTRAINTS) == 1 and constrained_beam_size(7, NO_CONSTRAINTS) == 7
     asked = Constraints(required=np.array([4, 5]))
     assert (constrained_beam_size(1, asked), constrained_beam_size(9, asked)) == (3, 9)
 

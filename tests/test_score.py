@@ -9,7 +9,7 @@ from small_searches import KINDS, SCORES, Asked, every_output, forced, network_l
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.candidate_scorer import UNSEEN, CandidateScorer
+from pellucid.decoding.candidate_scorer import MIN_COVERAGE, CandidateScorer
 
 EVERYTHING = 5**3 + 5**2 + 5 + 1
 KIND = st.sampled_from(KINDS)
@@ -75,11 +75,14 @@ def test_batch_mates_change_nothing(
 
 
 def test_the_length_penalty_is_that_of_the_paper() -> None:
-    assert CandidateScorer("gnmt", 0.6).divisor(np.array([1, 10])) == pytest.approx([1, (15 / 6) ** 0.6])
-    assert CandidateScorer("average").divisor(np.array([10])) == 10 and CandidateScorer().divisor(np.array([10])) == 1
+    assert CandidateScorer("gnmt", 0.6).length_penalty(np.array([1, 10])) == pytest.approx([1, (15 / 6) ** 0.6])
+    assert (
+        CandidateScorer("average").length_penalty(np.array([10])) == 10
+        and CandidateScorer().length_penalty(np.array([10])) == 1
+    )
 
 
 def test_the_coverage_penalty_is_that_of_the_paper() -> None:
     covered = np.array([[[0.5, 2.0, 0.0]]], np.float32)
-    found = CandidateScorer("none", 0.0, 0.2).of(np.array([[-1.0]], np.float32), 3, covered)
-    assert found == pytest.approx(-1 + 0.2 * (np.log(0.5) + np.log(UNSEEN)))
+    found = CandidateScorer("none", 0.0, 0.2).score(np.array([[-1.0]], np.float32), 3, covered)
+    assert found == pytest.approx(-1 + 0.2 * (np.log(0.5) + np.log(MIN_COVERAGE)))

@@ -13,11 +13,11 @@ from test_transducer import PLAIN, TAGGED, same, transducer_of
 
 from pellucid.data.examples import Example
 from pellucid.decoding import preprocessing, streaming
-from pellucid.decoding.constraints import FREE
+from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.preprocessing import SearchRequest, batched
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.decoding.streaming import ExampleChunk, chunked, decode_parts, sources_at_once
+from pellucid.decoding.streaming import ExampleChunk, chunked, decode_chunks, max_chunk_sources
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, DataError, InputError
 
@@ -28,7 +28,7 @@ DRAWING = SamplingConfig(samples=2, seed=3)
 
 @pytest.fixture
 def three_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "SOURCES", 3)
+    monkeypatch.setattr(streaming, "MAX_SOURCES", 3)
 
 
 def flat(results: list[Any]) -> list[Trace]:
@@ -61,18 +61,18 @@ def test_a_stream_without_end_is_read_one_part_ahead() -> None:
 
     stream = PLAIN.predict(sources())
     assert taken == 0
-    for number, trace in enumerate(islice(stream, 2 * streaming.SOURCES + 5), 1):
+    for number, trace in enumerate(islice(stream, 2 * streaming.MAX_SOURCES + 5), 1):
         assert trace.text == "abc"[number % 3]
-        assert number <= taken < number + streaming.SOURCES
-    assert sources_at_once(1) == streaming.SOURCES
-    assert sources_at_once(1024) == 16 and sources_at_once(10**9) == 1
+        assert number <= taken < number + streaming.MAX_SOURCES
+    assert max_chunk_sources(1) == streaming.MAX_SOURCES
+    assert max_chunk_sources(1024) == 16 and max_chunk_sources(10**9) == 1
 
 
 @pytest.mark.parametrize("asked", ["predict", "force", "sample", "nbest", "lattice"])
 def test_fewer_sources_are_read_ahead_where_they_are_long_or_have_many_outputs(
     asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "SYMBOLS", 120)
+    monkeypatch.setattr(streaming, "MAX_SYMBOLS", 120)
     taken = 0
 
     def examples() -> Iterator[Example]:
@@ -99,12 +99,12 @@ def test_fewer_sources_are_read_ahead_where_they_are_long_or_have_many_outputs(
 
 
 def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths, asked = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, FREE)
+    lengths, asked = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, NO_CONSTRAINTS)
     rows = [1, 3, 0, 5, 2, 4]
     assert [*batched(rows, lengths, asked, 4)] == [[1, 3, 0, 5], [2, 4]]
-    monkeypatch.setattr(preprocessing, "POSITIONS", 40)
+    monkeypatch.setattr(preprocessing, "MAX_POSITIONS", 40)
     assert [*batched(rows, lengths, asked, 4)] == [[1, 3, 0, 5], [2], [4]]
-    monkeypatch.setattr(preprocessing, "POSITIONS", 1)
+    monkeypatch.setattr(preprocessing, "MAX_POSITIONS", 1)
     assert [*batched(rows, lengths, asked, 4)] == [[row] for row in rows]
     assert [*batched([], lengths, asked, 4)] == []
 
@@ -241,8 +241,8 @@ def test_parts_are_numbered_and_whole() -> None:
         seen.append(part)
         return [example.source for example in part.examples]
 
-    assert decode_parts(decode, EXAMPLES, None, 1, 0) == TEXTS
-    assert list(decode_parts(decode, iter(EXAMPLES), iter("abcdefg"), 2**13, 10)) == TEXTS
+    assert decode_chunks(decode, EXAMPLES, None, 1, 0) == TEXTS
+    assert list(decode_chunks(decode, iter(EXAMPLES), iter("abcdefg"), 2**13, 10)) == TEXTS
     assert [part.first for part in seen] == [0, 10, 12, 14, 16]
     assert [part.prefixes for part in seen] == [None, ["a", "b"], ["c", "d"], ["e", "f"], ["g"]]
     assert list(chunked(range(5), 2**13, int)) == [[0, 1], [2, 3], [4]] and list(chunked([], 2, len)) == []

@@ -22,7 +22,7 @@ from test_trace import empty, trace_of
 
 from pellucid.config.settings import Task
 from pellucid.decoding.search_tree import SearchTree
-from pellucid.decoding.trace import Trace, own_positions
+from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.decoding.trace_schema import (
     LOG_ZERO,
     VERSION,
@@ -290,7 +290,7 @@ def test_copies_of_tags_take_little_memory(again: Callable[[Trace], Trace]) -> N
             source=("s",) * (count + features),
             target=("t",) * count,
             log_probabilities=np.zeros(count, np.float32),
-            attention=own_positions(count, count + features, features),
+            attention=identity_attention(count, count + features, features),
             top_symbols=((),) * count,
             top_log_probabilities=np.zeros((count, 0), np.float32),
         )
@@ -298,14 +298,14 @@ def test_copies_of_tags_take_little_memory(again: Callable[[Trace], Trace]) -> N
         assert trace.source == tags.source and trace.attention.strides == (-4, 4)
         assert np.array_equal(trace.attention[:3], tags.attention[:3])
     assert len(pickle.dumps(trace)) < 2000
-    for weights in (np.full((3, 5), 0.5, np.float32), own_positions(3, 5, 1), np.eye(3, 5)):
+    for weights in (np.full((3, 5), 0.5, np.float32), identity_attention(3, 5, 1), np.eye(3, 5)):
         other = again(replace(trace, attention=weights))
         assert other.attention.tolist() == weights.tolist() and other.attention.dtype == weights.dtype
 
 
 @pytest.mark.parametrize(("steps", "positions", "features"), [(0, 0, 0), (0, 2, 1), (2, 0, 0), (2, 3, 3), (4, 2, 1)])
 def test_the_weights_of_tags_are_an_identity(steps: int, positions: int, features: int) -> None:
-    found = own_positions(steps, positions, features)
+    found = identity_attention(steps, positions, features)
     assert found.dtype == np.float32 and np.array_equal(found, np.eye(steps, positions, features))
 
 

@@ -17,7 +17,7 @@ from pellucid.data.batches import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
-from pellucid.decoding.constraints import FREE
+from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.decoding.preprocessing import SearchRequest
@@ -63,10 +63,10 @@ def test_every_source_has_one_trace_in_its_place_whatever_the_batch_size(texts: 
 def test_wide_lists_are_made_a_few_sources_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["abc", "", "ab", "cabca", "a", "bca"]
     whole = PLAIN.nbest(texts, 30)
-    monkeypatch.setattr(reading, "TOGETHER", 60)
+    monkeypatch.setattr(reading, "MAX_HYPOTHESES", 60)
     assert (
-        SearchRequest(30, 30, FREE).sources(128) == 2
-        and SearchRequest(61, 1, FREE).sources(128) == SearchRequest(90, 1, FREE).sources(9) == 1
+        SearchRequest(30, 30, NO_CONSTRAINTS).sources(128) == 2
+        and SearchRequest(61, 1, NO_CONSTRAINTS).sources(128) == SearchRequest(90, 1, NO_CONSTRAINTS).sources(9) == 1
     )
     for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
         for trace, again in zip(one, two, strict=True):
@@ -80,7 +80,7 @@ def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
     transducer = transducer_of({"search": {"min_length": 3, "max_length": 4, "beam_size": width}})
     for trace in transducer.predict(["abc", "a", "", "aaaa"]):
         assert not trace.source or 3 <= len(trace.target) - trace.finished <= 4
-    with pytest.raises(ConfigError, match=r"search\.min_length = 99 is beyond the greatest length, \d+ \(.*max_length"):
+    with pytest.raises(ConfigError, match=r"search\.min_length = 99 exceeds the maximum length, \d+ \(.*max_length"):
         transducer_of({"search": {"min_length": 99}}).predict(["a"])
 
 
@@ -244,7 +244,7 @@ def test_the_shares_of_a_list_sum_to_one(settings: dict[str, Any]) -> None:
         assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
         assert all(trace.attention.shape == (len(trace.target), len(text)) for trace in traces)
         assert [trace.search_score is None for trace in traces] == [len(settings) < 2 or not text] * len(traces)
-    for traces, some in zip(lists, transducer.nbest(texts, 4, until=0.6), strict=True):
+    for traces, some in zip(lists, transducer.nbest(texts, 4, top_mass=0.6), strict=True):
         assert [trace.output for trace in some] == [trace.output for trace in traces[: len(some)]]
         held = sum(trace.probability or 0 for trace in some)
         assert held >= 0.6 and held - (some[-1].probability or 0) < 0.6
@@ -258,7 +258,7 @@ def test_limits_by_ratio_follow_the_source() -> None:
         "min_length_offset": 1,
         "beam_size": 2,
     }
-    with pytest.warns(UserWarning, match="the longest holds"):
+    with pytest.warns(UserWarning, match="the maximum is used"):
         found = transducer_of({"search": {**search, "max_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"])
     for trace in found:
         longest = max(int(1.5 * len(trace.text)) - 1, 1)

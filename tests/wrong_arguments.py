@@ -159,7 +159,7 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "nbest.sources": lambda v: model.nbest(v, 2),
         "nbest.count": lambda v: model.nbest(sources, v),
         "nbest.features": lambda v: model.nbest(sources, 2, v),
-        "nbest.until": lambda v: model.nbest(sources, 2, until=v),
+        "nbest.until": lambda v: model.nbest(sources, 2, top_mass=v),
         "sample.sources": lambda v: model.sample(v, drawing),
         "sample.drawing": lambda v: model.sample(sources, v),
         "sample.features": lambda v: model.sample(sources, drawing, v),

@@ -12,7 +12,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
 from pellucid.data.headers import config_for_file
 from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
-from pellucid.decoding.streaming import PartSize, characters_of, chunked
+from pellucid.decoding.streaming import ChunkSize, chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 
@@ -75,9 +75,9 @@ def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
         asked = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
-    if asked.least(0) > predictor.max_length:
+    if asked.min_length(0) > predictor.max_length:
         raise InputError(
-            f"{where}: the prefix and the required symbols take {asked.least(0)} symbols, but search.max_length "
+            f"{where}: the prefix and the required symbols take {asked.min_length(0)} symbols, but search.max_length "
             f"is {predictor.max_length}"
         )
 
@@ -171,7 +171,7 @@ def read_chunks(
     Yields:
         Lists of examples and bad lines.
     """
-    (read, parse), size, data = how, PartSize(outputs), config_for_file(trained, known.header)
+    (read, parse), size, data = how, ChunkSize(outputs), config_for_file(trained, known.header)
     known = known._replace(report=_report_first_line)
     if str(file) != "-":
         for number, chunk in enumerate(chunked(read(file, data, known), outputs, _characters)):
@@ -183,11 +183,11 @@ def read_chunks(
     chunk, first = [], not sys.stdin.isatty()
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
-        if size.is_filled_by(_characters(item)) or not arriving.arrived_lines:
+        if size.add(_characters(item)) or not arriving.arrived_lines:
             if first:
                 _report_first_line(check_first_line(chunk, None, data, known))
             yield chunk
-            chunk, size, first = [], PartSize(outputs), False
+            chunk, size, first = [], ChunkSize(outputs), False
     if chunk:
         yield chunk
 
@@ -200,7 +200,7 @@ def _report_first_line(note: str) -> None:
 
 def _characters(item: InputLine) -> int:
     """Return the number of characters of an example; 0 for a bad line."""
-    return characters_of(item) if isinstance(item, Example) else 0
+    return count_characters(item) if isinstance(item, Example) else 0
 
 
 def first_bad_line(items: Sequence[InputLine]) -> int | None:

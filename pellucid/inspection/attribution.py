@@ -16,7 +16,7 @@ from torch import Tensor
 from pellucid.arguments import PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import force_attention
-from pellucid.decoding.forced_decoding import likelihoods, score_targets
+from pellucid.decoding.forced_decoding import score_targets, step_log_probabilities
 from pellucid.decoding.inference import Inference, SingleModelInference, initialize_from_memory
 from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
@@ -119,7 +119,7 @@ def _log_probabilities(running: Inference, target: Int[Tensor, "c T"]) -> Float[
     for wanted in target.unbind(dim=1):
         seen = running.step(symbols)
         closed = suppressed_symbols(seen.logits.shape[1], symbols.device)
-        found.append(likelihoods(seen, wanted, closed).gather(1, wanted[:, None])[:, 0])
+        found.append(step_log_probabilities(seen, wanted, closed).gather(1, wanted[:, None])[:, 0])
         running, symbols = seen.after, wanted
     return torch.stack(found, dim=1)
 
@@ -129,20 +129,20 @@ def _running(
 ) -> Inference:
     """Return the model over changed embeddings."""
     writer = require_transducer(transducer, "steps")
-    rows, members = writer.painted_rows(work), list[SingleModelInference]()
-    for network, source in zip(transducer.networks, transducer.own_sources(work.source), strict=True):
+    rows, members = writer.forced_attention_rows(work), list[SingleModelInference]()
+    for network, source in zip(transducer.networks, transducer.member_sources(work.source), strict=True):
         encoder = network.encoder
         vectors = changed(encoder.table(encoder.known(source)))
         memory = encoder.forward_embedded(Inputs(vectors), source, work.lengths)
         members.append(initialize_from_memory(network, memory, transducer.options.masked))
-    return force_attention(writer.joined(members), rows)
+    return force_attention(writer.combine(members), rows)
 
 
 def _repeated(replay: Replay, rows: int) -> Replay:
     """Repeat one trace."""
     work, steps = replay.work, replay.steps * rows
     source, lengths, positions = work.source.repeat(rows, 1), work.lengths.repeat(rows), work.positions.repeat(rows)
-    repeated = InferenceBatch(work.rows.repeat(rows), source, lengths, work.spans, positions)
+    repeated = InferenceBatch(work.rows.repeat(rows), source, lengths, work.limits, positions)
     return Replay(repeated, replay.target.repeat(rows, 1), steps)
 
 

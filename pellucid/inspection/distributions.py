@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.arguments import LOG_PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.decoding.forced_decoding import likelihoods
+from pellucid.decoding.forced_decoding import step_log_probabilities
 from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
@@ -37,12 +37,12 @@ def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[F
     found = [np.zeros((0, columns)) for _ in traces]
     with torch.inference_mode(), inference_mode(transducer, len(traces)):
         for replay in build_replays(transducer, traces):
-            running, rows = require_transducer(transducer, "steps").begin(replay.work), list[Tensor]()
+            running, rows = require_transducer(transducer, "steps").initialize(replay.work), list[Tensor]()
             symbols, closed = torch.full_like(replay.target[:, 0], BOS), None
             for wanted in replay.target.unbind(dim=1):
                 seen = running.step(symbols)
                 closed = closed or suppressed_symbols(seen.logits.shape[1], symbols.device)
-                rows.append(_merged(likelihoods(seen, wanted, closed), size))
+                rows.append(_merged(step_log_probabilities(seen, wanted, closed), size))
                 running, symbols = seen.after, wanted
             whole = to_array(torch.stack(rows, dim=1)).astype(np.float64)
             for row, (number, _, steps) in enumerate(replay.sizes):

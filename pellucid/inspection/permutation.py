@@ -15,7 +15,7 @@ from pellucid.arguments import check_arguments
 from pellucid.config.settings import Seed
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import ForcedAttentionInference
-from pellucid.decoding.forced_decoding import likelihoods
+from pellucid.decoding.forced_decoding import step_log_probabilities
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference
 from pellucid.decoding.outputs import suppressed_symbols
 from pellucid.decoding.predictor import Predictor
@@ -69,7 +69,7 @@ def permute_attention(
     with torch.inference_mode(), inference_mode(transducer, permutations * len(trace.target)):
         for replay in build_replays(transducer, [trace], "trace"):
             running, symbols = (
-                require_transducer(transducer, "steps").begin(replay.work),
+                require_transducer(transducer, "steps").initialize(replay.work),
                 torch.full_like(replay.target[:, 0], BOS),
             )
             for wanted in replay.target.unbind(dim=1):
@@ -77,11 +77,11 @@ def permute_attention(
                 rows = permuted_rows(seen.weights[0], permutations, generator)
                 copies = torch.zeros(len(rows), dtype=torch.int64, device=symbols.device)
                 again = running.take(copies)
-                inner = again.running if isinstance(again, ForcedAttentionInference) else again
+                inner = again.inference if isinstance(again, ForcedAttentionInference) else again
                 assert isinstance(inner, SingleModelInference | EnsembleInference), "what can be given rows"
                 changed = inner.step(symbols.repeat(len(rows)), rows)
                 closed = suppressed_symbols(changed.logits.shape[1], symbols.device)
-                likely = likelihoods(changed, wanted.repeat(len(rows)), closed).exp().double()
+                likely = step_log_probabilities(changed, wanted.repeat(len(rows)), closed).exp().double()
                 changes.append(float((likely[1:] - likely[:1]).abs().sum(dim=1).median() / 2))
                 greatest.append(float(seen.weights[0].max()))
                 running, symbols = seen.after, wanted

@@ -140,7 +140,7 @@ def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
 def inference_mode(transducer: Predictor, hypotheses: int) -> Iterator[None]:
     """Disable dropout inside the context, and use kernels where they are faster for this number of hypotheses."""
     device = next(transducer.network.parameters()).device
-    with transducer.evaluating(), inference_kernels(hypotheses, device.type):
+    with transducer.evaluation_mode(), inference_kernels(hypotheses, device.type):
         yield
 
 
@@ -155,8 +155,8 @@ class ReplayStep(NamedTuple):
 
 def start_replay(transducer: Predictor, replay: Replay) -> tuple[SingleModelInference, ForcedAttentionInference | None]:
     """Return one model before its first step, and its forced attention; `InputError` for an ensemble."""
-    running = require_transducer(transducer, "steps").begin(replay.work)
-    alone = running.running if isinstance(running, ForcedAttentionInference) else running
+    running = require_transducer(transducer, "steps").initialize(replay.work)
+    alone = running.inference if isinstance(running, ForcedAttentionInference) else running
     if not isinstance(alone, SingleModelInference):
         raise InputError("an ensemble has no states of its own: ask one of its models")
     return alone, running if isinstance(running, ForcedAttentionInference) else None
