@@ -66,7 +66,7 @@ def test_a_training_tells_and_logs_what_it_made_up(tmp_path: Path, capsys: pytes
     assert "augmentation: 24 copied targets in addition to 60 examples" in capsys.readouterr().err
     validated = [event for event in events if isinstance(event, ValidationCompleted)]
     assert validated[-1].progress.samples == 84 and len(validated[-1].traces) == 20
-    assert "84 examples" in (tmp_path / "run" / "card.md").read_text() and "24 of them made up" in (
+    assert "84 examples" in (tmp_path / "run" / "card.md").read_text() and "24 of them synthetic" in (
         tmp_path / "run" / "card.md"
     ).read_text("utf-8")
 

@@ -34,7 +34,7 @@ def test_the_moving_average_is_its_recurrence(walk: tuple[nn.Linear, list[Tensor
     average, mean = MovingAverage(layer, 0.3), layer.weight.detach().clone()
     for t, weights in enumerate(path, start=1):
         move(layer, weights)
-        average.updated()
+        average.after_update()
         decay = min(0.3, (1 + t) / (10 + t))
         mean = decay * mean + (1 - decay) * weights
         torch.testing.assert_close(average.weights()[0], mean)
@@ -45,8 +45,8 @@ def test_the_last_mean_is_that_of_the_last(walk: tuple[nn.Linear, list[Tensor]])
     average = CheckpointAverage(layer, 3)
     for t, weights in enumerate(path, start=1):
         move(layer, weights)
-        average.updated()
-        average.validating()
+        average.after_update()
+        average.before_validation()
         torch.testing.assert_close(average.weights()[0], torch.stack(path[max(0, t - 3) : t]).mean(dim=0))
 
 
@@ -58,8 +58,8 @@ def test_a_network_has_the_average_within_and_its_own_bits_afterwards(
     average = MovingAverage(layer, 0.9) if kind is MovingAverage else CheckpointAverage(layer, 4)
     for weights in path:
         move(layer, weights)
-        average.updated()
-        average.validating()
+        average.after_update()
+        average.before_validation()
     with pytest.raises(ZeroDivisionError), averaged_weights(average):
         assert torch.equal(layer.weight, average.weights()[0]) and not torch.equal(layer.weight, path[-1])
         raise ZeroDivisionError

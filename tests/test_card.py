@@ -21,7 +21,7 @@ def test_the_card_tells_the_best_validation() -> None:
     assert f"On 40 examples, by greedy decoding, at update {best['update']:,}:" in card()
     assert f"exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)" in card()
     assert f"symbol error rate {best['symbol_error_rate']:.2f} %" in card()
-    assert f"cross-entropy {best['loss']:.4f} a symbol" in card()
+    assert f"cross-entropy {best['loss']:.4f} per symbol" in card()
 
 
 def test_the_card_tells_the_model_and_its_data() -> None:
@@ -39,7 +39,7 @@ def test_the_card_is_markdown_without_paths_of_this_machine() -> None:
     assert card().startswith("# A Pellucid model\n") and card().endswith("\n")
     assert re.findall(r"^## (.*)$", card(), re.MULTILINE) == [
         "Scores on the development data",
-        "What it cannot know",
+        "Limitations",
         "Use",
     ]
     assert str(digits_run().run) not in card()
@@ -56,9 +56,9 @@ def test_the_best_is_not_the_last_where_a_later_one_was_worse() -> None:
 @pytest.mark.parametrize(
     ("task", "lines"),
     [
-        ("tag", ["* tag accuracy 90.00 %", "* sequence accuracy 12.50 %", "* cross-entropy 0.5000 a tag"]),
-        ("classify", ["* accuracy 12.50 %", "* cross-entropy 0.5000 a class"]),
-        ("point", ["* accuracy 12.50 %", "* cross-entropy 0.5000 a position"]),
+        ("tag", ["* tag accuracy 90.00 %", "* sequence accuracy 12.50 %", "* cross-entropy 0.5000 per tag"]),
+        ("classify", ["* accuracy 12.50 %", "* cross-entropy 0.5000 per class"]),
+        ("point", ["* accuracy 12.50 %", "* cross-entropy 0.5000 per position"]),
     ],
 )
 def test_other_answers_are_told_by_what_they_are(task: Task, lines: list[str]) -> None:

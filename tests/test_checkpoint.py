@@ -193,7 +193,7 @@ def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
         path.write_bytes(safetensors.torch.save(held, notes))
     else:
         spoilt_progress(path, session, loss_sum=1.5)
-    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content is not that of its checksum"):
+    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
         restore_session(path, session, "data")
 
 
@@ -240,7 +240,7 @@ def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp
     spoilt = bytearray(content)
     spoilt[-4] ^= 1  # the last bit of the last number
     path.write_bytes(spoilt)
-    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content is not that of its checksum"):
+    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
         load_network(path, network)
     path.write_bytes(safetensors.torch.save(safetensors.torch.load(content), {"format": "2"}))
     with pytest.raises(RunError, match=r"a\.safetensors has no checksum \(sha256 in its header\): "):

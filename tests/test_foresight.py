@@ -27,7 +27,7 @@ def said(task: Task, train: list[Example], development: list[Example], copying: 
 def test_one_class_alone_is_nothing_to_learn() -> None:
     train = [Example("ab", "one")] * 4
     assert said("classify", train, train) == [
-        "every training example has the same class, 'one': there is nothing to tell apart"
+        "every training example has the same class, 'one': there is nothing to learn"
     ]
     assert said("classify", [*train, Example("b", "two")], train) == []
     assert "has the same tag, 'O'" in said("tag", [Example("ab", "O O")], [])[0]
@@ -38,7 +38,7 @@ def test_targets_out_of_reach_are_counted(copying: bool) -> None:
     train = [Example("abc", "abc")] * 4
     development = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
     told = said("transduce", train, development, copying)
-    out_of_reach = "2 of 3 development examples cannot be right: they hold 'x' or others, which training does not teach"
+    out_of_reach = "2 of 3 development examples cannot be right: 'x' or others is in no training target"
     assert told == ([] if copying else [out_of_reach])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from small import SEEDS, few
 
 from pellucid.kernels import autograd
-from pellucid.training.optimizer import Turn, adam_update
+from pellucid.training.optimizer import AdamUpdate, adam_update
 
 
 @few
@@ -29,7 +29,7 @@ def test_the_kernel_equals_the_plain_version(size: int, offset: int, scale: floa
 
 
 @pytest.mark.parametrize("turn", [adam_update, autograd.adam_update])
-def test_what_is_no_number_is_seen(turn: Turn) -> None:
+def test_what_is_no_number_is_seen(turn: AdamUpdate) -> None:
     gradient = torch.tensor([math.nan, 0.0])
     turn(gradient, torch.zeros(2), torch.zeros(2), (0.1, 0.001, -0.1, 1e-8))
     assert math.isnan(gradient[0]) and gradient[1] == 0

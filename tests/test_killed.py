@@ -135,8 +135,8 @@ def tiny(
     save_seconds, training = request.param
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
     monkeypatch.setattr(session_module, "LOSS_WINDOW", 2)
-    monkeypatch.setattr(snapshots, "MOST", 2)
-    monkeypatch.setattr(reading, "WORTH_KEEPING", 0 if save_seconds > 0 else 1 << 20)
+    monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", 2)
+    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 0 if save_seconds > 0 else 1 << 20)
     return copy_files(tmp_path / "data", 16, 6), small_config({"lr_schedule": "constant", **training}, dropout=0.2)
 
 

@@ -336,7 +336,7 @@ def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
 def trained(ahead: bool) -> tuple[list[float], list[Tensor]]:
     """The losses and the parameters of a training whose batches are prepared in one way or the other."""
     session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
-    session.ahead = ahead
+    session.prefetch = ahead
     losses = [event.loss for event in fit(session) if isinstance(event, UpdateCompleted)]
     return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
 
@@ -355,8 +355,8 @@ def test_batches_prepared_ahead_change_no_bit() -> None:
 @pytest.mark.parametrize("kind", [TrainingStarted, UpdateCompleted, ValidationCompleted])
 def test_whoever_stops_listening_leaves_no_thread(kind: type[Event]) -> None:
     session = new_session(small_config({"epochs": 2, "eval_interval": 0.5}))
-    assert not session.ahead, "nothing is gained on a processor"
-    session.ahead = True
+    assert not session.prefetch, "nothing is gained on a processor"
+    session.prefetch = True
     events = fit(session)
     assert isinstance(next(event for event in events if isinstance(event, kind)), kind)
     assert isinstance(events, Generator)
@@ -366,7 +366,7 @@ def test_whoever_stops_listening_leaves_no_thread(kind: type[Event]) -> None:
 
 def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     session = new_session(small_config({"epochs": 2}))
-    session.ahead = True
+    session.prefetch = True
 
     def fail(*given: object) -> None:
         raise OSError(5, "Input/output error")

@@ -29,7 +29,7 @@ DATA = CONFIG.data
 
 @pytest.fixture(autouse=True)
 def every_corpus_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 0)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_corpus_lasts_as_long_as_its_training(tmp_path: Path) -> None:
 
 
 def test_little_is_not_worth_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "WORTH_KEEPING", 1 << 20)
+    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 1 << 20)
     begun(copy_files(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run" / "corpus.arrow").exists()
 
@@ -113,7 +113,7 @@ def test_training_is_on_pages_of_the_file(tmp_path: Path) -> None:
     assert all(column.values.flags.writeable for column in corpus.encoded)
     assert not any(column.values.flags.writeable for column in kept.encoded)
     again = read_files(files, DATA, tmp_path / "run" / "corpus.arrow")
-    assert (again.training, again.reads, again.found) == ([], data.reads, data.found)
+    assert (again.training, again.reads, again.report) == ([], data.reads, data.report)
     assert encode_training_data(again, CONFIG) is again.corpus
     assert again.corpus is not None and again.corpus.vocabularies == corpus.vocabularies
     for one, other in zip(again.corpus.encoded, corpus.encoded, strict=True):
@@ -129,7 +129,7 @@ def touch(path: Path, change: Callable[[str], str]) -> None:
 def test_changed_data_are_refused_as_ever(
     tmp_path: Path, which: str, worth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "WORTH_KEEPING", worth)
+    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", worth)
     files = copy_files(tmp_path)
     begun(files, tmp_path / "run")
     touch(getattr(files, which), lambda text: text + "a\tb\n")
@@ -138,7 +138,7 @@ def test_changed_data_are_refused_as_ever(
         begun(files, tmp_path / "run")
     assert str(caught.value) == (
         f"{tmp_path / 'run' / 'training.safetensors'} is of a training on other data (its fingerprint differs); name "
-        "another run folder, or give the data it had"
+        "another run folder, or give the same data"
     )
     assert contents(tmp_path / "run") == before
 
@@ -207,14 +207,16 @@ def test_settings_and_names_belong_to_the_key(tmp_path: Path) -> None:
     both = files._replace(train_target=files.train, valid_target=files.valid)
     moved = TrainingFiles(files.train.rename(tmp_path / "moved.tsv"), files.valid)
     shutil.copy(moved.train, files.train)
-    keys = [reading._key(one, DATA) for one in (files, moved, both, TrainingFiles(files.valid, files.train))]
+    keys = [reading._corpus_key(one, DATA) for one in (files, moved, both, TrainingFiles(files.valid, files.train))]
     changed = {"min_count": 2, "source_symbols": "words", "format": "tsv", "max_length": 9, "header": True}
-    keys += [reading._key(files, msgspec.structs.replace(DATA, **{name: value})) for name, value in changed.items()]
+    keys += [
+        reading._corpus_key(files, msgspec.structs.replace(DATA, **{name: value})) for name, value in changed.items()
+    ]
     assert all(keys) and len(set(keys)) == len(keys)
-    assert reading._key(files, DATA) == keys[0]
+    assert reading._corpus_key(files, DATA) == keys[0]
     assert (
-        reading._key(TrainingFiles(tmp_path / "none", files.valid), DATA)
-        == reading._key(TrainingFiles(tmp_path, files.valid), DATA)
+        reading._corpus_key(TrainingFiles(tmp_path / "none", files.valid), DATA)
+        == reading._corpus_key(TrainingFiles(tmp_path, files.valid), DATA)
         == ""
     )
 
@@ -277,4 +279,4 @@ def test_the_overlap_is_counted_without_a_copy_of_the_training_data() -> None:
     training, files = copies(30, seed=1), TrainingFiles(Path("a"), Path("b"))
     for development in (copies(30, seed=2), training[:3], [*training[:3], training[0]]):
         known = set(training)
-        assert reading._shared(training, development, files) == sum(example in known for example in development)
+        assert reading._count_shared(training, development, files) == sum(example in known for example in development)

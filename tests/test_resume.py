@@ -146,7 +146,7 @@ def test_a_process_killed_at_any_event_goes_on_to_the_same_bits(
     """Whether the examples are read again or mapped, the run that was never interrupted had them in memory."""
     files, straight, config = copies_run()
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
-    monkeypatch.setattr(reading, "WORTH_KEEPING", worth)
+    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", worth)
     events = train_run(files, tmp_path / "run", config)
     left = list(states_of(tmp_path / "run", events, tmp_path / "left"))
     assert len(left) > 20 and any((folder / "corpus.arrow").exists() for folder in left) == (not worth)

@@ -69,7 +69,7 @@ def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
 def test_a_model_that_was_removed_is_told_as_missing(tmp_path: Path) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     (folder / "model.safetensors").unlink()
-    told = f"{folder / 'model.safetensors'} is missing, but the log tells of a validation: restore the file"
+    told = f"{folder / 'model.safetensors'} is missing, but the log records a validation: restore the file"
     assert message(folder) == told
     (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
     assert message(folder) == told

@@ -20,7 +20,14 @@ from pellucid.errors import RunError
 from pellucid.model.network import require_seq2seq
 from pellucid.training import snapshots
 from pellucid.training.run_folder import SNAPSHOTS, load, read_log
-from pellucid.training.snapshots import PROBES, read_snapshots, remove_later_snapshots, save_snapshot, thin_snapshots
+from pellucid.training.snapshots import (
+    PROBES,
+    SnapshotNumber,
+    read_snapshots,
+    remove_later_snapshots,
+    save_snapshot,
+    thin_snapshots,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -53,7 +60,9 @@ def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
 def test_a_training_that_was_interrupted_keeps_the_same(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
     assert len(names(folder)) == 2
-    save_snapshot(folder, load(folder), read_snapshots(folder)[0].traces, (99, 99_999))  # beyond the checkpoint
+    save_snapshot(
+        folder, load(folder), read_snapshots(folder)[0].traces, SnapshotNumber(99, 99_999)
+    )  # beyond the checkpoint
     resume(folder)
     assert names(folder) == names(digits_run().run)
     for name in names(folder):
@@ -80,7 +89,7 @@ def touched(folder: Path, validations: int) -> None:
 
 @pytest.mark.parametrize("most", [4, 5, 200])
 def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "MOST", most)
+    monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", most)
     touched(tmp_path, 0)
     for number in range(1, 60):
         (tmp_path / SNAPSHOTS / f"{number:06}-{10 * number:08}.safetensors").touch()
@@ -140,7 +149,7 @@ def test_vectors_beyond_float16_are_the_greatest_that_it_holds(tmp_path: Path) -
     model = load(copies_run().run)
     with torch.no_grad():
         model.network.encoder.table.weight.fill_(1e30)
-    save_snapshot(tmp_path, model, read_snapshots(copies_run().run)[0].traces, (1, 1))
+    save_snapshot(tmp_path, model, read_snapshots(copies_run().run)[0].traces, SnapshotNumber(1, 1))
     (kept,) = (tmp_path / SNAPSHOTS).iterdir()
     vectors = safetensors.numpy.load_file(kept)["source"]
     assert vectors.size and (vectors == np.finfo(np.float16).max).all()

@@ -321,7 +321,7 @@ HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an endless size": (lambda h: first_of(h).update(shape=[2**60, 2]), "Expected `int` <= 9007199254740992"),
     "endless sizes": (lambda h: first_of(h).update(shape=[9] * 1000), "Expected `array` of length <= 8"),
     "places that cross": (lambda h: first_of(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
-    "another tensor": (lambda h: h.update(x=first_of(h)), "it holds x, which is not here"),
+    "another tensor": (lambda h: h.update(x=first_of(h)), "it holds x, which the network lacks"),
     "a tensor less": (lambda h: h.pop("encoder.table.weight"), "it lacks encoder.table.weight"),
     "no tensor": (lambda h: h.update(x=None), "x in its header: Expected `object`, got `null`"),
 }
@@ -397,7 +397,7 @@ def test_a_damaged_line_of_a_log_is_counted_and_is_nothing_else(run: Path, line:
 def test_a_log_that_lacks_the_best_validation_is_told_where_a_training_goes_on(run: Path) -> None:
     def known() -> tuple[str, ...]:
         events = train_run(copies_run().files, run, copies_run().config)
-        return next(event.foreseen for event in events if isinstance(event, ModelBuilt))
+        return next(event.warnings for event in events if isinstance(event, ModelBuilt))
 
     assert not any("lacks" in line for line in known())
     (run / "log.jsonl").unlink()
@@ -493,7 +493,7 @@ def test_a_changed_bit_of_a_snapshot_is_noticed_and_stops_a_training_that_goes_o
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         message = refusal(lambda: read_snapshots(run))
         assert message.startswith(f"{path} is not a snapshot of this version of Pellucid: "), message
-        assert refusal(lambda: go_on(run)) == f"{message}; remove this file to go on without it"
+        assert refusal(lambda: go_on(run)) == f"{message}; remove this file to resume without it"
     path.unlink()
     go_on(run)
 
@@ -529,7 +529,7 @@ def test_a_damaged_card_is_told_and_written_anew(run: Path, kind: str) -> None:
     whole = card.read_bytes()
     card.write_bytes(CARDS[kind](whole))
     told = [
-        event.foreseen
+        event.warnings
         for event in train_run(copies_run().files, run, copies_run().config)
         if isinstance(event, ModelBuilt)
     ]
@@ -552,7 +552,7 @@ def test_a_damaged_model_is_told_and_written_anew_where_the_checkpoint_has_it(tm
     whole = model.read_bytes()
     model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     events = train_run(copies_run().files, run, copies_run().config)
-    known = next(event.foreseen for event in events if isinstance(event, ModelBuilt))
+    known = next(event.warnings for event in events if isinstance(event, ModelBuilt))
     events.close()
     assert f"{model} was damaged: it is written anew from the checkpoint" in known
     assert model.read_bytes() == whole

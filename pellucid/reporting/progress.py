@@ -116,11 +116,11 @@ class ProgressReporter:
             f"{event.folder}: {verb}, {event.parameters:,} parameters, "
             f"{source} source symbols{tags}, {target} target symbols"
         )
-        for each in event.covered:
+        for each in event.coverage:
             self._print_line(
                 f"{each.path}: pretrained vectors for {each.found:,} of {each.symbols:,} {each.side} symbols"
             )
-        for sentence in event.foreseen:
+        for sentence in event.warnings:
             self._print_line(f"note: {sentence}")
         if event.compiles:
             self._print_line(compilation_note())
@@ -231,7 +231,7 @@ class MultiProgress:
         match event:
             case ModelBuilt():
                 self.print_line(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
-                for sentence in event.foreseen:
+                for sentence in event.warnings:
                     self.print_line(f"{name}: note: {sentence}")
                 if event.compiles:
                     self.print_line(f"{name}: {compilation_note()}")

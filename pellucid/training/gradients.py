@@ -46,42 +46,52 @@ class Gradients:
         """Move a batch to the device, or pad it to a recorded shape.
 
         With CUDA graphs, the batch stays on the host: no other thread may use the GPU while a graph is recorded.
+
+        Args:
+            batch: Batch on the host.
         """
         return pad_to_bucket(batch) if self.replayed is not None else batch.to(self.device)
 
-    def __call__(self, batch: Batch, own_share: float = 0.0) -> LossAndGradients:
+    def __call__(self, batch: Batch, sampling_probability: float = 0.0) -> LossAndGradients:
         """Return the loss (detached) and the gradients of a batch.
 
         Args:
             batch: Batch on the host, or a prepared one.
-            own_share: Probability of feeding back a predicted symbol (scheduled sampling).
+            sampling_probability: Probability of feeding back a predicted symbol (scheduled sampling).
         """
         if self.replayed is None:
-            loss = self.loss(batch.to(self.device), own_share)
+            loss = self.loss(batch.to(self.device), sampling_probability)
             return LossAndGradients(loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True))
         loss, *gradients = self.replayed(pad_to_bucket(batch))
         return LossAndGradients(loss, gradients)
 
-    def loss(self, batch: Batch, own_share: float = 0.0) -> Float[Tensor, ""]:
+    def loss(self, batch: Batch, sampling_probability: float = 0.0) -> Float[Tensor, ""]:
         """Return the training loss of a batch on the device.
 
         With R-Drop weight α, two passes with different dropout masks give (L + L') / 2 + α / 4 (KL(p ‖ p') + KL(p' ‖
-        p)), half of the loss of Liang et al. 2021, equation 3, so that the scale of the loss stays.
+        p)), half of the loss of equation 3, so that the scale of the loss stays.
+
+        Args:
+            batch: Prepared batch.
+            sampling_probability: Probability of feeding back a predicted symbol (scheduled sampling).
+
+        References:
+            Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equation 3.
         """
         with autocast(self.device, self.config.precision):
-            one = self._unrolled(batch, own_share)
-            loss = self._loss_of(one, batch)
+            output = self._unrolled(batch, sampling_probability)
+            loss = self._loss_of(output, batch)
             weight = self.config.training.rdrop_alpha
             if not weight:
                 return loss
-            other = self._unrolled(batch, own_share)
-            apart = symmetric_kl(one.logits, other.logits, batch.target)
-            return (loss + self._loss_of(other, batch)) / 2 + weight / 4 * apart
+            second_output = self._unrolled(batch, sampling_probability)
+            divergence = symmetric_kl(output.logits, second_output.logits, batch.target)
+            return (loss + self._loss_of(second_output, batch)) / 2 + weight / 4 * divergence
 
-    def _unrolled(self, batch: Batch, own_share: float) -> Seq2SeqOutput:
+    def _unrolled(self, batch: Batch, sampling_probability: float) -> Seq2SeqOutput:
         """Return the unrolled decoder outputs of one pass."""
-        if own_share:
-            return unroll_sampled(require_seq2seq(self.network), batch, own_share)
+        if sampling_probability:
+            return unroll_sampled(require_seq2seq(self.network), batch, sampling_probability)
         unrolled: Seq2SeqOutput = self.network(batch)
         return unrolled
 
@@ -93,8 +103,8 @@ class Gradients:
         config = self.config.training
         loss = self.task.loss(self.network, unrolled, batch, config.label_smoothing)
         if unrolled.generated is not None:
-            own = generated_cross_entropy(unrolled.generated, batch.target, config.label_smoothing)
-            loss = (loss + own) / 2
+            generated_loss = generated_cross_entropy(unrolled.generated, batch.target, config.label_smoothing)
+            loss = (loss + generated_loss) / 2
         if config.coverage_loss:
             loss = loss + config.coverage_loss * coverage_loss(unrolled.weights, batch.target)
         return loss
