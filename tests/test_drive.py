@@ -11,7 +11,7 @@ from inspected import made, traces_of
 from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
 from pellucid.inspection.replay import Replay, start_replay
-from pellucid.inspection.score_decomposition import _Looks, decompose_scores, parted
+from pellucid.inspection.score_decomposition import _TraceAttention, decompose_scores, mean_components
 from pellucid.inspection.states import trace_states
 from pellucid.model.network import require_seq2seq
 
@@ -44,7 +44,7 @@ def decomposed(values: list[np.ndarray], symbols: Sequence[Sequence[str]]) -> li
 def test_parts_are_the_means_of_the_definition() -> None:
     values = [torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [1.0], [7.0]])]
     symbols = [["a", "b"], ["b", "a", "a"]]
-    (first, first_both), (second, second_both) = parted(values, symbols)
+    (first, first_both), (second, second_both) = mean_components(values, symbols)
     assert first[:, 0].tolist() == [2, 3] and second[:, 0].tolist() == [2, 3, 7]
     a, b = (-1 + -2 + 0) / 3, (2 + 1) / 2
     assert first_both[:, 0].tolist() == pytest.approx([2 + a, 3 + b])
@@ -129,19 +129,19 @@ def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch)
         weight.zero_()[0, 0] = 1.0
     rows = [("ab", 1), ("ab", -1), ("ba", 1), ("ba", -1)]
 
-    def looks(_: object, replay: Replay) -> list[Any]:
+    def trace_attention(_: object, replay: Replay) -> list[Any]:
         """Queries (1, 0, …) at both steps; memories whose first unit is the sum of the parts, the others noise."""
-        alone, found = start_replay(transducer, replay)[0], []
+        inference, result = start_replay(transducer, replay)[0], []
         for source, sign in rows:
             memory = torch.zeros(2, weight.shape[1], dtype=torch.float64)
-            own = place + (symbol if source == "ab" else -symbol) + rest * sign
-            memory[:, 0] = torch.tensor([own, -own]) + 7  # what all positions share is nothing
+            value = place + (symbol if source == "ab" else -symbol) + rest * sign
+            memory[:, 0] = torch.tensor([value, -value]) + 7  # a constant of all positions has no effect
             queries = torch.zeros(2, weight.shape[0], dtype=torch.float64)
             queries[:, 0] = 1
-            found.append((alone, _Looks(memory, [*source], queries, ["begin", "v"], [None, None])))
-        return found
+            result.append(_TraceAttention(inference, memory, [*source], queries, ["begin", "v"], [None, None]))
+        return result
 
-    monkeypatch.setattr("pellucid.inspection.score_decomposition._looks", looks)
+    monkeypatch.setattr("pellucid.inspection.score_decomposition._trace_attention", trace_attention)
     found = decompose_scores(transducer, traces_of(transducer, [(source, "v") for source, _ in rows]))
     total = place**2 + symbol**2 + rest**2
     np.testing.assert_allclose(found, [place**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)

@@ -53,10 +53,10 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     permute_attention: {"transducer": MODEL, "trace": TRACES[3], "permutations": 2},
     trace_states: {"transducer": MODEL, "traces": TRACES},
     collect_states: {"transducer": MODEL, "traces": TRACES},
-    nearest_states: {"side": GATHERED.encoder, "vector": np.ones(GATHERED.encoder.vectors.shape[1]), "count": 2},
+    nearest_states: {"states": GATHERED.encoder, "vector": np.ones(GATHERED.encoder.vectors.shape[1]), "count": 2},
     decompose_scores: {"transducer": MODEL, "traces": TRACES},
     pca: {"vectors": POINTS},
-    procrustes: {"points": POINTS, "onto": POINTS[::-1]},
+    procrustes: {"points": POINTS, "reference": POINTS[::-1]},
     conicity: {"vectors": POINTS},
     separation: {"vectors": POINTS, "members": GROUP},
     isolation: {"vectors": POINTS},
@@ -94,7 +94,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
                 POINTS,
                 POINTS[:2],
             ),
-            "onto: expected an array of shape (3, 2), got array(",
+            "reference: expected an array of shape (3, 2), got array(",
         ),
         (
             kl_divergence,
@@ -235,7 +235,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
                 TRACES,
                 0,
             ),
-            "most: expected a whole number of at least 1, got 0",
+            "max_states: expected a whole number of at least 1, got 0",
         ),
     ],
 )
@@ -302,7 +302,7 @@ def test_symbols_and_sources_that_a_model_knows_to_be_unknown_are_read_again() -
     (given,) = MODEL.force([Example("ax", "v?")])
     assert given.unknown == (1,) and given.unknown_target == (1,)
     assert step_distributions(MODEL, [given])[0].shape[0] == 3
-    assert attribute(MODEL, given).erasure.shape == (3, 2)
+    assert attribute(MODEL, given).occlusion.shape == (3, 2)
 
 
 NOTHING = replace(
@@ -340,7 +340,7 @@ def test_models_of_an_ensemble_have_no_states_together() -> None:
 def test_attention_that_is_given_or_hidden_is_read_again() -> None:
     painted = MODEL.with_options(DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),)))
     (trace,) = painted.predict(["abc"])
-    assert attribute(painted, trace).erasure.shape == (len(trace.target), 3)
+    assert attribute(painted, trace).occlusion.shape == (len(trace.target), 3)
 
 
 def test_lists_tensors_and_generators_are_arrays() -> None:

@@ -12,7 +12,7 @@ from pellucid.inspection.states import trace_states
 
 @pytest.mark.parametrize("at_once", [1, 2, 256])
 def test_the_nearest_are_those_of_the_greatest_cosines(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    monkeypatch.setattr(module, "TRACES_PER_CHUNK", at_once)
     transducer = made()
     traces = traces_of(transducer, PAIRS)
     gathered, own = collect_states(transducer, traces), trace_states(transducer, traces)
@@ -30,7 +30,7 @@ def test_the_nearest_are_those_of_the_greatest_cosines(at_once: int, monkeypatch
 def test_it_stops_at_the_most_and_asks_for_no_more_than_there_are() -> None:
     transducer = made()
     traces = traces_of(transducer, PAIRS)
-    gathered = collect_states(transducer, traces, most=4)
+    gathered = collect_states(transducer, traces, max_states=4)
     assert gathered.encoder.traces.tolist() == [0, 0, 0, 1] and gathered.decoder.traces.tolist() == [0] * 4
     assert len(nearest_states(gathered.encoder, np.ones(gathered.encoder.vectors.shape[1]), 99)) == 4
     empty = collect_states(transducer, []).encoder

@@ -29,7 +29,7 @@ def test_the_change_is_that_of_painting_the_shuffled_row(kind: str) -> None:
             assert found.change[t] >= np.median(changes) - 1e-5
         else:
             assert found.change[t] == pytest.approx(np.median(changes), abs=1e-5)
-    np.testing.assert_allclose(found.greatest, trace.attention.max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.max_weights, trace.attention.max(axis=1), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ATTENDING)

@@ -16,7 +16,7 @@ from pellucid.inspection.replay import build_replays, inference_mode, replay_ste
 
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_the_steps_look_where_the_trace_says(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "POSITIONS", 6)
+    monkeypatch.setattr(replaying, "MAX_POSITIONS", 6)
     transducer = made(kind)
     traces = [*transducer.predict(["abc", "", "cab?", "b"]), *traces_of(transducer, PAIRS)]
     seen: list[int] = []

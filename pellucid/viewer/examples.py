@@ -132,10 +132,10 @@ def attribution_arrays(evidence: Attribution) -> contents.AttributionArrays:
         Encoded arrays.
     """
     return contents.AttributionArrays(
-        occlusion=encode_array(evidence.erasure),
+        occlusion=encode_array(evidence.occlusion),
         input_x_gradient=encode_array(evidence.gradient),
-        occlusion_correlation=evidence.erasure_agreement,
-        gradient_correlation=evidence.gradient_agreement,
+        occlusion_correlation=evidence.occlusion_correlation,
+        gradient_correlation=evidence.gradient_correlation,
     )
 
 
