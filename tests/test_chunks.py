@@ -37,7 +37,7 @@ def test_rates_are_over_all_chunks_together() -> None:
             scored("O O B-b", "B-c O B-a"),  # its type is wrong: 0 of 1, 2 wanted
         ]
     )
-    assert (found.right, found.found, found.wanted) == (2, 4, 5)
+    assert (found.num_correct, found.num_predicted, found.num_reference) == (2, 4, 5)
     assert (found.precision, found.recall) == (50.0, 40.0) and found.f1 == pytest.approx(100 * 4 / 9)
     assert found.f1_ci95.low <= found.f1 <= found.f1_ci95.high
 

@@ -353,7 +353,7 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
         ),
         (DecodingOptions(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
         (DecodingOptions(masked=(-1,)), "there is no position -1"),
-        (DecodingOptions(masked=(0, 2, 1)), "all 3 positions of source 1 are hidden"),
+        (DecodingOptions(masked=(0, 2, 1)), "all 3 positions of source 1 are masked"),
     ],
 )
 def test_what_cannot_be_is_said(options: DecodingOptions, words: str) -> None:

@@ -54,7 +54,7 @@ def test_models_that_look_alike_in_an_ensemble_and_models_that_do_not_look() -> 
     trace = traces_of(alone, [("abc", "vw")])[0]
     both = permute_attention(ensemble([alone, alone], ["a", "b"]), trace, 10)
     np.testing.assert_allclose(both.change, permute_attention(alone, trace, 10).change, atol=1e-6)
-    with pytest.raises(InputError, match="nothing to permute"):
+    with pytest.raises(InputError, match="whose weights can be permuted"):
         permute_attention(made("none"), trace)
 
 

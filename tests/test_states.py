@@ -104,5 +104,5 @@ def test_an_empty_source_has_none_and_an_ensemble_neither() -> None:
     assert one.encoder.shape == (0, two.encoder.shape[1]) and one.decoder.shape == (0, two.decoder.shape[1])
     assert trace_states(transducer, []) == []
     both = ensemble([transducer, made(seed=4)], ["a", "b"])
-    with pytest.raises(InputError, match="ask one of its models"):
+    with pytest.raises(InputError, match="use one of its models"):
         trace_states(both, both.predict(["abc"]))
