@@ -52,7 +52,7 @@ def test_no_known_span_is_refused() -> None:
         alignment_agreement(WEIGHTS, spans([0, 0, 0], [1, 1, 1], [False] * 3))
 
 
-def test_words_end_behind_their_space() -> None:
+def test_spans_of_words_include_the_following_space() -> None:
     assert word_ends("317").tolist() == [6, 10, 16]
 
 
@@ -80,7 +80,7 @@ def test_entropies_are_in_bits() -> None:
     assert row_entropy(np.full((1, 8), 1 / 8)).tolist() == pytest.approx([3])
 
 
-def test_penalties_and_confidence_are_those_of_the_tool() -> None:
+def test_penalties_and_confidence_equal_those_of_the_tool() -> None:
     weights = TRACE.attention
     columns = [1.5, 1.75, 0.75]
     assert coverage_deviation(weights) == pytest.approx(penalised(columns))
@@ -91,7 +91,7 @@ def test_penalties_and_confidence_are_those_of_the_tool() -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 6), SEEDS)
-def test_one_to_one_is_perfect_and_nothing_is_better(steps: int, positions: int, seed: int) -> None:
+def test_one_to_one_attention_has_the_best_scores(steps: int, positions: int, seed: int) -> None:
     perfect = np.eye(positions)
     assert coverage_deviation(perfect) == absentmindedness_out(perfect) == absentmindedness_in(perfect) == 0
     assert attention_confidence(perfect) == 1 and diagonality(perfect) == pytest.approx(1)
@@ -145,7 +145,7 @@ def test_the_summary_counts_as_the_definitions_say() -> None:
     assert [each.name for each in summarize_attention([TRACE, short])] == [name for name, *_ in STATISTICS[:-1]]
 
 
-def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
+def test_intervals_contain_the_mean_in_95_percent_of_samples() -> None:
     """Of many corpora of 40 traces whose entropies are known in the mean."""
     generator, held = np.random.default_rng(1), 0
     for seed in range(40):
@@ -158,7 +158,7 @@ def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
     assert held >= 34
 
 
-def test_what_does_not_look_counts_nowhere() -> None:
+def test_rows_without_weights_are_left_out() -> None:
     blind = made("abc", ["x", END], [[0.0] * 3] * 2)
     gaps = made("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
     assert not trace_statistics(blind).any() and summarize_attention([blind]) == [] and summarize_attention([]) == []

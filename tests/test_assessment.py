@@ -37,7 +37,7 @@ def made(rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[st
 ROWS = [("abc", "abc"), ("abd", "abc"), ("x", "x"), ("yz", "y")]
 
 
-def test_everything_is_plain_json() -> None:
+def test_all_metrics_are_plain_json() -> None:
     found = json.loads(msgspec.json.encode(made(ROWS, groups=["p", "p", "q", "q"]).to_dict()))
     assert found["exact_match"] == 50 and found["errors"] == 2 and found["symbols"] == 9
     assert found["confusions"]["kinds"] == {"substitution": 1, "insertion": 0, "deletion": 1}
@@ -68,12 +68,12 @@ def test_candidates_count() -> None:
     assert found.mean_reciprocal_rank == pytest.approx((1 / 2 + 1 + 0) / 3)
 
 
-def test_joined_parts_are_as_one() -> None:
+def test_joined_assessments_equal_one_assessment() -> None:
     parts = [made(ROWS[:2], groups=["p", "p"]), made(ROWS[2:], groups=["q", "q"])]
     assert join_assessments(parts).to_dict() == made(ROWS, groups=["p", "p", "q", "q"]).to_dict()
 
 
-def test_runs_that_cut_targets_otherwise_are_cut_as_the_first() -> None:
+def test_runs_with_another_tokenizer_are_split_like_the_first() -> None:
     words = made(ROWS)
     answered = words.decoded
     found = assess_outputs("run", answered, tokenizers("words"), tokenizers(), ERROR_RATE_METRICS)
@@ -81,7 +81,7 @@ def test_runs_that_cut_targets_otherwise_are_cut_as_the_first() -> None:
     assert found.evaluation == words.evaluation
 
 
-def test_runs_on_other_examples_are_not_compared() -> None:
+def test_runs_on_different_examples_are_not_compared() -> None:
     with pytest.raises(InputError, match="same examples"):
         compare_runs(made(ROWS), made(ROWS[:3]))
 
@@ -97,7 +97,7 @@ def test_a_comparison_of_groups_is_of_their_means() -> None:
     assert replace(a, name="c").name == "c"
 
 
-def test_tags_are_calibrated_one_by_one_and_unscored_ones_not_at_all() -> None:
+def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
     traces = [
         replace(answered("tag", "abc", "HEC"), log_probabilities=np.log(np.array([0.9, 0.6, 0.8], np.float32))),
         replace(answered("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),

@@ -46,7 +46,7 @@ def vectors_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_erasing_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_occlusion_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transducer = made(kind)
     trace = traces_of(transducer, [("cabba", "zyxw")])[0]
     vectors, found = vectors_of(transducer, trace), attribute(transducer, trace)
@@ -75,7 +75,7 @@ def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: py
     np.testing.assert_allclose(attribute(transducer, trace).gradient, found, atol=1e-6)
 
 
-def test_neither_leaves_the_vectors_changed_nor_the_mode() -> None:
+def test_embeddings_and_training_mode_are_unchanged() -> None:
     transducer = made(double=False)
     trace = transducer.predict(["abc"])[0]
     before = {name: tensor.clone() for name, tensor in transducer.network.state_dict().items()}
@@ -97,7 +97,7 @@ def test_batches_and_kernels_and_inference_mode_change_nothing() -> None:
     np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-4)
 
 
-def test_an_ensemble_of_a_model_with_itself_says_the_same() -> None:
+def test_an_ensemble_of_a_model_with_itself_has_the_same_scores() -> None:
     alone = made()
     trace = traces_of(alone, [("abc", "vwx")])[0]
     one, two = attribute(alone, trace), attribute(ensemble([alone, alone], ["a", "b"]), trace)
@@ -105,7 +105,7 @@ def test_an_ensemble_of_a_model_with_itself_says_the_same() -> None:
     np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-5)
 
 
-def test_given_attention_stays_given() -> None:
+def test_forced_attention_stays_forced() -> None:
     """All looks at the last position of an encoder that reads backwards last: what it never read has no say."""
     transducer = made()
     last = tuple(ForcedAttention(step, (0.0, 0.0, 1.0)) for step in range(4))
@@ -114,14 +114,14 @@ def test_given_attention_stays_given() -> None:
     assert not np.allclose(free.gradient, given.gradient) and not np.allclose(free.occlusion, given.occlusion)
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_impossible_options_are_refused() -> None:
     transducer = made()
     trace = traces_of(transducer, [("abc", "vwx")])[0]
     with pytest.raises(InputError, match="there is no position 3"):
         attribute(transducer.with_options(DecodingOptions(masked=(3,))), trace)
 
 
-def test_nothing_is_said_of_nothing_and_unknown_symbols_are_no_obstacle() -> None:
+def test_empty_traces_have_no_scores_and_unknown_symbols_are_scored() -> None:
     transducer = made()
     empty = attribute(transducer, transducer.predict([""])[0])
     assert empty.occlusion.shape == (0, 0) and empty.occlusion_correlation is None
@@ -130,7 +130,7 @@ def test_nothing_is_said_of_nothing_and_unknown_symbols_are_no_obstacle() -> Non
 
 
 @pytest.mark.parametrize("kind", ["gru", "none"])
-def test_agreement_is_that_of_the_rows(kind: str) -> None:
+def test_correlation_is_the_mean_over_the_rows(kind: str) -> None:
     transducer = made(kind)
     for trace in traces_of(transducer, PAIRS):
         found = attribute(transducer, trace)
@@ -142,7 +142,7 @@ def test_agreement_is_that_of_the_rows(kind: str) -> None:
         assert found.occlusion_correlation == pytest.approx(expected)
 
 
-def test_steps_that_do_not_vary_are_left_out() -> None:
+def test_constant_steps_are_left_out() -> None:
     attention = np.array([[0.2, 0.3, 0.5], [1 / 3, 1 / 3, 1 / 3], [0.5, 0.3, 0.2]])
     other = np.array([[1.0, 2.0, 2.0], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
     tied = spearmanr(attention[0], other[0]).statistic

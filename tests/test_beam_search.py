@@ -106,7 +106,7 @@ def test_a_beam_of_one_is_greedy(config: Config, batch: Batch, seed: int) -> Non
 
 @settings(max_examples=8, deadline=None)
 @given(NETWORKS, batches(), SEEDS)
-def test_a_beam_wide_enough_finds_the_likeliest_of_all_outputs(config: Config, batch: Batch, seed: int) -> None:
+def test_a_beam_wide_enough_finds_the_most_probable_of_all_outputs(config: Config, batch: Batch, seed: int) -> None:
     network, symbols = hasty(config, seed), range(NUM_SPECIAL, WIDTH)
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     every = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
@@ -128,7 +128,7 @@ def test_a_beam_wide_enough_finds_the_likeliest_of_all_outputs(config: Config, b
 
 @few
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3), st.randoms(use_true_random=False))
-def test_batch_mates_padding_and_order_change_nothing(
+def test_batch_composition_padding_and_order_change_nothing(
     config: Config, batch: Batch, seed: int, width: int, columns: int, random: Random
 ) -> None:
     network = hasty(config, seed)
@@ -158,7 +158,7 @@ def test_dropping_finished_sources_changes_nothing(
 
 @few
 @given(NETWORKS, batches(), SEEDS, WIDTHS)
-def test_every_hypothesis_has_the_scores_and_the_attention_of_the_network_forced_on_it(
+def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
     config: Config, batch: Batch, seed: int, width: int
 ) -> None:
     network, closed = hasty(config, seed), suppressed_symbols(WIDTH).after
@@ -174,7 +174,7 @@ def test_every_hypothesis_has_the_scores_and_the_attention_of_the_network_forced
             np.testing.assert_allclose(decoded.weights, weights, rtol=1e-5, atol=1e-6)
 
 
-def test_the_memory_is_not_copied_for_the_hypotheses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(config_of({}), 1)
     seen: list[tuple[int, int]] = []
     step = network.decoder.step

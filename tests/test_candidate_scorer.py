@@ -17,7 +17,7 @@ KIND = st.sampled_from(KINDS)
 
 @settings(max_examples=15, deadline=None)
 @given(KIND, batches(), SEEDS, SCORES)
-def test_a_beam_as_wide_as_everything_finds_the_best_of_all_outputs(
+def test_an_exhaustive_beam_finds_the_best_of_all_outputs(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer
 ) -> None:
     network, every = network_like(kind, seed), every_output(2)
@@ -31,7 +31,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_of_all_outputs(
 
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), st.integers(1, 6))
-def test_stopping_loses_nothing(
+def test_early_stopping_keeps_the_best_outputs(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, longest: int
 ) -> None:
     """A search for more outputs than there can be runs to the greatest length."""
@@ -45,7 +45,7 @@ def test_stopping_loses_nothing(
 
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 5))
-def test_outputs_have_the_scores_of_their_definition_in_falling_order(
+def test_outputs_have_the_defined_scores_in_falling_order(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
     network = network_like(kind, seed)
@@ -62,7 +62,7 @@ def test_outputs_have_the_scores_of_their_definition_in_falling_order(
 
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), st.randoms(use_true_random=False))
-def test_batch_mates_change_nothing(
+def test_batch_composition_changes_nothing(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, random: object
 ) -> None:
     network, asked = network_like(kind, seed), Asked(width=width, best=2, score=score)

@@ -60,7 +60,7 @@ def whole(files: TrainingFiles) -> Path:
     return folder
 
 
-def test_places_to_copy_from_begin_after_added_features() -> None:
+def test_copy_positions_start_after_added_features() -> None:
     known = vocabularies("ab", "ab", ["UP"])
     cut, example = build_tokenizers(combined().data), [Example("aQbR", "Rab", "UP;UP")]
     size, read = len(known.target), len(known.source) + len(known.features)
@@ -70,7 +70,7 @@ def test_places_to_copy_from_begin_after_added_features() -> None:
         assert encoded.source.values.tolist()[3] == read + size + 1 + shift
 
 
-def test_they_learn_together_and_copy_what_was_never_seen(whole: Path) -> None:
+def test_all_options_train_together_and_unseen_symbols_are_copied(whole: Path) -> None:
     model = load(whole)
     assert TAG in model.vocabularies.features.symbols and "\u5000" not in model.vocabularies.target.symbols
     sources, tags = ["abc𝒳", "cab\u5fff", "b𝒳c"], ["UP;NOUN", "LOW;NOUN", ""]
@@ -90,7 +90,7 @@ def test_they_learn_together_and_copy_what_was_never_seen(whole: Path) -> None:
     assert all(trace.added == ("LOW", "NOUN") for trace in drawn)
 
 
-def test_a_stopped_training_goes_on_to_the_same_bits(files: TrainingFiles, whole: Path) -> None:
+def test_a_stopped_training_resumes_bit_for_bit(files: TrainingFiles, whole: Path) -> None:
     folder = files.train.parent / "stopped"
     events = train_run(files, folder, combined())
     for event in events:
@@ -101,7 +101,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits(files: TrainingFiles, whole
     assert_same_outcome(whole, folder)
 
 
-def test_one_example_among_others_is_as_it_is_alone(whole: Path) -> None:
+def test_batch_composition_changes_nothing(whole: Path) -> None:
     model = load(whole)
     sources, tags = ["abc𝒳", "a", "cabcabcab\u5fff"], ["UP;NOUN", "LOW;NOUN;UP", ""]
     together = model.predict(sources, features=tags)

@@ -49,7 +49,7 @@ def holds(ids: list[int], asked: Constraints, row: int) -> bool:
 
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), constraints())
-def test_they_hold_in_every_output_of_a_beam(
+def test_constraints_hold_in_every_output_of_a_beam(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, asked: Constraints
 ) -> None:
     network = network_like(kind, seed)
@@ -65,7 +65,7 @@ def test_they_hold_in_every_output_of_a_beam(
 
 @few
 @given(KIND, batches(), SEEDS, constraints())
-def test_they_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
+def test_constraints_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
     network, count = network_like(kind, seed), len(batch.source)
     spans = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, LONGEST))
     drawing, wanted = SamplingConfig(samples=3, top_p=0.8), BeamConfig(spans, 1, constraints=asked)
@@ -77,7 +77,7 @@ def test_they_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: in
 
 @few
 @given(KIND, batches(), SEEDS, constraints())
-def test_a_beam_as_wide_as_everything_finds_the_best_that_keeps_to_them(
+def test_an_exhaustive_beam_finds_the_best_constrained_output(
     kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints
 ) -> None:
     network, longest = network_like(kind, seed), 2
@@ -92,7 +92,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_that_keeps_to_them(
 
 @few
 @given(KIND, batches(), SEEDS, st.data())
-def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: int, data: st.DataObject) -> None:
+def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: int, data: st.DataObject) -> None:
     network, count = network_like(kind, seed), len(batch.source)
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
@@ -114,7 +114,7 @@ def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: in
 CHARACTERS, LETTERS = Tokenizer("characters", "none"), vocabulary("vwxyz")
 
 
-def test_texts_become_ids() -> None:
+def test_prefixes_and_symbols_become_ids() -> None:
     found = build_constraints(DecodingOptions("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
     assert (found.forbidden.tolist(), found.required.tolist(), found.prefixes) == ([4], [6], ((5, 6), ()))
     assert not build_constraints(DecodingOptions(), ["", ""], CHARACTERS, LETTERS).any
@@ -131,12 +131,12 @@ def test_texts_become_ids() -> None:
         (DecodingOptions(required=("w",), forbidden=("w",)), "required: the symbol 'w' is forbidden"),
     ],
 )
-def test_what_the_model_cannot_write_is_named(options: DecodingOptions, message: str) -> None:
+def test_symbols_outside_the_vocabulary_are_named(options: DecodingOptions, message: str) -> None:
     with pytest.raises(ConstraintError, match=message):
         build_constraints(options, [options.prefix], CHARACTERS, LETTERS)
 
 
-def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_suggestion_is_made_for_a_very_long_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was compared with every symbol that the model writes, at the cost of its length each time."""
     bare, lengths = options._base_letter, list[int]()
 
@@ -151,7 +151,7 @@ def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> N
     assert max(lengths) == 1
 
 
-def test_a_lattice_is_of_searches_alone() -> None:
+def test_only_searches_have_a_search_tree() -> None:
     model = PLAIN.with_options(DecodingOptions(lattice=True))
     assert model.predict(["abc"])[0].lattice is not None and model.nbest(["abc"], 2)[0][0].lattice is not None
     with pytest.raises(ConfigError, match=r"options\.lattice: sampling has no search tree"):
@@ -161,7 +161,7 @@ def test_a_lattice_is_of_searches_alone() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"min_length": 2}, {"min_length_ratio": 1.0}])
-def test_an_output_that_cannot_be_is_refused_by_every_decoding(limit: dict[str, Any]) -> None:
+def test_an_impossible_output_is_refused_by_every_decoding(limit: dict[str, Any]) -> None:
     forbidden = DecodingOptions(forbidden=tuple("vwxyz"))
     free = transducer_of({"search": {"max_length": 4}}).with_options(forbidden)
     for traces in (free.predict(["abc"]), *free.nbest(["abc"], 3), *free.sample(["abc"], SamplingConfig(samples=2))):
@@ -180,7 +180,7 @@ def test_an_output_that_cannot_be_is_refused_by_every_decoding(limit: dict[str, 
     assert set(some.predict(["abc"])[0].output) == {"z"}
 
 
-def test_what_a_model_can_only_copy_is_not_forbidden() -> None:
+def test_copied_symbols_are_not_forbidden() -> None:
     settings = {"decoder": {"pointer_generator": True}, "search": {"max_length": 4, "min_length": 2}}
     model = transducer_of(settings).with_options(DecodingOptions(forbidden=tuple("vwxyz")))
     assert set(model.predict(["abc"])[0].output) <= set("abc")

@@ -219,7 +219,7 @@ def made(registered: None, tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(folder / "run", dev, said)
 
 
-def test_it_is_trained_and_told_by_its_own_scores(made: Made) -> None:
+def test_the_task_is_trained_and_reported_with_its_own_scores(made: Made) -> None:
     assert "spans right" in made.said.err and "ends right" in made.said.err
     log = [record for record in read_log(made.run) if record["event"] == "validated"]
     assert all(0 <= record["starts_right"] <= 100 for record in log) and log[-1]["exact_match"] > 90
@@ -229,7 +229,7 @@ def test_it_is_trained_and_told_by_its_own_scores(made: Made) -> None:
     assert config.task == "span" and config.data.target_symbols == "-" and config.training.metric == "symbol_accuracy"
 
 
-def test_it_predicts_texts_and_traces(made: Made, tmp_path: Path) -> None:
+def test_the_task_predicts_texts_and_traces(made: Made, tmp_path: Path) -> None:
     sources = write_pairs(tmp_path / "sources.tsv", [Example("abxxc", ""), Example("xa", "")])
     predict = ("predict", made.run, sources)
     texts, jsonl = commands(predict, (*predict, "--format", "jsonl"))
@@ -247,7 +247,7 @@ def test_it_predicts_texts_and_traces(made: Made, tmp_path: Path) -> None:
     np.testing.assert_allclose(both.attention, traces[0].attention, atol=1e-5)
 
 
-def test_what_it_has_not_is_refused(made: Made) -> None:
+def test_unsupported_operations_are_refused(made: Made) -> None:
     model = pellucid.load(made.run)
     with pytest.raises(ConfigError, match="nbest: a model whose task is 'span' gives one output"):
         model.nbest(["abxxc"], 2)
@@ -259,7 +259,7 @@ def test_what_it_has_not_is_refused(made: Made) -> None:
         pellucid.register_task(get_task("tag"))
 
 
-def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
+def test_the_task_is_evaluated_with_its_own_scores(made: Made, tmp_path: Path) -> None:
     copy = shutil.copytree(made.run, tmp_path / "copy")
     one, two = commands(
         ("evaluate", made.run, made.dev, "--json", "--html", tmp_path / "one.html"),
@@ -273,7 +273,7 @@ def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
     assert written_document(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
 
 
-def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
+def test_the_task_has_a_page(made: Made, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", made.run, made.dev)
     shown, *_ = commands((*look, "--terminal", "--limit", 2), *((*look, "--export", tmp_path / name) for name in names))
@@ -288,7 +288,7 @@ def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
     assert Trace.from_json((tmp_path / "trace.json").read_text("utf-8")).task == "span"
 
 
-def test_the_page_shows_it_in_its_own_words(made: Made, tmp_path: Path, opened: chromium.Open) -> None:
+def test_the_page_uses_the_labels_of_the_task(made: Made, tmp_path: Path, opened: chromium.Open) -> None:
     """The page was built without knowing of this task."""
     shown, told, copy = tmp_path / "page.html", tmp_path / "report.html", shutil.copytree(made.run, tmp_path / "copy")
     commands(("look", made.run, made.dev, "--export", shown), ("evaluate", made.run, copy, made.dev, "--html", told))
@@ -328,7 +328,7 @@ DECLARED = Declared()
 
 
 @pytest.mark.parametrize("value", [None, 5, pellucid.Task, "span", object()])
-def test_what_is_no_task_is_not_registered(value: object) -> None:
+def test_other_objects_are_not_registered(value: object) -> None:
     register = cast("Callable[[object], None]", inspect.unwrap(pellucid.register_task))  # tests check types before it
     with pytest.raises(ArgumentError, match=r"^task: expected an instance of pellucid\.Task with settings and a name"):
         register(value)

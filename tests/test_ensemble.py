@@ -61,7 +61,7 @@ def same(one: Trace, two: Trace) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("lstm", "location"), ("gru", "none")])
-def test_a_model_with_itself_is_the_model(times: int, width: int, cell: str, score: str) -> None:
+def test_an_ensemble_of_a_model_with_itself_is_the_model(times: int, width: int, cell: str, score: str) -> None:
     alone = member(3, cell=cell, score=score, width=width)
     together = ensemble([alone] * times, ["run"] * times)
     for one, two in zip(alone.predict(TEXTS), together.predict(TEXTS), strict=True):
@@ -79,7 +79,7 @@ def test_a_model_with_itself_is_the_model(times: int, width: int, cell: str, sco
         assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
 
 
-def test_probabilities_and_attention_are_the_means() -> None:
+def test_probabilities_and_attention_are_the_members_means() -> None:
     models = [member(3), member(4, cell="lstm"), member(5, score="location")]
     both, source = ensemble(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
     lengths = torch.tensor([3, 2])
@@ -99,7 +99,7 @@ def test_probabilities_and_attention_are_the_means() -> None:
 
 
 @pytest.mark.parametrize("copying", [False, True])
-def test_members_may_number_their_target_symbols_in_another_order(copying: bool) -> None:
+def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None:
     """Nothing changes when a member's tables are permuted, whoever comes first; with copying neither."""
     settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
     config = config_of(settings)
@@ -136,14 +136,14 @@ def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:
         np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(own, axis=0)), atol=1e-5)
 
 
-def test_an_ensemble_leaves_the_mode_of_its_members() -> None:
+def test_an_ensemble_keeps_the_training_mode_of_its_members() -> None:
     models = [member(3), member(4)]
     models[1].network.train()
     ensemble(models, ["a", "b"]).predict(["abc"])
     assert [model.network.training for model in models] == [False, True]
 
 
-def test_runs_that_cannot_write_together_are_named() -> None:
+def test_incompatible_runs_are_named() -> None:
     digits, copies = digits_run().run, copies_run().run
     with pytest.raises(RunError, match=rf"{digits} writes the symbol '\d' \(and 9 more\), which {copies} does not"):
         load([digits, copies])
@@ -167,7 +167,7 @@ def test_runs_that_cannot_write_together_are_named() -> None:
         Ensemble(words.config, words.vocabularies, words.network)
 
 
-def test_a_folder_twice_is_the_run(tmp_path: Path) -> None:
+def test_the_same_folder_twice_is_the_run(tmp_path: Path) -> None:
     run = digits_run().run
     texts = ["one two", "nine", "three four five"]
     both = load([run, run])

@@ -124,11 +124,11 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
-def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
+def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
     assert faults(function, FUNCTIONS[function], name) == []
 
 
-def test_methods_refuse_what_their_arguments_cannot_be() -> None:
+def test_methods_refuse_invalid_arguments() -> None:
     assert faults(lambda count: RUN.worst_examples(count), {}, "count") == []
     found = count_confusions(SCORED)
     assert faults(lambda max_symbols: found.matrix(max_symbols), {}, "max_symbols") == []
@@ -146,7 +146,7 @@ STATISTICS = [
 
 @pytest.mark.parametrize("name", STATISTICS)
 @pytest.mark.parametrize("weights", [NOWHERE, np.zeros((0, 3)), np.zeros((3, 0))])
-def test_statistics_of_attention_that_looks_nowhere_are_refused(name: str, weights: np.ndarray) -> None:
+def test_statistics_of_zero_weights_are_refused(name: str, weights: np.ndarray) -> None:
     with pytest.raises(ArgumentError, match=r"^weights: expected at least one row with a weight above 0, got "):
         getattr(alignment, name)(weights)
 
@@ -494,5 +494,5 @@ def test_runs_of_other_groups_are_not_compared() -> None:
         compare_runs(RUN, assessment(ROWS, groups=["p", "p", "q", "q"]))
 
 
-def test_what_is_impossible_has_a_calibration() -> None:
+def test_impossible_outputs_have_a_calibration() -> None:
     assert measure_calibration([-math.inf, 0.0], [False, True]).brier == 0

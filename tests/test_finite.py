@@ -48,7 +48,7 @@ WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "kernels"])
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_decode_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
+def test_every_decoding_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
     run = scaled(copies_run().run, tmp_path / "run", 1e30)
     if compiled:
         is_numba_available()  # once they are loaded, every search takes them
@@ -61,7 +61,7 @@ def test_every_way_to_decode_names_the_run(tmp_path: Path, way: str, compiled: b
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_written_is_finite_or_refused_with_kernels_and_without(tmp_path: Path, seed: int) -> None:
+def test_outputs_are_finite_or_refused_with_and_without_kernels(tmp_path: Path, seed: int) -> None:
     """Of some parameters alone, up to where float32 ends."""
     random = np.random.default_rng(seed)
     names = sorted(safetensors.torch.load((copies_run().run / "model.safetensors").read_bytes()))
@@ -111,7 +111,7 @@ def test_an_ensemble_names_its_members(tmp_path: Path) -> None:
         assert str(caught.value).startswith(told)
 
 
-def test_a_model_that_is_sound_is_as_it_was() -> None:
+def test_a_finite_model_is_not_affected() -> None:
     """Probabilities of zero are numbers: what a search cannot write, and what training never saw."""
     model = load(digits_run().run)
     assert all(len(each) == 3 for each in model.hypotheses([Example("one", ""), Example("two three", "")], 3))
@@ -129,7 +129,7 @@ def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
     ]
 
 
-def test_every_verb_names_the_run_and_tells_no_number(tmp_path: Path) -> None:
+def test_every_subcommand_names_the_run_and_prints_no_score(tmp_path: Path) -> None:
     run = scaled(copies_run().run, tmp_path / "run", 1e30)
     for command in commands(copies_run(), run, tmp_path):
         done = pellucid(*command)

@@ -60,7 +60,7 @@ def close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> None:
+def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
     options = DecodingOptions(painted=(ForcedAttention(1, (1.0, 0.0, 3.0)), ForcedAttention(0, (0.0, 2.0, 0.0))))
     given = made(kind).with_options(options)
     found = [
@@ -78,7 +78,7 @@ def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> 
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "monotonic", "none"])
-def test_features_that_are_added_to_the_symbols_have_no_painted_weights(score: str) -> None:
+def test_added_features_have_no_forced_weights(score: str) -> None:
     data = {"features_column": "3", "features_symbols": "characters"}
     settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"type": score}, "search": SEARCH}
     tagged = transducer_of(settings, features="VN")
@@ -95,7 +95,7 @@ def test_features_that_are_added_to_the_symbols_have_no_painted_weights(score: s
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
-def test_a_hidden_position_has_no_weight_in_any_decoding(kind: str) -> None:
+def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
     hidden = made(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
     plain = made(kind).with_options(DecodingOptions(masked=(1,)))
     traces = [
@@ -114,7 +114,7 @@ def test_a_hidden_position_has_no_weight_in_any_decoding(kind: str) -> None:
 
 @few
 @given(optioned(), batches(), SEEDS, st.integers(0, 5))
-def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Batch, seed: int, place: int) -> None:
+def test_masking_is_a_softmax_with_minus_infinity_there(config: Config, batch: Batch, seed: int, place: int) -> None:
     """Of the same first look, the rest of the weights in proportion: for one head, and for each of several."""
     longer = batch.source_lengths > max(place, 1)
     if not longer.any() or config.attention.type in ("none", "monotonic"):
@@ -133,7 +133,7 @@ def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Ba
     torch.testing.assert_close(heads[1], rest / rest.sum(dim=-1, keepdim=True), rtol=1e-9, atol=1e-12)
 
 
-def test_hiding_equals_scores_changed_by_hand_at_every_step() -> None:
+def test_masking_equals_scores_changed_by_hand_at_every_step() -> None:
     """The whole output of a dot score, whose keys are changed so that the hidden position scores −∞ by itself."""
     transducer = transducer_of({"attention": {"type": "general"}, "search": SEARCH})
     hidden = transducer.with_options(DecodingOptions(masked=(2,))).force([Example("abca", "vwxy")])[0]
@@ -240,7 +240,7 @@ def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(
             assert trace.painted == again.painted
 
 
-def test_every_member_of_an_ensemble_gets_the_row_and_hides_the_position() -> None:
+def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
     models = [member(3), member(4, cell="lstm"), member(5, score="location")]
     both = ensemble(models, ["a", "b", "c"])
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
@@ -257,7 +257,7 @@ def test_every_member_of_an_ensemble_gets_the_row_and_hides_the_position() -> No
     assert not mixed.with_options(DecodingOptions(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
 
 
-def test_painting_a_bottleneck_reads_the_states_it_names() -> None:
+def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
     bottleneck = made("none")
     plain, painted = (
         bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
@@ -268,13 +268,13 @@ def test_painting_a_bottleneck_reads_the_states_it_names() -> None:
     assert not np.isclose(plain.log_probabilities[1:], painted.log_probabilities[1:]).any()
 
 
-def test_what_is_hidden_is_taken_out_of_painted_rows() -> None:
+def test_masked_positions_are_removed_from_forced_rows() -> None:
     options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked=(2,))
     trace = made("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
-def test_endless_sums_are_scaled_too() -> None:
+def test_rows_with_an_infinite_sum_are_scaled() -> None:
     options = DecodingOptions(painted=(ForcedAttention(0, (1e308, 1e308, 5e-324)),))
     trace = made("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
@@ -282,7 +282,7 @@ def test_endless_sums_are_scaled_too() -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "copying", "location", "none"])
 @pytest.mark.parametrize("width", [1, 3])
-def test_a_what_if_with_nothing_changed_changes_nothing(kind: str, width: int) -> None:
+def test_an_unchanged_what_if_changes_nothing(kind: str, width: int) -> None:
     """Bitwise: the viewer's acceptance test (h)."""
     transducer = made(kind).with_beam(width)
     same = transducer.with_options(DecodingOptions(painted=(), masked=()))
@@ -297,7 +297,7 @@ def test_a_what_if_with_nothing_changed_changes_nothing(kind: str, width: int) -
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "luong", "location"])
-def test_painting_what_was_there_changes_nothing_but_rounding(kind: str) -> None:
+def test_forcing_the_models_own_weights_changes_only_rounding(kind: str) -> None:
     transducer = made(kind)
     plain = transducer.predict(["abc"])[0]
     rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(plain.attention))
@@ -305,7 +305,7 @@ def test_painting_what_was_there_changes_nothing_but_rounding(kind: str) -> None
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_no_kernel_of_a_whole_search_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_whole_search_kernel_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a whole search knows nothing of given attention")
 
@@ -317,7 +317,7 @@ def test_no_kernel_of_a_whole_search_is_asked(name: str, monkeypatch: pytest.Mon
         transducer.predict(["abc"])
 
 
-def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
+def test_kernels_and_torch_agree_on_forced_attention() -> None:
     """float32 with compiled single steps, against float64 without."""
     config = config_from({"search": SEARCH})
     known = vocabularies("abc")
@@ -356,7 +356,7 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
         (DecodingOptions(masked=(0, 2, 1)), "all 3 positions of source 1 are masked"),
     ],
 )
-def test_what_cannot_be_is_said(options: DecodingOptions, words: str) -> None:
+def test_invalid_forced_attention_is_refused(options: DecodingOptions, words: str) -> None:
     transducer = made("gru").with_options(options)
     calls: list[Callable[[], object]] = [
         lambda: transducer.predict(["abc"]),
@@ -375,7 +375,7 @@ def test_a_weight_is_a_number_of_0_or_more(weight: float) -> None:
         ForcedAttention(0, (1.0, weight, 0.0))
 
 
-def test_nothing_is_hidden_from_a_model_that_does_not_look() -> None:
+def test_masking_needs_a_model_with_attention() -> None:
     with pytest.raises(InputError, match="no attention"):
         made("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
 
@@ -390,7 +390,7 @@ def test_features_are_positions_and_an_empty_source_has_none() -> None:
         tagged.with_options(options).predict(["ab", "a"], ["V", "V"])
 
 
-def test_prefixes_are_texts_or_symbols_and_are_told() -> None:
+def test_prefixes_are_texts_or_symbols_and_are_recorded() -> None:
     transducer = made("gru")
     by_text = transducer.hypotheses([Example("abc", "")], 2, prefixes=["vw"])[0]
     by_symbols = transducer.hypotheses([Example("abc", "")], 2, prefixes=[["v", "w"]])[0]
@@ -402,7 +402,7 @@ def test_prefixes_are_texts_or_symbols_and_are_told() -> None:
         transducer.predict(["abc"], prefixes=[["vw"]])
 
 
-def test_guided_rows_are_taken_with_their_hypotheses() -> None:
+def test_forced_rows_are_kept_when_hypotheses_are_selected() -> None:
     network = network_of(config_from({}), 3)
     source = torch.tensor([[4, 5, 6], [6, 5, 4]])
     rows = {1: torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)}

@@ -31,7 +31,7 @@ def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, s
                 close(first, second, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_predicted_is_scored_alike_whatever_the_batch() -> None:
+def test_predicted_outputs_have_equal_scores_in_any_batch() -> None:
     sources = ["abc", "a", "cab", "bb", "abcabc"]
     found = [trace for trace in TRANSDUCER.predict(sources) if trace.finished]
     scored = TRANSDUCER.force([Example(trace.text, trace.output) for trace in found])
@@ -42,7 +42,7 @@ def test_what_is_predicted_is_scored_alike_whatever_the_batch() -> None:
         assert TRANSDUCER.force([Example(one.text, one.output)])[0].score == pytest.approx(two.score, abs=1e-5)
 
 
-def test_an_unknown_symbol_of_a_target_is_said_and_keeps_its_spelling() -> None:
+def test_an_unknown_target_symbol_is_listed_and_keeps_its_spelling() -> None:
     trace = TRANSDUCER.force([Example("ab", "vqé")])[0]
     assert trace.target == ("v", "q", "é", END) and trace.output == "vqé" and trace.finished
     assert trace.unknown_target == (1, 2) and json.loads(trace.to_json())["unknown_target"] == [1, 2]
@@ -50,7 +50,7 @@ def test_an_unknown_symbol_of_a_target_is_said_and_keeps_its_spelling() -> None:
     assert TRANSDUCER.force([Example("ab", "v")])[0].unknown_target == ()
 
 
-def test_an_empty_target_is_the_end_alone_and_an_empty_source_is_refused() -> None:
+def test_an_empty_target_is_eos_alone_and_an_empty_source_is_refused() -> None:
     assert TRANSDUCER.force([Example("ab", "")])[0].target == (END,)
     with pytest.raises(DataError, match="source 2 is empty"):
         TRANSDUCER.force([Example("ab", "v"), Example("", "v")])

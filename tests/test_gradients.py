@@ -124,7 +124,7 @@ def test_kernels_carry_the_gradient_of_the_weights() -> None:
 
 
 @pytest.mark.parametrize("copying", [False, True])
-def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
+def test_the_r_drop_loss_is_half_of_the_published_one(copying: bool) -> None:
     config = config_with({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
     network = require_seq2seq(build_network(config, vocabularies())).double().train()
     torch.manual_seed(3)
@@ -136,7 +136,7 @@ def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
     assert losses[0] != losses[1]
 
 
-def test_what_cannot_be_is_refused_by_its_name() -> None:
+def test_invalid_settings_are_refused_by_name() -> None:
     with pytest.raises(
         ConfigError, match=r"training\.coverage_loss = .* needs attention, but attention\.type is 'none'"
     ):

@@ -77,7 +77,7 @@ def test_greedy_equals_a_loop_over_single_sentences(config: Config, batch: Batch
 
 @few
 @given(configs(), batches(), SEEDS, st.integers(0, 3), st.randoms(use_true_random=False))
-def test_batch_mates_padding_and_order_change_nothing(
+def test_batch_composition_padding_and_order_change_nothing(
     config: Config, batch: Batch, seed: int, columns: int, random: Random
 ) -> None:
     network = hasty(config, seed)
@@ -120,7 +120,7 @@ def test_log_probabilities_are_those_of_the_unrolled_network_forced_on_the_outpu
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_candidates_are_the_likeliest_symbols_in_order_and_the_first_is_written(
+def test_candidates_are_the_most_probable_symbols_in_order_and_the_first_is_chosen(
     config: Config, batch: Batch, seed: int
 ) -> None:
     network = hasty(config, seed)
@@ -173,7 +173,7 @@ def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> t
     return [row.ids.tolist() for row in decoded], script.widths
 
 
-def test_each_row_stops_at_its_end_symbol_and_writes_no_special_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_stops_at_eos_and_contains_no_other_special_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [3, 1, 6, 2]
     ids, widths = scripted(monkeypatch, lengths, 20)
     assert ids == [[NUM_SPECIAL] * (length - 1) + [EOS] for length in lengths]
@@ -181,7 +181,7 @@ def test_each_row_stops_at_its_end_symbol_and_writes_no_special_one(monkeypatch:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, [4] * 6), (0.6, [4, 4, 2, 1, 1, 1]), (1.0, [4, 3, 2, 1, 1, 1])])
-def test_finished_rows_are_dropped_once_too_few_run(
+def test_finished_rows_are_dropped_once_too_few_are_active(
     monkeypatch: pytest.MonkeyPatch, share: float, expected: list[int]
 ) -> None:
     monkeypatch.setattr(module, "SHRINK", share)
@@ -191,7 +191,7 @@ def test_finished_rows_are_dropped_once_too_few_run(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
-def test_no_output_has_more_symbols_than_the_greatest_length(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_no_output_exceeds_the_maximum_length(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     lengths = [limit, limit + 1, limit + 2, 30]
     ids, _ = scripted(monkeypatch, lengths, limit)
     symbols, end = [NUM_SPECIAL] * limit, [EOS]

@@ -65,11 +65,11 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
-def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
+def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
     assert faults(function, FUNCTIONS[function], name) == []
 
 
-def test_planes_refuse_what_they_cannot_project() -> None:
+def test_planes_refuse_vectors_of_another_size() -> None:
     found = pca(POINTS)
     assert faults(lambda vectors: found.project(vectors), {}, "vectors") == []
     with pytest.raises(ArgumentError, match=r"^vectors: expected vectors of 2 numbers, got .* of shape \(1, 3\)$"):
@@ -273,7 +273,7 @@ def test_a_trace_that_the_model_cannot_read_again_is_refused(
     assert str(caught.value).startswith("trace") and message in str(caught.value)
 
 
-def test_the_trace_that_does_not_fit_is_told_by_its_number() -> None:
+def test_the_trace_that_does_not_fit_is_named_by_its_index() -> None:
     with pytest.raises(ArgumentError, match=r"^traces\[1\]: expected a trace that this model can read again, of 6 "):
         step_distributions(MODEL, [TRACE, FOREIGN[0][0]])
     with pytest.raises(ArgumentError, match=r"^trace: expected a trace that this model can read again, of 6 "):
@@ -298,7 +298,7 @@ def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
             call(other, trace)
 
 
-def test_symbols_and_sources_that_a_model_knows_to_be_unknown_are_read_again() -> None:
+def test_unknown_symbols_are_read_again() -> None:
     (given,) = MODEL.force([Example("ax", "v?")])
     assert given.unknown == (1,) and given.unknown_target == (1,)
     assert step_distributions(MODEL, [given])[0].shape[0] == 3
@@ -318,7 +318,7 @@ NOTHING = replace(
 
 @pytest.mark.parametrize("call", RE_READ[:5])
 @pytest.mark.parametrize("kind", ["gru", "none", "copying", "heads"])
-def test_traces_without_source_or_output_are_no_fault(call: Callable[[Any, Trace], Any], kind: str) -> None:
+def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace], Any], kind: str) -> None:
     model = made(kind)
     for trace in (*model.predict([""]), NOTHING):
         if kind == "none" and call is permute_attention:
@@ -326,7 +326,7 @@ def test_traces_without_source_or_output_are_no_fault(call: Callable[[Any, Trace
         call(model, trace)
 
 
-def test_models_of_an_ensemble_have_no_states_together() -> None:
+def test_an_ensemble_has_no_states() -> None:
     both = ensemble([MODEL, made(seed=4)], ["a", "b"])
     for call in (
         lambda: trace_states(both, TRACES),
@@ -337,7 +337,7 @@ def test_models_of_an_ensemble_have_no_states_together() -> None:
             call()
 
 
-def test_attention_that_is_given_or_hidden_is_read_again() -> None:
+def test_forced_and_masked_attention_is_read_again() -> None:
     painted = MODEL.with_options(DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),)))
     (trace,) = painted.predict(["abc"])
     assert attribute(painted, trace).occlusion.shape == (len(trace.target), 3)
@@ -367,7 +367,7 @@ def test_numbers_of_any_size_have_the_same_shape(scale: float) -> None:
     assert separation(POINTS * scale, GROUP).p == separation(POINTS, GROUP).p
 
 
-def test_a_group_at_one_place_is_infinitely_apart() -> None:
+def test_a_group_at_one_point_has_an_infinite_ratio() -> None:
     found = separation(np.array([[0.0], [0.0], [1.0]]), GROUP)
     assert found.ratio == math.inf and found.p == pytest.approx(1 / 3)
     assert separation(np.zeros((3, 2)), GROUP).ratio == 1

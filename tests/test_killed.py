@@ -171,7 +171,7 @@ def test_killed_again_while_it_continues(tmp_path: Path, tiny: tuple[TrainingFil
 
 
 @pytest.mark.parametrize("name", ["training.safetensors", "model.safetensors"])
-def test_a_process_that_is_really_killed(tmp_path: Path, name: str) -> None:
+def test_a_killed_process_resumes(tmp_path: Path, name: str) -> None:
     files, straight, config = copies_run()
     given = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
     program = [sys.executable, "-c", KILLER, name, *command(*given)[3:]]

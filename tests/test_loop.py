@@ -129,7 +129,7 @@ def extremes(kind: type) -> st.SearchStrategy[Any]:
         },
     )
 )
-def test_whatever_the_settings_are_training_ends_or_is_refused(training: dict[str, Any]) -> None:
+def test_training_ends_or_is_refused_for_all_settings(training: dict[str, Any]) -> None:
     """At most 20 updates, a validation after each, and the two ends; made-up pairs are made before."""
     try:
         config = small_config({"batch_size": 8, **training}, dropout=0.2)
@@ -139,7 +139,7 @@ def test_whatever_the_settings_are_training_ends_or_is_refused(training: dict[st
     assert isinstance(events[-1], TrainingStopped)
 
 
-def test_every_example_is_seen_once_an_epoch() -> None:
+def test_every_example_is_used_once_per_epoch() -> None:
     events = list(fit(new_session(small_config({"epochs": 3, "batch_size": 7}))))
     assert [e.progress.samples for e in events if isinstance(e, ValidationCompleted)] == [20, 40, 60]
 
@@ -173,7 +173,7 @@ def test_a_validation_is_best_when_the_chosen_metric_says_so(
     assert events[-1].progress.best_update == 3 * (1 + max(at for at, right in enumerate(best) if right))
 
 
-def test_patience_ends_training_and_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
     events = list(fit(new_session(small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
     assert events[-1].progress.update == 4 * 3
@@ -190,7 +190,7 @@ def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: py
     assert rates == [0.01] * (4 * 3) + [0.005] * (3 * 3) + [0.0025] * 3
 
 
-def test_validation_scores_what_is_really_decoded() -> None:
+def test_validation_scores_the_decoded_outputs() -> None:
     session = new_session(small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
     events = fit(session)
     for event in events:
@@ -242,7 +242,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
         torch.testing.assert_close(moment, 0.1 * gradient * scale, rtol=1e-3, atol=1e-8)
 
 
-def test_the_first_update_of_adam_is_as_large_as_the_rate_told() -> None:
+def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
     session = new_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
     before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
     event = next(event for event in fit(session) if isinstance(event, UpdateCompleted))
@@ -260,7 +260,7 @@ def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
-def test_every_seed_that_the_settings_take_trains(seed: int) -> None:
+def test_every_allowed_seed_trains(seed: int) -> None:
     config = msgspec.structs.replace(small_config({"epochs": 0.1}, dropout=0.5), seed=seed)
     assert isinstance(list(fit(new_session(config)))[-1], TrainingStopped)
 
@@ -310,7 +310,7 @@ def timeless(events: list[Event]) -> list[tuple[object, ...]]:
         ("plateau", "tokens", 30),
     ],
 )
-def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
+def test_a_state_saved_at_any_event_resumes_bit_for_bit(
     tmp_path: Path, schedule: str, batch_type: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if schedule == "plateau":  # no validation is ever better than the first
@@ -353,7 +353,7 @@ def test_batches_prepared_ahead_change_no_bit() -> None:
 
 
 @pytest.mark.parametrize("kind", [TrainingStarted, UpdateCompleted, ValidationCompleted])
-def test_whoever_stops_listening_leaves_no_thread(kind: type[Event]) -> None:
+def test_closing_the_generator_leaves_no_thread(kind: type[Event]) -> None:
     session = new_session(small_config({"epochs": 2, "eval_interval": 0.5}))
     assert not session.prefetch, "nothing is gained on a processor"
     session.prefetch = True
@@ -382,18 +382,18 @@ def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("examples", "size"), [(1, 8), (1_000, 8), (3_600, 16), (10_000, 32), (60_811, 64), (10**6, 64)]
 )
-def test_few_examples_have_small_batches_unless_a_size_is_said(examples: int, size: int) -> None:
+def test_few_examples_have_small_batches_unless_a_size_is_set(examples: int, size: int) -> None:
     assert derived_batch_size(examples) == size
 
 
-def test_passes_fall_with_the_number_of_examples() -> None:
+def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
     assert derived_epochs(1) == 200 and derived_epochs(900) == 60 and derived_epochs(3600) == 30
     assert derived_epochs(3600 * 2**8) == 15
     numbers = [derived_epochs(examples) for examples in range(100, 10_000, 7)]
     assert numbers == sorted(numbers, reverse=True)
 
 
-def test_a_batch_of_no_said_size_has_the_derived_one() -> None:
+def test_an_unset_batch_size_is_derived() -> None:
     derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan(0) for each in (0, 5))
     assert max(map(len, derived)) == 8
     assert max(map(len, said)) == 5

@@ -71,7 +71,7 @@ def test_every_update_equals_that_of_pytorch(
 
 
 @pytest.mark.parametrize("way", [disable_kernels, nullcontext])
-def test_many_updates_stay_with_those_of_pytorch(way: Way) -> None:
+def test_many_updates_stay_close_to_those_of_pytorch(way: Way) -> None:
     own, other = Bag([[30, 20], [7]], 1), Bag([[30, 20], [7]], 1)
     reference, optimizer = torch.optim.AdamW(list(other.held), lr=1e-3, weight_decay=0.01), Adam(own, 0.01)
     for number in range(500):
@@ -120,7 +120,7 @@ def test_a_norm_that_is_not_finite_changes_nothing(bad: float) -> None:
     assert all(torch.equal(after[name], before[name]) for name in before)
 
 
-def test_a_state_goes_on_bit_for_bit_and_is_told_by_name() -> None:
+def test_a_restored_state_continues_bit_for_bit() -> None:
     one, other = Bag([[5, 4], [3], []], 1), Bag([[5, 4], [3], []], 1)
     first, second = Adam(one, 0.1), Adam(other, 0.1)
     for number in range(3):
@@ -144,7 +144,7 @@ def test_a_state_goes_on_bit_for_bit_and_is_told_by_name() -> None:
     assert all(torch.equal(first.state()[name], value) for name, value in second.state().items())
 
 
-def test_parameters_stay_where_they_are() -> None:
+def test_parameters_keep_their_memory() -> None:
     """Other code may hold or replace their memory: nothing here shares it."""
     bag = Bag([[2, 3], [4]], 1)
     places = [parameter.data_ptr() for parameter in bag.held]

@@ -29,7 +29,7 @@ def move(layer: nn.Linear, to: Tensor) -> None:
         layer.weight.copy_(to)
 
 
-def test_the_moving_average_is_its_recurrence(walk: tuple[nn.Linear, list[Tensor]]) -> None:
+def test_the_moving_average_equals_its_recurrence(walk: tuple[nn.Linear, list[Tensor]]) -> None:
     layer, path = walk
     average, mean = MovingAverage(layer, 0.3), layer.weight.detach().clone()
     for t, weights in enumerate(path, start=1):
@@ -40,7 +40,7 @@ def test_the_moving_average_is_its_recurrence(walk: tuple[nn.Linear, list[Tensor
         torch.testing.assert_close(average.weights()[0], mean)
 
 
-def test_the_last_mean_is_that_of_the_last(walk: tuple[nn.Linear, list[Tensor]]) -> None:
+def test_the_checkpoint_average_is_the_mean_of_the_last_validations(walk: tuple[nn.Linear, list[Tensor]]) -> None:
     layer, path = walk
     average = CheckpointAverage(layer, 3)
     for t, weights in enumerate(path, start=1):
@@ -51,7 +51,7 @@ def test_the_last_mean_is_that_of_the_last(walk: tuple[nn.Linear, list[Tensor]])
 
 
 @pytest.mark.parametrize("kind", [MovingAverage, CheckpointAverage])
-def test_a_network_has_the_average_within_and_its_own_bits_afterwards(
+def test_the_context_uses_the_average_and_restores_the_weights_bit_for_bit(
     walk: tuple[nn.Linear, list[Tensor]], kind: type[MovingAverage] | type[CheckpointAverage]
 ) -> None:
     layer, path = walk
@@ -72,7 +72,7 @@ def test_a_network_has_the_average_within_and_its_own_bits_afterwards(
 
 
 @pytest.mark.parametrize("kind", ["ema", "last"])
-def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: Path, kind: str) -> None:
+def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path: Path, kind: str) -> None:
     files = copy_files(tmp_path)
     settings = {"epochs": 3, "metric": "loss", "ema_decay": 0.9, "averaged_checkpoints": 2}
     plainly = train_to_end(files, tmp_path / "none", small_config(settings, dropout=0.2))
@@ -92,7 +92,7 @@ def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: P
         load_network(tmp_path / kind / "training.safetensors", own_network)
 
 
-def test_another_average_is_another_configuration(tmp_path: Path) -> None:
+def test_another_averaging_is_another_configuration(tmp_path: Path) -> None:
     files: TrainingFiles = copy_files(tmp_path)
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}))
     with pytest.raises(RunError, match=r"training\.weight_averaging: 'none' in the run, 'ema' now"):

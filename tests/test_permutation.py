@@ -13,7 +13,7 @@ from pellucid.inspection.permutation import permute_attention, permuted_rows
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "copying"])
-def test_the_change_is_that_of_painting_the_shuffled_row(kind: str) -> None:
+def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
     transducer = made(kind)
     trace = traces_of(transducer, [("abca", "vw")])[0]
     found, generator = permute_attention(transducer, trace, permutations=5, seed=7), np.random.default_rng(7)
@@ -49,7 +49,7 @@ def test_one_position_or_even_weights_cannot_change() -> None:
     assert permute_attention(painted, traces_of(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
 
 
-def test_models_that_look_alike_in_an_ensemble_and_models_that_do_not_look() -> None:
+def test_ensembles_are_permuted_and_models_without_attention_refused() -> None:
     alone = made()
     trace = traces_of(alone, [("abc", "vw")])[0]
     both = permute_attention(ensemble([alone, alone], ["a", "b"]), trace, 10)

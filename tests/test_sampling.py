@@ -44,7 +44,7 @@ def numbered(
 
 @few
 @given(KIND, batches(), SEEDS)
-def test_among_one_symbol_the_draw_is_greedy(kind: tuple[str, str], batch: Batch, seed: int) -> None:
+def test_sampling_from_one_candidate_is_greedy(kind: tuple[str, str], batch: Batch, seed: int) -> None:
     network = network_like(kind, seed)
     likeliest = greedy(network, batch.source, batch.source_lengths, LengthLimits(0, LONGEST))
     for drawing in (SamplingConfig(samples=2, top_k=1), SamplingConfig(samples=2, top_p=1e-6)):
@@ -54,7 +54,7 @@ def test_among_one_symbol_the_draw_is_greedy(kind: tuple[str, str], batch: Batch
 
 @few
 @given(KIND, batches(), SEEDS, st.integers(0, 5), st.sampled_from([1.0, 0.7]))
-def test_batch_mates_change_no_draw(
+def test_batch_composition_changes_no_sample(
     kind: tuple[str, str], batch: Batch, seed: int, first: int, temperature: float
 ) -> None:
     network, drawing = network_like(kind, seed), SamplingConfig(samples=3, seed=seed % 99, temperature=temperature)
@@ -70,7 +70,7 @@ def test_batch_mates_change_no_draw(
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_outputs_are_drawn_as_often_as_they_are_probable(kind: tuple[str, str]) -> None:
+def test_outputs_are_sampled_by_their_probability(kind: tuple[str, str]) -> None:
     network, count = network_like(kind, 3), 1024
     batch = Batch(padded([3], 1), torch.tensor([3]), padded([1], 2), torch.tensor([1]))
     lists = [samples(network, batch, SamplingConfig(samples=count, seed=seed), 2)[0] for seed in range(4)]
@@ -85,7 +85,7 @@ def test_outputs_are_drawn_as_often_as_they_are_probable(kind: tuple[str, str]) 
     assert often.sum() > 5 and stats.chi2.sf(statistic, often.sum()) > 0.001
 
 
-def test_temperature_top_k_and_top_p_choose_by_their_definitions() -> None:
+def test_temperature_top_k_and_top_p_equal_their_definitions() -> None:
     likely = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     chances = np.linspace(0, 0.999, 1000)
 
@@ -100,7 +100,7 @@ def test_temperature_top_k_and_top_p_choose_by_their_definitions() -> None:
     assert shares(SamplingConfig(temperature=0.5)) == pytest.approx((cold / cold.sum()).tolist(), abs=0.002)
 
 
-def test_a_source_is_drawn_for_by_its_number_whatever_the_batch_size() -> None:
+def test_samples_depend_on_the_source_number_and_not_on_the_batch_size() -> None:
     texts, drawing = ["abc", "a", "", "bca", "abc"], SamplingConfig(samples=2, seed=4)
     transducer = transducer_of({"search": {"max_length": 6}})
     small = transducer_of({"search": {"max_length": 6, "batch_size": 1}})

@@ -19,7 +19,7 @@ SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
 PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
 
 
-def centred(scores: np.ndarray) -> np.ndarray:
+def centered(scores: np.ndarray) -> np.ndarray:
     return np.asarray(scores - scores.mean(axis=1, keepdims=True))
 
 
@@ -41,7 +41,7 @@ def decomposed(values: list[np.ndarray], symbols: Sequence[Sequence[str]]) -> li
     return found
 
 
-def test_parts_are_the_means_of_the_definition() -> None:
+def test_components_are_the_defined_means() -> None:
     values = [torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [1.0], [7.0]])]
     symbols = [["a", "b"], ["b", "a", "a"]]
     (first, first_both), (second, second_both) = mean_components(values, symbols)
@@ -51,7 +51,7 @@ def test_parts_are_the_means_of_the_definition() -> None:
     assert second_both[:, 0].tolist() == pytest.approx([2 + b, 3 + a, 7 + a])
 
 
-def test_shares_are_those_of_the_products_of_the_parts() -> None:
+def test_fractions_equal_those_of_the_component_products() -> None:
     """General attention, e = qᵀ W h, whose queries are the decoder's states before: in NumPy."""
     transducer = made("general")
     traces = traces_of(transducer, PAIRS)
@@ -70,7 +70,7 @@ def test_shares_are_those_of_the_products_of_the_parts() -> None:
     sums, total = np.zeros(3), 0.0
     for n in range(len(traces)):
         scores = [
-            centred(query @ weight @ memory.T)
+            centered(query @ weight @ memory.T)
             for query, memory in (
                 (parts[0][n][0], parts[1][n][0]),
                 (parts[0][n][1], parts[1][n][1]),
@@ -84,20 +84,20 @@ def test_shares_are_those_of_the_products_of_the_parts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "heads", "copying", "general"])
-def test_shares_sum_to_one_for_every_attention_by_a_softmax(kind: str) -> None:
+def test_fractions_sum_to_one_for_every_softmax_attention(kind: str) -> None:
     transducer = made(kind)
     found = decompose_scores(transducer, traces_of(transducer, PAIRS))
     assert sum(found) == pytest.approx(1) and np.isfinite(found).all()
 
 
-def test_one_source_again_and_again_is_all_temporal() -> None:
+def test_a_repeated_source_is_fully_temporal() -> None:
     """Every state is the mean of its place."""
     transducer = made()
     found = decompose_scores(transducer, traces_of(transducer, [("abc", "vwx")] * 3))
     np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
 
 
-def test_states_that_know_nothing_but_their_symbol_are_driven_by_the_input() -> None:
+def test_states_that_depend_on_their_symbol_only_are_input_driven() -> None:
     """An encoder that forgets all before, and a query that never changes: e depends on the symbol alone."""
     transducer = made("general")
     parameters = dict(transducer.network.named_parameters())
@@ -117,7 +117,7 @@ def test_states_that_know_nothing_but_their_symbol_are_driven_by_the_input() -> 
     np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
 
 
-def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch) -> None:
     """e = q₀ h₀ by hand: of two positions, ±a by the place, ±b by the symbol there, ±d by neither, in all signs.
 
     Each row is ±(a + σ b + γ d), σ and γ ±1 as often with each other, so the products between the parts sum to zero
@@ -147,7 +147,7 @@ def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(found, [place**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)
 
 
-def test_what_cannot_be_taken_apart_is_refused() -> None:
+def test_models_without_softmax_scores_are_refused() -> None:
     for kind in ("monotonic", "none"):
         model = made(kind)
         with pytest.raises(InputError, match="by a softmax"):

@@ -27,7 +27,7 @@ def path(tree: SearchTreeIds, node: int) -> list[int]:
 
 @few
 @given(st.sampled_from(KINDS), batches(), SEEDS, SCORES, st.integers(1, 4))
-def test_every_node_is_what_the_network_says_of_the_way_to_it(
+def test_every_node_has_the_log_probability_of_its_path(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
     network, asked = network_like(kind, seed), Asked(width=width, best=width, score=score, lattice=True)
@@ -50,7 +50,7 @@ def test_every_node_is_what_the_network_says_of_the_way_to_it(
         assert all(fate != "kept" for fate, node in zip(tree.fates, tree.ids, strict=True) if node == EOS)
 
 
-def test_a_trace_holds_its_lattice_where_asked() -> None:
+def test_a_trace_has_its_search_tree_if_requested() -> None:
     transducer = transducer_of({"search": {"max_length": 5, "beam_size": 3}})
     plain, lattice = (
         transducer.predict(["abc"])[0],

@@ -34,7 +34,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / SNAPSHOTS).iterdir())
 
 
-def test_there_is_one_of_each_validation() -> None:
+def test_each_validation_has_a_snapshot() -> None:
     run = digits_run().run
     validated = [line["update"] for line in read_log(run) if line["event"] == "validated"]
     found = read_snapshots(run)
@@ -43,7 +43,7 @@ def test_there_is_one_of_each_validation() -> None:
     assert read_snapshots(run, validated[-2])[0].update == validated[-1]
 
 
-def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
+def test_the_best_snapshot_has_the_outputs_and_embeddings_of_the_model() -> None:
     run = digits_run().run
     best = [line["update"] for line in read_log(run) if line["event"] == "validated" and line["best"]][-1]
     (kept,) = [each for each in read_snapshots(run) if each.update == best]
@@ -57,7 +57,7 @@ def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
     assert kept.source.shape[0] == len(model.vocabularies.source.symbols)
 
 
-def test_a_training_that_was_interrupted_keeps_the_same(tmp_path: Path) -> None:
+def test_an_interrupted_training_has_the_same_snapshots(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
     assert len(names(folder)) == 2
     save_snapshot(
@@ -69,7 +69,7 @@ def test_a_training_that_was_interrupted_keeps_the_same(tmp_path: Path) -> None:
         assert (folder / SNAPSHOTS / name).read_bytes() == (digits_run().run / SNAPSHOTS / name).read_bytes()
 
 
-def test_a_setting_turns_them_off_and_changes_nothing_else(tmp_path: Path) -> None:
+def test_snapshots_can_be_disabled_without_other_changes(tmp_path: Path) -> None:
     from msgspec.structs import replace
 
     trained = copies_run()
@@ -88,7 +88,7 @@ def touched(folder: Path, validations: int) -> None:
 
 
 @pytest.mark.parametrize("most", [4, 5, 200])
-def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_trainings_keep_few_snapshots(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", most)
     touched(tmp_path, 0)
     for number in range(1, 60):
@@ -111,7 +111,7 @@ def records(run: Path) -> list[dict[str, Any]]:
     return told
 
 
-def test_a_snapshot_holds_traces_in_their_compact_json_form() -> None:
+def test_a_snapshot_has_traces_in_compact_json() -> None:
     for run in (digits_run().run, task_run("point").run):
         for record, trace in zip(records(run), read_snapshots(run)[0].traces, strict=True):
             assert record["version"] == VERSION
@@ -122,14 +122,14 @@ def test_a_snapshot_holds_traces_in_their_compact_json_form() -> None:
             np.testing.assert_allclose(likely, np.round(likely, 6), rtol=1e-7, atol=1e-9)
 
 
-def test_the_place_of_a_tag_is_not_kept_as_attention() -> None:
+def test_identity_attention_of_tags_is_not_saved() -> None:
     run = task_run("tag").run
     assert all(record["attention"]["shape"] == [0, 0] for record in records(run))
     for trace in read_snapshots(run)[0].traces:
         assert np.array_equal(trace.attention, np.eye(len(trace.target)))
 
 
-def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:
+def test_snapshots_after_the_checkpoint_are_removed(tmp_path: Path) -> None:
     touched(tmp_path, 5)
     remove_later_snapshots(tmp_path, 30)
     assert len(names(tmp_path)) == 3
@@ -137,7 +137,7 @@ def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_spoilt_one_is_told(tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_reported(tmp_path: Path) -> None:
     folder = copy_of(digits_run().run, tmp_path / "run")
     path = folder / SNAPSHOTS / names(folder)[0]
     path.write_bytes(path.read_bytes()[:50])
@@ -145,7 +145,7 @@ def test_a_spoilt_one_is_told(tmp_path: Path) -> None:
         read_snapshots(folder)
 
 
-def test_vectors_beyond_float16_are_the_greatest_that_it_holds(tmp_path: Path) -> None:
+def test_embeddings_beyond_float16_are_clipped(tmp_path: Path) -> None:
     model = load(copies_run().run)
     with torch.no_grad():
         model.network.encoder.table.weight.fill_(1e30)

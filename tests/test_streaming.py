@@ -51,7 +51,7 @@ def test_a_stream_has_the_results_of_a_list(method: str) -> None:
         assert (one.rank, one.origin) == (two.rank, two.origin)
 
 
-def test_a_stream_without_end_is_read_one_part_ahead() -> None:
+def test_an_endless_stream_is_read_one_chunk_ahead() -> None:
     taken = 0
 
     def sources() -> Iterator[str]:
@@ -69,9 +69,7 @@ def test_a_stream_without_end_is_read_one_part_ahead() -> None:
 
 
 @pytest.mark.parametrize("asked", ["predict", "force", "sample", "nbest", "lattice"])
-def test_fewer_sources_are_read_ahead_where_they_are_long_or_have_many_outputs(
-    asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_are_smaller_for_long_sources_and_many_outputs(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "MAX_SYMBOLS", 120)
     taken = 0
 
@@ -109,7 +107,7 @@ def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.Monk
     assert [*batched([], lengths, asked, 4)] == []
 
 
-def test_what_is_recorded_takes_no_more_memory_than_it_holds() -> None:
+def test_recorded_steps_take_no_extra_memory() -> None:
     """Arrays kept one a step between what each step frees took 400 MB here, of which 24 MB were recorded."""
     script = """
 import resource
@@ -154,7 +152,7 @@ def test_features_and_prefixes_go_along_with_a_stream() -> None:
         ([], "expected one prefix for each source, but source 1 has none", 0),
     ],
 )
-def test_too_few_or_many_are_told_where_a_stream_ends(given: list[str], message: str, before: int) -> None:
+def test_unequal_numbers_are_reported_at_the_end_of_a_stream(given: list[str], message: str, before: int) -> None:
     stream, found = PLAIN.predict(iter(TEXTS[:5]), prefixes=given), list[Trace]()
     with pytest.raises(DataError, match=message):
         found.extend(stream)
@@ -166,7 +164,7 @@ def test_too_few_or_many_are_told_where_a_stream_ends(given: list[str], message:
 
 
 @pytest.mark.usefixtures("three_at_once")
-def test_an_error_comes_in_the_place_of_its_source_and_the_model_goes_on() -> None:
+def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
     bad: Any = (each for each in ["a", "b", "c", "a", None, "b"])
     found = list[Trace]()
     with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a string, got None$"):
@@ -209,7 +207,7 @@ def test_every_result_before_an_error_is_yielded(bad: int) -> None:
     assert len(found) == bad
 
 
-def test_of_a_list_the_first_bad_prefix_is_named() -> None:
+def test_the_first_bad_prefix_of_a_list_is_named() -> None:
     with pytest.raises(InputError, match=r"^prefix of source 2: the model never writes the symbol '\?'"):
         PLAIN.predict(["a"] * 4, prefixes=["v", "?", "?", "!"])
     with pytest.raises(InputError, match=r"^prefix of source 3: the symbol 'v' is forbidden"):
@@ -229,12 +227,12 @@ def test_an_error_of_the_source_itself_passes_through() -> None:
         next(stream)
 
 
-def test_a_source_may_ask_the_same_model() -> None:
+def test_a_source_iterator_may_use_the_same_model() -> None:
     stream = PLAIN.predict(PLAIN.predict(["a"])[0].output and text for text in ["ab", "c"])
     assert [trace.text for trace in stream] == ["ab", "c"]
 
 
-def test_parts_are_numbered_and_whole() -> None:
+def test_chunks_are_numbered_and_complete() -> None:
     seen = list[ExampleChunk]()
 
     def decode(part: ExampleChunk) -> list[str]:

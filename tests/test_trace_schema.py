@@ -131,7 +131,7 @@ def assert_same(one: object, other: object, tolerance: float, name: str = "") ->
 
 @settings(deadline=None)
 @given(traces(), st.booleans())
-def test_a_trace_of_any_task_is_read_as_it_was_written(drawn: dict[str, Any], compact: bool) -> None:
+def test_traces_of_all_tasks_are_restored(drawn: dict[str, Any], compact: bool) -> None:
     """To the bit in the compact form, to six decimals as lists; candidates, of probability above 0, to six decimals."""
     lattice = drawn["lattice"]
     trace = Trace(**{**drawn, "lattice": None if lattice is None else SearchTree(**lattice)})
@@ -157,7 +157,7 @@ def test_either_form_can_be_read_field_by_field() -> None:
     assert_same(Trace.from_json(json.dumps(mixed)).attention, small().attention, 0)
 
 
-def test_a_trace_of_the_page_is_read_as_any_other() -> None:
+def test_a_trace_of_the_page_is_read() -> None:
     told = page_trace_without_model(small())
     again = Trace.from_json(msgspec.json.encode(told))
     assert again.to_json(compact=True) == small().to_json(compact=True)
@@ -216,7 +216,7 @@ def changed(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         (changed(rank=10**18), "rank: expected a number from 0 to"),
     ],
 )
-def test_what_is_no_trace_is_refused(text: str | bytes, message: str) -> None:
+def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         Trace.from_json(text)
 
@@ -234,7 +234,7 @@ def test_what_is_no_trace_is_refused(text: str | bytes, message: str) -> None:
         ("log_probabilities", [1.0], "log_probabilities: expected log-probabilities, which are at most 0"),
     ],
 )
-def test_what_is_no_lattice_is_refused(name: str, value: object, message: str) -> None:
+def test_invalid_search_trees_are_refused(name: str, value: object, message: str) -> None:
     lattice = {
         **{"symbols": ["x"], "parents": [-1], "log_probabilities": [0], "scores": [0]},
         **{"fates": ["kept"], "looks": [0], "attention": [[1, 0, 0]], "leaf": 0},
@@ -342,7 +342,7 @@ def test_every_field_is_documented() -> None:
 
 
 @given(arrays.arrays(np.float32, arrays.array_shapes(max_dims=3, min_side=0), elements=st.floats(-1e6, 1e6, width=32)))
-def test_numbers_come_back_bit_for_bit(values: np.ndarray) -> None:
+def test_arrays_are_restored_bit_for_bit(values: np.ndarray) -> None:
     again = decode_array(encode_array(values))
     assert again.shape == values.shape
     np.testing.assert_array_equal(again, values)
@@ -358,7 +358,7 @@ def test_lists_are_rounded() -> None:
     assert list_array(np.array([[1 / 3, 2e-7]], np.float32)) == [[0.333333, 0.0]]
 
 
-def test_a_page_never_meets_what_is_not_a_number() -> None:
+def test_arrays_have_no_nan_and_no_infinity() -> None:
     assert np.isfinite(decode_array(encode_array(np.array([np.nan, -np.inf, np.inf])))).all()
     assert finite_log_probability(float("-inf")) == LOG_ZERO and finite_log_probability(float("nan")) == 0
     assert finite_log_probability(-3.5) == -3.5

@@ -45,7 +45,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
-def spoilt_files(folder: Path) -> TrainingFiles:
+def damaged_files(folder: Path) -> TrainingFiles:
     """Files with bad lines, blank lines and examples that stand in both."""
     files = copy_files(folder)
     files.train.write_text("a\ta\n\nonly one\n" + files.train.read_text() + "b\t\n\n")
@@ -63,10 +63,10 @@ def begun(files: TrainingFiles, folder: Path, config: Config = CONFIG, updates: 
     return told
 
 
-def test_a_second_start_reads_no_training_file_and_says_the_same(
+def test_a_second_start_does_not_read_the_training_file_and_reports_the_same(
     tmp_path: Path, parsed: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = spoilt_files(tmp_path)
+    files = damaged_files(tmp_path)
 
     def said() -> list[str]:
         with training_progress() as reporter:
@@ -98,7 +98,7 @@ def test_a_corpus_lasts_as_long_as_its_training(tmp_path: Path) -> None:
     assert contents(tmp_path / "run") == before
 
 
-def test_little_is_not_worth_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_data_has_no_corpus_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 1 << 20)
     begun(copy_files(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run" / "corpus.arrow").exists()
@@ -126,9 +126,7 @@ def touch(path: Path, change: Callable[[str], str]) -> None:
 
 @pytest.mark.parametrize("which", ["train", "valid"])
 @pytest.mark.parametrize("worth", [0, 1 << 20])
-def test_changed_data_are_refused_as_ever(
-    tmp_path: Path, which: str, worth: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_data_are_refused(tmp_path: Path, which: str, worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", worth)
     files = copy_files(tmp_path)
     begun(files, tmp_path / "run")
@@ -153,7 +151,7 @@ def test_a_changed_byte_of_the_same_length_and_time_is_seen(tmp_path: Path) -> N
         begun(files, tmp_path / "run")
 
 
-def test_a_vocabulary_that_was_changed_is_refused_as_ever(tmp_path: Path) -> None:
+def test_a_changed_vocabulary_is_refused(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     begun(files, tmp_path / "run")
     touch(tmp_path / "run" / "vocabulary.json", lambda text: text.replace('"a"', '"z"'))
@@ -177,7 +175,7 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [cut, flip, empty])
-def test_a_damaged_corpus_is_said_and_made_anew(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_a_damaged_corpus_is_reported_and_written_again(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     files, straight, config = copies_run()
     begun(files, tmp_path / "run", config)
     corpus = tmp_path / "run" / "corpus.arrow"
@@ -243,7 +241,7 @@ def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, mo
     assert again.corpus is None and len(again.training) == 41
 
 
-def test_a_file_system_that_cannot_map_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_mapping_the_corpus_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object, **options: object) -> None:
         raise OSError(19, "No such device")
 
@@ -255,7 +253,7 @@ def test_a_file_system_that_cannot_map_does_without(tmp_path: Path, monkeypatch:
     assert_same_outcome(straight, tmp_path / "run")
 
 
-def test_a_disk_that_is_too_full_for_a_corpus_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_stop_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -24,7 +24,7 @@ def said(task: Task, train: list[Example], development: list[Example], copying: 
     return list(data_warnings(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
 
 
-def test_one_class_alone_is_nothing_to_learn() -> None:
+def test_a_single_class_is_reported() -> None:
     train = [Example("ab", "one")] * 4
     assert said("classify", train, train) == [
         "every training example has the same class, 'one': there is nothing to learn"
@@ -34,7 +34,7 @@ def test_one_class_alone_is_nothing_to_learn() -> None:
 
 
 @pytest.mark.parametrize("copying", [False, True])
-def test_targets_out_of_reach_are_counted(copying: bool) -> None:
+def test_targets_that_the_model_cannot_produce_are_counted(copying: bool) -> None:
     train = [Example("abc", "abc")] * 4
     development = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
     told = said("transduce", train, development, copying)
@@ -42,7 +42,7 @@ def test_targets_out_of_reach_are_counted(copying: bool) -> None:
     assert told == ([] if copying else [out_of_reach])
 
 
-def test_a_person_reads_it_before_the_training(tmp_path: Path) -> None:
+def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("ab\tA\n" * 20, "utf-8")
     (tmp_path / "dev.tsv").write_text("ab\tB\n" * 5, "utf-8")
     task = ("--task", "classify", "--size", "tiny", "--training.epochs", "1")
