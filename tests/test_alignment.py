@@ -1,4 +1,4 @@
-"""What weights say by themselves, by loops; and attention against a known alignment."""
+"""Attention statistics, compared with plain loops; and attention compared with a known alignment."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Assessments: groups, joining, comparing, and what JSON gets of them."""
+"""Assessments: groups, joining, comparing, and their JSON form."""
 
 import json
 from collections.abc import Sequence

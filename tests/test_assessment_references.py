@@ -1,4 +1,4 @@
-"""Traces beside references: what is compared with what."""
+"""Scoring of traces: which symbols are compared with which references."""
 
 import msgspec
 import numpy as np

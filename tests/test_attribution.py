@@ -1,4 +1,4 @@
-"""Erasure and gradients against computation by hand, one position and one difference at a time."""
+"""Occlusion and gradient × input: compared with computation by hand and with central differences."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Made-up pairs: which they are, how many, that the seed decides, and that they go the way of all others."""
+"""Augmentation: the synthetic pairs, their number, their dependence on the seed, and their use in training."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Beam search: against a loop over one sentence with a list of hypotheses, and against every output there is.
+"""Beam search: compared with a plain loop over hypotheses, and with all possible outputs.
 
 B batch, S source positions, T steps, V vocabulary, K width of the beam.
 """

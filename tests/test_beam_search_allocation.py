@@ -1,4 +1,4 @@
-"""Places of a beam by required symbols met: who gets one, and that narrow beams no longer write to their limit."""
+"""Beam allocation by the number of met required symbols, and narrow beams that end in time."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A session to one file and back: bit for bit, and never from a file that does not belong to it."""
+"""Checkpoints: restored bit for bit, and refused for another training."""
 
 import json
 import math

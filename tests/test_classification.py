@@ -1,4 +1,4 @@
-"""Answers of models that tag, classify or point."""
+"""Predictions of models that tag, classify or point."""
 
 import json
 import math

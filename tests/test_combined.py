@@ -1,4 +1,4 @@
-"""Copying, made-up pairs and added features in one training, from files to outputs, stopped and gone on with."""
+"""Copying, augmentation and added features in one training, from files to outputs, stopped and resumed."""
 
 from pathlib import Path
 from random import Random

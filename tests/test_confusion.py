@@ -1,4 +1,4 @@
-"""Confusions: alignments with the fewest edits, and counts made of them."""
+"""Confusions: alignments with the fewest edits, and their counts."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Constraints: they hold in every output of every search, and a text that the model cannot write is refused."""
+"""Constraints hold in every output of every search, and impossible ones are refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, few, vocabulary
-from small_searches import KINDS, SCORES, SYMBOLS, Asked, every_output, forced, network_like, ranked, searched
+from small_searches import (
+    KINDS,
+    SCORES,
+    SYMBOLS,
+    SearchCase,
+    all_outputs,
+    run_search,
+    score_by_definition,
+    score_outputs,
+    small_network,
+)
 from test_transducer import PLAIN, transducer_of
 
 from pellucid.data.batches import Batch
@@ -52,11 +62,11 @@ def holds(ids: list[int], asked: Constraints, row: int) -> bool:
 def test_constraints_hold_in_every_output_of_a_beam(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, asked: Constraints
 ) -> None:
-    network = network_like(kind, seed)
-    for row, found in enumerate(searched(network, batch, Asked(0, LONGEST, width, width, score, asked))):
+    network = small_network(kind, seed)
+    for row, found in enumerate(run_search(network, batch, SearchCase(0, LONGEST, width, width, score, asked))):
         assert found
         for each, again in zip(
-            found, forced(network, batch, row, [f.decoded.ids.tolist() for f in found]), strict=True
+            found, score_outputs(network, batch, row, [f.decoded.ids.tolist() for f in found]), strict=True
         ):
             ids = each.decoded.ids.tolist()
             assert holds(ids, asked, row) and (ids[-1] == EOS or len(ids) == LONGEST)
@@ -66,7 +76,7 @@ def test_constraints_hold_in_every_output_of_a_beam(
 @few
 @given(KIND, batches(), SEEDS, constraints())
 def test_constraints_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
-    network, count = network_like(kind, seed), len(batch.source)
+    network, count = small_network(kind, seed), len(batch.source)
     spans = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, LONGEST))
     drawing, wanted = SamplingConfig(samples=3, top_p=0.8), BeamConfig(spans, 1, constraints=asked)
     with torch.inference_mode():
@@ -80,20 +90,20 @@ def test_constraints_hold_in_every_sample(kind: tuple[str, str], batch: Batch, s
 def test_an_exhaustive_beam_finds_the_best_constrained_output(
     kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints
 ) -> None:
-    network, longest = network_like(kind, seed), 2
+    network, longest = small_network(kind, seed), 2
     row = next((row for row in range(len(batch.source)) if asked.min_length(row) <= longest), None)
     if row is None:
         return
-    every = [ids for ids in every_output(longest) if holds([*ids], asked, row)]
-    best = max(ranked(each, CandidateScorer()) for each in forced(network, batch, row, every))
-    found = searched(network, batch, Asked(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
+    every = [ids for ids in all_outputs(longest) if holds([*ids], asked, row)]
+    best = max(score_by_definition(each, CandidateScorer()) for each in score_outputs(network, batch, row, every))
+    found = run_search(network, batch, SearchCase(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
     assert found[0].score == pytest.approx(best, abs=1e-4)
 
 
 @few
 @given(KIND, batches(), SEEDS, st.data())
 def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: int, data: st.DataObject) -> None:
-    network, count = network_like(kind, seed), len(batch.source)
+    network, count = small_network(kind, seed), len(batch.source)
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
     wanted = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
@@ -104,7 +114,7 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
             encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, wanted
         )
     for row, outputs in enumerate(found):
-        own = searched(network, batch, Asked(int(minimum[row]), int(maximum[row]), 2, 2))[row]
+        own = run_search(network, batch, SearchCase(int(minimum[row]), int(maximum[row]), 2, 2))[row]
         assert [each.decoded.ids.tolist() for each in outputs] == [each.decoded.ids.tolist() for each in own]
         for each in outputs:
             ids = each.decoded.ids.tolist()

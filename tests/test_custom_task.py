@@ -1,4 +1,4 @@
-"""A fifth task, which lives in this file alone: where the marked part of a source begins and ends.
+"""A fifth task, defined in this file only: where the marked part of a source begins and ends.
 
 It is registered from here, then trained, predicted, evaluated and viewed by the ordinary commands.
 """

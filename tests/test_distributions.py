@@ -1,4 +1,4 @@
-"""Distributions along a trace: they are the model's own, and their measures are those of the definitions."""
+"""Distributions along a trace: they equal the model's own, and entropy and divergence their definitions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Ensembles: of one, of a model with itself, and of models that read differently."""
+"""Ensembles of one model, of a model with itself, and of models with different vocabularies."""
 
 from pathlib import Path
 

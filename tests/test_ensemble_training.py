@@ -1,4 +1,4 @@
-"""Ensembles: runs of one configuration and several seeds, side by side."""
+"""Training of ensembles: runs of one configuration with several seeds, in parallel."""
 
 import shutil
 from functools import cache

@@ -1,4 +1,4 @@
-"""Evaluation refuses what it cannot use by one error that names the argument, and gives nothing that is no number."""
+"""Evaluation refuses invalid arguments by one error that names the argument, and returns finite numbers only."""
 
 import math
 from collections.abc import Callable

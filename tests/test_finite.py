@@ -1,4 +1,4 @@
-"""Parameters that are finite, and so large that what is computed with them is not: one message, and no number."""
+"""Finite parameters whose outputs overflow: one error message, and no output."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Attention that a person gives: painted rows and hidden positions, in every kind of decoding and of model.
+"""Forced attention and masked positions, in every kind of decoding and of model.
 
 B batch, S source positions, T target positions, K hypotheses.
 """

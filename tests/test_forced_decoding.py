@@ -1,4 +1,4 @@
-"""Forced decoding: a given output is told of as the search tells of its own."""
+"""Forced decoding: a given output has the scores and the trace that a search gives it."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, batches, close, few
-from small_searches import KINDS, forced, network_like
+from small_searches import KINDS, score_outputs, small_network
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
@@ -24,9 +24,11 @@ TRANSDUCER = transducer_of({"search": {"max_length": 6, "beam_size": 3}})
 @few
 @given(st.sampled_from(KINDS), batches(), SEEDS)
 def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, seed: int) -> None:
-    network = network_like(kind, seed)
+    network = small_network(kind, seed)
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LengthLimits(0, 5), 3, 3)):
-        for one, two in zip(outputs, forced(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True):
+        for one, two in zip(
+            outputs, score_outputs(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True
+        ):
             for first, second in zip(one, two, strict=True):
                 close(first, second, rtol=1e-4, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""The loss of training: what each of its settings adds, and that what is not asked for adds nothing."""
+"""The training loss: the contribution of each setting, and none of settings that are off."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

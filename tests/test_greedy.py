@@ -1,4 +1,4 @@
-"""Greedy search: against a loop over one sentence, without batches and without anything to shrink.
+"""Greedy search: compared with a plain loop over one sentence, without batches.
 
 B batch, S source positions, T steps, V vocabulary.
 """

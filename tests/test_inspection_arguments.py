@@ -1,4 +1,4 @@
-"""Inspection refuses what it cannot use by one error that names the argument, and gives nothing that is no number."""
+"""Inspection refuses invalid arguments by one error that names the argument, and returns finite numbers only."""
 
 import math
 from collections.abc import Callable

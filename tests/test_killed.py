@@ -1,4 +1,4 @@
-"""A training killed between any two changes of its folder: the same command continues to the same bits."""
+"""A training killed between any two changes of its folder: the same command resumes it bit for bit."""
 
 import os
 import shutil

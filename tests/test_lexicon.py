@@ -1,4 +1,4 @@
-"""Lexicon: what a table knows is answered from it, and the model does the rest."""
+"""Lexicons: known sources get their entries, and the model decodes the others."""
 
 import copy
 import json

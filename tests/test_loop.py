@@ -1,4 +1,4 @@
-"""The loop of events: what comes when, what is judged best, what reaches the gradients, and resuming anywhere."""
+"""The training loop: the order of events, the best validation, gradients, and resuming at any event."""
 
 import math
 import sys

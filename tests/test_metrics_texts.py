@@ -1,4 +1,4 @@
-"""Scores of texts: against sacrebleu itself where there is one reference each, plain recurrences, and by hand."""
+"""Metrics of texts: compared with sacrebleu, plain recurrences, and values by hand."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The model card: every number in it is the run's own."""
+"""The model card: every number in it comes from the run."""
 
 import re
 

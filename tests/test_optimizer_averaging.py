@@ -1,4 +1,4 @@
-"""Averaged weights, against sums written out; what is judged and kept is the average, and what trains is not."""
+"""Weight averaging: equals explicit sums; the average is validated and saved, and does not affect training."""
 
 from pathlib import Path
 

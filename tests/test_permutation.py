@@ -1,4 +1,4 @@
-"""Shuffled attention: the change is that of a row replaced by hand, and none where nothing can change."""
+"""Permuted attention: the change equals that of a forced row, and is zero where nothing can change."""
 
 import numpy as np
 import pytest

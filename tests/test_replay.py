@@ -1,4 +1,4 @@
-"""Traces in ids again: whatever a search wrote, its steps can be taken once more."""
+"""Replay of traces: the decoder steps of any decoded output."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""No interruption changes a bit of what training ends in: not a closed generator, not a killed process."""
+"""Interruptions, by a closed generator or a killed process, change no bit of the result of a training."""
 
 import shutil
 from collections.abc import Callable, Iterator

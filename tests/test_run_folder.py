@@ -1,4 +1,4 @@
-"""The run folder: what loads, and what is said of a folder that does not."""
+"""The run folder: what can be loaded, and the error messages for other folders."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A run folder from a stranger: what cannot be used is refused at once, in one message that names file and field."""
+"""Damaged and malicious run folders: each is refused at once, in one message that names file and field."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Scheduled sampling: its schedules, its coins, and that the symbols drawn are the model's.
+"""Scheduled sampling: its schedules, its replacement rate, and samples from the model's distribution.
 
 B batch, T target positions.
 """

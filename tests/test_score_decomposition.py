@@ -1,4 +1,4 @@
-"""What drives attention: the parts by hand, and models whose drive is known."""
+"""Decomposition of attention scores: components by hand, and models with known components."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""From files to a run folder: what it holds, and what is refused without a change to it."""
+"""Training from files to a run folder: its content, and refusals that leave it unchanged."""
 
 import os
 import shutil

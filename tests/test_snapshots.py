@@ -1,4 +1,4 @@
-"""What a model was at each validation, kept in the run folder."""
+"""Snapshots of the model at each validation, in the run folder."""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The nearest states, against every cosine taken by hand."""
+"""Nearest states: compared with all cosines."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The plane of the principal components, against a singular value decomposition; and points turned onto others."""
+"""Principal components, compared with a singular value decomposition; and Procrustes alignment."""
 
 import numpy as np
 import pytest

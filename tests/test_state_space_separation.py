@@ -1,4 +1,4 @@
-"""Whether a group lies apart: against counting by hand, and properties."""
+"""Separation of groups: compared with plain counting, and its invariances."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""States and gates along traces: the network's own, and gates from which the states follow."""
+"""States and gates along traces: equal to the network's own, and states that follow from gates."""
 
 import numpy as np
 import pytest

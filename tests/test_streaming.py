@@ -1,4 +1,4 @@
-"""Streams: of a list a list, of an iterator an iterator; the same outputs, in order, and never much read ahead."""
+"""Streams: a list for a list, an iterator for an iterator; equal outputs in order, and bounded read-ahead."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The JSON form of a trace: what is written can be read again, by people and by the page."""
+"""The JSON form of a trace: what is written can be read again, by Python and by the page."""
 
 import base64
 import copy

@@ -1,4 +1,4 @@
-"""What training sees: read from files or found in a corpus, and the same words either way."""
+"""Training data: equal whether read from text or from a saved corpus."""
 
 import os
 import re

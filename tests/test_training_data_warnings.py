@@ -1,4 +1,4 @@
-"""What is said before a training that cannot come to much."""
+"""Warnings about data on which training cannot succeed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Transducer: texts in, one Trace a text out, in order; and a toy task learned to the end."""
+"""Transducer: one trace per source text, in order; and a toy task learned completely."""
 
 import json
 from typing import Any
