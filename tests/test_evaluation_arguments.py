@@ -114,7 +114,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     assess_outputs: {
         "name": "run",
         "decoded": GIVEN,
-        "own": tokenizers(),
+        "tokenizers": tokenizers(),
         "shared": tokenizers(),
         "metrics": ERROR_RATE_METRICS,
     },

@@ -272,7 +272,7 @@ def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch
         drawn.append(float(torch.rand(1)))
         return 0.0, 0.0
 
-    monkeypatch.setattr(loop, "_update", draw)
+    monkeypatch.setattr(loop, "_update_parameters", draw)
     for seed in (1, 2):
         events = fit(new_session(msgspec.structs.replace(small_config({"epochs": 4}), seed=seed)))
         list(islice(events, 4))

@@ -68,6 +68,6 @@ def test_no_rotation_is_closer_and_nothing_is_scaled() -> None:
 
 
 def test_points_without_a_partner_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^onto: expected an array of shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"^reference: expected an array of shape \(3, 2\)"):
         procrustes(np.zeros((3, 2)), np.zeros((2, 2)))
     assert procrustes(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0, 2)

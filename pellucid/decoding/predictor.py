@@ -155,7 +155,7 @@ class Predictor(ABC):
             argument: Name of the operation or argument.
         """
         task = quote(self.config.task)
-        return ConfigError(f"{argument}: expected a task with outputs written symbol by symbol, got a model for {task}")
+        return ConfigError(f"{argument}: expected outputs written symbol by symbol, but the model's task is {task}")
 
     def with_beam(self: PredictorT, beam_size: int) -> PredictorT:
         """Return a predictor with another beam size.

@@ -57,7 +57,7 @@ def data_warnings(transducer: Predictor, development: Sequence[Example]) -> Iter
         ]
         if unknown:
             others = " or others" if len(set(unknown)) > 1 else ""
-            reason = f"{quote(unknown[0])}{others} is in no training target"
+            reason = f"no training target contains {quote(unknown[0])}{others}"
             yield f"{len(unknown):,} of {len(development):,} development examples cannot be right: {reason}"
 
 
