@@ -109,7 +109,7 @@ class ClassificationPredictor(Predictor):
             """
             answers = self.answer_distributions(batch)
             rows = zip(batch.rows.tolist(), batch.positions.tolist(), strict=True)
-            return [[self._given(answers, index, symbols[row], size)] for index, (row, size) in enumerate(rows)]
+            return [[self._score_answers(answers, index, symbols[row], size)] for index, (row, size) in enumerate(rows)]
 
         traces = self._decode_batches(chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score)
         scored = zip(traces, examples, symbols, strict=True)
@@ -138,11 +138,10 @@ class ClassificationPredictor(Predictor):
             answers = self.answer_distributions(batch)
             for index, (row, steps) in enumerate(zip(batch.rows.tolist(), self._steps(batch, answers), strict=True)):
                 values = answers.values[index, :steps]
-                rows[row] = np.full(
-                    (steps, size), -np.inf
-                )  # a batch of positions may have fewer columns than the vocabulary
+                # A batch of a pointing task may have fewer columns than there are target ids.
+                rows[row] = np.full((steps, size), -np.inf)
                 rows[row][:, : values.shape[1]] = values
-            return self._answered(batch, 1)
+            return self._predict_answers(batch, 1)
 
         self._decode_batches(ExampleChunk(inputs), SearchRequest(1, 1, NO_CONSTRAINTS), store)
         return rows
@@ -183,18 +182,18 @@ class ClassificationPredictor(Predictor):
         if nbest > 1 and self._per_position:
             raise self._single("one tagging; its traces hold the candidates of each tag")
         return self._decode_batches(
-            chunk, SearchRequest(nbest, nbest, NO_CONSTRAINTS), lambda batch: self._answered(batch, nbest)
+            chunk, SearchRequest(nbest, nbest, NO_CONSTRAINTS), lambda batch: self._predict_answers(batch, nbest)
         )
 
-    def _answered(self, batch: InferenceBatch, nbest: int) -> list[list[Hypothesis]]:
-        """Answer one batch: the most probable tags, or the `best` most probable classes or positions."""
+    def _predict_answers(self, batch: InferenceBatch, nbest: int) -> list[list[Hypothesis]]:
+        """Answer one batch: the most probable tags, or the `nbest` most probable classes or positions."""
         answers = self.answer_distributions(batch)
         top = torch.from_numpy(answers.values).topk(min(max(nbest, CANDIDATES), answers.values.shape[2] - NUM_SPECIAL))
         ids, values, answered = to_array(top.indices), to_array(top.values), list[list[Hypothesis]]()
         if nbest > 1 and answers.values.shape[1] > 1:
             raise self._single("one output; its traces hold the candidates of each answer")
         for index, steps in enumerate(self._steps(batch, answers)):
-            possible = int(np.isfinite(values[index, 0]).sum())  # a source may have fewer positions than its neighbours
+            possible = int(np.isfinite(values[index, 0]).sum())  # a source may have fewer positions than others
             candidates = TopAnswers(ids[index, :steps, :possible], values[index, :steps, :possible])
             attention = answers.attention_of(index, steps, int(batch.positions[index]))
             answered.append([_ranked_hypothesis(candidates, rank, attention) for rank in range(min(nbest, possible))])
@@ -214,8 +213,8 @@ class ClassificationPredictor(Predictor):
         positions: list[int] = batch.positions.tolist()
         return positions if self._per_position else [answers.values.shape[1]] * len(positions)
 
-    def _given(self, answers: BatchAnswers, index: int, symbols: Sequence[str], positions: int) -> Hypothesis:
-        """Return given answers in the form of decoded ones."""
+    def _score_answers(self, answers: BatchAnswers, index: int, symbols: Sequence[str], positions: int) -> Hypothesis:
+        """Return the hypothesis of given answers, with their log-probabilities."""
         steps, ignored = len(symbols), self.tokenizers.target.ignored_tag
         ids, values = np.array(self.vocabularies.target.encode(symbols)), answers.values[index, : len(symbols)]
         log_probabilities = values[np.arange(steps), ids]

@@ -525,7 +525,10 @@ class Predictor(ABC):
         ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS
         symbols = tuple(self._named(output.ids, source).tolist())
         plain = hypothesis is None or candidate_scorer(self.config.search).plain
-        tree = hypothesis.tree if hypothesis is not None else None
+        lattice = None
+        if hypothesis is not None and hypothesis.tree is not None:
+            names = self._named(hypothesis.tree.ids, source)
+            lattice = hypothesis.tree.named(names, hypothesis.leaf)
         return Trace(
             text=source.text,
             source=source.source,
@@ -542,9 +545,7 @@ class Predictor(ABC):
             search_score=None if plain or hypothesis is None else hypothesis.score,
             forced=tuple(range(min(prefix_length, len(symbols)))),
             painted=tuple(sorted(row.step for row in self.options.painted if row.step < len(symbols))),
-            lattice=None
-            if tree is None or hypothesis is None
-            else tree.named(self._named(tree.ids, source), hypothesis.leaf),
+            lattice=lattice,
             heads=output.heads,
             added=source.added,
             task=self.config.task,

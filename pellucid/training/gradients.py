@@ -40,9 +40,9 @@ class Gradients:
         self.task = configured_task(config)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
-        self.replayed = CUDAGraphRunner(self._there_and_back, self.device) if config.cuda_graphs else None
+        self.graph_runner = CUDAGraphRunner(self._loss_and_gradients, self.device) if config.cuda_graphs else None
 
-    def prepared(self, batch: Batch) -> Batch:
+    def prepare(self, batch: Batch) -> Batch:
         """Move a batch to the device, or pad it to a recorded shape.
 
         With CUDA graphs, the batch stays on the host: no other thread may use the GPU while a graph is recorded.
@@ -50,7 +50,7 @@ class Gradients:
         Args:
             batch: Batch on the host.
         """
-        return pad_to_bucket(batch) if self.replayed is not None else batch.to(self.device)
+        return pad_to_bucket(batch) if self.graph_runner is not None else batch.to(self.device)
 
     def __call__(self, batch: Batch, sampling_probability: float = 0.0) -> LossAndGradients:
         """Return the loss (detached) and the gradients of a batch.
@@ -59,10 +59,10 @@ class Gradients:
             batch: Batch on the host, or a prepared one.
             sampling_probability: Probability of feeding back a predicted symbol (scheduled sampling).
         """
-        if self.replayed is None:
+        if self.graph_runner is None:
             loss = self.loss(batch.to(self.device), sampling_probability)
             return LossAndGradients(loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True))
-        loss, *gradients = self.replayed(pad_to_bucket(batch))
+        loss, *gradients = self.graph_runner(pad_to_bucket(batch))
         return LossAndGradients(loss, gradients)
 
     def loss(self, batch: Batch, sampling_probability: float = 0.0) -> Float[Tensor, ""]:
@@ -79,23 +79,23 @@ class Gradients:
             Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equation 3.
         """
         with autocast(self.device, self.config.precision):
-            output = self._unrolled(batch, sampling_probability)
-            loss = self._loss_of(output, batch)
+            output = self._forward(batch, sampling_probability)
+            loss = self._pass_loss(output, batch)
             weight = self.config.training.rdrop_alpha
             if not weight:
                 return loss
-            second_output = self._unrolled(batch, sampling_probability)
+            second_output = self._forward(batch, sampling_probability)
             divergence = symmetric_kl(output.logits, second_output.logits, batch.target)
-            return (loss + self._loss_of(second_output, batch)) / 2 + weight / 4 * divergence
+            return (loss + self._pass_loss(second_output, batch)) / 2 + weight / 4 * divergence
 
-    def _unrolled(self, batch: Batch, sampling_probability: float) -> Seq2SeqOutput:
+    def _forward(self, batch: Batch, sampling_probability: float) -> Seq2SeqOutput:
         """Return the unrolled decoder outputs of one pass."""
         if sampling_probability:
             return unroll_sampled(require_seq2seq(self.network), batch, sampling_probability)
         unrolled: Seq2SeqOutput = self.network(batch)
         return unrolled
 
-    def _loss_of(self, unrolled: Seq2SeqOutput, batch: Batch) -> Float[Tensor, ""]:
+    def _pass_loss(self, unrolled: Seq2SeqOutput, batch: Batch) -> Float[Tensor, ""]:
         """Return the loss of one pass: cross-entropy with label smoothing, plus the coverage loss.
 
         With copying, the loss is the mean of the losses with and without the copy distribution.
@@ -109,7 +109,7 @@ class Gradients:
             loss = loss + config.coverage_loss * coverage_loss(unrolled.weights, batch.target)
         return loss
 
-    def _there_and_back(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _loss_and_gradients(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the loss and the gradients of all parameters; no gradient stays on the parameters."""
         loss = self.loss(Batch(*inputs))
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)

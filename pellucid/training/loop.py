@@ -111,7 +111,7 @@ class TrainingState:
         Args:
             rows: Rows of the training examples.
         """
-        return self.gradients.prepared(collate(self.training, rows))
+        return self.gradients.prepare(collate(self.training, rows))
 
     def feed(self, plan: list[np.ndarray]) -> BatchLoader:
         """Yield all batches from the current position: the remaining ones of this epoch, then all following epochs.
