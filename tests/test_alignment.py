@@ -62,11 +62,11 @@ TRACE = made("abc", ["x", "y", "z", END], ROWS)
 ENTROPIES = [1.0, 0.0, 2 - 0.75 * math.log2(3), 0.0]
 
 
-def penalised(columns: list[float]) -> float:
+def penalty(columns: list[float]) -> float:
     return float(np.mean([math.log(1 / (1 + abs(1 - each) ** 6)) for each in columns]))
 
 
-def dispersed(rows: Sequence[Sequence[float]]) -> float:
+def mean_negative_entropy(rows: Sequence[Sequence[float]]) -> float:
     """Mean of Σ α ln α of rows scaled to sum to one, by loops."""
     totals = []
     for row in rows:
@@ -83,10 +83,10 @@ def test_entropies_are_in_bits() -> None:
 def test_penalties_and_confidence_equal_those_of_the_tool() -> None:
     weights = TRACE.attention
     columns = [1.5, 1.75, 0.75]
-    assert coverage_deviation(weights) == pytest.approx(penalised(columns))
-    assert absentmindedness_out(weights) == pytest.approx(dispersed(ROWS))
-    assert absentmindedness_in(weights) == pytest.approx(dispersed(list(zip(*ROWS, strict=True))))
-    total = penalised(columns) + dispersed(ROWS) + dispersed(list(zip(*ROWS, strict=True)))
+    assert coverage_deviation(weights) == pytest.approx(penalty(columns))
+    assert absentmindedness_out(weights) == pytest.approx(mean_negative_entropy(ROWS))
+    assert absentmindedness_in(weights) == pytest.approx(mean_negative_entropy(list(zip(*ROWS, strict=True))))
+    total = penalty(columns) + mean_negative_entropy(ROWS) + mean_negative_entropy(list(zip(*ROWS, strict=True)))
     assert attention_confidence(weights) == pytest.approx(math.exp(-0.05 * total**2))
 
 

@@ -18,7 +18,7 @@ from pellucid.inspection.replay import build_replays
 from pellucid.model.recurrence import Inputs
 
 
-def scored(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.ndarray:
+def log_probabilities_of(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.ndarray:
     """ln p of a trace's symbols, in double precision, where the vectors read are changed."""
     (replay,) = build_replays(transducer, [trace])
     encoder, work = transducer.network.encoder, replay.batch
@@ -37,7 +37,7 @@ def scored(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.nda
         return np.array(found)
 
 
-def vectors_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
+def embeddings_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
     (replay,) = build_replays(transducer, [trace])
     encoder = transducer.network.encoder
     with torch.inference_mode():
@@ -49,11 +49,11 @@ def vectors_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
 def test_occlusion_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transducer = made(kind)
     trace = traces_of(transducer, [("cabba", "zyxw")])[0]
-    vectors, found = vectors_of(transducer, trace), attribute(transducer, trace)
+    vectors, found = embeddings_of(transducer, trace), attribute(transducer, trace)
     for position in range(5):
         change = torch.zeros_like(vectors)
         change[0, position] = -vectors[0, position]
-        without = scored(transducer, trace, change)
+        without = log_probabilities_of(transducer, trace, change)
         np.testing.assert_allclose(found.occlusion[:, position], trace.log_probabilities - without, atol=2e-5)
     monkeypatch.setattr(module, "MAX_POSITIONS", 11)
     np.testing.assert_allclose(attribute(transducer, trace).occlusion, found.occlusion, atol=2e-5)
@@ -65,11 +65,11 @@ def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: py
     transducer = made(kind)
     trace = traces_of(transducer, [("cab", "zyx")])[0]
     found, step = attribute(transducer, trace).gradient, 1e-5
-    vectors = vectors_of(transducer, trace)
+    vectors = embeddings_of(transducer, trace)
     for position in range(3):
         change = torch.zeros_like(vectors)
         change[0, position] = vectors[0, position]
-        ends = [scored(transducer, trace, change * share) for share in (step, -step)]
+        ends = [log_probabilities_of(transducer, trace, change * share) for share in (step, -step)]
         np.testing.assert_allclose(found[:, position], (ends[0] - ends[1]) / (2 * step), atol=1e-5)
     monkeypatch.setattr(module, "MAX_KEY_SCALARS", 1)
     np.testing.assert_allclose(attribute(transducer, trace).gradient, found, atol=1e-6)

@@ -14,20 +14,22 @@ from pellucid.training.run_folder import load
 SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
 
 
-def allocated(open_: str, met: str, required: int, width: int) -> str:
+def allocation_pattern(open_: str, met: str, required: int, width: int) -> str:
     """The extensions that get a place, as ones: they stand by falling score."""
     rows = np.array([[each == "1" for each in open_]]), np.array([[*map(int, met)]])
     return "".join(map(str, allocate_beam(*rows, required, width)[0].astype(int)))
 
 
 def test_each_count_has_its_slots_and_the_best_get_the_remaining_ones() -> None:
-    assert allocated("111111", "000011", 1, 4) == "110011"
-    assert allocated("111111", "000011", 1, 3) == "100011"  # the odd place goes to those that hold more
-    assert allocated("111111", "000001", 1, 4) == "111001"  # a count that cannot fill its allocated gives them away
-    assert allocated("111101", "000011", 1, 4) == "111001"  # what cannot go on has none
-    assert allocated("111111", "001122", 2, 3) == "101010"
-    assert allocated("111111", "222222", 2, 3) == "111000"
-    assert allocated("110", "010", 1, 5) == "110"
+    assert allocation_pattern("111111", "000011", 1, 4) == "110011"
+    assert allocation_pattern("111111", "000011", 1, 3) == "100011"  # the odd slot goes to those that hold more
+    assert (
+        allocation_pattern("111111", "000001", 1, 4) == "111001"
+    )  # a count that cannot fill its slots gives them away
+    assert allocation_pattern("111101", "000011", 1, 4) == "111001"  # an extension that cannot be continued has none
+    assert allocation_pattern("111111", "001122", 2, 3) == "101010"
+    assert allocation_pattern("111111", "222222", 2, 3) == "111000"
+    assert allocation_pattern("110", "010", 1, 5) == "110"
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=20))

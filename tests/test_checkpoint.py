@@ -96,7 +96,7 @@ def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[
     assert passed[0] == Progress() and passed[-1].finished
 
 
-def inconsistent_progress(path: Path, session: TrainingState, **fields: object) -> None:
+def save_with_progress(path: Path, session: TrainingState, **fields: object) -> None:
     """Write a checkpoint whose progress has other values in these fields."""
     save_session(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
@@ -132,7 +132,7 @@ def test_a_progress_that_contradicts_itself_is_refused(tmp_path: Path, fields: M
     """Five updates of two batches an epoch, the validations after the second and the fourth made."""
     session, path = new_session(small_config({"epochs": 9, "patience": 3}), updates=5), tmp_path / "a.safetensors"
     assert (session.progress.epoch, session.progress.batch, session.progress.validations) == (2, 1, 2)
-    inconsistent_progress(path, session, **fields)
+    save_with_progress(path, session, **fields)
     with pytest.raises(RunError, match=rf"a\.safetensors: {told}$"):
         restore_session(path, session, "data")
 
@@ -142,7 +142,7 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
     """One of those that there are; nothing else ends a training, or stands in its card."""
     session, path = new_session(small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
     assert session.progress.finished == "all its passes over the data are done"
-    inconsistent_progress(path, session, finished=finished)
+    save_with_progress(path, session, finished=finished)
     with pytest.raises(RunError, match=r"progress\.finished: expected 'all its passes over the data are done', got "):
         restore_session(path, session, "data")
 
@@ -192,7 +192,7 @@ def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
         held[name].view(torch.int32).view(-1)[7] ^= 1
         path.write_bytes(safetensors.torch.save(held, notes))
     else:
-        inconsistent_progress(path, session, loss_sum=1.5)
+        save_with_progress(path, session, loss_sum=1.5)
     with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
         restore_session(path, session, "data")
 

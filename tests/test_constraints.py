@@ -50,7 +50,7 @@ def constraints(draw: st.DrawFn, sources: int = 5) -> Constraints:
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(prefixes))
 
 
-def holds(ids: list[int], asked: Constraints, row: int) -> bool:
+def satisfies(ids: list[int], asked: Constraints, row: int) -> bool:
     """Whether an output keeps to all of them."""
     prefix = asked.prefixes[row]
     began = tuple(ids[: len(prefix)]) == prefix
@@ -69,7 +69,7 @@ def test_constraints_hold_in_every_output_of_a_beam(
             found, score_outputs(network, batch, row, [f.decoded.ids.tolist() for f in found]), strict=True
         ):
             ids = each.decoded.ids.tolist()
-            assert holds(ids, asked, row) and (ids[-1] == EOS or len(ids) == LONGEST)
+            assert satisfies(ids, asked, row) and (ids[-1] == EOS or len(ids) == LONGEST)
             np.testing.assert_allclose(each.decoded.log_probabilities, again.log_probabilities, atol=1e-5)
 
 
@@ -82,7 +82,7 @@ def test_constraints_hold_in_every_sample(kind: tuple[str, str], batch: Batch, s
     with torch.inference_mode():
         running = encode_and_initialize(network, batch.source, batch.source_lengths)
         outputs = sample(running, batch.source_lengths, np.arange(count), wanted, drawing)
-    assert all(holds(each.ids.tolist(), asked, row) for row, own in enumerate(outputs) for each in own)
+    assert all(satisfies(each.ids.tolist(), asked, row) for row, own in enumerate(outputs) for each in own)
 
 
 @few
@@ -94,7 +94,7 @@ def test_an_exhaustive_beam_finds_the_best_constrained_output(
     row = next((row for row in range(len(batch.source)) if asked.min_length(row) <= longest), None)
     if row is None:
         return
-    every = [ids for ids in all_outputs(longest) if holds([*ids], asked, row)]
+    every = [ids for ids in all_outputs(longest) if satisfies([*ids], asked, row)]
     best = max(score_by_definition(each, CandidateScorer()) for each in score_outputs(network, batch, row, every))
     found = run_search(network, batch, SearchCase(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
     assert found[0].score == pytest.approx(best, abs=1e-4)

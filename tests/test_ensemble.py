@@ -30,16 +30,16 @@ def member(seed: int, source: str = "abc", cell: str = "gru", score: str = "addi
     """An untrained transducer."""
     search = {"max_length": 6, "beam_size": width}
     config = config_of({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
-    return untrained(config, vocabularies(source), seed)
+    return untrained_transducer(config, vocabularies(source), seed)
 
 
-def untrained(config: Config, known: Vocabularies, seed: int) -> Transducer:
+def untrained_transducer(config: Config, known: Vocabularies, seed: int) -> Transducer:
     network = build_network(config, known).eval()
     shake(network, seed)
     return Transducer(config, known, network)
 
 
-def reordered(model: Transducer, target: str) -> Transducer:
+def with_reordered_targets(model: Transducer, target: str) -> Transducer:
     """The very same model, its target symbols numbered in another order: its tables permuted by hand."""
     known = msgspec.structs.replace(model.vocabularies, target=vocabulary(target))
     numbers = torch.tensor([*range(4), *model.vocabularies.target.encode(list(target))])
@@ -51,7 +51,7 @@ def reordered(model: Transducer, target: str) -> Transducer:
     return Transducer(model.config, known, network)
 
 
-def same(one: Trace, two: Trace) -> None:
+def assert_same_trace(one: Trace, two: Trace) -> None:
     assert (one.source, one.target, one.output, one.unknown) == (two.source, two.target, two.output, two.unknown)
     np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
     np.testing.assert_allclose(one.attention, two.attention, atol=1e-4)
@@ -65,13 +65,13 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(times: int, width: int,
     alone = member(3, cell=cell, score=score, width=width)
     together = ensemble([alone] * times, ["run"] * times)
     for one, two in zip(alone.predict(TEXTS), together.predict(TEXTS), strict=True):
-        same(one, two)
+        assert_same_trace(one, two)
     for options in (DecodingOptions(forbidden=("v",)), DecodingOptions(required=("w",), prefix="x")):
         pairs = zip(
             alone.with_options(options).predict(TEXTS), together.with_options(options).predict(TEXTS), strict=True
         )
         for one, two in pairs:
-            same(one, two)
+            assert_same_trace(one, two)
     for lists in zip(alone.nbest(TEXTS, 3), together.nbest(TEXTS, 3), strict=True):
         assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
     drawing = SamplingConfig(samples=2)
@@ -103,16 +103,19 @@ def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None
     """Nothing changes when a member's tables are permuted, whoever comes first; with copying neither."""
     settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
     config = config_of(settings)
-    one, two = (untrained(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
+    one, two = (untrained_transducer(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
     texts, pairs = ["abvc", "w", "", "cab?Q"], [Example("abQ", "vQw"), Example("b", "z")]
     expected = ensemble([one, two], ["a", "b"])
-    for members in ([one, reordered(two, "zxwvy")], [reordered(one, "wvzyx"), reordered(two, "zxwvy")]):
+    for members in (
+        [one, with_reordered_targets(two, "zxwvy")],
+        [with_reordered_targets(one, "wvzyx"), with_reordered_targets(two, "zxwvy")],
+    ):
         found = ensemble(members, ["a", "b"])
         for alike in zip(expected.nbest(texts, 3), found.nbest(texts, 3), strict=True):
             for each in zip(*alike, strict=True):
-                same(*each)
+                assert_same_trace(*each)
         for each in zip(expected.force(pairs), found.force(pairs), strict=True):
-            same(*each)
+            assert_same_trace(*each)
         drawing = SamplingConfig(samples=2, top_k=1)
         for alike in zip(expected.sample(texts, drawing), found.sample(texts, drawing), strict=True):
             assert [trace.output for trace in alike[0]] == [trace.output for trace in alike[1]]
@@ -148,7 +151,7 @@ def test_incompatible_runs_are_named() -> None:
     with pytest.raises(RunError, match=rf"{digits} writes the symbol '\d' \(and 9 more\), which {copies} does not"):
         load([digits, copies])
     words = member(3)
-    more = untrained(words.config, vocabularies("abc", TARGET + "u"), 3)
+    more = untrained_transducer(words.config, vocabularies("abc", TARGET + "u"), 3)
     for pair, names in (([words, more], "ba"), ([more, words], "ab")):
         with pytest.raises(RunError, match=f"^{names[0]} writes the symbol 'u', which {names[1]} does not: models"):
             ensemble(pair, ["a", "b"])

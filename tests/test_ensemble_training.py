@@ -26,7 +26,7 @@ from pellucid.training.session import ModelBuilt
 from pellucid.training.training_data import TrainingFiles
 
 
-def given(run: Path, size: int) -> list[object]:
+def train_arguments(run: Path, size: int) -> list[object]:
     """The command that makes an ensemble of the shared small run's settings."""
     files = copies_run().files
     return ["train", files.train, "--valid", files.valid, "--run", run, *flags(copies_run().config), "--ensemble", size]
@@ -36,7 +36,7 @@ def given(run: Path, size: int) -> list[object]:
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """An ensemble of three, and what its making said."""
     folder = tmp_path_factory.mktemp("ensemble") / "run"
-    done = pellucid(*given(folder, 3), "--jobs", "2")
+    done = pellucid(*train_arguments(folder, 3), "--jobs", "2")
     assert done.code == 0, done
     return folder, done.err
 
@@ -70,13 +70,13 @@ def test_members_share_vocabularies_and_are_different_models(ensemble: tuple[Pat
 def test_a_finished_ensemble_is_unchanged_and_can_get_more_members(ensemble: tuple[Path, str], tmp_path: Path) -> None:
     folder = copy_of(ensemble[0], tmp_path / "run")
     before = contents(folder / "seed-2")
-    assert pellucid(*given(folder, 4)).code == 0
+    assert pellucid(*train_arguments(folder, 4)).code == 0
     assert contents(folder / "seed-2") == before
     assert len(members(folder)) == 4 and members(folder)[3].name == "seed-4"
 
 
 def test_an_error_of_one_training_is_raised_and_stops_all(ensemble: tuple[Path, str], tmp_path: Path) -> None:
-    message = complaint(pellucid(*given(ensemble[0], 3), "--training.clip-norm", "2"))
+    message = complaint(pellucid(*train_arguments(ensemble[0], 3), "--training.clip-norm", "2"))
     assert "different configuration" in message and "training.clip_norm: 1.0 in the run, 2.0 now" in message
     (tmp_path / "dev.tsv").write_text("one column\n")
     files = copies_run().files
@@ -87,10 +87,10 @@ def test_an_error_of_one_training_is_raised_and_stops_all(ensemble: tuple[Path, 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     run = copy_of(copies_run().run, tmp_path / "run")
-    assert complaint(pellucid(*given(run, 2))).startswith(f"{run} holds a single run; name a new folder")
+    assert complaint(pellucid(*train_arguments(run, 2))).startswith(f"{run} holds a single run; name a new folder")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("Dear")
-    assert "(letter.txt)" in complaint(pellucid(*given(tmp_path / "other", 2)))
+    assert "(letter.txt)" in complaint(pellucid(*train_arguments(tmp_path / "other", 2)))
 
 
 def test_closing_the_generator_stops_all_trainings(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ LONG = small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
 
 
 @cache
-def trained_without_stop() -> tuple[TrainingFiles, dict[str, Path]]:
+def uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
     """The files of an ensemble, and its members by their names, each trained by itself and never stopped."""
     folder = shared_folder() / "trained-without-stop"
     folder.mkdir()
@@ -123,7 +123,7 @@ def trained_without_stop() -> tuple[TrainingFiles, dict[str, Path]]:
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
 def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, how: str) -> None:
-    (files, alone), run = trained_without_stop(), tmp_path / "run"
+    (files, alone), run = uninterrupted_members(), tmp_path / "run"
     command = ["train", files.train, "--valid", files.valid, "--run", run, *flags(LONG), "--ensemble", 2, "--jobs", 2]
     with started(*command) as process:
         wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
@@ -162,7 +162,7 @@ def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
 
 def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:
     with lock_run_folder(ensemble[0], ()):
-        assert complaint(pellucid(*given(ensemble[0], 3))) == (
+        assert complaint(pellucid(*train_arguments(ensemble[0], 3))) == (
             f"{ensemble[0]} is in use: another training is writing to it"
         )
 
@@ -180,7 +180,7 @@ def test_an_invalid_member_list_is_refused(tmp_path: Path, listed: str) -> None:
 
 
 def test_seeds_beyond_the_maximum_are_refused(tmp_path: Path) -> None:
-    message = complaint(pellucid(*given(tmp_path / "run", 2), "--seed", 2**32 - 1))
+    message = complaint(pellucid(*train_arguments(tmp_path / "run", 2), "--seed", 2**32 - 1))
     assert "leaves no room for the seeds of 2 runs" in message
     assert not (tmp_path / "run").exists()
 

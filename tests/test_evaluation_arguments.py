@@ -10,7 +10,7 @@ import pytest
 from sample_answers import answered
 from sample_traces import made
 from test_assessment import ROWS, tokenizers
-from test_assessment import made as assessment
+from test_assessment import build_assessment as assessment
 from wrong_calls import arguments, faults, name_of
 
 from pellucid.data.examples import Example
@@ -158,18 +158,18 @@ def test_corpora_without_attention_have_no_statistics() -> None:
         assert alignment.count_jumps(traces) == {}
 
 
-def bad(weights: np.ndarray) -> Trace:
+def trace_with_weights(weights: np.ndarray) -> Trace:
     """A trace with attention that is none."""
     return replace(TRACE, attention=weights)
 
 
-def assessed(answered: DecodedExamples) -> Assessment:
+def assess(answered: DecodedExamples) -> Assessment:
     """Outputs, scored."""
     return assess_outputs("run", answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
 
 
 SHORT, UNKNOWN = SPANS._replace(known=SPANS.known[:, :1]), SPANS._replace(known=~SPANS.known)
-NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.nan))
+NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.full((2, 3), np.nan))
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,15 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
         ),
         (
             alignment.summarize_attention,
-            ([TRACE, bad(np.full((2, 3), np.nan))],),
+            ([TRACE, trace_with_weights(np.full((2, 3), np.nan))],),
             "traces[1]: expected a trace whose attention",
         ),
-        (alignment.mean_attention_map, ([bad(np.zeros((2, 2)))],), "traces[0]: expected a trace whose attention"),
-        (alignment.attention_jumps, (bad(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
+        (
+            alignment.mean_attention_map,
+            ([trace_with_weights(np.zeros((2, 2)))],),
+            "traces[0]: expected a trace whose attention",
+        ),
+        (alignment.attention_jumps, (trace_with_weights(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
         (
             measure_calibration,
             (
@@ -466,7 +470,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
         ),
         (join_assessments, ([],), "parts: expected at least one assessment, got []"),
         (
-            assessed,
+            assess,
             (GIVEN._replace(groups=[]),),
             "decoded.groups: expected as many as",
         ),

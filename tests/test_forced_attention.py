@@ -48,12 +48,12 @@ KINDS: dict[str, dict[str, Any]] = {
 ONE_HOT = ForcedAttention(1, (0.0, 0.0, 1.0))
 
 
-def made(kind: str) -> Transducer:
+def model_of(kind: str) -> Transducer:
     """An untrained transducer of a kind, in float64 as that of `transducer_of`."""
     return transducer_of({**KINDS[kind], "search": SEARCH})
 
 
-def close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
+def assert_traces_close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
     assert (one.target, one.output) == (two.target, two.output)
     np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=tolerance)
     np.testing.assert_allclose(one.attention, two.attention, atol=tolerance)
@@ -62,7 +62,7 @@ def close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
     options = DecodingOptions(painted=(ForcedAttention(1, (1.0, 0.0, 3.0)), ForcedAttention(0, (0.0, 2.0, 0.0))))
-    given = made(kind).with_options(options)
+    given = model_of(kind).with_options(options)
     found = [
         *given.nbest(["abc"], 3)[0],
         given.with_beam(1).predict(["abc"])[0],
@@ -96,8 +96,8 @@ def test_added_features_have_no_forced_weights(score: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
 def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
-    hidden = made(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
-    plain = made(kind).with_options(DecodingOptions(masked=(1,)))
+    hidden = model_of(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
+    plain = model_of(kind).with_options(DecodingOptions(masked=(1,)))
     traces = [
         *hidden.nbest(["abc"], 3)[0],
         hidden.with_beam(1).predict(["abc"])[0],
@@ -159,7 +159,9 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def by_hand(transducer: Transducer, source: str, target: str, rows: dict[int, np.ndarray]) -> np.ndarray:
+def forced_log_probabilities_by_hand(
+    transducer: Transducer, source: str, target: str, rows: dict[int, np.ndarray]
+) -> np.ndarray:
     """ln p of a target under additive attention and GRUs, in NumPy from the weights alone; `rows` replace softmaxes."""
     weight = {name: tensor.numpy() for name, tensor in transducer.network.state_dict().items()}
 
@@ -212,7 +214,9 @@ def test_forced_attention_is_a_model_whose_softmax_row_was_replaced_by_hand(rows
     transducer = transducer_of({"search": SEARCH})
     painted = tuple(ForcedAttention(step, weights) for step, weights in rows.items())
     found = transducer.with_options(DecodingOptions(painted=painted)).force([Example("abc", "vwx")])[0]
-    expected = by_hand(transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()})
+    expected = forced_log_probabilities_by_hand(
+        transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()}
+    )
     np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
 
 
@@ -226,7 +230,7 @@ def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(
     """Beam 5, batch 8: the viewer's acceptance test (d), and the same where attention is given."""
     if kind == "none" and options.masked:
         return
-    alone, beam = made(kind).with_options(options), made(kind).with_options(options).with_beam(5)
+    alone, beam = model_of(kind).with_options(options), model_of(kind).with_options(options).with_beam(5)
     sources = ["abc", "cab", "bbb", "aac", "bca", "ccc", "cba", "aba"]
     if not (options.painted or options.masked):
         sources = ["abc", "a", "cabca", "bb", "acbacb", "c", "cba", "ab"]
@@ -258,7 +262,7 @@ def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
 
 
 def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
-    bottleneck = made("none")
+    bottleneck = model_of("none")
     plain, painted = (
         bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
         for options in (DecodingOptions(), DecodingOptions(painted=(ONE_HOT,)))
@@ -270,13 +274,13 @@ def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
 
 def test_masked_positions_are_removed_from_forced_rows() -> None:
     options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked=(2,))
-    trace = made("gru").with_options(options).predict(["abc"])[0]
+    trace = model_of("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
 def test_rows_with_an_infinite_sum_are_scaled() -> None:
     options = DecodingOptions(painted=(ForcedAttention(0, (1e308, 1e308, 5e-324)),))
-    trace = made("gru").with_options(options).predict(["abc"])[0]
+    trace = model_of("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
@@ -284,7 +288,7 @@ def test_rows_with_an_infinite_sum_are_scaled() -> None:
 @pytest.mark.parametrize("width", [1, 3])
 def test_an_unchanged_what_if_changes_nothing(kind: str, width: int) -> None:
     """Bitwise: the viewer's acceptance test (h)."""
-    transducer = made(kind).with_beam(width)
+    transducer = model_of(kind).with_beam(width)
     same = transducer.with_options(DecodingOptions(painted=(), masked=()))
     for one, two in zip(transducer.nbest(["abc"], 3)[0], same.nbest(["abc"], 3)[0], strict=True):
         assert one.target == two.target
@@ -298,10 +302,10 @@ def test_an_unchanged_what_if_changes_nothing(kind: str, width: int) -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "luong", "location"])
 def test_forcing_the_models_own_weights_changes_only_rounding(kind: str) -> None:
-    transducer = made(kind)
+    transducer = model_of(kind)
     plain = transducer.predict(["abc"])[0]
     rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(plain.attention))
-    close(plain, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
+    assert_traces_close(plain, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
@@ -309,7 +313,7 @@ def test_no_whole_search_kernel_is_used(name: str, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise AssertionError("a whole search knows nothing of given attention")
 
-    transducer = made("gru").with_beam(1 if name == "greedy" else 3)
+    transducer = model_of("gru").with_beam(1 if name == "greedy" else 3)
     monkeypatch.setattr(module, name, refuse)
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(0,))):
         assert transducer.with_options(options).predict(["abc"])[0].output is not None
@@ -330,7 +334,7 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
             each.with_options(options).force([Example("abc", "vwxyz")])[0]
             for each in (Transducer(config, known, network), slow)
         )
-        close(one, two, 1e-4)
+        assert_traces_close(one, two, 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +361,7 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
     ],
 )
 def test_invalid_forced_attention_is_refused(options: DecodingOptions, words: str) -> None:
-    transducer = made("gru").with_options(options)
+    transducer = model_of("gru").with_options(options)
     calls: list[Callable[[], object]] = [
         lambda: transducer.predict(["abc"]),
         lambda: transducer.nbest(["abc"], 2),
@@ -377,7 +381,7 @@ def test_a_weight_is_a_number_of_0_or_more(weight: float) -> None:
 
 def test_masking_needs_a_model_with_attention() -> None:
     with pytest.raises(InputError, match="no attention"):
-        made("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
+        model_of("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
 
 
 def test_features_are_positions_and_an_empty_source_has_none() -> None:
@@ -391,7 +395,7 @@ def test_features_are_positions_and_an_empty_source_has_none() -> None:
 
 
 def test_prefixes_are_texts_or_symbols_and_are_recorded() -> None:
-    transducer = made("gru")
+    transducer = model_of("gru")
     by_text = transducer.hypotheses([Example("abc", "")], 2, prefixes=["vw"])[0]
     by_symbols = transducer.hypotheses([Example("abc", "")], 2, prefixes=[["v", "w"]])[0]
     for one, two in zip(by_text, by_symbols, strict=True):

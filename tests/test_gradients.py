@@ -35,7 +35,7 @@ def config_with(training: dict[str, Any], dropout: float = 0.0, **decoder: bool)
     return config_of({"encoder": sizes, "decoder": {**sizes, **decoder}, "training": training})
 
 
-def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
+def loss_and_gradients(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
     """Loss and gradients of the same network, drawing the same random numbers."""
     network = require_seq2seq(build_network(config, vocabularies())).train()
     torch.manual_seed(seed)
@@ -48,17 +48,17 @@ def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Te
     ("training", "share"), [({"coverage_loss": 1.0}, 0.0), ({"rdrop_alpha": 1.0}, 0.0), ({}, 0.9)], ids=str
 )
 def test_each_setting_changes_loss_and_gradients(training: dict[str, Any], share: float, copying: bool) -> None:
-    base, gradients = found(config_with({}, 0.3, pointer_generator=copying), 1)
-    loss, others = found(config_with(training, 0.3, pointer_generator=copying), 1, share)
+    base, gradients = loss_and_gradients(config_with({}, 0.3, pointer_generator=copying), 1)
+    loss, others = loss_and_gradients(config_with(training, 0.3, pointer_generator=copying), 1, share)
     assert loss != base and any(not torch.equal(*pair) for pair in zip(gradients, others, strict=True))
-    again, same = found(config_with(training, 0.3, pointer_generator=copying), 1, share)
+    again, same = loss_and_gradients(config_with(training, 0.3, pointer_generator=copying), 1, share)
     assert again == loss and all(torch.equal(*pair) for pair in zip(others, same, strict=True))
 
 
 def test_weights_of_zero_change_no_bit() -> None:
-    base, gradients = found(config_with({}, 0.3), 1)
+    base, gradients = loss_and_gradients(config_with({}, 0.3), 1)
     settings = {"coverage_loss": 0.0, "rdrop_alpha": 0.0, "sampling_probability": 0.9, "ema_decay": 0.5}
-    loss, others = found(config_with(settings, 0.3), 1)
+    loss, others = loss_and_gradients(config_with(settings, 0.3), 1)
     assert loss == base and all(torch.equal(*pair) for pair in zip(gradients, others, strict=True))
 
 

@@ -29,7 +29,7 @@ LIMIT = 7
 LIMITS = LengthLimits(0, LIMIT)
 
 
-class Plain(NamedTuple):
+class PlainOutput(NamedTuple):
     """What the loop over one sentence wrote."""
 
     ids: list[int]
@@ -45,11 +45,11 @@ def log_probabilities_by_definition(logits: list[float]) -> dict[int, float]:
 
 
 @torch.no_grad()
-def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> Plain:
+def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> PlainOutput:
     """One source to EOS, or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
     state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
-    written, symbol = Plain([], [], []), BOS
+    written, symbol = PlainOutput([], [], []), BOS
     while symbol != EOS:
         step = network.decoder.step(torch.tensor([symbol]), state, attendable)
         found = log_probabilities_by_definition(step.logits[0].tolist())
@@ -143,7 +143,7 @@ def logits_of(best: int) -> Tensor:
     return logits
 
 
-class Script:
+class ScriptedDecoder:
     """Stands for a decoder: a row writes one symbol fewer than its source has, EOS, and then what nobody should see."""
 
     def __init__(self) -> None:
@@ -164,9 +164,9 @@ class Script:
         return Step(logits, State(state.hidden - 1), AttentionOutput(attendable.memory.states[:, 0], weights))
 
 
-def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
+def run_script(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
     """What rows that write one symbol fewer than their source has become, and how many rows each step had."""
-    network, script = network_of(config_of({}), 1), Script()
+    network, script = network_of(config_of({}), 1), ScriptedDecoder()
     patch.setattr(network.decoder, "init_hidden", script.start)
     patch.setattr(network.decoder, "step", script.step)
     decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
@@ -175,7 +175,7 @@ def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> t
 
 def test_each_row_stops_at_eos_and_contains_no_other_special_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [3, 1, 6, 2]
-    ids, widths = scripted(monkeypatch, lengths, 20)
+    ids, widths = run_script(monkeypatch, lengths, 20)
     assert ids == [[NUM_SPECIAL] * (length - 1) + [EOS] for length in lengths]
     assert len(widths) == max(lengths)
 
@@ -185,7 +185,7 @@ def test_finished_rows_are_dropped_once_too_few_are_active(
     monkeypatch: pytest.MonkeyPatch, share: float, expected: list[int]
 ) -> None:
     monkeypatch.setattr(module, "SHRINK", share)
-    ids, widths = scripted(monkeypatch, [3, 1, 6, 2], 20)
+    ids, widths = run_script(monkeypatch, [3, 1, 6, 2], 20)
     assert widths == expected
     assert [len(row) for row in ids] == [3, 1, 6, 2]
 
@@ -193,7 +193,7 @@ def test_finished_rows_are_dropped_once_too_few_are_active(
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
 def test_no_output_exceeds_the_maximum_length(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     lengths = [limit, limit + 1, limit + 2, 30]
-    ids, _ = scripted(monkeypatch, lengths, limit)
+    ids, _ = run_script(monkeypatch, lengths, limit)
     symbols, end = [NUM_SPECIAL] * limit, [EOS]
     assert ids == [symbols[:-1] + end, symbols + end, symbols, symbols]
 

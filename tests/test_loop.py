@@ -63,7 +63,7 @@ def script(monkeypatch: pytest.MonkeyPatch, losses: list[float], exact: list[flo
     monkeypatch.setattr(loop, "metrics_for_log", lambda evaluation: {"exact_match": next(matches), **rates})
 
 
-def validated(events: Iterator[Event]) -> list[ValidationCompleted]:
+def validations_of(events: Iterator[Event]) -> list[ValidationCompleted]:
     return [event for event in events if isinstance(event, ValidationCompleted)]
 
 
@@ -92,7 +92,7 @@ def test_updates_and_validations_come_when_they_are_due(epochs: float, every: fl
         and events[-1].progress.finished == "all its passes over the data are done"
     )
     assert [e.progress.update for e in events if isinstance(e, UpdateCompleted)] == list(range(1, at[-1] + 1))
-    assert [e.progress.update for e in validated(iter(events))] == at
+    assert [e.progress.update for e in validations_of(iter(events))] == at
     assert not any(isinstance(event, TrainingStarted | TrainingStopped) for event in events[1:-1])
 
 
@@ -105,7 +105,7 @@ def test_training_ends_however_many_validations_there_were() -> None:
     assert events[-1].progress.finished
 
 
-def extremes(kind: type) -> st.SearchStrategy[Any]:
+def extreme_values(kind: type) -> st.SearchStrategy[Any]:
     """The least and the greatest values of a setting's type, and one between."""
     match msgspec.inspect.type_info(kind):
         case msgspec.inspect.FloatType(ge=ge, gt=gt, le=le, lt=lt):
@@ -123,7 +123,7 @@ def extremes(kind: type) -> st.SearchStrategy[Any]:
     st.fixed_dictionaries(
         {"epochs": st.sampled_from([5e-324, 1e-9, 1e-3, 0.5, 1.0])},
         optional={
-            field.name: extremes(field.type)
+            field.name: extreme_values(field.type)
             for field in msgspec.structs.fields(TrainingConfig)
             if field.name not in ("epochs", "augmentation", "augmentation_ratio")
         },
@@ -169,7 +169,7 @@ def test_a_validation_is_best_when_the_chosen_metric_says_so(
 ) -> None:
     script(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
     events = list(fit(new_session(small_config({"epochs": 4, "metric": metric}))))
-    assert [event.best for event in validated(iter(events))] == best
+    assert [event.best for event in validations_of(iter(events))] == best
     assert events[-1].progress.best_update == 3 * (1 + max(at for at, right in enumerate(best) if right))
 
 
@@ -212,7 +212,7 @@ def cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
 def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(together: int) -> None:
     config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
     session = new_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=together)))
-    (event,) = validated(fit(session))
+    (event,) = validations_of(fit(session))
     encoded = encode_examples(DEVELOPMENT, session.transducer.tokenizers, session.transducer.vocabularies)
     network = session.transducer.network.eval()
     alone = [collate(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
@@ -279,14 +279,14 @@ def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch
     assert len(drawn) == len(set(drawn)) == 6
 
 
-def resumed(path: Path, config: Config) -> list[Event]:
+def resume_events(path: Path, config: Config) -> list[Event]:
     """What a new session yields when it goes on from a saved one."""
     session = new_session(config, TRAINING[:10])
     restore_session(path, session, "data")
     return list(fit(session))[1:]
 
 
-def timeless(events: list[Event]) -> list[tuple[object, ...]]:
+def without_times(events: list[Event]) -> list[tuple[object, ...]]:
     """What was found at each event, bit for bit, but for the seconds it took."""
     told: list[tuple[object, ...]] = []
     for event in events:
@@ -330,10 +330,10 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
     assert sum(isinstance(event, ValidationCompleted) for event in events) == 6
     assert (events[-1].progress.plateau_factor < 1) == (schedule == "plateau"), "the plateau is not reached"
     for at in range(1, len(events)):
-        assert timeless(resumed(tmp_path / f"{at}.safetensors", config)) == timeless(events[at:]), at
+        assert without_times(resume_events(tmp_path / f"{at}.safetensors", config)) == without_times(events[at:]), at
 
 
-def trained(ahead: bool) -> tuple[list[float], list[Tensor]]:
+def train_once(ahead: bool) -> tuple[list[float], list[Tensor]]:
     """The losses and the parameters of a training whose batches are prepared in one way or the other."""
     session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
     session.prefetch = ahead
@@ -341,15 +341,15 @@ def trained(ahead: bool) -> tuple[list[float], list[Tensor]]:
     return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
 
 
-def workers() -> list[str]:
+def worker_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("pellucid-ahead")]
 
 
 def test_batches_prepared_ahead_change_no_bit() -> None:
-    (losses, parameters), (ahead, others) = trained(ahead=False), trained(ahead=True)
+    (losses, parameters), (ahead, others) = train_once(ahead=False), train_once(ahead=True)
     assert len(losses) > 10 and losses == ahead
     assert all(torch.equal(one, other) for one, other in zip(parameters, others, strict=True))
-    assert workers() == []
+    assert worker_threads() == []
 
 
 @pytest.mark.parametrize("kind", [TrainingStarted, UpdateCompleted, ValidationCompleted])
@@ -361,7 +361,7 @@ def test_closing_the_generator_leaves_no_thread(kind: type[Event]) -> None:
     assert isinstance(next(event for event in events if isinstance(event, kind)), kind)
     assert isinstance(events, Generator)
     events.close()
-    assert workers() == []
+    assert worker_threads() == []
 
 
 def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +376,7 @@ def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pyt
     monkeypatch.setattr(loop, "collate", fail)
     with pytest.raises(OSError, match="Input/output error"):
         list(events)
-    assert workers() == []
+    assert worker_threads() == []
 
 
 @pytest.mark.parametrize(

@@ -18,33 +18,35 @@ from pellucid.training.session import TrainingFiles
 
 
 @pytest.fixture
-def walk() -> tuple[nn.Linear, list[Tensor]]:
+def layer_and_weights() -> tuple[nn.Linear, list[Tensor]]:
     """A layer, and the weights that it passes through."""
     torch.manual_seed(1)
     return nn.Linear(2, 3), [torch.randn(3, 2) for _ in range(7)]
 
 
-def move(layer: nn.Linear, to: Tensor) -> None:
+def set_weights(layer: nn.Linear, to: Tensor) -> None:
     with torch.no_grad():
         layer.weight.copy_(to)
 
 
-def test_the_moving_average_equals_its_recurrence(walk: tuple[nn.Linear, list[Tensor]]) -> None:
-    layer, path = walk
+def test_the_moving_average_equals_its_recurrence(layer_and_weights: tuple[nn.Linear, list[Tensor]]) -> None:
+    layer, path = layer_and_weights
     average, mean = MovingAverage(layer, 0.3), layer.weight.detach().clone()
     for t, weights in enumerate(path, start=1):
-        move(layer, weights)
+        set_weights(layer, weights)
         average.after_update()
         decay = min(0.3, (1 + t) / (10 + t))
         mean = decay * mean + (1 - decay) * weights
         torch.testing.assert_close(average.weights()[0], mean)
 
 
-def test_the_checkpoint_average_is_the_mean_of_the_last_validations(walk: tuple[nn.Linear, list[Tensor]]) -> None:
-    layer, path = walk
+def test_the_checkpoint_average_is_the_mean_of_the_last_validations(
+    layer_and_weights: tuple[nn.Linear, list[Tensor]],
+) -> None:
+    layer, path = layer_and_weights
     average = CheckpointAverage(layer, 3)
     for t, weights in enumerate(path, start=1):
-        move(layer, weights)
+        set_weights(layer, weights)
         average.after_update()
         average.before_validation()
         torch.testing.assert_close(average.weights()[0], torch.stack(path[max(0, t - 3) : t]).mean(dim=0))
@@ -52,12 +54,12 @@ def test_the_checkpoint_average_is_the_mean_of_the_last_validations(walk: tuple[
 
 @pytest.mark.parametrize("kind", [MovingAverage, CheckpointAverage])
 def test_the_context_uses_the_average_and_restores_the_weights_bit_for_bit(
-    walk: tuple[nn.Linear, list[Tensor]], kind: type[MovingAverage] | type[CheckpointAverage]
+    layer_and_weights: tuple[nn.Linear, list[Tensor]], kind: type[MovingAverage] | type[CheckpointAverage]
 ) -> None:
-    layer, path = walk
+    layer, path = layer_and_weights
     average = MovingAverage(layer, 0.9) if kind is MovingAverage else CheckpointAverage(layer, 4)
     for weights in path:
-        move(layer, weights)
+        set_weights(layer, weights)
         average.after_update()
         average.before_validation()
     with pytest.raises(ZeroDivisionError), averaged_weights(average):

@@ -104,7 +104,9 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
     """Stopped in mid-epoch, before a validation and at one, each way of training ends as though it never was."""
     base = msgspec.to_builtins(small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
-    config = build_config({key: {**base[key], **settings[key]} for key in settings} | _rest(base, settings), "test")
+    config = build_config(
+        {key: {**base[key], **settings[key]} for key in settings} | _without_keys(base, settings), "test"
+    )
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validation = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)][1]
@@ -122,11 +124,11 @@ def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: di
     load(tmp_path / "broken").predict(["abc"])
 
 
-def _rest(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _without_keys(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in base.items() if key not in settings}
 
 
-def states_of(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterator[Path]:
+def copy_states(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterator[Path]:
     """A copy of the run folder after each event: what a process killed there leaves behind."""
     for number, _ in enumerate(events):
         if run.exists():
@@ -146,7 +148,7 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", worth)
     events = train_run(files, tmp_path / "run", config)
-    left = list(states_of(tmp_path / "run", events, tmp_path / "left"))
+    left = list(copy_states(tmp_path / "run", events, tmp_path / "left"))
     assert len(left) > 20 and any((folder / "corpus.arrow").exists() for folder in left) == (not worth)
     for folder in left[::skipped]:
         train_to_end(files, folder, config)

@@ -49,7 +49,7 @@ def refusal(act: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def go_on(run: Path) -> None:
+def resume(run: Path) -> None:
     """The command that made the run, given again."""
     list(train_run(copies_run().files, run, copies_run().config))
 
@@ -65,13 +65,13 @@ READERS: dict[str, Callable[[Path], object]] = {
     "model.safetensors": load,
     "ensemble.json": load,
     "log.jsonl": read_log,
-    "training.safetensors": go_on,
+    "training.safetensors": resume,
     "snapshot": read_snapshots,
 }
 """The files of a run folder, and what reads each."""
 
 
-def place(run: Path, name: str) -> Path:
+def path_of(run: Path, name: str) -> Path:
     """The file of that name."""
     return snapshot(run) if name == "snapshot" else run / name
 
@@ -79,7 +79,7 @@ def place(run: Path, name: str) -> Path:
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge", "loop"])
 def test_special_and_endless_files_are_refused_at_once(run: Path, name: str, kind: str) -> None:
-    path = place(run, name)
+    path = path_of(run, name)
     path.unlink(missing_ok=True)
     match kind:
         case "pipe":
@@ -99,7 +99,7 @@ def test_special_and_endless_files_are_refused_at_once(run: Path, name: str, kin
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_link_to_a_regular_file_is_read(run: Path, name: str) -> None:
-    path = place(run, name)
+    path = path_of(run, name)
     if name == ENSEMBLE:
         return
     path.rename(run.parent / "elsewhere")
@@ -137,15 +137,15 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
         run = run.parent / "begun"
     (run / name).rename(run.parent / "old")
     (run / name).symlink_to(elsewhere if name == "snapshots" else elsewhere / "file")
-    message = refusal(lambda: go_on(run))
+    message = refusal(lambda: resume(run))
     assert message.startswith(f"{run / name} is a symbolic link, and a training writes only into its own folder: ")
     assert sorted(path.read_bytes() for path in elsewhere.iterdir()) == [b"precious", b"precious\n"]
     (run / name).unlink()
     (run / name).symlink_to(elsewhere / "new")
-    assert str(run / name) in refusal(lambda: go_on(run)) and not (elsewhere / "new").exists()
+    assert str(run / name) in refusal(lambda: resume(run)) and not (elsewhere / "new").exists()
     (run / name).unlink()
     (run.parent / "old").rename(run / name)
-    go_on(run)
+    resume(run)
     assert_same_outcome(copies_run().run, run)
 
 
@@ -294,7 +294,7 @@ def test_a_duplicate_key_is_refused(run: Path, name: str, key: str, told: str) -
     assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' occurs twice in an object"
 
 
-def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """A safetensors file with another header."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
@@ -304,7 +304,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_bytes(len(told).to_bytes(8, "little") + told + content[8 + length :])
 
 
-def first_of(header: dict[str, Any]) -> dict[str, Any]:
+def first_tensor(header: dict[str, Any]) -> dict[str, Any]:
     """The first tensor of a header."""
     tensor: dict[str, Any] = header[next(name for name in sorted(header) if name != "__metadata__")]
     return tensor
@@ -313,15 +313,15 @@ def first_of(header: dict[str, Any]) -> dict[str, Any]:
 HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "notes that are none": (lambda h: h.update(__metadata__=None), "its header: Expected `object`, got `null`"),
     "notes of numbers": (lambda h: h.update(__metadata__={"format": 1}), "its header: Expected `str`, got `int`"),
-    "a type that nothing has": (lambda h: first_of(h).update(dtype="F8_E4M3"), "as F8_E4M3: expected one of BOOL"),
-    "another type": (lambda h: first_of(h).update(dtype="I32"), "is I32 ["),
-    "bits": (lambda h: first_of(h).update(dtype="BOOL"), "is BOOL ["),
-    "half of the bits": (lambda h: first_of(h).update(dtype="F16"), "is F16 ["),
-    "a size below zero": (lambda h: first_of(h).update(shape=[-1, 2]), "Expected `int` >= 0 - at `$.shape[0]`"),
-    "an endless size": (lambda h: first_of(h).update(shape=[2**60, 2]), "Expected `int` <= 9007199254740992"),
-    "endless sizes": (lambda h: first_of(h).update(shape=[9] * 1000), "Expected `array` of length <= 8"),
-    "places that cross": (lambda h: first_of(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
-    "another tensor": (lambda h: h.update(x=first_of(h)), "it holds x, which the network lacks"),
+    "a type that nothing has": (lambda h: first_tensor(h).update(dtype="F8_E4M3"), "as F8_E4M3: expected one of BOOL"),
+    "another type": (lambda h: first_tensor(h).update(dtype="I32"), "is I32 ["),
+    "bits": (lambda h: first_tensor(h).update(dtype="BOOL"), "is BOOL ["),
+    "half of the bits": (lambda h: first_tensor(h).update(dtype="F16"), "is F16 ["),
+    "a size below zero": (lambda h: first_tensor(h).update(shape=[-1, 2]), "Expected `int` >= 0 - at `$.shape[0]`"),
+    "an endless size": (lambda h: first_tensor(h).update(shape=[2**60, 2]), "Expected `int` <= 9007199254740992"),
+    "endless sizes": (lambda h: first_tensor(h).update(shape=[9] * 1000), "Expected `array` of length <= 8"),
+    "places that cross": (lambda h: first_tensor(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
+    "another tensor": (lambda h: h.update(x=first_tensor(h)), "it holds x, which the network lacks"),
     "a tensor less": (lambda h: h.pop("encoder.table.weight"), "it lacks encoder.table.weight"),
     "no tensor": (lambda h: h.update(x=None), "x in its header: Expected `object`, got `null`"),
 }
@@ -330,7 +330,7 @@ HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 @pytest.mark.parametrize("kind", HEADERS)
 def test_an_impossible_header_is_refused(run: Path, kind: str) -> None:
     change, told = HEADERS[kind]
-    rewritten(run / "model.safetensors", change)
+    rewrite_header(run / "model.safetensors", change)
     message = refusal(lambda: load(run))
     assert message.startswith(f"{run / 'model.safetensors'} ") and told in message, message
 
@@ -482,7 +482,7 @@ def test_an_impossible_snapshot_is_refused(run: Path, kind: str) -> None:
         SNAPSHOTS[kind](told)
         header["__metadata__"]["snapshot"] = json.dumps(told)
 
-    rewritten(path, change)
+    rewrite_header(path, change)
     assert refusal(lambda: read_snapshots(run)).startswith(f"{path} is not a snapshot of this version of Pellucid: ")
 
 
@@ -493,9 +493,9 @@ def test_a_changed_bit_of_a_snapshot_is_noticed_and_stops_a_resumed_training(run
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         message = refusal(lambda: read_snapshots(run))
         assert message.startswith(f"{path} is not a snapshot of this version of Pellucid: "), message
-        assert refusal(lambda: go_on(run)) == f"{message}; remove this file to resume without it"
+        assert refusal(lambda: resume(run)) == f"{message}; remove this file to resume without it"
     path.unlink()
-    go_on(run)
+    resume(run)
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe"])
@@ -506,7 +506,7 @@ def test_a_file_in_place_of_the_snapshot_folder_is_reported(run: Path, kind: str
     else:
         os.mkfifo(run / "snapshots")
     told = f"{run / 'snapshots'} is not a folder, but snapshots of the training belong there: remove it"
-    assert refusal(lambda: read_snapshots(run)) == refusal(lambda: go_on(run)) == told
+    assert refusal(lambda: read_snapshots(run)) == refusal(lambda: resume(run)) == told
 
 
 def test_a_link_to_itself_is_reported_on_the_page(tmp_path: Path) -> None:
@@ -536,11 +536,11 @@ def test_a_damaged_card_is_reported_and_written_again(run: Path, kind: str) -> N
     assert f"{card} was damaged: it is written anew at the end of the training" in told[0]
     assert card.read_bytes() == whole
     card.write_bytes(whole + b"Ours.\n")
-    go_on(run)
+    resume(run)
     assert card.read_bytes() == whole + b"Ours.\n"
     card.unlink()
     os.mkfifo(card)
-    assert refusal(lambda: go_on(run)) == f"{card} is a named pipe, not a regular file"
+    assert refusal(lambda: resume(run)) == f"{card} is a named pipe, not a regular file"
 
 
 def test_a_damaged_model_is_reported_and_written_again_from_the_checkpoint(tmp_path: Path) -> None:
@@ -556,13 +556,13 @@ def test_a_damaged_model_is_reported_and_written_again_from_the_checkpoint(tmp_p
     events.close()
     assert f"{model} was damaged: it is written anew from the checkpoint" in known
     assert model.read_bytes() == whole
-    go_on(run)
+    resume(run)
     assert_same_outcome(copies_run().run, run)
 
 
 @pytest.mark.parametrize("value", [DEEP, DIGITS, "", "null"])
 def test_invalid_snapshot_metadata_is_refused(run: Path, value: str) -> None:
-    rewritten(snapshot(run), lambda header: header["__metadata__"].update(snapshot=value))
+    rewrite_header(snapshot(run), lambda header: header["__metadata__"].update(snapshot=value))
     assert "is not a snapshot" in refusal(lambda: read_snapshots(run))
 
 
@@ -578,7 +578,7 @@ def test_snapshots_with_other_tensor_types_are_refused(run: Path) -> None:
         for kind in ("BF16", "I16", "F16", "F8_E5M2"):
             path = snapshot(run)
             content = path.read_bytes()
-            rewritten(path, lambda header, name=name, kind=kind: header[name].update(dtype=kind))  # type: ignore[misc]
+            rewrite_header(path, lambda header, name=name, kind=kind: header[name].update(dtype=kind))  # type: ignore[misc]
             if (name, kind) != ("source", "F16"):
                 with pytest.raises(RunError, match=r"\.safetensors (is not a|holds)"):
                     read_snapshots(run)

@@ -29,10 +29,10 @@ def samples(
     network: Network, batch: Batch, drawing: SamplingConfig, longest: int = LONGEST
 ) -> list[list[DecodedOutput]]:
     """Samples of sources that have the numbers of their rows."""
-    return numbered(network, batch, list(range(len(batch.source))), drawing, longest)
+    return sample_numbered(network, batch, list(range(len(batch.source))), drawing, longest)
 
 
-def numbered(
+def sample_numbered(
     network: Network, batch: Batch, numbers: list[int], drawing: SamplingConfig, longest: int = LONGEST
 ) -> list[list[DecodedOutput]]:
     """Samples of sources of these numbers."""
@@ -59,10 +59,10 @@ def test_batch_composition_changes_no_sample(
 ) -> None:
     network, drawing = small_network(kind, seed), SamplingConfig(samples=3, seed=seed % 99, temperature=temperature)
     numbers = [first + row for row in range(len(batch.source))]
-    for row, outputs in enumerate(numbered(network, batch, numbers, drawing)):
+    for row, outputs in enumerate(sample_numbered(network, batch, numbers, drawing)):
         length, rows = int(batch.source_lengths[row]), slice(row, row + 1)
         alone = batch._replace(source=batch.source[rows, :length], source_lengths=batch.source_lengths[rows])
-        again = numbered(network, alone, [numbers[row]], drawing)[0]
+        again = sample_numbered(network, alone, [numbers[row]], drawing)[0]
         assert [each.ids.tolist() for each in outputs] == [each.ids.tolist() for each in again]
         for each, told in zip(
             outputs, score_outputs(network, batch, row, [e.ids.tolist() for e in outputs]), strict=True

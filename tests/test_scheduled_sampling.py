@@ -20,28 +20,28 @@ from pellucid.model.network import EncoderDecoder, shift_right
 from pellucid.training.scheduled_sampling import sample_symbols, sampling_probability, unroll_sampled
 
 
-def scheduled(kind: SamplingSchedule, end: float) -> TrainingConfig:
+def schedule_config(kind: SamplingSchedule, end: float) -> TrainingConfig:
     return config_of({"training": {"scheduled_sampling": kind, "sampling_probability": end}}).training
 
 
 @given(st.sampled_from(["linear", "exponential", "inverse-sigmoid"]), st.floats(0.01, 0.99))
 def test_every_schedule_rises_from_zero_to_its_final_probability(kind: SamplingSchedule, end: float) -> None:
-    shares = [sampling_probability(scheduled(kind, end), step / 20) for step in range(21)]
+    shares = [sampling_probability(schedule_config(kind, end), step / 20) for step in range(21)]
     assert shares[0] == 0 and shares[-1] == pytest.approx(end)
     assert all(one <= other for one, other in pairwise(shares))
 
 
 def test_the_schedules_equal_those_of_bengio_et_al() -> None:
     """Linear: half at half. Exponential: ε = kⁱ, so its logarithm is a line. Inverse sigmoid: k / (k + exp(i / k))."""
-    assert sampling_probability(scheduled("linear", 0.5), 0.5) == 0.25
-    left = [math.log(1 - sampling_probability(scheduled("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)]
+    assert sampling_probability(schedule_config("linear", 0.5), 0.5) == 0.25
+    left = [math.log(1 - sampling_probability(schedule_config("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)]
     assert left == pytest.approx([x * math.log(0.5) for x in (0.0, 0.25, 0.5, 1.0)])
     k, steps = 100.0, 2 * 100.0 * math.log(100.0)
     kept = [k / (k + math.exp(x * steps / k)) for x in (0.0, 0.3, 0.5, 1.0)]
     for x, now in zip((0.3, 0.5), kept[1:3], strict=True):
         expected = 0.9 * (kept[0] - now) / (kept[0] - kept[3])
-        assert sampling_probability(scheduled("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
-    assert sampling_probability(scheduled("none", 0.9), 1.0) == 0
+        assert sampling_probability(schedule_config("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
+    assert sampling_probability(schedule_config("none", 0.9), 1.0) == 0
 
 
 def test_symbols_are_sampled_by_probability_and_special_ones_never() -> None:

@@ -23,7 +23,9 @@ def centered(scores: np.ndarray) -> np.ndarray:
     return np.asarray(scores - scores.mean(axis=1, keepdims=True))
 
 
-def decomposed(values: list[np.ndarray], symbols: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray]]:
+def components_by_definition(
+    values: list[np.ndarray], symbols: Sequence[Sequence[str]]
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """μ and μ + χ, by loops."""
     found = []
     for own, names in zip(values, symbols, strict=True):
@@ -66,7 +68,10 @@ def test_fractions_equal_those_of_the_component_products() -> None:
     queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, own, strict=True)]
     memories = [each.encoder for each in own]
     fed = [("begin", *trace.target[:-1]) for trace in traces]
-    parts = [decomposed(queries, fed), decomposed(memories, [trace.source for trace in traces])]
+    parts = [
+        components_by_definition(queries, fed),
+        components_by_definition(memories, [trace.source for trace in traces]),
+    ]
     sums, total = np.zeros(3), 0.0
     for n in range(len(traces)):
         scores = [

@@ -99,7 +99,7 @@ def test_a_run_of_another_configuration_is_refused_with_the_differences() -> Non
     assert contents(copies_run().run) == before
 
 
-def swapped(examples: Sequence[Example]) -> list[Example]:
+def replace_letters(examples: Sequence[Example]) -> list[Example]:
     """The same pairs, every letter of the targets replaced by another: other symbols, hardly other ids."""
     return [Example(e.source, e.target.translate(str.maketrans("abcd", "bcda"))) for e in examples]
 
@@ -110,7 +110,7 @@ def swapped(examples: Sequence[Example]) -> list[Example]:
         (copies(41, seed=1), copies(10, seed=2)),
         (list(reversed(copies(40, seed=1))), copies(10, seed=2)),
         (copies(40, seed=1), copies(9, seed=2)),
-        (swapped(copies(40, seed=1)), copies(10, seed=2)),
+        (replace_letters(copies(40, seed=1)), copies(10, seed=2)),
     ],
     ids=["one more", "another order", "other development data", "other symbols"],
 )

@@ -22,7 +22,7 @@ def table(rows: list[tuple[int, int, int]]) -> OutcomeTable:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def sides(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[OutcomeTable, OutcomeTable]:
+def outcome_tables(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[OutcomeTable, OutcomeTable]:
     return table([a for a, _ in pairs]), table([b for _, b in pairs])
 
 
@@ -45,7 +45,7 @@ def exact_p(a: OutcomeTable, b: OutcomeTable, at: int) -> float:
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=9))
 def test_p_is_close_to_that_of_all_permutations(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> None:
-    a, b = sides(pairs)
+    a, b = outcome_tables(pairs)
     found = compare_outcomes([a], [b])
     # 10,000 draws: five standard deviations of a share are 0.025 at most.
     assert found.exact_match.p == pytest.approx(exact_p(a, b, 0), abs=0.025)
@@ -55,7 +55,7 @@ def test_p_is_close_to_that_of_all_permutations(pairs: list[tuple[tuple[int, int
 @pytest.mark.parametrize(("only_a", "only_b"), [(30, 12), (5, 5), (8, 1), (40, 39), (1, 0)])
 def test_p_of_exact_match_equals_the_sign_test(only_a: int, only_b: int) -> None:
     rows = [((0, 0, 3), (1, 1, 3))] * only_a + [((1, 1, 3), (0, 0, 3))] * only_b + [((0, 0, 3), (0, 0, 3))] * 50
-    a, b = sides(rows)
+    a, b = outcome_tables(rows)
     found = compare_outcomes([a], [b])
     assert found.exact_match.p == pytest.approx(binomtest(only_a, only_a + only_b).pvalue, abs=0.025)
     assert (found.only_a, found.only_b, found.both, found.neither) == (only_a, only_b, 50, 0)
@@ -87,7 +87,7 @@ def test_the_interval_is_that_of_resamples_drawn_one_example_at_a_time() -> None
 def test_a_run_does_not_differ_from_itself(
     pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]],
 ) -> None:
-    a, _ = sides(pairs)
+    a, _ = outcome_tables(pairs)
     found = compare_outcomes([a], [a])
     for each in (found.exact_match, found.symbol_error_rate):
         assert each.difference == 0 and tuple(each.ci95) == (0, 0) and each.p == 1 and each.a_better == 0.5
@@ -98,7 +98,7 @@ def test_a_run_does_not_differ_from_itself(
 def test_order_changes_nothing_and_swapped_runs_change_the_sign(
     pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]],
 ) -> None:
-    a, b = sides(pairs)
+    a, b = outcome_tables(pairs)
     order = random.Random(1).sample(range(len(a)), len(a))
     found = compare_outcomes([a], [b])
     assert compare_outcomes([a[order]], [b[order]]) == found

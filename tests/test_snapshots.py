@@ -30,7 +30,7 @@ from pellucid.training.snapshots import (
 )
 
 
-def names(folder: Path) -> list[str]:
+def snapshot_names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / SNAPSHOTS).iterdir())
 
 
@@ -38,7 +38,7 @@ def test_each_validation_has_a_snapshot() -> None:
     run = digits_run().run
     validated = [line["update"] for line in read_log(run) if line["event"] == "validated"]
     found = read_snapshots(run)
-    assert [each.update for each in found] == validated and len(found) == len(names(run))
+    assert [each.update for each in found] == validated and len(found) == len(snapshot_names(run))
     assert [len(each.traces) for each in found] == [PROBES] * len(found)
     assert read_snapshots(run, validated[-2])[0].update == validated[-1]
 
@@ -59,13 +59,13 @@ def test_the_best_snapshot_has_the_outputs_and_embeddings_of_the_model() -> None
 
 def test_an_interrupted_training_has_the_same_snapshots(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
-    assert len(names(folder)) == 2
+    assert len(snapshot_names(folder)) == 2
     save_snapshot(
         folder, load(folder), read_snapshots(folder)[0].traces, SnapshotNumber(99, 99_999)
     )  # beyond the checkpoint
     resume(folder)
-    assert names(folder) == names(digits_run().run)
-    for name in names(folder):
+    assert snapshot_names(folder) == snapshot_names(digits_run().run)
+    for name in snapshot_names(folder):
         assert (folder / SNAPSHOTS / name).read_bytes() == (digits_run().run / SNAPSHOTS / name).read_bytes()
 
 
@@ -80,7 +80,7 @@ def test_snapshots_can_be_disabled_without_other_changes(tmp_path: Path) -> None
         assert (tmp_path / "run" / name).read_bytes() == (trained.run / name).read_bytes()
 
 
-def touched(folder: Path, validations: int) -> None:
+def create_snapshots(folder: Path, validations: int) -> None:
     """Empty snapshots of so many validations."""
     (folder / SNAPSHOTS).mkdir(exist_ok=True)
     for number in range(1, validations + 1):
@@ -90,23 +90,23 @@ def touched(folder: Path, validations: int) -> None:
 @pytest.mark.parametrize("most", [4, 5, 200])
 def test_long_trainings_keep_few_snapshots(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", most)
-    touched(tmp_path, 0)
+    create_snapshots(tmp_path, 0)
     for number in range(1, 60):
         (tmp_path / SNAPSHOTS / f"{number:06}-{10 * number:08}.safetensors").touch()
         thin_snapshots(tmp_path, number)
-        assert len(names(tmp_path)) <= most
-        assert names(tmp_path)[-1] == f"{number:06}-{10 * number:08}.safetensors"
-    one = names(tmp_path)
-    touched(tmp_path, 59)
+        assert len(snapshot_names(tmp_path)) <= most
+        assert snapshot_names(tmp_path)[-1] == f"{number:06}-{10 * number:08}.safetensors"
+    one = snapshot_names(tmp_path)
+    create_snapshots(tmp_path, 59)
     thin_snapshots(tmp_path, 59)
-    assert [name for name in names(tmp_path) if name in one] == one
+    assert [name for name in snapshot_names(tmp_path) if name in one] == one
     kept = [int(name[:6]) for name in one[:-1]]
     assert len({b - a for a, b in pairwise(kept)}) <= 1
 
 
 def records(run: Path) -> list[dict[str, Any]]:
     """The traces in the first snapshot of a run, in their JSON form."""
-    with safetensors.safe_open(run / SNAPSHOTS / names(run)[0], "numpy") as content:
+    with safetensors.safe_open(run / SNAPSHOTS / snapshot_names(run)[0], "numpy") as content:
         told: list[dict[str, Any]] = json.loads(content.metadata()["snapshot"])["traces"]
     return told
 
@@ -130,16 +130,16 @@ def test_identity_attention_of_tags_is_not_saved() -> None:
 
 
 def test_snapshots_after_the_checkpoint_are_removed(tmp_path: Path) -> None:
-    touched(tmp_path, 5)
+    create_snapshots(tmp_path, 5)
     remove_later_snapshots(tmp_path, 30)
-    assert len(names(tmp_path)) == 3
+    assert len(snapshot_names(tmp_path)) == 3
     remove_later_snapshots(tmp_path, 0)
-    assert names(tmp_path) == []
+    assert snapshot_names(tmp_path) == []
 
 
 def test_a_damaged_snapshot_is_reported(tmp_path: Path) -> None:
     folder = copy_of(digits_run().run, tmp_path / "run")
-    path = folder / SNAPSHOTS / names(folder)[0]
+    path = folder / SNAPSHOTS / snapshot_names(folder)[0]
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RunError, match="is not a whole safetensors file"):
         read_snapshots(folder)

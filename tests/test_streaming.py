@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_transducer import PLAIN, TAGGED, same, transducer_of
+from test_transducer import PLAIN, TAGGED, assert_same_trace, transducer_of
 
 from pellucid.data.examples import Example
 from pellucid.decoding import preprocessing, streaming
@@ -27,15 +27,15 @@ DRAWING = SamplingConfig(samples=2, seed=3)
 
 
 @pytest.fixture
-def three_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def chunks_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "MAX_SOURCES", 3)
 
 
-def flat(results: list[Any]) -> list[Trace]:
+def flatten(results: list[Any]) -> list[Trace]:
     return [trace for each in results for trace in (each if isinstance(each, list) else [each])]
 
 
-@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.usefixtures("chunks_of_three")
 @pytest.mark.parametrize("method", ["predict", "nbest", "sample", "trace", "hypotheses", "samples", "force"])
 def test_a_stream_has_the_results_of_a_list(method: str) -> None:
     given: list[Any] = [text for text in TEXTS if text] if method in ("predict", "nbest", "sample") else EXAMPLES
@@ -46,8 +46,8 @@ def test_a_stream_has_the_results_of_a_list(method: str) -> None:
     assert isinstance(listed, list) and isinstance(stream, Iterator)
     results = list(stream)
     assert len(results) == len(listed) == len(given)
-    for one, two in zip(flat(listed), flat(results), strict=True):
-        same(one, two)
+    for one, two in zip(flatten(listed), flatten(results), strict=True):
+        assert_same_trace(one, two)
         assert (one.rank, one.origin) == (two.rank, two.origin)
 
 
@@ -128,22 +128,22 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert int(done.stdout) < 250_000
 
 
-@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.usefixtures("chunks_of_three")
 def test_features_and_prefixes_go_along_with_a_stream() -> None:
     tags, texts = ["V", "N", "V;N", "", "N"], TEXTS[:5]
     for features in (tags, iter(tags)):
         for one, two in zip(TAGGED.predict(texts, tags), TAGGED.predict(iter(texts), features), strict=True):
-            same(one, two)
+            assert_same_trace(one, two)
     begun = ["v", "", ["w", "x"], "", "zz"]
     for prefixes in (begun, iter(begun)):
         for one, two in zip(PLAIN.predict(texts, None, begun), PLAIN.predict(iter(texts), None, prefixes), strict=True):
-            same(one, two)
+            assert_same_trace(one, two)
             assert one.forced == two.forced
     for one, two in zip(TAGGED.predict(texts, tags), TAGGED.predict(texts, iter(tags)), strict=True):
-        same(one, two)
+        assert_same_trace(one, two)
 
 
-@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.usefixtures("chunks_of_three")
 @pytest.mark.parametrize(
     ("given", "message", "before"),
     [
@@ -163,7 +163,7 @@ def test_unequal_numbers_are_reported_at_the_end_of_a_stream(given: list[str], m
         TAGGED.predict(["a", "b"], (each for each in ["V"] * 9))
 
 
-@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.usefixtures("chunks_of_three")
 def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
     bad: Any = (each for each in ["a", "b", "c", "a", None, "b"])
     found = list[Trace]()

@@ -26,7 +26,7 @@ from pellucid.viewer.report_schema import ReportExamples
 from pellucid.viewer.schema import DecodeRequest, WhatIfRequest
 
 
-def shown(task: Task, served: bool = True) -> PageData:
+def page_data_of(task: Task, served: bool = True) -> PageData:
     """A run of the task on its own development file."""
     trained = task_run(task)
     return assemble_page(
@@ -185,7 +185,7 @@ def test_score_prints_the_probability_of_pairs(task: Task) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_page_shows_each_task(task: Task) -> None:
-    page = shown(task, served=False).contents
+    page = page_data_of(task, served=False).contents
     assert page.card is not None and page.card.task == task and page.card.has_attention == (task != "tag")
     assert len(page.examples) == 10 and page.corpus is not None and page.corpus.scores[0].name == "accuracy"
     assert page.training is not None and page.training.frames and page.state_space is None
@@ -196,7 +196,7 @@ def test_the_page_shows_each_task(task: Task) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_page_server_answers_requests(task: Task) -> None:
-    there = shown(task)
+    there = page_data_of(task)
     assert (
         decode_source(there, DecodeRequest(text="axb")).traces[0].output
         == load(task_run(task).run).predict(["axb"])[0].output

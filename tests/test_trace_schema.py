@@ -175,7 +175,7 @@ def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
     assert Trace.from_json(replace(small(), text="a\ud800").to_json()).text == "a\ufffd"
 
 
-def changed(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
+def trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
     """The JSON of a trace with other fields; None leaves a field out."""
     plain = {**json.loads(trace_of().to_json()), **changes}
     return json.dumps({name: value for name, value in plain.items() if value is not None})
@@ -187,33 +187,36 @@ def changed(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         ("", "this is not a trace of schema version 1"),
         ("[]", "this is not a trace"),
         (b"\xff", "this is not a trace"),
-        (changed(version=None), "missing required field `version`"),
-        (changed(version=VERSION + 1), "the trace has version 2 of the schema; expected version 1"),
-        (changed(source=[1]), r"`str`.*source"),
-        (changed(target=["x"]), "expected candidates of 1 steps"),
-        (changed(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
-        (changed(attention=[[0.5], [0.5]]), "attention: expected 2 × 3 numbers, got 2 × 1"),
-        (changed(attention=[[0.5], []]), "attention: expected an array of numbers"),
-        (changed(attention={"shape": [2, 3], "data": "AAAA"}), "attention: expected an array of numbers"),
-        (changed(attention={"shape": [10**30, 0], "data": ""}), "attention: expected an array of numbers"),
-        (changed(other=None)[:-1] + ', "other": ' + "[" * 100_000, "this is not a trace"),
-        (changed(attention={"shape": [2, -3], "data": ""}), r">= 0.*shape"),
-        (changed(attention={"shape": [2, 3], "data": "?"}), "attention: expected an array of numbers"),
-        (changed(log_probabilities={"shape": [2], "data": "AACAfwAAgH8="}), "expected finite numbers"),
-        (changed(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
-        (changed(features=4), "features: expected 0 to 3"),
-        (changed(unknown=[3]), "unknown: expected numbers from 0 to 2"),
-        (changed(forced=[-1]), "forced: expected numbers from 0 to 1"),
-        (changed(origin="dream"), r"'dream'.*origin"),
-        (changed(log_probabilities=[1000.0, 0]), "log_probabilities: expected log-probabilities, which are at most 0"),
-        (changed(top=[[["a", 1000.0]], []]), "top: expected log-probabilities, which are at most 0"),
-        (changed(top=[[["a", -1]] * 65, []]), "top: expected at most 64 candidates of a step, got 65"),
-        (changed(attention=[[1e30] * 3] * 2), "attention: expected weights from 0 to 1"),
-        (changed(attention=[[-1] * 3] * 2), "attention: expected weights from 0 to 1"),
-        (changed(heads=[[[2] * 3] * 2]), "heads: expected weights from 0 to 1"),
-        (changed(probability=2.5), "probability: expected a number from 0 to 1, got 2.5"),
-        (changed(rank=-1), "rank: expected a number from 0 to"),
-        (changed(rank=10**18), "rank: expected a number from 0 to"),
+        (trace_json(version=None), "missing required field `version`"),
+        (trace_json(version=VERSION + 1), "the trace has version 2 of the schema; expected version 1"),
+        (trace_json(source=[1]), r"`str`.*source"),
+        (trace_json(target=["x"]), "expected candidates of 1 steps"),
+        (trace_json(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
+        (trace_json(attention=[[0.5], [0.5]]), "attention: expected 2 × 3 numbers, got 2 × 1"),
+        (trace_json(attention=[[0.5], []]), "attention: expected an array of numbers"),
+        (trace_json(attention={"shape": [2, 3], "data": "AAAA"}), "attention: expected an array of numbers"),
+        (trace_json(attention={"shape": [10**30, 0], "data": ""}), "attention: expected an array of numbers"),
+        (trace_json(other=None)[:-1] + ', "other": ' + "[" * 100_000, "this is not a trace"),
+        (trace_json(attention={"shape": [2, -3], "data": ""}), r">= 0.*shape"),
+        (trace_json(attention={"shape": [2, 3], "data": "?"}), "attention: expected an array of numbers"),
+        (trace_json(log_probabilities={"shape": [2], "data": "AACAfwAAgH8="}), "expected finite numbers"),
+        (trace_json(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
+        (trace_json(features=4), "features: expected 0 to 3"),
+        (trace_json(unknown=[3]), "unknown: expected numbers from 0 to 2"),
+        (trace_json(forced=[-1]), "forced: expected numbers from 0 to 1"),
+        (trace_json(origin="dream"), r"'dream'.*origin"),
+        (
+            trace_json(log_probabilities=[1000.0, 0]),
+            "log_probabilities: expected log-probabilities, which are at most 0",
+        ),
+        (trace_json(top=[[["a", 1000.0]], []]), "top: expected log-probabilities, which are at most 0"),
+        (trace_json(top=[[["a", -1]] * 65, []]), "top: expected at most 64 candidates of a step, got 65"),
+        (trace_json(attention=[[1e30] * 3] * 2), "attention: expected weights from 0 to 1"),
+        (trace_json(attention=[[-1] * 3] * 2), "attention: expected weights from 0 to 1"),
+        (trace_json(heads=[[[2] * 3] * 2]), "heads: expected weights from 0 to 1"),
+        (trace_json(probability=2.5), "probability: expected a number from 0 to 1, got 2.5"),
+        (trace_json(rank=-1), "rank: expected a number from 0 to"),
+        (trace_json(rank=10**18), "rank: expected a number from 0 to"),
     ],
 )
 def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
@@ -239,9 +242,9 @@ def test_invalid_search_trees_are_refused(name: str, value: object, message: str
         **{"symbols": ["x"], "parents": [-1], "log_probabilities": [0], "scores": [0]},
         **{"fates": ["kept"], "looks": [0], "attention": [[1, 0, 0]], "leaf": 0},
     }
-    assert Trace.from_json(changed(lattice=lattice)).lattice is not None
+    assert Trace.from_json(trace_json(lattice=lattice)).lattice is not None
     with pytest.raises(DataError, match=message):
-        Trace.from_json(changed(lattice={**lattice, name: value}))
+        Trace.from_json(trace_json(lattice={**lattice, name: value}))
 
 
 @pytest.mark.parametrize("rows", [30_000_000, 2**40])
@@ -256,9 +259,9 @@ def test_rows_without_numbers_are_bounded(name: str, rest: list[int], rows: int)
     empty = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "painted": []}
     empty |= {"log_probabilities": [], "attention": [], "top": [], "unknown_target": [], "heads": None, "looks": None}
     changes = {"lattice": lattice} if name == "attention" else {name: array}
-    assert Trace.from_json(changed(**empty)).target == ()
+    assert Trace.from_json(trace_json(**empty)).target == ()
     with pytest.raises(DataError, match=f"{name}: expected at most 1024 rows where none of them holds a number"):
-        Trace.from_json(changed(**{**empty, **changes}))
+        Trace.from_json(trace_json(**{**empty, **changes}))
 
 
 def test_a_record_of_other_types_is_refused() -> None:

@@ -15,7 +15,7 @@ from pellucid.tasks.registry import build_network
 from pellucid.training.training_data import data_warnings
 
 
-def said(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:
+def warnings_of(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:
     """What is foreseen of a small training."""
     symbols = "characters" if task == "transduce" else "words"
     config = msgspec.structs.replace(small_config(data={"target_symbols": symbols}), task=task)
@@ -26,18 +26,18 @@ def said(task: Task, train: list[Example], development: list[Example], copying: 
 
 def test_a_single_class_is_reported() -> None:
     train = [Example("ab", "one")] * 4
-    assert said("classify", train, train) == [
+    assert warnings_of("classify", train, train) == [
         "every training example has the same class, 'one': there is nothing to learn"
     ]
-    assert said("classify", [*train, Example("b", "two")], train) == []
-    assert "has the same tag, 'O'" in said("tag", [Example("ab", "O O")], [])[0]
+    assert warnings_of("classify", [*train, Example("b", "two")], train) == []
+    assert "has the same tag, 'O'" in warnings_of("tag", [Example("ab", "O O")], [])[0]
 
 
 @pytest.mark.parametrize("copying", [False, True])
 def test_targets_that_the_model_cannot_produce_are_counted(copying: bool) -> None:
     train = [Example("abc", "abc")] * 4
     development = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
-    told = said("transduce", train, development, copying)
+    told = warnings_of("transduce", train, development, copying)
     out_of_reach = "2 of 3 development examples cannot be right: no training target contains 'x' or others"
     assert told == ([] if copying else [out_of_reach])
 

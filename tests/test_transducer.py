@@ -42,7 +42,7 @@ TAGGED = transducer_of({"data": {"features_column": "3"}, "search": {"max_length
 TEXTS = st.lists(st.text(alphabet="abc?é ", max_size=7), max_size=9)
 
 
-def same(one: Trace, two: Trace) -> None:
+def assert_same_trace(one: Trace, two: Trace) -> None:
     assert (one.text, one.source, one.target, one.output) == (two.text, two.source, two.target, two.output)
     np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(one.attention, two.attention, rtol=1e-4, atol=1e-5)
@@ -56,8 +56,8 @@ def test_every_source_has_one_trace_in_order_for_any_batch_size(texts: list[str]
     traces = PLAIN.predict(texts)
     assert [trace.text for trace in traces] == texts
     for trace, again, text in zip(traces, other.predict(texts), texts, strict=True):
-        same(trace, again)
-        same(trace, PLAIN.predict([text])[0])
+        assert_same_trace(trace, again)
+        assert_same_trace(trace, PLAIN.predict([text])[0])
 
 
 def test_long_nbest_lists_use_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_long_nbest_lists_use_small_batches(monkeypatch: pytest.MonkeyPatch) -> 
     )
     for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
         for trace, again in zip(one, two, strict=True):
-            same(trace, again)
+            assert_same_trace(trace, again)
     with pytest.raises(InputError, match=r"^count: expected a whole number of at most 1024, got 1025$"):
         PLAIN.nbest(["a"], 1025)
 
@@ -191,7 +191,7 @@ def test_prediction_disables_dropout_and_restores_the_mode(training: bool) -> No
     transducer = transducer_of({"encoder": {"dropout": 0.9}, "decoder": {"dropout": 0.9}})
     expected = transducer.predict(["abc"])[0]
     transducer.network.train(training)
-    same(transducer.predict(["abc"])[0], expected)
+    assert_same_trace(transducer.predict(["abc"])[0], expected)
     assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(require_seq2seq(transducer.network).decoder, "init_hidden", lambda memory: 1 / 0)
