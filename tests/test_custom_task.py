@@ -172,10 +172,10 @@ PROGRAM = """
 import json, sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-import pellucid, test_fifth_task
+import pellucid, test_custom_task
 from pellucid.cli import main
 
-pellucid.register_task(test_fifth_task.Span())
+pellucid.register_task(test_custom_task.SpanTask())
 for arguments in json.load(sys.stdin):
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         code = main(arguments)
