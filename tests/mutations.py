@@ -100,13 +100,13 @@ def _with_copying(config: Config) -> Config:
 
 def _unfinished(files: TrainingFiles, run: Path, config: Config) -> Trained:
     """A run that was interrupted after its first checkpoint, its examples kept in a corpus."""
-    kept, reading.WORTH_KEEPING = reading.WORTH_KEEPING, 1
+    kept, reading.MIN_CORPUS_SYMBOLS = reading.MIN_CORPUS_SYMBOLS, 1
     try:
         events = train_run(files, run, config)
         next(event for event in events if isinstance(event, FileSaved) and not event.best)
         events.close()
     finally:
-        reading.WORTH_KEEPING = kept
+        reading.MIN_CORPUS_SYMBOLS = kept
     assert (run / "corpus.arrow").exists()
     return Trained(files, run, config)
 

@@ -1,4 +1,4 @@
-"""Searches over small networks, and every output there is: what the tests of search/ compare with.
+"""Searches over small networks, and all of their possible outputs, for the tests of decoding.
 
 V vocabulary, T greatest length.
 """
@@ -16,7 +16,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, stepwise
 from pellucid.decoding.candidate_scorer import PLAIN, CandidateScorer
-from pellucid.decoding.constraints import FREE, Constraints
+from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput
@@ -32,64 +32,66 @@ SCORES = st.one_of(
 )
 
 
-class Asked(NamedTuple):
-    """What a test wants of a search."""
+class SearchCase(NamedTuple):
+    """Settings of one tested search."""
 
-    minimum: int = 0
-    maximum: int = 4
-    width: int = 3
-    best: int = 1
+    min_length: int = 0
+    max_length: int = 4
+    beam_size: int = 3
+    nbest: int = 1
     score: CandidateScorer = PLAIN
-    constraints: Constraints = FREE
+    constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
 
 
-def network_like(kind: tuple[str, str], seed: int) -> Network:
-    """A network of a cell and an attention, of two units or so."""
+def small_network(kind: tuple[str, str], seed: int) -> Network:
+    """Return a small network with this cell and attention."""
     cell, score = kind
     sizes = {"cell": cell, "hidden_size": 3, "embedding_size": 3}
     attention = {"type": score, "size": 3, "filters": 2, "filter_radius": 1}
     return hasty(config_of({"encoder": sizes, "decoder": sizes, "attention": attention}), seed)
 
 
-def searched(network: Network, batch: Batch, asked: Asked) -> list[list[Hypothesis]]:
-    """What the search by steps finds."""
+def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[list[Hypothesis]]:
+    """Return the outputs of the stepwise search."""
     count = len(batch.source)
-    spans = BatchLengthLimits(np.full(count, asked.minimum), np.full(count, asked.maximum))
-    wanted = BeamConfig(spans, asked.width, asked.best, asked.score, asked.constraints, asked.lattice)
+    limits = BatchLengthLimits(np.full(count, settings.min_length), np.full(count, settings.max_length))
+    config = BeamConfig(
+        limits, settings.beam_size, settings.nbest, settings.score, settings.constraints, settings.lattice
+    )
     with torch.inference_mode():
         return stepwise(
-            encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, wanted
+            encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, config
         )
 
 
-def forced(network: Network, batch: Batch, row: int, outputs: Iterable[Sequence[int]]) -> list[DecodedOutput]:
-    """What the network says of outputs of one source, each by itself."""
+def score_outputs(network: Network, batch: Batch, row: int, outputs: Iterable[Sequence[int]]) -> list[DecodedOutput]:
+    """Return the scored outputs of one source, each decoded by itself."""
     length = int(batch.source_lengths[row])
     source, lengths = batch.source[row : row + 1, :length], batch.source_lengths[row : row + 1]
-    found: list[DecodedOutput] = []
+    scored: list[DecodedOutput] = []
     with torch.inference_mode():
         for ids in outputs:
             target = torch.tensor([list(ids)])
-            found += score_targets(
+            scored += score_targets(
                 encode_and_initialize(network, source, lengths), lengths, target, torch.tensor([target.shape[1]])
             )
-    return found
+    return scored
 
 
-def every_output(longest: int) -> list[tuple[int, ...]]:
-    """All that can be written and ended."""
+def all_outputs(longest: int) -> list[tuple[int, ...]]:
+    """Return all outputs of at most `longest` symbols, with EOS."""
     return [(*ids, EOS) for count in range(longest + 1) for ids in product(SYMBOLS, repeat=count)]
 
 
-def ranked(decoded: DecodedOutput, score: CandidateScorer) -> float:
-    """The score of an output by its definition."""
+def score_by_definition(decoded: DecodedOutput, score: CandidateScorer) -> float:
+    """Return the score of an output by its definition."""
     steps = len(decoded.ids)
-    divisor: float = {"none": 1.0, "average": float(steps), "gnmt": ((5 + steps) / 6) ** score.power}[
+    penalty: float = {"none": 1.0, "average": float(steps), "gnmt": ((5 + steps) / 6) ** score.power}[
         score.normalization
     ]
-    total = float(decoded.log_probabilities.sum(dtype=np.float64) / divisor)
+    total = float(decoded.log_probabilities.sum(dtype=np.float64) / penalty)
     if score.coverage and decoded.weights.any():
-        seen = np.clip(decoded.weights.astype(np.float64).sum(axis=0), 1e-6, 1)
-        total += score.coverage * float(np.log(seen).sum())
+        coverage = np.clip(decoded.weights.astype(np.float64).sum(axis=0), 1e-6, 1)
+        total += score.coverage * float(np.log(coverage).sum())
     return total

@@ -1,4 +1,4 @@
-"""What weights say by themselves, by loops; and attention against a known alignment."""
+"""Attention statistics, compared with plain loops; and attention compared with a known alignment."""
 
 import math
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def test_no_known_span_is_refused() -> None:
         alignment_agreement(WEIGHTS, spans([0, 0, 0], [1, 1, 1], [False] * 3))
 
 
-def test_words_end_behind_their_space() -> None:
+def test_spans_of_words_include_the_following_space() -> None:
     assert word_ends("317").tolist() == [6, 10, 16]
 
 
@@ -62,11 +62,11 @@ TRACE = made("abc", ["x", "y", "z", END], ROWS)
 ENTROPIES = [1.0, 0.0, 2 - 0.75 * math.log2(3), 0.0]
 
 
-def penalised(columns: list[float]) -> float:
+def penalty(columns: list[float]) -> float:
     return float(np.mean([math.log(1 / (1 + abs(1 - each) ** 6)) for each in columns]))
 
 
-def dispersed(rows: Sequence[Sequence[float]]) -> float:
+def mean_negative_entropy(rows: Sequence[Sequence[float]]) -> float:
     """Mean of Σ α ln α of rows scaled to sum to one, by loops."""
     totals = []
     for row in rows:
@@ -80,18 +80,18 @@ def test_entropies_are_in_bits() -> None:
     assert row_entropy(np.full((1, 8), 1 / 8)).tolist() == pytest.approx([3])
 
 
-def test_penalties_and_confidence_are_those_of_the_tool() -> None:
+def test_penalties_and_confidence_equal_those_of_the_tool() -> None:
     weights = TRACE.attention
     columns = [1.5, 1.75, 0.75]
-    assert coverage_deviation(weights) == pytest.approx(penalised(columns))
-    assert absentmindedness_out(weights) == pytest.approx(dispersed(ROWS))
-    assert absentmindedness_in(weights) == pytest.approx(dispersed(list(zip(*ROWS, strict=True))))
-    total = penalised(columns) + dispersed(ROWS) + dispersed(list(zip(*ROWS, strict=True)))
+    assert coverage_deviation(weights) == pytest.approx(penalty(columns))
+    assert absentmindedness_out(weights) == pytest.approx(mean_negative_entropy(ROWS))
+    assert absentmindedness_in(weights) == pytest.approx(mean_negative_entropy(list(zip(*ROWS, strict=True))))
+    total = penalty(columns) + mean_negative_entropy(ROWS) + mean_negative_entropy(list(zip(*ROWS, strict=True)))
     assert attention_confidence(weights) == pytest.approx(math.exp(-0.05 * total**2))
 
 
 @given(st.integers(1, 6), st.integers(1, 6), SEEDS)
-def test_one_to_one_is_perfect_and_nothing_is_better(steps: int, positions: int, seed: int) -> None:
+def test_one_to_one_attention_has_the_best_scores(steps: int, positions: int, seed: int) -> None:
     perfect = np.eye(positions)
     assert coverage_deviation(perfect) == absentmindedness_out(perfect) == absentmindedness_in(perfect) == 0
     assert attention_confidence(perfect) == 1 and diagonality(perfect) == pytest.approx(1)
@@ -145,7 +145,7 @@ def test_the_summary_counts_as_the_definitions_say() -> None:
     assert [each.name for each in summarize_attention([TRACE, short])] == [name for name, *_ in STATISTICS[:-1]]
 
 
-def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
+def test_intervals_contain_the_mean_in_95_percent_of_samples() -> None:
     """Of many corpora of 40 traces whose entropies are known in the mean."""
     generator, held = np.random.default_rng(1), 0
     for seed in range(40):
@@ -158,7 +158,7 @@ def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
     assert held >= 34
 
 
-def test_what_does_not_look_counts_nowhere() -> None:
+def test_rows_without_weights_are_left_out() -> None:
     blind = made("abc", ["x", END], [[0.0] * 3] * 2)
     gaps = made("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
     assert not trace_statistics(blind).any() and summarize_attention([blind]) == [] and summarize_attention([]) == []

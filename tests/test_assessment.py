@@ -1,4 +1,4 @@
-"""Assessments: groups, joining, comparing, and what JSON gets of them."""
+"""Assessments: groups, joining, comparing, and their JSON form."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,9 @@ def tokenizers(target: str = "characters") -> Tokenizers:
     return Tokenizers(letters, Tokenizer(target, "none"), letters)
 
 
-def made(rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None) -> Assessment:
+def build_assessment(
+    rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None
+) -> Assessment:
     """An assessment of rows of (wanted, output, further outputs)."""
     outputs = [[diagonal(tuple(wanted or "x"), (*each, END)) for each in own] for wanted, *own in rows]
     examples = [Example(wanted, wanted) for wanted, *_ in rows]
@@ -37,8 +39,8 @@ def made(rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[st
 ROWS = [("abc", "abc"), ("abd", "abc"), ("x", "x"), ("yz", "y")]
 
 
-def test_everything_is_plain_json() -> None:
-    found = json.loads(msgspec.json.encode(made(ROWS, groups=["p", "p", "q", "q"]).to_dict()))
+def test_all_metrics_are_plain_json() -> None:
+    found = json.loads(msgspec.json.encode(build_assessment(ROWS, groups=["p", "p", "q", "q"]).to_dict()))
     assert found["exact_match"] == 50 and found["errors"] == 2 and found["symbols"] == 9
     assert found["confusions"]["kinds"] == {"substitution": 1, "insertion": 0, "deletion": 1}
     assert found["calibration"]["share_right"] == 0.5 and len(found["calibration"]["bins"]) == 10
@@ -49,47 +51,47 @@ def test_everything_is_plain_json() -> None:
 
 
 def test_one_group_has_no_table_and_no_mean() -> None:
-    found = made(ROWS)
+    found = build_assessment(ROWS)
     assert found.groups == [] and found.mean is None and found.to_dict()["macro"] is None
 
 
 @pytest.mark.parametrize("rows", [[("abc", "abc")], [("abc", "xyz")], [("abc", "")], [("", "")], [("", "a")]])
 def test_one_example_right_wrong_or_empty(rows: list[tuple[str, ...]]) -> None:
-    found = made(rows).to_dict()
+    found = build_assessment(rows).to_dict()
     json.loads(msgspec.json.encode(found))
     assert found["exact_match"] == 100 * (rows[0][0] == rows[0][1])
-    same = compare_runs(made(rows), made(rows))
+    same = compare_runs(build_assessment(rows), build_assessment(rows))
     assert same.exact_match.p == same.symbol_error_rate.p == 1 and same.exact_match.difference == 0
 
 
 def test_candidates_count() -> None:
-    found = made([("ab", "a", "ab"), ("c", "c"), ("d", "x", "y", "z")])
+    found = build_assessment([("ab", "a", "ab"), ("c", "c"), ("d", "x", "y", "z")])
     assert [round(each.accuracy, 2) for each in found.oracle] == [33.33, 66.67, 66.67]
     assert found.mean_reciprocal_rank == pytest.approx((1 / 2 + 1 + 0) / 3)
 
 
-def test_joined_parts_are_as_one() -> None:
-    parts = [made(ROWS[:2], groups=["p", "p"]), made(ROWS[2:], groups=["q", "q"])]
-    assert join_assessments(parts).to_dict() == made(ROWS, groups=["p", "p", "q", "q"]).to_dict()
+def test_joined_assessments_equal_one_assessment() -> None:
+    parts = [build_assessment(ROWS[:2], groups=["p", "p"]), build_assessment(ROWS[2:], groups=["q", "q"])]
+    assert join_assessments(parts).to_dict() == build_assessment(ROWS, groups=["p", "p", "q", "q"]).to_dict()
 
 
-def test_runs_that_cut_targets_otherwise_are_cut_as_the_first() -> None:
-    words = made(ROWS)
+def test_runs_with_another_tokenizer_are_split_like_the_first() -> None:
+    words = build_assessment(ROWS)
     answered = words.decoded
     found = assess_outputs("run", answered, tokenizers("words"), tokenizers(), ERROR_RATE_METRICS)
     assert [each.output for each in found.scored] == [tuple("abc"), tuple("abc"), ("x",), ("y",)]
     assert found.evaluation == words.evaluation
 
 
-def test_runs_on_other_examples_are_not_compared() -> None:
+def test_runs_on_different_examples_are_not_compared() -> None:
     with pytest.raises(InputError, match="same examples"):
-        compare_runs(made(ROWS), made(ROWS[:3]))
+        compare_runs(build_assessment(ROWS), build_assessment(ROWS[:3]))
 
 
 def test_a_comparison_of_groups_is_of_their_means() -> None:
     a, b = (
-        made(ROWS, groups=["p", "p", "p", "q"]),
-        made([(wanted, wanted) for wanted, _ in ROWS], "b", ["p"] * 3 + ["q"]),
+        build_assessment(ROWS, groups=["p", "p", "p", "q"]),
+        build_assessment([(wanted, wanted) for wanted, _ in ROWS], "b", ["p"] * 3 + ["q"]),
     )
     found = compare_runs(a, b)
     assert found.exact_match.a == pytest.approx((200 / 3 + 0) / 2) and found.exact_match.b == 100
@@ -97,7 +99,7 @@ def test_a_comparison_of_groups_is_of_their_means() -> None:
     assert replace(a, name="c").name == "c"
 
 
-def test_tags_are_calibrated_one_by_one_and_unscored_ones_not_at_all() -> None:
+def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
     traces = [
         replace(answered("tag", "abc", "HEC"), log_probabilities=np.log(np.array([0.9, 0.6, 0.8], np.float32))),
         replace(answered("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),
@@ -112,4 +114,4 @@ def test_tags_are_calibrated_one_by_one_and_unscored_ones_not_at_all() -> None:
     assert ("calibration error of a tag", "mean probability of a tag 72.5 %, accuracy 50.0 %") in [
         (name, told) for name, _, told in score_rows(found)
     ]
-    assert made(ROWS).to_dict()["calibration"]["of"] == "outputs"
+    assert build_assessment(ROWS).to_dict()["calibration"]["of"] == "outputs"

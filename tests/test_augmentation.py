@@ -1,4 +1,4 @@
-"""Made-up pairs: which they are, how many, that the seed decides, and that they go the way of all others."""
+"""Augmentation: the synthetic pairs, their number, their dependence on the seed, and their use in training."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ CUT = build_tokenizers(small_config(data={"target_symbols": "words"}).data)
 LETTERS = build_tokenizers(small_config().data)
 
 
-def test_copies_are_targets_joined_as_sources_each_as_often_as_any_other() -> None:
+def test_copies_are_targets_joined_as_sources_in_equal_numbers() -> None:
     examples = [Example("one", "w ʌ n", "V"), Example("two", "t uː"), Example("six", "s ɪ k s")]
     made = copy_pairs(examples, CUT, 7, np.random.default_rng(1))
     assert len(made) == 7 and set(made[:3]) == set(made[3:6])
@@ -30,7 +30,7 @@ def test_copies_are_targets_joined_as_sources_each_as_often_as_any_other() -> No
     assert copy_pairs(examples, CUT, 0, np.random.default_rng(1)) == []
 
 
-def test_stems_are_made_up_alike_on_both_sides_and_the_rest_stays() -> None:
+def test_stems_are_replaced_equally_on_both_sides_only() -> None:
     """walking → walked: w a l k is the stem, ing → ed stays; go → went has none."""
     examples = [Example("walking", "walked", "PST"), Example("go", "went"), Example("hoping", "hoped")]
     made = hallucinate_pairs(examples, LETTERS, 40, np.random.default_rng(1))
@@ -43,7 +43,7 @@ def test_stems_are_made_up_alike_on_both_sides_and_the_rest_stays() -> None:
     assert {len(each.source) for each in made} == {6, 7}
 
 
-def test_pairs_that_share_nothing_cannot_be_made_up() -> None:
+def test_pairs_without_shared_symbols_cannot_be_hallucinated() -> None:
     with pytest.raises(DataError, match=r'training\.augmentation = "hallucinate" needs pairs whose sides share 3'):
         hallucinate_pairs([Example("abc", "xyz")], LETTERS, 1, np.random.default_rng(1))
 
@@ -55,7 +55,7 @@ def config_with(kind: str, share: float, seed: int = 1) -> Config:
     return msgspec.structs.replace(config, seed=seed)
 
 
-def test_a_training_tells_and_logs_what_it_made_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 0.4))
     (made,) = [event for event in events if isinstance(event, DataAugmented)]
     assert made == DataAugmented("copy", 60, 24)
@@ -66,12 +66,12 @@ def test_a_training_tells_and_logs_what_it_made_up(tmp_path: Path, capsys: pytes
     assert "augmentation: 24 copied targets in addition to 60 examples" in capsys.readouterr().err
     validated = [event for event in events if isinstance(event, ValidationCompleted)]
     assert validated[-1].progress.samples == 84 and len(validated[-1].traces) == 20
-    assert "84 examples" in (tmp_path / "run" / "card.md").read_text() and "24 of them made up" in (
+    assert "84 examples" in (tmp_path / "run" / "card.md").read_text() and "24 of them synthetic" in (
         tmp_path / "run" / "card.md"
     ).read_text("utf-8")
 
 
-def test_made_up_pairs_teach_the_vocabularies_and_a_tag_that_no_user_needs(tmp_path: Path) -> None:
+def test_synthetic_pairs_extend_the_vocabularies_by_the_copy_tag(tmp_path: Path) -> None:
     events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 1.0))
     found = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
     assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == TAG
@@ -81,7 +81,7 @@ def test_made_up_pairs_teach_the_vocabularies_and_a_tag_that_no_user_needs(tmp_p
     assert built.parameters > next(event for event in alone if isinstance(event, ModelBuilt)).parameters
 
 
-def test_another_seed_makes_up_others(tmp_path: Path) -> None:
+def test_another_seed_gives_other_pairs(tmp_path: Path) -> None:
     words = [Example(f"{stem}ing", f"{stem}ed") for stem in ("walk", "talk", "jump", "look", "help", "turn")]
     files = TrainingFiles(write_pairs(tmp_path / "a.tsv", words), copy_files(tmp_path / "b").valid)
     counts: list[tuple[int, ...]] = []

@@ -50,7 +50,7 @@ def test_order_changes_nothing(examples: list[tuple[float, bool]]) -> None:
 
 
 @given(EXAMPLES)
-def test_the_most_certain_are_those_first_by_score(examples: list[tuple[float, bool]]) -> None:
+def test_the_most_confident_outputs_have_the_highest_scores(examples: list[tuple[float, bool]]) -> None:
     apart = {score: hit for score, hit in examples}  # no two of one score
     found = measure_calibration(list(apart), list(apart.values()))
     hits = [apart[score] for score in sorted(apart, reverse=True)]
@@ -77,6 +77,6 @@ def test_one_example(score: float, hit: bool, error: float) -> None:
     assert found.coverage_points[-1].caught == (1.0 if hit else 0.0)
 
 
-def test_probabilities_that_are_true_have_no_error() -> None:
+def test_true_probabilities_have_no_calibration_error() -> None:
     found = measure_calibration([math.log(0.75)] * 4, [True, True, True, False])
     assert found.expected_error == pytest.approx(0) and found.brier == pytest.approx(0.75 * 0.25)

@@ -1,4 +1,4 @@
-"""A session to one file and back: bit for bit, and never from a file that does not belong to it."""
+"""Checkpoints: restored bit for bit, and refused for another training."""
 
 import json
 import math
@@ -50,7 +50,7 @@ def moments(session: TrainingState) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_a_session_comes_back_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
+def test_a_training_state_is_restored_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     config = small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
     session, restored = new_session(config, updates=5), new_session(config)
     save_session(tmp_path / "a.safetensors", session, "data")
@@ -84,7 +84,7 @@ COURSES: Mapping[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize("training", COURSES.values(), ids=list(COURSES))
-def test_every_progress_that_training_comes_to_survives_a_file(tmp_path: Path, training: Mapping[str, Any]) -> None:
+def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[str, Any]) -> None:
     path, session = tmp_path / "a.safetensors", new_session(small_config(training))
     passed = []
     for event in fit(session):
@@ -96,7 +96,7 @@ def test_every_progress_that_training_comes_to_survives_a_file(tmp_path: Path, t
     assert passed[0] == Progress() and passed[-1].finished
 
 
-def spoilt_progress(path: Path, session: TrainingState, **fields: object) -> None:
+def save_with_progress(path: Path, session: TrainingState, **fields: object) -> None:
     """Write a checkpoint whose progress has other values in these fields."""
     save_session(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
@@ -132,17 +132,17 @@ def test_a_progress_that_contradicts_itself_is_refused(tmp_path: Path, fields: M
     """Five updates of two batches an epoch, the validations after the second and the fourth made."""
     session, path = new_session(small_config({"epochs": 9, "patience": 3}), updates=5), tmp_path / "a.safetensors"
     assert (session.progress.epoch, session.progress.batch, session.progress.validations) == (2, 1, 2)
-    spoilt_progress(path, session, **fields)
+    save_with_progress(path, session, **fields)
     with pytest.raises(RunError, match=rf"a\.safetensors: {told}$"):
         restore_session(path, session, "data")
 
 
 @pytest.mark.parametrize("finished", ["", "exact_match did not get better in 9 validations", "![](http://a.b/c)"])
-def test_an_ending_is_that_of_the_settings(tmp_path: Path, finished: str) -> None:
+def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str) -> None:
     """One of those that there are; nothing else ends a training, or stands in its card."""
     session, path = new_session(small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
     assert session.progress.finished == "all its passes over the data are done"
-    spoilt_progress(path, session, finished=finished)
+    save_with_progress(path, session, finished=finished)
     with pytest.raises(RunError, match=r"progress\.finished: expected 'all its passes over the data are done', got "):
         restore_session(path, session, "data")
 
@@ -160,7 +160,7 @@ def test_an_ending_is_that_of_the_settings(tmp_path: Path, finished: str) -> Non
         ("square", math.inf, r"square"),
     ],
 )
-def test_moments_that_no_training_comes_to_are_refused(tmp_path: Path, part: str, value: float, told: str) -> None:
+def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float, told: str) -> None:
     session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     save_session(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
@@ -171,7 +171,7 @@ def test_moments_that_no_training_comes_to_are_refused(tmp_path: Path, part: str
 
 
 @pytest.mark.parametrize("update", [1, 2])
-def test_a_training_that_diverges_at_once_names_the_file_it_comes_from(tmp_path: Path, update: int) -> None:
+def test_a_training_that_diverges_at_once_names_its_checkpoint(tmp_path: Path, update: int) -> None:
     """A checkpoint of a stranger may be whole and finite; an update is next, or a validation."""
     session, path = new_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
     for value in session.transducer.network.state_dict().values():
@@ -192,12 +192,12 @@ def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
         held[name].view(torch.int32).view(-1)[7] ^= 1
         path.write_bytes(safetensors.torch.save(held, notes))
     else:
-        spoilt_progress(path, session, loss_sum=1.5)
-    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content is not that of its checksum"):
+        save_with_progress(path, session, loss_sum=1.5)
+    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
         restore_session(path, session, "data")
 
 
-def test_of_several_damaged_tensors_the_first_by_name_is_told(tmp_path: Path) -> None:
+def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
     network = new_session(small_config({"epochs": 9})).transducer.network
     path = tmp_path / "a.safetensors"
     held = safetensors.torch.load(network_file(network))
@@ -208,7 +208,7 @@ def test_of_several_damaged_tensors_the_first_by_name_is_told(tmp_path: Path) ->
         load_network(path, network)
 
 
-def test_the_file_is_safetensors_with_readable_notes(tmp_path: Path) -> None:
+def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
     save_session(tmp_path / "a.safetensors", new_session(small_config({"epochs": 9}), updates=2), "data")
     held, notes = tensors(tmp_path / "a.safetensors")
     assert json.loads(notes["progress"])["update"] == 2 and notes["fingerprint"] == "data"
@@ -219,7 +219,7 @@ def test_the_file_is_safetensors_with_readable_notes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("score", ["additive", "location"])
-def test_parameters_alone_come_back(tmp_path: Path, score: str) -> None:
+def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
     config = small_config({"epochs": 9})
     attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
@@ -240,14 +240,14 @@ def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp
     spoilt = bytearray(content)
     spoilt[-4] ^= 1  # the last bit of the last number
     path.write_bytes(spoilt)
-    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content is not that of its checksum"):
+    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
         load_network(path, network)
     path.write_bytes(safetensors.torch.save(safetensors.torch.load(content), {"format": "2"}))
     with pytest.raises(RunError, match=r"a\.safetensors has no checksum \(sha256 in its header\): "):
         load_network(path, network)
 
 
-def test_what_is_not_finite_is_no_checkpoint_and_the_one_before_it_stays(tmp_path: Path) -> None:
+def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_path: Path) -> None:
     config, path = small_config({"epochs": 9}), tmp_path / "a.safetensors"
     session = new_session(config, updates=2)
     save_session(path, session, "data")
@@ -294,7 +294,7 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, prog
         ("loss_sum", "1e999", "number out of range"),
     ],
 )
-def test_a_progress_that_no_training_comes_to_is_refused_with_its_field(
+def test_an_unreachable_progress_is_refused_with_its_field(
     tmp_path: Path, field: str, value: str, expected: str
 ) -> None:
     session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
@@ -318,7 +318,7 @@ def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
 @pytest.mark.parametrize("part", ["optimizer.encoder.table.weight.count", "average.count"])
-def test_a_count_of_updates_that_no_training_comes_to_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
+def test_an_unreachable_count_of_updates_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
     session = new_session(small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
     path = tmp_path / "a.safetensors"
     save_session(path, session, "data")

@@ -1,4 +1,4 @@
-"""Answers of models that tag, classify or point."""
+"""Predictions of models that tag, classify or point."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from pellucid.training.run_folder import load
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_rule_is_learnt(task: Task) -> None:
+def test_a_rule_is_learned(task: Task) -> None:
     model, pairs = load(task_run(task).run), examples(task, 60, 3)
     traces = model.trace(pairs)
     evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
@@ -32,7 +32,7 @@ def test_a_rule_is_learnt(task: Task) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_one_by_one_as_all_together(task: Task) -> None:
+def test_batch_composition_changes_nothing(task: Task) -> None:
     model, pairs = load(task_run(task).run), [*examples(task, 20, 4), Example("", "")]
     for trace, pair in zip(model.trace(pairs), pairs, strict=True):
         (own,) = model.trace([pair])
@@ -60,7 +60,7 @@ def test_a_trace_of_each_task() -> None:
 
 
 @pytest.mark.parametrize(("task", "count"), [("classify", 2), ("point", 3)])
-def test_the_likeliest_answers_in_their_order(task: Task, count: int) -> None:
+def test_the_most_probable_answers_are_in_order(task: Task, count: int) -> None:
     (found,) = load(task_run(task).run).nbest(["axd"], 5)
     assert len(found) == count and [each.rank for each in found] == [*range(1, count + 1)]
     chances = [each.score for each in found]
@@ -70,7 +70,7 @@ def test_the_likeliest_answers_in_their_order(task: Task, count: int) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_given_answers_have_the_probability_they_are_answered_with(task: Task) -> None:
+def test_scored_answers_have_their_predicted_probability(task: Task) -> None:
     model, pairs = load(task_run(task).run), examples(task, 10, 5)
     found = model.trace(pairs)
     given = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, found, strict=True)])
@@ -79,7 +79,7 @@ def test_given_answers_have_the_probability_they_are_answered_with(task: Task) -
         assert other.score == pytest.approx(one.score, abs=1e-4)
 
 
-def test_what_is_not_scored_costs_nothing_and_what_was_never_seen_cannot_be() -> None:
+def test_ignored_tags_have_log_probability_0_and_unseen_tags_minus_infinity() -> None:
     (trace,) = load(task_run("tag").run).force([Example("caa", "C-Z")])
     assert trace.target == ("C", "-", "Z") and trace.unknown_target == (2,)
     assert trace.log_probabilities[1] == 0 and trace.log_probabilities[2] == -math.inf
@@ -88,7 +88,7 @@ def test_what_is_not_scored_costs_nothing_and_what_was_never_seen_cannot_be() ->
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_what_is_of_written_outputs_is_refused(task: Task) -> None:
+def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
     model = load(task_run(task).run)
     for asked in (
         DecodingOptions(prefix="V"),
@@ -122,7 +122,7 @@ def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
         np.testing.assert_allclose(np.exp(mean), (np.exp(own) + np.exp(its[:, order])) / 2, atol=1e-5)
 
 
-def test_models_of_different_tasks_do_not_answer_together() -> None:
+def test_models_of_different_tasks_form_no_ensemble() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
     point, kind = (answerer_of(config_of(task, data={"max_length": 2}), pairs) for task in ("point", "classify"))
     with pytest.raises(RunError, match="differ in task"):

@@ -1,4 +1,4 @@
-"""Copying, made-up pairs and added features in one training, from files to outputs, stopped and gone on with."""
+"""Copying, augmentation and added features in one training, from files to outputs, stopped and resumed."""
 
 from pathlib import Path
 from random import Random
@@ -19,7 +19,7 @@ from pellucid.training.session import TrainingFiles, train_run
 from pellucid.training.training_data import TAG, DataAugmented
 
 
-def tagged(count: int, seed: int) -> list[Example]:
+def tagged_pairs(count: int, seed: int) -> list[Example]:
     """Three letters and a sign that stands once or twice, written as they are; the tag says whether in capitals."""
     generator, made = Random(seed), []
     for _ in range(count):
@@ -30,7 +30,7 @@ def tagged(count: int, seed: int) -> list[Example]:
     return made
 
 
-def combined() -> Config:
+def combined_config() -> Config:
     """All three, small; a sign has to stand three times to be known."""
     training = {"epochs": 12, "learning_rate": 0.01, "eval_interval": 3, "metric": "loss", "augmentation": "copy"}
     sizes = {"hidden_size": 16, "embedding_size": 16}
@@ -47,22 +47,22 @@ def combined() -> Config:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
     folder = tmp_path_factory.mktemp("combined")
-    train, dev = tagged(300, 1), tagged(30, 2)
+    train, dev = tagged_pairs(300, 1), tagged_pairs(30, 2)
     return TrainingFiles(write_pairs(folder / "train.tsv", train), write_pairs(folder / "dev.tsv", dev))
 
 
 @pytest.fixture(scope="module")
-def whole(files: TrainingFiles) -> Path:
+def uninterrupted_run(files: TrainingFiles) -> Path:
     """A run that nobody disturbed."""
     folder = files.train.parent / "whole"
-    events = train_to_end(files, folder, combined())
+    events = train_to_end(files, folder, combined_config())
     assert any(isinstance(event, DataAugmented) and event.made == 90 for event in events)
     return folder
 
 
-def test_places_to_copy_from_begin_after_added_features() -> None:
+def test_copy_positions_start_after_added_features() -> None:
     known = vocabularies("ab", "ab", ["UP"])
-    cut, example = build_tokenizers(combined().data), [Example("aQbR", "Rab", "UP;UP")]
+    cut, example = build_tokenizers(combined_config().data), [Example("aQbR", "Rab", "UP;UP")]
     size, read = len(known.target), len(known.source) + len(known.features)
     for added, shift in ((False, 2), (True, 0)):
         encoded = encode_extended(example, cut, known, added)
@@ -70,8 +70,8 @@ def test_places_to_copy_from_begin_after_added_features() -> None:
         assert encoded.source.values.tolist()[3] == read + size + 1 + shift
 
 
-def test_they_learn_together_and_copy_what_was_never_seen(whole: Path) -> None:
-    model = load(whole)
+def test_all_options_train_together_and_unseen_symbols_are_copied(uninterrupted_run: Path) -> None:
+    model = load(uninterrupted_run)
     assert TAG in model.vocabularies.features.symbols and "\u5000" not in model.vocabularies.target.symbols
     sources, tags = ["abc𝒳", "cab\u5fff", "b𝒳c"], ["UP;NOUN", "LOW;NOUN", ""]
     for search in (model, model.with_beam(3)):
@@ -90,19 +90,19 @@ def test_they_learn_together_and_copy_what_was_never_seen(whole: Path) -> None:
     assert all(trace.added == ("LOW", "NOUN") for trace in drawn)
 
 
-def test_a_stopped_training_goes_on_to_the_same_bits(files: TrainingFiles, whole: Path) -> None:
+def test_a_stopped_training_resumes_bit_for_bit(files: TrainingFiles, uninterrupted_run: Path) -> None:
     folder = files.train.parent / "stopped"
-    events = train_run(files, folder, combined())
+    events = train_run(files, folder, combined_config())
     for event in events:
         if isinstance(event, ValidationCompleted) and event.progress.epoch >= 5:
             break
     events.close()
-    train_to_end(files, folder, combined())
-    assert_same_outcome(whole, folder)
+    train_to_end(files, folder, combined_config())
+    assert_same_outcome(uninterrupted_run, folder)
 
 
-def test_one_example_among_others_is_as_it_is_alone(whole: Path) -> None:
-    model = load(whole)
+def test_batch_composition_changes_nothing(uninterrupted_run: Path) -> None:
+    model = load(uninterrupted_run)
     sources, tags = ["abc𝒳", "a", "cabcabcab\u5fff"], ["UP;NOUN", "LOW;NOUN;UP", ""]
     together = model.predict(sources, features=tags)
     for source, tag, trace in zip(sources, tags, together, strict=True):

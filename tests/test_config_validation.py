@@ -133,7 +133,7 @@ def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
     search = msgspec.structs.replace(
         model.config.search, min_length_ratio=0.5, min_length_offset=2, max_length_ratio=1.0, max_length_offset=0
     )
-    with pytest.warns(UserWarning, match="the longest holds"):
+    with pytest.warns(UserWarning, match="the maximum is used"):
         found = model.with_search(search).predict(["a", "abcdabcd"])
     assert len(found[0].output) <= 1 and 6 <= len(found[1].output) <= 8
 
@@ -144,13 +144,13 @@ def test_the_command_line_refuses_crossing_limits() -> None:
     message = complaint(pellucid(*asked, "--training.ema-decay", 0.5))
     assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema'; otherwise it has no effect"
     message = complaint(pellucid(*asked, "--search.min-length", 100000))
-    assert "search.min_length = 100000 is beyond the greatest length, " in message
+    assert "search.min_length = 100000 exceeds the maximum length, " in message
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--min-length", 100000], "--min-length = 100000 is beyond the greatest length, 15 (half as"),
+        (["--min-length", 100000], "--min-length = 100000 exceeds the maximum length, 15 (1.5 times"),
         (["--max-length-offset", 5], "--max-length-offset = 5 needs search.max_length_ratio above 0"),
         (["--length-penalty-alpha", 2], "--length-penalty-alpha = 2.0 needs search.length_normalization = 'gnmt'"),
         (

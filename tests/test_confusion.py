@@ -1,4 +1,4 @@
-"""Confusions: alignments with the fewest edits, and counts made of them."""
+"""Confusions: alignments with the fewest edits, and their counts."""
 
 import random
 from collections import Counter
@@ -19,7 +19,7 @@ def scored(output: str, *references: str) -> ScoredExample:
 
 
 @given(SEQUENCES, SEQUENCES)
-def test_an_alignment_holds_both_sequences_and_the_fewest_edits(
+def test_an_alignment_contains_both_sequences_with_the_fewest_edits(
     output: tuple[str, ...], reference: tuple[str, ...]
 ) -> None:
     pairs = align_symbols(output, reference)
@@ -41,7 +41,7 @@ def test_counts_are_those_made_by_hand() -> None:
     )
 
 
-def test_what_is_inserted_was_not_wanted() -> None:
+def test_insertions_have_no_reference_symbol() -> None:
     (error,) = count_confusions([scored("ab", "a")]).errors
     assert (error.wanted, error.written, error.times, error.of, error.kind) == (None, "b", 1, 0, "insertion")
 
@@ -70,14 +70,14 @@ def test_kinds_sum_to_the_distances_and_order_changes_nothing(examples: list[Sco
     assert count_confusions(mixed).to_dict() == found.to_dict()
 
 
-def test_all_right_and_nothing_at_all_have_no_errors() -> None:
+def test_correct_and_empty_outputs_have_no_errors() -> None:
     for examples in ([scored("ab", "ab"), scored("", "")], []):
         found = count_confusions(examples)
         assert found.errors == [] and found.matrix() == ConfusionMatrix([], []) and sum(found.kinds.values()) == 0
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_the_matrix_is_not_wider_than_asked_and_keeps_the_most_frequent(most: int) -> None:
+def test_the_matrix_has_the_most_frequent_symbols_up_to_the_maximum(most: int) -> None:
     pairs: Counter[SymbolPair] = Counter({(chr(97 + at), chr(98 + at)): 10 - at for at in range(8)})
     matrix = SymbolConfusions(pairs).matrix(most)
     assert len(matrix.symbols) == most == len(matrix.counts)

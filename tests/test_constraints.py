@@ -1,4 +1,4 @@
-"""Constraints: they hold in every output of every search, and a text that the model cannot write is refused."""
+"""Constraints hold in every output of every search, and impossible ones are refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, few, vocabulary
-from small_searches import KINDS, SCORES, SYMBOLS, Asked, every_output, forced, network_like, ranked, searched
+from small_searches import (
+    KINDS,
+    SCORES,
+    SYMBOLS,
+    SearchCase,
+    all_outputs,
+    run_search,
+    score_by_definition,
+    score_outputs,
+    small_network,
+)
 from test_transducer import PLAIN, transducer_of
 
 from pellucid.data.batches import Batch
@@ -40,7 +50,7 @@ def constraints(draw: st.DrawFn, sources: int = 5) -> Constraints:
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(prefixes))
 
 
-def holds(ids: list[int], asked: Constraints, row: int) -> bool:
+def satisfies(ids: list[int], asked: Constraints, row: int) -> bool:
     """Whether an output keeps to all of them."""
     prefix = asked.prefixes[row]
     began = tuple(ids[: len(prefix)]) == prefix
@@ -49,51 +59,51 @@ def holds(ids: list[int], asked: Constraints, row: int) -> bool:
 
 @few
 @given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), constraints())
-def test_they_hold_in_every_output_of_a_beam(
+def test_constraints_hold_in_every_output_of_a_beam(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, asked: Constraints
 ) -> None:
-    network = network_like(kind, seed)
-    for row, found in enumerate(searched(network, batch, Asked(0, LONGEST, width, width, score, asked))):
+    network = small_network(kind, seed)
+    for row, found in enumerate(run_search(network, batch, SearchCase(0, LONGEST, width, width, score, asked))):
         assert found
         for each, again in zip(
-            found, forced(network, batch, row, [f.decoded.ids.tolist() for f in found]), strict=True
+            found, score_outputs(network, batch, row, [f.decoded.ids.tolist() for f in found]), strict=True
         ):
             ids = each.decoded.ids.tolist()
-            assert holds(ids, asked, row) and (ids[-1] == EOS or len(ids) == LONGEST)
+            assert satisfies(ids, asked, row) and (ids[-1] == EOS or len(ids) == LONGEST)
             np.testing.assert_allclose(each.decoded.log_probabilities, again.log_probabilities, atol=1e-5)
 
 
 @few
 @given(KIND, batches(), SEEDS, constraints())
-def test_they_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
-    network, count = network_like(kind, seed), len(batch.source)
+def test_constraints_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
+    network, count = small_network(kind, seed), len(batch.source)
     spans = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, LONGEST))
     drawing, wanted = SamplingConfig(samples=3, top_p=0.8), BeamConfig(spans, 1, constraints=asked)
     with torch.inference_mode():
         running = encode_and_initialize(network, batch.source, batch.source_lengths)
         outputs = sample(running, batch.source_lengths, np.arange(count), wanted, drawing)
-    assert all(holds(each.ids.tolist(), asked, row) for row, own in enumerate(outputs) for each in own)
+    assert all(satisfies(each.ids.tolist(), asked, row) for row, own in enumerate(outputs) for each in own)
 
 
 @few
 @given(KIND, batches(), SEEDS, constraints())
-def test_a_beam_as_wide_as_everything_finds_the_best_that_keeps_to_them(
+def test_an_exhaustive_beam_finds_the_best_constrained_output(
     kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints
 ) -> None:
-    network, longest = network_like(kind, seed), 2
-    row = next((row for row in range(len(batch.source)) if asked.least(row) <= longest), None)
+    network, longest = small_network(kind, seed), 2
+    row = next((row for row in range(len(batch.source)) if asked.min_length(row) <= longest), None)
     if row is None:
         return
-    every = [ids for ids in every_output(longest) if holds([*ids], asked, row)]
-    best = max(ranked(each, CandidateScorer()) for each in forced(network, batch, row, every))
-    found = searched(network, batch, Asked(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
+    every = [ids for ids in all_outputs(longest) if satisfies([*ids], asked, row)]
+    best = max(score_by_definition(each, CandidateScorer()) for each in score_outputs(network, batch, row, every))
+    found = run_search(network, batch, SearchCase(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
     assert found[0].score == pytest.approx(best, abs=1e-4)
 
 
 @few
 @given(KIND, batches(), SEEDS, st.data())
-def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: int, data: st.DataObject) -> None:
-    network, count = network_like(kind, seed), len(batch.source)
+def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: int, data: st.DataObject) -> None:
+    network, count = small_network(kind, seed), len(batch.source)
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
     wanted = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
@@ -104,7 +114,7 @@ def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: in
             encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, wanted
         )
     for row, outputs in enumerate(found):
-        own = searched(network, batch, Asked(int(minimum[row]), int(maximum[row]), 2, 2))[row]
+        own = run_search(network, batch, SearchCase(int(minimum[row]), int(maximum[row]), 2, 2))[row]
         assert [each.decoded.ids.tolist() for each in outputs] == [each.decoded.ids.tolist() for each in own]
         for each in outputs:
             ids = each.decoded.ids.tolist()
@@ -114,7 +124,7 @@ def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: in
 CHARACTERS, LETTERS = Tokenizer("characters", "none"), vocabulary("vwxyz")
 
 
-def test_texts_become_ids() -> None:
+def test_prefixes_and_symbols_become_ids() -> None:
     found = build_constraints(DecodingOptions("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
     assert (found.forbidden.tolist(), found.required.tolist(), found.prefixes) == ([4], [6], ((5, 6), ()))
     assert not build_constraints(DecodingOptions(), ["", ""], CHARACTERS, LETTERS).any
@@ -131,37 +141,37 @@ def test_texts_become_ids() -> None:
         (DecodingOptions(required=("w",), forbidden=("w",)), "required: the symbol 'w' is forbidden"),
     ],
 )
-def test_what_the_model_cannot_write_is_named(options: DecodingOptions, message: str) -> None:
+def test_symbols_outside_the_vocabulary_are_named(options: DecodingOptions, message: str) -> None:
     with pytest.raises(ConstraintError, match=message):
         build_constraints(options, [options.prefix], CHARACTERS, LETTERS)
 
 
-def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_suggestion_is_made_for_a_very_long_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was compared with every symbol that the model writes, at the cost of its length each time."""
-    bare, lengths = options._bare, list[int]()
+    bare, lengths = options._base_letter, list[int]()
 
     def counted(symbol: str) -> str:
         lengths.append(len(symbol))
         return bare(symbol)
 
-    monkeypatch.setattr(options, "_bare", counted)
+    monkeypatch.setattr(options, "_base_letter", counted)
     for symbol in ("é" * 10**4, "Ä"):
         with pytest.raises(ConstraintError, match="the model never writes the symbol"):
             build_constraints(DecodingOptions(required=(symbol,)), [], CHARACTERS, LETTERS)
     assert max(lengths) == 1
 
 
-def test_a_lattice_is_of_searches_alone() -> None:
+def test_only_searches_have_a_search_tree() -> None:
     model = PLAIN.with_options(DecodingOptions(lattice=True))
     assert model.predict(["abc"])[0].lattice is not None and model.nbest(["abc"], 2)[0][0].lattice is not None
-    with pytest.raises(ConfigError, match=r"options\.lattice: sampling considers no other hypotheses"):
+    with pytest.raises(ConfigError, match=r"options\.lattice: sampling has no search tree"):
         model.sample(["abc"], SamplingConfig())
-    with pytest.raises(ConfigError, match=r"options\.lattice: scoring given targets considers no other hypotheses"):
+    with pytest.raises(ConfigError, match=r"options\.lattice: scoring given targets has no search tree"):
         model.force([Example("abc", "v")])
 
 
 @pytest.mark.parametrize("limit", [{"min_length": 2}, {"min_length_ratio": 1.0}])
-def test_an_output_that_cannot_be_is_refused_by_every_decoding(limit: dict[str, Any]) -> None:
+def test_an_impossible_output_is_refused_by_every_decoding(limit: dict[str, Any]) -> None:
     forbidden = DecodingOptions(forbidden=tuple("vwxyz"))
     free = transducer_of({"search": {"max_length": 4}}).with_options(forbidden)
     for traces in (free.predict(["abc"]), *free.nbest(["abc"], 3), *free.sample(["abc"], SamplingConfig(samples=2))):
@@ -180,7 +190,7 @@ def test_an_output_that_cannot_be_is_refused_by_every_decoding(limit: dict[str, 
     assert set(some.predict(["abc"])[0].output) == {"z"}
 
 
-def test_what_a_model_can_only_copy_is_not_forbidden() -> None:
+def test_copied_symbols_are_not_forbidden() -> None:
     settings = {"decoder": {"pointer_generator": True}, "search": {"max_length": 4, "min_length": 2}}
     model = transducer_of(settings).with_options(DecodingOptions(forbidden=tuple("vwxyz")))
     assert set(model.predict(["abc"])[0].output) <= set("abc")

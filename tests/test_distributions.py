@@ -1,4 +1,4 @@
-"""Distributions along a trace: they are the model's own, and their measures are those of the definitions."""
+"""Distributions along a trace: they equal the model's own, and entropy and divergence their definitions."""
 
 import math
 
@@ -17,7 +17,7 @@ from pellucid.inspection.distributions import entropy, kl_divergence, step_distr
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_they_sum_to_one_and_hold_what_the_trace_tells(kind: str) -> None:
+def test_distributions_sum_to_one_and_contain_the_candidates_of_the_trace(kind: str) -> None:
     transducer = made(kind)
     traces = [*traces_of(transducer, PAIRS), *transducer.predict(["abc", "", "cab"])]
     for trace, found in zip(traces, step_distributions(transducer, traces), strict=True):
@@ -33,7 +33,7 @@ def test_they_sum_to_one_and_hold_what_the_trace_tells(kind: str) -> None:
         assert np.isneginf(found[:, [0, 1, 3]]).all()
 
 
-def test_those_of_an_ensemble_are_the_mean() -> None:
+def test_ensemble_distributions_are_the_mean() -> None:
     models = [made(), made("lstm", 4)]
     both = ensemble(models, ["a", "b"])
     traces = traces_of(both, PAIRS)
@@ -42,7 +42,7 @@ def test_those_of_an_ensemble_are_the_mean() -> None:
         np.testing.assert_allclose(np.exp(found), (np.exp(one) + np.exp(two)) / 2, atol=1e-6)
 
 
-def test_given_attention_changes_them_from_its_step_on() -> None:
+def test_forced_attention_changes_the_distributions_from_its_step_on() -> None:
     transducer = made()
     trace = traces_of(transducer, [("abc", "vwx")])[0]
     painted = transducer.with_options(DecodingOptions(painted=(ForcedAttention(2, (1.0, 0.0, 0.0)),)))
@@ -53,7 +53,7 @@ def test_given_attention_changes_them_from_its_step_on() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 4), SEEDS)
-def test_entropy_and_divergence_are_those_of_the_definitions(symbols: int, steps: int, seed: int) -> None:
+def test_entropy_and_divergence_equal_their_definitions(symbols: int, steps: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     one, two = (generator.dirichlet(np.full(symbols, 0.3), steps) for _ in range(2))
     two = two + 1e-12
@@ -66,7 +66,7 @@ def test_entropy_and_divergence_are_those_of_the_definitions(symbols: int, steps
     np.testing.assert_allclose(kl_divergence(before, after), np.maximum(expected, 0), atol=1e-9)
 
 
-def test_what_is_impossible_counts_as_the_limit_says() -> None:
+def test_zero_probabilities_count_as_the_limit() -> None:
     certain, other = np.array([[0.0, -np.inf]]), np.array([[-np.inf, 0.0]])
     assert entropy(certain).tolist() == [0] and entropy(np.log([[0.5, 0.5]])).tolist() == [1]
     assert kl_divergence(certain, other).tolist() == [np.inf] and kl_divergence(certain, certain).tolist() == [0]

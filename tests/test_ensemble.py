@@ -1,4 +1,4 @@
-"""Ensembles: of one, of a model with itself, and of models that read differently."""
+"""Ensembles of one model, of a model with itself, and of models with different vocabularies."""
 
 from pathlib import Path
 
@@ -30,16 +30,16 @@ def member(seed: int, source: str = "abc", cell: str = "gru", score: str = "addi
     """An untrained transducer."""
     search = {"max_length": 6, "beam_size": width}
     config = config_of({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
-    return untrained(config, vocabularies(source), seed)
+    return untrained_transducer(config, vocabularies(source), seed)
 
 
-def untrained(config: Config, known: Vocabularies, seed: int) -> Transducer:
+def untrained_transducer(config: Config, known: Vocabularies, seed: int) -> Transducer:
     network = build_network(config, known).eval()
     shake(network, seed)
     return Transducer(config, known, network)
 
 
-def reordered(model: Transducer, target: str) -> Transducer:
+def with_reordered_targets(model: Transducer, target: str) -> Transducer:
     """The very same model, its target symbols numbered in another order: its tables permuted by hand."""
     known = msgspec.structs.replace(model.vocabularies, target=vocabulary(target))
     numbers = torch.tensor([*range(4), *model.vocabularies.target.encode(list(target))])
@@ -51,7 +51,7 @@ def reordered(model: Transducer, target: str) -> Transducer:
     return Transducer(model.config, known, network)
 
 
-def same(one: Trace, two: Trace) -> None:
+def assert_same_trace(one: Trace, two: Trace) -> None:
     assert (one.source, one.target, one.output, one.unknown) == (two.source, two.target, two.output, two.unknown)
     np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
     np.testing.assert_allclose(one.attention, two.attention, atol=1e-4)
@@ -61,17 +61,17 @@ def same(one: Trace, two: Trace) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("lstm", "location"), ("gru", "none")])
-def test_a_model_with_itself_is_the_model(times: int, width: int, cell: str, score: str) -> None:
+def test_an_ensemble_of_a_model_with_itself_is_the_model(times: int, width: int, cell: str, score: str) -> None:
     alone = member(3, cell=cell, score=score, width=width)
     together = ensemble([alone] * times, ["run"] * times)
     for one, two in zip(alone.predict(TEXTS), together.predict(TEXTS), strict=True):
-        same(one, two)
+        assert_same_trace(one, two)
     for options in (DecodingOptions(forbidden=("v",)), DecodingOptions(required=("w",), prefix="x")):
         pairs = zip(
             alone.with_options(options).predict(TEXTS), together.with_options(options).predict(TEXTS), strict=True
         )
         for one, two in pairs:
-            same(one, two)
+            assert_same_trace(one, two)
     for lists in zip(alone.nbest(TEXTS, 3), together.nbest(TEXTS, 3), strict=True):
         assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
     drawing = SamplingConfig(samples=2)
@@ -79,12 +79,12 @@ def test_a_model_with_itself_is_the_model(times: int, width: int, cell: str, sco
         assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
 
 
-def test_probabilities_and_attention_are_the_means() -> None:
+def test_probabilities_and_attention_are_the_members_means() -> None:
     models = [member(3), member(4, cell="lstm"), member(5, score="location")]
     both, source = ensemble(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
     lengths = torch.tensor([3, 2])
     with torch.inference_mode():
-        together = both.members.begin(source, lengths)
+        together = both.members.initialize(source, lengths)
         apart = [encode_and_initialize(model.network, source, lengths) for model in models]
         for symbols in (torch.tensor([1, 1]), torch.tensor([4, 6])):
             seen, own = together.step(symbols), [each.step(symbols) for each in apart]
@@ -99,20 +99,23 @@ def test_probabilities_and_attention_are_the_means() -> None:
 
 
 @pytest.mark.parametrize("copying", [False, True])
-def test_members_may_number_their_target_symbols_in_another_order(copying: bool) -> None:
+def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None:
     """Nothing changes when a member's tables are permuted, whoever comes first; with copying neither."""
     settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
     config = config_of(settings)
-    one, two = (untrained(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
+    one, two = (untrained_transducer(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
     texts, pairs = ["abvc", "w", "", "cab?Q"], [Example("abQ", "vQw"), Example("b", "z")]
     expected = ensemble([one, two], ["a", "b"])
-    for members in ([one, reordered(two, "zxwvy")], [reordered(one, "wvzyx"), reordered(two, "zxwvy")]):
+    for members in (
+        [one, with_reordered_targets(two, "zxwvy")],
+        [with_reordered_targets(one, "wvzyx"), with_reordered_targets(two, "zxwvy")],
+    ):
         found = ensemble(members, ["a", "b"])
         for alike in zip(expected.nbest(texts, 3), found.nbest(texts, 3), strict=True):
             for each in zip(*alike, strict=True):
-                same(*each)
+                assert_same_trace(*each)
         for each in zip(expected.force(pairs), found.force(pairs), strict=True):
-            same(*each)
+            assert_same_trace(*each)
         drawing = SamplingConfig(samples=2, top_k=1)
         for alike in zip(expected.sample(texts, drawing), found.sample(texts, drawing), strict=True):
             assert [trace.output for trace in alike[0]] == [trace.output for trace in alike[1]]
@@ -136,21 +139,23 @@ def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:
         np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(own, axis=0)), atol=1e-5)
 
 
-def test_an_ensemble_leaves_the_mode_of_its_members() -> None:
+def test_an_ensemble_keeps_the_training_mode_of_its_members() -> None:
     models = [member(3), member(4)]
     models[1].network.train()
     ensemble(models, ["a", "b"]).predict(["abc"])
     assert [model.network.training for model in models] == [False, True]
 
 
-def test_runs_that_cannot_write_together_are_named() -> None:
+def test_incompatible_runs_are_named() -> None:
     digits, copies = digits_run().run, copies_run().run
     with pytest.raises(RunError, match=rf"{digits} writes the symbol '\d' \(and 9 more\), which {copies} does not"):
         load([digits, copies])
     words = member(3)
-    more = untrained(words.config, vocabularies("abc", TARGET + "u"), 3)
+    more = untrained_transducer(words.config, vocabularies("abc", TARGET + "u"), 3)
     for pair, names in (([words, more], "ba"), ([more, words], "ab")):
-        with pytest.raises(RunError, match=f"^{names[0]} writes the symbol 'u', which {names[1]} does not: models"):
+        with pytest.raises(
+            RunError, match=f"^{names[0]} writes the symbol 'u', which {names[1]} does not: members of an ensemble"
+        ):
             ensemble(pair, ["a", "b"])
     added = msgspec.structs.replace(words.config.encoder, features="sum")
     summed = Transducer(msgspec.structs.replace(words.config, encoder=added), words.vocabularies, words.network)
@@ -167,7 +172,7 @@ def test_runs_that_cannot_write_together_are_named() -> None:
         Ensemble(words.config, words.vocabularies, words.network)
 
 
-def test_a_folder_twice_is_the_run(tmp_path: Path) -> None:
+def test_the_same_folder_twice_is_the_run(tmp_path: Path) -> None:
     run = digits_run().run
     texts = ["one two", "nine", "three four five"]
     both = load([run, run])

@@ -1,4 +1,4 @@
-"""Evaluation refuses what it cannot use by one error that names the argument, and gives nothing that is no number."""
+"""Evaluation refuses invalid arguments by one error that names the argument, and returns finite numbers only."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from sample_answers import answered
 from sample_traces import made
 from test_assessment import ROWS, tokenizers
-from test_assessment import made as assessment
+from test_assessment import build_assessment as assessment
 from wrong_calls import arguments, faults, name_of
 
 from pellucid.data.examples import Example
@@ -114,7 +114,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     assess_outputs: {
         "name": "run",
         "decoded": GIVEN,
-        "own": tokenizers(),
+        "tokenizers": tokenizers(),
         "shared": tokenizers(),
         "metrics": ERROR_RATE_METRICS,
     },
@@ -124,11 +124,11 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
-def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
+def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
     assert faults(function, FUNCTIONS[function], name) == []
 
 
-def test_methods_refuse_what_their_arguments_cannot_be() -> None:
+def test_methods_refuse_invalid_arguments() -> None:
     assert faults(lambda count: RUN.worst_examples(count), {}, "count") == []
     found = count_confusions(SCORED)
     assert faults(lambda max_symbols: found.matrix(max_symbols), {}, "max_symbols") == []
@@ -146,8 +146,8 @@ STATISTICS = [
 
 @pytest.mark.parametrize("name", STATISTICS)
 @pytest.mark.parametrize("weights", [NOWHERE, np.zeros((0, 3)), np.zeros((3, 0))])
-def test_statistics_of_attention_that_looks_nowhere_are_refused(name: str, weights: np.ndarray) -> None:
-    with pytest.raises(ArgumentError, match=r"^weights: expected at least one row that looks somewhere, got "):
+def test_statistics_of_zero_weights_are_refused(name: str, weights: np.ndarray) -> None:
+    with pytest.raises(ArgumentError, match=r"^weights: expected at least one row with a weight above 0, got "):
         getattr(alignment, name)(weights)
 
 
@@ -158,18 +158,18 @@ def test_corpora_without_attention_have_no_statistics() -> None:
         assert alignment.count_jumps(traces) == {}
 
 
-def bad(weights: np.ndarray) -> Trace:
+def trace_with_weights(weights: np.ndarray) -> Trace:
     """A trace with attention that is none."""
     return replace(TRACE, attention=weights)
 
 
-def assessed(answered: DecodedExamples) -> Assessment:
+def assess(answered: DecodedExamples) -> Assessment:
     """Outputs, scored."""
     return assess_outputs("run", answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
 
 
 SHORT, UNKNOWN = SPANS._replace(known=SPANS.known[:, :1]), SPANS._replace(known=~SPANS.known)
-NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.nan))
+NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.full((2, 3), np.nan))
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,15 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
         ),
         (
             alignment.summarize_attention,
-            ([TRACE, bad(np.full((2, 3), np.nan))],),
+            ([TRACE, trace_with_weights(np.full((2, 3), np.nan))],),
             "traces[1]: expected a trace whose attention",
         ),
-        (alignment.mean_attention_map, ([bad(np.zeros((2, 2)))],), "traces[0]: expected a trace whose attention"),
-        (alignment.attention_jumps, (bad(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
+        (
+            alignment.mean_attention_map,
+            ([trace_with_weights(np.zeros((2, 2)))],),
+            "traces[0]: expected a trace whose attention",
+        ),
+        (alignment.attention_jumps, (trace_with_weights(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
         (
             measure_calibration,
             (
@@ -466,7 +470,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
         ),
         (join_assessments, ([],), "parts: expected at least one assessment, got []"),
         (
-            assessed,
+            assess,
             (GIVEN._replace(groups=[]),),
             "decoded.groups: expected as many as",
         ),
@@ -494,5 +498,5 @@ def test_runs_of_other_groups_are_not_compared() -> None:
         compare_runs(RUN, assessment(ROWS, groups=["p", "p", "q", "q"]))
 
 
-def test_what_is_impossible_has_a_calibration() -> None:
+def test_impossible_outputs_have_a_calibration() -> None:
     assert measure_calibration([-math.inf, 0.0], [False, True]).brier == 0

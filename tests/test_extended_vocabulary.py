@@ -241,7 +241,7 @@ def test_a_prefix_may_contain_copied_symbols(trained: Transducer, tmp_path: Path
     assert all(trace.output.startswith("b𝒳") for trace in drawn[0])
     with pytest.raises(InputError, match="prefix of source 1: the model never writes the symbol '𝒴'"):
         trained.predict(sources[:1], prefixes=["𝒴"])
-    with pytest.raises(InputError, match="can only copy can stand in a prefix alone"):
+    with pytest.raises(InputError, match="can only copy is allowed in a prefix only"):
         trained.with_options(DecodingOptions(required=("𝒳",))).predict(sources[:1])
     known = write_pairs(tmp_path / "known.tsv", [Example("ab𝒳c", "𝒳yes"), Example("ab𝒳c", "no")])
     looked = trained.with_options(DecodingOptions(prefix="𝒳", lexicon=load_lexicon(known, trained.config.data)))

@@ -1,4 +1,4 @@
-"""Parameters that are finite, and so large that what is computed with them is not: one message, and no number."""
+"""Finite parameters whose outputs overflow: one error message, and no output."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from pellucid.training.run_folder import ENSEMBLE, load
 PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
 
 
-def scaled(run: Path, to: Path, factor: float, names: Sequence[str] | None = None) -> Path:
+def scale_parameters(run: Path, to: Path, factor: float, names: Sequence[str] | None = None) -> Path:
     """A copy of a run whose parameters (None: all of them) are so many times as large."""
     path = copy_of(run, to) / "model.safetensors"
     held = safetensors.torch.load(path.read_bytes())
@@ -48,8 +48,8 @@ WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "kernels"])
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_decode_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
-    run = scaled(copies_run().run, tmp_path / "run", 1e30)
+def test_every_decoding_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
+    run = scale_parameters(copies_run().run, tmp_path / "run", 1e30)
     if compiled:
         is_numba_available()  # once they are loaded, every search takes them
         with pytest.raises(RunError) as caught:
@@ -61,15 +61,15 @@ def test_every_way_to_decode_names_the_run(tmp_path: Path, way: str, compiled: b
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_written_is_finite_or_refused_with_kernels_and_without(tmp_path: Path, seed: int) -> None:
+def test_outputs_are_finite_or_refused_with_and_without_kernels(tmp_path: Path, seed: int) -> None:
     """Of some parameters alone, up to where float32 ends."""
     random = np.random.default_rng(seed)
     names = sorted(safetensors.torch.load((copies_run().run / "model.safetensors").read_bytes()))
     chosen = random.choice(names, 1 + seed % 3, replace=False).tolist()
-    model = load(scaled(copies_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), chosen))
+    model = load(scale_parameters(copies_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), chosen))
     is_numba_available()
     for way, decode in WAYS.items():
-        for find in (decode, within_plain(decode)):
+        for find in (decode, with_kernels_disabled(decode)):
             try:
                 traces = [trace for traces in find(model) for trace in traces]
             except RunError:
@@ -80,7 +80,7 @@ def test_what_is_written_is_finite_or_refused_with_kernels_and_without(tmp_path:
                 assert trace.target, way
 
 
-def within_plain(decode: Callable[[Predictor], list[list[Trace]]]) -> Callable[[Predictor], list[list[Trace]]]:
+def with_kernels_disabled(decode: Callable[[Predictor], list[list[Trace]]]) -> Callable[[Predictor], list[list[Trace]]]:
     """The same without kernels."""
 
     def found(model: Predictor) -> list[list[Trace]]:
@@ -92,7 +92,7 @@ def within_plain(decode: Callable[[Predictor], list[list[Trace]]]) -> Callable[[
 
 @pytest.mark.parametrize("task", TASKS)
 def test_answers_name_the_run(tmp_path: Path, task: Task) -> None:
-    run = scaled(task_run(task).run, tmp_path / "run", 1e38)
+    run = scale_parameters(task_run(task).run, tmp_path / "run", 1e38)
     model = load(run)
     pairs = [Example("abc", {"tag": "VCC", "classify": "an a", "point": "1"}[task])]
     for ask in (model.trace, model.force, model.distributions):  # type: ignore[attr-defined]
@@ -102,7 +102,7 @@ def test_answers_name_the_run(tmp_path: Path, task: Task) -> None:
 
 def test_an_ensemble_names_its_members(tmp_path: Path) -> None:
     for name in ("one", "other"):
-        scaled(copies_run().run, tmp_path / name, 1e30 if name == "other" else 1)
+        scale_parameters(copies_run().run, tmp_path / name, 1e30 if name == "other" else 1)
     (tmp_path / ENSEMBLE).write_text('{"members": ["one", "other"]}')
     for decode in WAYS.values():
         with pytest.raises(RunError) as caught:
@@ -111,7 +111,7 @@ def test_an_ensemble_names_its_members(tmp_path: Path) -> None:
         assert str(caught.value).startswith(told)
 
 
-def test_a_model_that_is_sound_is_as_it_was() -> None:
+def test_a_finite_model_is_not_affected() -> None:
     """Probabilities of zero are numbers: what a search cannot write, and what training never saw."""
     model = load(digits_run().run)
     assert all(len(each) == 3 for each in model.hypotheses([Example("one", ""), Example("two three", "")], 3))
@@ -129,8 +129,8 @@ def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
     ]
 
 
-def test_every_verb_names_the_run_and_tells_no_number(tmp_path: Path) -> None:
-    run = scaled(copies_run().run, tmp_path / "run", 1e30)
+def test_every_subcommand_names_the_run_and_prints_no_score(tmp_path: Path) -> None:
+    run = scale_parameters(copies_run().run, tmp_path / "run", 1e30)
     for command in commands(copies_run(), run, tmp_path):
         done = pellucid(*command)
         told = done._replace(err=done.err[done.err.rindex("pellucid: ") :])

@@ -1,4 +1,4 @@
-"""Greedy search: against a loop over one sentence, without batches and without anything to shrink.
+"""Greedy search: compared with a plain loop over one sentence, without batches.
 
 B batch, S source positions, T steps, V vocabulary.
 """
@@ -29,7 +29,7 @@ LIMIT = 7
 LIMITS = LengthLimits(0, LIMIT)
 
 
-class Plain(NamedTuple):
+class PlainOutput(NamedTuple):
     """What the loop over one sentence wrote."""
 
     ids: list[int]
@@ -45,11 +45,11 @@ def log_probabilities_by_definition(logits: list[float]) -> dict[int, float]:
 
 
 @torch.no_grad()
-def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> Plain:
+def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> PlainOutput:
     """One source to EOS, or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
     state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
-    written, symbol = Plain([], [], []), BOS
+    written, symbol = PlainOutput([], [], []), BOS
     while symbol != EOS:
         step = network.decoder.step(torch.tensor([symbol]), state, attendable)
         found = log_probabilities_by_definition(step.logits[0].tolist())
@@ -77,7 +77,7 @@ def test_greedy_equals_a_loop_over_single_sentences(config: Config, batch: Batch
 
 @few
 @given(configs(), batches(), SEEDS, st.integers(0, 3), st.randoms(use_true_random=False))
-def test_batch_mates_padding_and_order_change_nothing(
+def test_batch_composition_padding_and_order_change_nothing(
     config: Config, batch: Batch, seed: int, columns: int, random: Random
 ) -> None:
     network = hasty(config, seed)
@@ -120,7 +120,7 @@ def test_log_probabilities_are_those_of_the_unrolled_network_forced_on_the_outpu
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_candidates_are_the_likeliest_symbols_in_order_and_the_first_is_written(
+def test_candidates_are_the_most_probable_symbols_in_order_and_the_first_is_chosen(
     config: Config, batch: Batch, seed: int
 ) -> None:
     network = hasty(config, seed)
@@ -143,7 +143,7 @@ def logits_of(best: int) -> Tensor:
     return logits
 
 
-class Script:
+class ScriptedDecoder:
     """Stands for a decoder: a row writes one symbol fewer than its source has, EOS, and then what nobody should see."""
 
     def __init__(self) -> None:
@@ -164,36 +164,36 @@ class Script:
         return Step(logits, State(state.hidden - 1), AttentionOutput(attendable.memory.states[:, 0], weights))
 
 
-def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
+def run_script(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
     """What rows that write one symbol fewer than their source has become, and how many rows each step had."""
-    network, script = network_of(config_of({}), 1), Script()
+    network, script = network_of(config_of({}), 1), ScriptedDecoder()
     patch.setattr(network.decoder, "init_hidden", script.start)
     patch.setattr(network.decoder, "step", script.step)
     decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
     return [row.ids.tolist() for row in decoded], script.widths
 
 
-def test_each_row_stops_at_its_end_symbol_and_writes_no_special_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_stops_at_eos_and_contains_no_other_special_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [3, 1, 6, 2]
-    ids, widths = scripted(monkeypatch, lengths, 20)
+    ids, widths = run_script(monkeypatch, lengths, 20)
     assert ids == [[NUM_SPECIAL] * (length - 1) + [EOS] for length in lengths]
     assert len(widths) == max(lengths)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, [4] * 6), (0.6, [4, 4, 2, 1, 1, 1]), (1.0, [4, 3, 2, 1, 1, 1])])
-def test_finished_rows_are_dropped_once_too_few_run(
+def test_finished_rows_are_dropped_once_too_few_are_active(
     monkeypatch: pytest.MonkeyPatch, share: float, expected: list[int]
 ) -> None:
     monkeypatch.setattr(module, "SHRINK", share)
-    ids, widths = scripted(monkeypatch, [3, 1, 6, 2], 20)
+    ids, widths = run_script(monkeypatch, [3, 1, 6, 2], 20)
     assert widths == expected
     assert [len(row) for row in ids] == [3, 1, 6, 2]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
-def test_no_output_has_more_symbols_than_the_greatest_length(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_no_output_exceeds_the_maximum_length(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     lengths = [limit, limit + 1, limit + 2, 30]
-    ids, _ = scripted(monkeypatch, lengths, limit)
+    ids, _ = run_script(monkeypatch, lengths, limit)
     symbols, end = [NUM_SPECIAL] * limit, [EOS]
     assert ids == [symbols[:-1] + end, symbols + end, symbols, symbols]
 

@@ -1,4 +1,4 @@
-"""Inspection refuses what it cannot use by one error that names the argument, and gives nothing that is no number."""
+"""Inspection refuses invalid arguments by one error that names the argument, and returns finite numbers only."""
 
 import math
 from collections.abc import Callable
@@ -53,10 +53,10 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     permute_attention: {"transducer": MODEL, "trace": TRACES[3], "permutations": 2},
     trace_states: {"transducer": MODEL, "traces": TRACES},
     collect_states: {"transducer": MODEL, "traces": TRACES},
-    nearest_states: {"side": GATHERED.encoder, "vector": np.ones(GATHERED.encoder.vectors.shape[1]), "count": 2},
+    nearest_states: {"states": GATHERED.encoder, "vector": np.ones(GATHERED.encoder.vectors.shape[1]), "count": 2},
     decompose_scores: {"transducer": MODEL, "traces": TRACES},
     pca: {"vectors": POINTS},
-    procrustes: {"points": POINTS, "onto": POINTS[::-1]},
+    procrustes: {"points": POINTS, "reference": POINTS[::-1]},
     conicity: {"vectors": POINTS},
     separation: {"vectors": POINTS, "members": GROUP},
     isolation: {"vectors": POINTS},
@@ -65,11 +65,11 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
-def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
+def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
     assert faults(function, FUNCTIONS[function], name) == []
 
 
-def test_planes_refuse_what_they_cannot_project() -> None:
+def test_planes_refuse_vectors_of_another_size() -> None:
     found = pca(POINTS)
     assert faults(lambda vectors: found.project(vectors), {}, "vectors") == []
     with pytest.raises(ArgumentError, match=r"^vectors: expected vectors of 2 numbers, got .* of shape \(1, 3\)$"):
@@ -94,7 +94,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
                 POINTS,
                 POINTS[:2],
             ),
-            "onto: expected an array of shape (3, 2), got array(",
+            "reference: expected an array of shape (3, 2), got array(",
         ),
         (
             kl_divergence,
@@ -235,7 +235,7 @@ def test_planes_refuse_what_they_cannot_project() -> None:
                 TRACES,
                 0,
             ),
-            "most: expected a whole number of at least 1, got 0",
+            "max_states: expected a whole number of at least 1, got 0",
         ),
     ],
 )
@@ -273,7 +273,7 @@ def test_a_trace_that_the_model_cannot_read_again_is_refused(
     assert str(caught.value).startswith("trace") and message in str(caught.value)
 
 
-def test_the_trace_that_does_not_fit_is_told_by_its_number() -> None:
+def test_the_trace_that_does_not_fit_is_named_by_its_index() -> None:
     with pytest.raises(ArgumentError, match=r"^traces\[1\]: expected a trace that this model can read again, of 6 "):
         step_distributions(MODEL, [TRACE, FOREIGN[0][0]])
     with pytest.raises(ArgumentError, match=r"^trace: expected a trace that this model can read again, of 6 "):
@@ -298,11 +298,11 @@ def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
             call(other, trace)
 
 
-def test_symbols_and_sources_that_a_model_knows_to_be_unknown_are_read_again() -> None:
+def test_unknown_symbols_are_read_again() -> None:
     (given,) = MODEL.force([Example("ax", "v?")])
     assert given.unknown == (1,) and given.unknown_target == (1,)
     assert step_distributions(MODEL, [given])[0].shape[0] == 3
-    assert attribute(MODEL, given).erasure.shape == (3, 2)
+    assert attribute(MODEL, given).occlusion.shape == (3, 2)
 
 
 NOTHING = replace(
@@ -318,7 +318,7 @@ NOTHING = replace(
 
 @pytest.mark.parametrize("call", RE_READ[:5])
 @pytest.mark.parametrize("kind", ["gru", "none", "copying", "heads"])
-def test_traces_without_source_or_output_are_no_fault(call: Callable[[Any, Trace], Any], kind: str) -> None:
+def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace], Any], kind: str) -> None:
     model = made(kind)
     for trace in (*model.predict([""]), NOTHING):
         if kind == "none" and call is permute_attention:
@@ -326,7 +326,7 @@ def test_traces_without_source_or_output_are_no_fault(call: Callable[[Any, Trace
         call(model, trace)
 
 
-def test_models_of_an_ensemble_have_no_states_together() -> None:
+def test_an_ensemble_has_no_states() -> None:
     both = ensemble([MODEL, made(seed=4)], ["a", "b"])
     for call in (
         lambda: trace_states(both, TRACES),
@@ -337,10 +337,10 @@ def test_models_of_an_ensemble_have_no_states_together() -> None:
             call()
 
 
-def test_attention_that_is_given_or_hidden_is_read_again() -> None:
+def test_forced_and_masked_attention_is_read_again() -> None:
     painted = MODEL.with_options(DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),)))
     (trace,) = painted.predict(["abc"])
-    assert attribute(painted, trace).erasure.shape == (len(trace.target), 3)
+    assert attribute(painted, trace).occlusion.shape == (len(trace.target), 3)
 
 
 def test_lists_tensors_and_generators_are_arrays() -> None:
@@ -367,7 +367,7 @@ def test_numbers_of_any_size_have_the_same_shape(scale: float) -> None:
     assert separation(POINTS * scale, GROUP).p == separation(POINTS, GROUP).p
 
 
-def test_a_group_at_one_place_is_infinitely_apart() -> None:
+def test_a_group_at_one_point_has_an_infinite_ratio() -> None:
     found = separation(np.array([[0.0], [0.0], [1.0]]), GROUP)
     assert found.ratio == math.inf and found.p == pytest.approx(1 / 3)
     assert separation(np.zeros((3, 2)), GROUP).ratio == 1

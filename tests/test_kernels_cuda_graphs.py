@@ -105,4 +105,4 @@ def test_gradients_by_replay_equal_direct_gradients(given: list[Batch], seed: in
             for name, tensor in expected.items():
                 near(actual[name], tensor)
     shapes = {tuple(ids.shape for ids in pad_to_bucket(batch)) for batch in given}
-    assert replayed.replayed is not None and replayed.replayed.recordings.keys() == shapes
+    assert replayed.graph_runner is not None and replayed.graph_runner.recordings.keys() == shapes

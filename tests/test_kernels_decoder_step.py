@@ -88,7 +88,8 @@ def test_a_column_of_symbols_is_read_by_kernels_that_are_compiled() -> None:
     transposed = recurrence.row_groups(table.T.numpy(), np.array([4, 2]), 2)
     assert transposed[0].packed.symbols.tolist() == [1, 9, 3, 9, 0, 2]
     for kernel in (decoder_step.step, recurrence.pack):
-        assert "'C'" in str(kernel.signatures) and "'A'" not in str(kernel.signatures)
+        signatures = str(kernel.signatures)  # type: ignore[union-attr]  # Numba adds it
+        assert "'C'" in signatures and "'A'" not in signatures
 
 
 @torch.no_grad()
@@ -111,7 +112,7 @@ def test_searches_with_kernels_equal_pytorch(config: Config, batch: Batch, seed:
     given_ = (network, batch.source, batch.source_lengths, LengthLimits(0, 6))
 
     def searched() -> list[DecodedOutput]:
-        found = [output for outputs in beam(*given_, width, best=width) for output in outputs]
+        found = [output for outputs in beam(*given_, width, nbest=width) for output in outputs]
         return [*greedy(*given_), *found]
 
     actual = searched()

@@ -13,7 +13,7 @@ from pellucid.data.vocabulary import PAD
 from pellucid.kernels import autograd
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.losses import cross_entropy
-from pellucid.training.optimizer import Turn, adam_update
+from pellucid.training.optimizer import AdamUpdate, adam_update
 
 
 @given(
@@ -69,7 +69,7 @@ def test_adam_equals_the_reference(size: int, offset: int, scale: float, step: f
 
 
 @pytest.mark.parametrize("turn", [adam_update, autograd.adam_update])
-def test_adam_propagates_nan(turn: Turn) -> None:
+def test_adam_propagates_nan(turn: AdamUpdate) -> None:
     gradient = torch.tensor([math.nan, 0.0])
     turn(gradient, torch.zeros(2), torch.zeros(2), (0.1, 0.001, -0.1, 1e-8))
     assert math.isnan(gradient[0]) and gradient[1] == 0

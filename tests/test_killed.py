@@ -1,4 +1,4 @@
-"""A training killed between any two changes of its folder: the same command continues to the same bits."""
+"""A training killed between any two changes of its folder: the same command resumes it bit for bit."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ main(sys.argv[2:])
 """A command that kills itself before a file of the given name is written."""
 
 
-class Camera:
+class FolderRecorder:
     """Copies a folder before each change of it: what a process killed there leaves behind."""
 
     def __init__(self, folder: Path, to: Path) -> None:
@@ -73,21 +73,21 @@ class Camera:
                 self.working = False
 
 
-_cameras: list[Camera] = []
+_cameras: list[FolderRecorder] = []
 
 
-def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+def _audit_hook(event: str, arguments: tuple[Any, ...]) -> None:
     for camera in _cameras:
         camera.hear(event, arguments)
 
 
 @contextmanager
-def filmed(folder: Path, to: Path) -> Iterator[list[Path]]:
+def record_states(folder: Path, to: Path) -> Iterator[list[Path]]:
     """The states that a folder passes through within the block; an audit hook cannot be removed, only silenced."""
-    if not hasattr(filmed, "hooked"):
-        sys.addaudithook(_hear)
-        filmed.hooked = True  # type: ignore[attr-defined]
-    camera = Camera(folder, to)
+    if not hasattr(record_states, "hooked"):
+        sys.addaudithook(_audit_hook)
+        record_states.hooked = True  # type: ignore[attr-defined]
+    camera = FolderRecorder(folder, to)
     _cameras.append(camera)
     try:
         yield camera.copies
@@ -101,7 +101,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in sorted(folder.rglob("*"))}
 
 
-def torn(states: list[Path], to: Path) -> Iterator[Path]:
+def partial_states(states: list[Path], to: Path) -> Iterator[Path]:
     """Copies of the states whose last change was a line of the log, which breaks off in the middle."""
     for before, after in pairwise(states):
         old, new = _files(before).get("log.jsonl", b""), _files(after).get("log.jsonl", b"")
@@ -111,7 +111,7 @@ def torn(states: list[Path], to: Path) -> Iterator[Path]:
             yield copy
 
 
-def assert_whole(folder: Path, straight: Path) -> None:
+def assert_complete(folder: Path, straight: Path) -> None:
     """A folder holds the outcome of the training that nobody disturbed, and no more."""
     assert_same_outcome(straight, folder)
     assert own_files(folder) == RUN_FILES
@@ -128,50 +128,52 @@ SETTINGS: Mapping[str, tuple[float, Mapping[str, Any]]] = {
 
 
 @pytest.fixture(params=SETTINGS.values(), ids=list(SETTINGS))
-def tiny(
+def tiny_training(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[TrainingFiles, Config]:
     """Data and settings of a training that changes its folder in every way there is, in a few updates."""
     save_seconds, training = request.param
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
     monkeypatch.setattr(session_module, "LOSS_WINDOW", 2)
-    monkeypatch.setattr(snapshots, "MOST", 2)
-    monkeypatch.setattr(reading, "WORTH_KEEPING", 0 if save_seconds > 0 else 1 << 20)
+    monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", 2)
+    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 0 if save_seconds > 0 else 1 << 20)
     return copy_files(tmp_path / "data", 16, 6), small_config({"lr_schedule": "constant", **training}, dropout=0.2)
 
 
-def test_killed_between_any_two_changes_of_the_folder(tmp_path: Path, tiny: tuple[TrainingFiles, Config]) -> None:
+def test_killed_between_any_two_changes_of_the_folder(
+    tmp_path: Path, tiny_training: tuple[TrainingFiles, Config]
+) -> None:
     """From the very start to the end, and where the last line of the log was cut."""
-    files, config = tiny
+    files, config = tiny_training
     straight = tmp_path / "runs" / "straight"
-    with filmed(straight, tmp_path / "left") as states:
+    with record_states(straight, tmp_path / "left") as states:
         train_to_end(files, straight, config)
-    assert_whole(straight, straight)
+    assert_complete(straight, straight)
     assert {".lock"} in [set(_files(state)) for state in states]
     best = [record["best"] for record in records(straight) if record["event"] == "validated"]
     assert len(best) > 2 and any(best[1:])
-    for state in [*states, *torn(states, tmp_path / "torn")]:
+    for state in [*states, *partial_states(states, tmp_path / "torn")]:
         train_to_end(files, state, config)
-        assert_whole(state, straight)
+        assert_complete(state, straight)
 
 
-def test_killed_again_while_it_continues(tmp_path: Path, tiny: tuple[TrainingFiles, Config]) -> None:
+def test_killed_again_while_it_continues(tmp_path: Path, tiny_training: tuple[TrainingFiles, Config]) -> None:
     """From where the log and the snapshots are ahead of the checkpoint, and temporary files lie about."""
-    files, config = tiny
+    files, config = tiny_training
     straight, again = tmp_path / "runs" / "straight", tmp_path / "runs" / "again"
-    with filmed(straight, tmp_path / "left") as states:
+    with record_states(straight, tmp_path / "left") as states:
         train_to_end(files, straight, config)
     begun = [state for state in states if any(name.startswith(".training.") for name in _files(state))]
     shutil.copytree(begun[-1], again)
-    with filmed(again, tmp_path / "again") as states:
+    with record_states(again, tmp_path / "again") as states:
         train_to_end(files, again, config)
     for state in states:
         train_to_end(files, state, config)
-        assert_whole(state, straight)
+        assert_complete(state, straight)
 
 
 @pytest.mark.parametrize("name", ["training.safetensors", "model.safetensors"])
-def test_a_process_that_is_really_killed(tmp_path: Path, name: str) -> None:
+def test_a_killed_process_resumes(tmp_path: Path, name: str) -> None:
     files, straight, config = copies_run()
     given = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
     program = [sys.executable, "-c", KILLER, name, *command(*given)[3:]]
@@ -180,4 +182,4 @@ def test_a_process_that_is_really_killed(tmp_path: Path, name: str) -> None:
     assert ("training.safetensors" in left) == (name == "model.safetensors") and "model.safetensors" not in left
     assert any(each.startswith(f".{name}.") for each in left)
     assert pellucid(*given).code == 0
-    assert_whole(tmp_path / "run", straight)
+    assert_complete(tmp_path / "run", straight)

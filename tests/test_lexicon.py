@@ -1,4 +1,4 @@
-"""Lexicon: what a table knows is answered from it, and the model does the rest."""
+"""Lexicons: known sources get their entries, and the model decodes the others."""
 
 import copy
 import json
@@ -42,11 +42,11 @@ def test_several_targets_are_a_list(file: Path) -> None:
     knowing = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
     listed = knowing.nbest(["abc"], 5)[0]
     assert [(t.output, t.rank, t.probability) for t in listed] == [("One", 1, 0.5), ("Two", 2, 0.5)]
-    assert len(knowing.nbest(["abc"], 1)[0]) == 1 and len(knowing.nbest(["abc"], 5, until=0.5)[0]) == 1
+    assert len(knowing.nbest(["abc"], 1)[0]) == 1 and len(knowing.nbest(["abc"], 5, top_mass=0.5)[0]) == 1
     assert {t.output for t in knowing.sample(["abc"], SamplingConfig(samples=9))[0]} == {"One", "Two"}
 
 
-def test_what_a_constraint_forbids_is_not_looked_up_either(file: Path) -> None:
+def test_constraints_apply_to_lexicon_entries(file: Path) -> None:
     file.write_text("abc\tvw\nabc\tx?\nb\tz\n", "utf-8")
     lexicon = load_lexicon(file, TRANSDUCER.config.data)
     asked = [
@@ -68,7 +68,7 @@ def test_what_a_constraint_forbids_is_not_looked_up_either(file: Path) -> None:
     assert len(listed) == 2 and {trace.origin for trace in listed} == {"search"}
 
 
-def test_bad_lines_are_those_of_a_training_file(tmp_path: Path) -> None:
+def test_malformed_lines_are_handled_like_those_of_a_training_file(tmp_path: Path) -> None:
     path = tmp_path / "bad.tsv"
     path.write_text("a\tx\nb\n\nc\ty\n")
     with pytest.raises(DataError, match=r"bad\.tsv:2: expected 2 columns, got 1"):
@@ -104,6 +104,6 @@ def test_the_targets_of_a_lexicon_do_not_change() -> None:
         assert again == lexicon and hash(again) == hash(lexicon)
 
 
-def test_a_target_that_stands_twice_counts_once() -> None:
+def test_a_duplicate_target_counts_once() -> None:
     lexicon = Lexicon({"a": ("Q", "R", "Q")})
     assert lexicon.targets["a"] == ("Q", "R") and lexicon == Lexicon({"a": ("Q", "R")})

@@ -1,4 +1,4 @@
-"""The loop of events: what comes when, what is judged best, what reaches the gradients, and resuming anywhere."""
+"""The training loop: the order of events, the best validation, gradients, and resuming at any event."""
 
 import math
 import sys
@@ -63,7 +63,7 @@ def script(monkeypatch: pytest.MonkeyPatch, losses: list[float], exact: list[flo
     monkeypatch.setattr(loop, "metrics_for_log", lambda evaluation: {"exact_match": next(matches), **rates})
 
 
-def validated(events: Iterator[Event]) -> list[ValidationCompleted]:
+def validations_of(events: Iterator[Event]) -> list[ValidationCompleted]:
     return [event for event in events if isinstance(event, ValidationCompleted)]
 
 
@@ -92,7 +92,7 @@ def test_updates_and_validations_come_when_they_are_due(epochs: float, every: fl
         and events[-1].progress.finished == "all its passes over the data are done"
     )
     assert [e.progress.update for e in events if isinstance(e, UpdateCompleted)] == list(range(1, at[-1] + 1))
-    assert [e.progress.update for e in validated(iter(events))] == at
+    assert [e.progress.update for e in validations_of(iter(events))] == at
     assert not any(isinstance(event, TrainingStarted | TrainingStopped) for event in events[1:-1])
 
 
@@ -105,7 +105,7 @@ def test_training_ends_however_many_validations_there_were() -> None:
     assert events[-1].progress.finished
 
 
-def extremes(kind: type) -> st.SearchStrategy[Any]:
+def extreme_values(kind: type) -> st.SearchStrategy[Any]:
     """The least and the greatest values of a setting's type, and one between."""
     match msgspec.inspect.type_info(kind):
         case msgspec.inspect.FloatType(ge=ge, gt=gt, le=le, lt=lt):
@@ -123,13 +123,13 @@ def extremes(kind: type) -> st.SearchStrategy[Any]:
     st.fixed_dictionaries(
         {"epochs": st.sampled_from([5e-324, 1e-9, 1e-3, 0.5, 1.0])},
         optional={
-            field.name: extremes(field.type)
+            field.name: extreme_values(field.type)
             for field in msgspec.structs.fields(TrainingConfig)
             if field.name not in ("epochs", "augmentation", "augmentation_ratio")
         },
     )
 )
-def test_whatever_the_settings_are_training_ends_or_is_refused(training: dict[str, Any]) -> None:
+def test_training_ends_or_is_refused_for_all_settings(training: dict[str, Any]) -> None:
     """At most 20 updates, a validation after each, and the two ends; made-up pairs are made before."""
     try:
         config = small_config({"batch_size": 8, **training}, dropout=0.2)
@@ -139,7 +139,7 @@ def test_whatever_the_settings_are_training_ends_or_is_refused(training: dict[st
     assert isinstance(events[-1], TrainingStopped)
 
 
-def test_every_example_is_seen_once_an_epoch() -> None:
+def test_every_example_is_used_once_per_epoch() -> None:
     events = list(fit(new_session(small_config({"epochs": 3, "batch_size": 7}))))
     assert [e.progress.samples for e in events if isinstance(e, ValidationCompleted)] == [20, 40, 60]
 
@@ -169,11 +169,11 @@ def test_a_validation_is_best_when_the_chosen_metric_says_so(
 ) -> None:
     script(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
     events = list(fit(new_session(small_config({"epochs": 4, "metric": metric}))))
-    assert [event.best for event in validated(iter(events))] == best
+    assert [event.best for event in validations_of(iter(events))] == best
     assert events[-1].progress.best_update == 3 * (1 + max(at for at, right in enumerate(best) if right))
 
 
-def test_patience_ends_training_and_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
     events = list(fit(new_session(small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
     assert events[-1].progress.update == 4 * 3
@@ -190,7 +190,7 @@ def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: py
     assert rates == [0.01] * (4 * 3) + [0.005] * (3 * 3) + [0.0025] * 3
 
 
-def test_validation_scores_what_is_really_decoded() -> None:
+def test_validation_scores_the_decoded_outputs() -> None:
     session = new_session(small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
     events = fit(session)
     for event in events:
@@ -212,7 +212,7 @@ def cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
 def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(together: int) -> None:
     config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
     session = new_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=together)))
-    (event,) = validated(fit(session))
+    (event,) = validations_of(fit(session))
     encoded = encode_examples(DEVELOPMENT, session.transducer.tokenizers, session.transducer.vocabularies)
     network = session.transducer.network.eval()
     alone = [collate(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
@@ -242,7 +242,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
         torch.testing.assert_close(moment, 0.1 * gradient * scale, rtol=1e-3, atol=1e-8)
 
 
-def test_the_first_update_of_adam_is_as_large_as_the_rate_told() -> None:
+def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
     session = new_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
     before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
     event = next(event for event in fit(session) if isinstance(event, UpdateCompleted))
@@ -260,7 +260,7 @@ def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
-def test_every_seed_that_the_settings_take_trains(seed: int) -> None:
+def test_every_allowed_seed_trains(seed: int) -> None:
     config = msgspec.structs.replace(small_config({"epochs": 0.1}, dropout=0.5), seed=seed)
     assert isinstance(list(fit(new_session(config)))[-1], TrainingStopped)
 
@@ -272,21 +272,21 @@ def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch
         drawn.append(float(torch.rand(1)))
         return 0.0, 0.0
 
-    monkeypatch.setattr(loop, "_update", draw)
+    monkeypatch.setattr(loop, "_update_parameters", draw)
     for seed in (1, 2):
         events = fit(new_session(msgspec.structs.replace(small_config({"epochs": 4}), seed=seed)))
         list(islice(events, 4))
     assert len(drawn) == len(set(drawn)) == 6
 
 
-def resumed(path: Path, config: Config) -> list[Event]:
+def resume_events(path: Path, config: Config) -> list[Event]:
     """What a new session yields when it goes on from a saved one."""
     session = new_session(config, TRAINING[:10])
     restore_session(path, session, "data")
     return list(fit(session))[1:]
 
 
-def timeless(events: list[Event]) -> list[tuple[object, ...]]:
+def without_times(events: list[Event]) -> list[tuple[object, ...]]:
     """What was found at each event, bit for bit, but for the seconds it took."""
     told: list[tuple[object, ...]] = []
     for event in events:
@@ -310,7 +310,7 @@ def timeless(events: list[Event]) -> list[tuple[object, ...]]:
         ("plateau", "tokens", 30),
     ],
 )
-def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
+def test_a_state_saved_at_any_event_resumes_bit_for_bit(
     tmp_path: Path, schedule: str, batch_type: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if schedule == "plateau":  # no validation is ever better than the first
@@ -330,43 +330,43 @@ def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
     assert sum(isinstance(event, ValidationCompleted) for event in events) == 6
     assert (events[-1].progress.plateau_factor < 1) == (schedule == "plateau"), "the plateau is not reached"
     for at in range(1, len(events)):
-        assert timeless(resumed(tmp_path / f"{at}.safetensors", config)) == timeless(events[at:]), at
+        assert without_times(resume_events(tmp_path / f"{at}.safetensors", config)) == without_times(events[at:]), at
 
 
-def trained(ahead: bool) -> tuple[list[float], list[Tensor]]:
+def train_once(ahead: bool) -> tuple[list[float], list[Tensor]]:
     """The losses and the parameters of a training whose batches are prepared in one way or the other."""
     session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
-    session.ahead = ahead
+    session.prefetch = ahead
     losses = [event.loss for event in fit(session) if isinstance(event, UpdateCompleted)]
     return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
 
 
-def workers() -> list[str]:
+def worker_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("pellucid-ahead")]
 
 
 def test_batches_prepared_ahead_change_no_bit() -> None:
-    (losses, parameters), (ahead, others) = trained(ahead=False), trained(ahead=True)
+    (losses, parameters), (ahead, others) = train_once(ahead=False), train_once(ahead=True)
     assert len(losses) > 10 and losses == ahead
     assert all(torch.equal(one, other) for one, other in zip(parameters, others, strict=True))
-    assert workers() == []
+    assert worker_threads() == []
 
 
 @pytest.mark.parametrize("kind", [TrainingStarted, UpdateCompleted, ValidationCompleted])
-def test_whoever_stops_listening_leaves_no_thread(kind: type[Event]) -> None:
+def test_closing_the_generator_leaves_no_thread(kind: type[Event]) -> None:
     session = new_session(small_config({"epochs": 2, "eval_interval": 0.5}))
-    assert not session.ahead, "nothing is gained on a processor"
-    session.ahead = True
+    assert not session.prefetch, "nothing is gained on a processor"
+    session.prefetch = True
     events = fit(session)
     assert isinstance(next(event for event in events if isinstance(event, kind)), kind)
     assert isinstance(events, Generator)
     events.close()
-    assert workers() == []
+    assert worker_threads() == []
 
 
 def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     session = new_session(small_config({"epochs": 2}))
-    session.ahead = True
+    session.prefetch = True
 
     def fail(*given: object) -> None:
         raise OSError(5, "Input/output error")
@@ -376,24 +376,24 @@ def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pyt
     monkeypatch.setattr(loop, "collate", fail)
     with pytest.raises(OSError, match="Input/output error"):
         list(events)
-    assert workers() == []
+    assert worker_threads() == []
 
 
 @pytest.mark.parametrize(
     ("examples", "size"), [(1, 8), (1_000, 8), (3_600, 16), (10_000, 32), (60_811, 64), (10**6, 64)]
 )
-def test_few_examples_have_small_batches_unless_a_size_is_said(examples: int, size: int) -> None:
+def test_few_examples_have_small_batches_unless_a_size_is_set(examples: int, size: int) -> None:
     assert derived_batch_size(examples) == size
 
 
-def test_passes_fall_with_the_number_of_examples() -> None:
+def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
     assert derived_epochs(1) == 200 and derived_epochs(900) == 60 and derived_epochs(3600) == 30
     assert derived_epochs(3600 * 2**8) == 15
     numbers = [derived_epochs(examples) for examples in range(100, 10_000, 7)]
     assert numbers == sorted(numbers, reverse=True)
 
 
-def test_a_batch_of_no_said_size_has_the_derived_one() -> None:
+def test_an_unset_batch_size_is_derived() -> None:
     derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan(0) for each in (0, 5))
     assert max(map(len, derived)) == 8
     assert max(map(len, said)) == 5

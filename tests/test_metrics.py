@@ -52,7 +52,7 @@ def test_edit_distance_equals_the_plain_recurrence(output: tuple[str, ...], refe
 
 
 @given(EXAMPLES)
-def test_nearest_reference_is_the_first_of_the_least_distant(example: ScoredExample) -> None:
+def test_the_nearest_reference_is_the_first_with_the_smallest_distance(example: ScoredExample) -> None:
     distances = [plain_distance(example.output, reference) for reference in example.references]
     assert example.errors == min(distances)
     assert example.reference == example.references[int(np.argmin(distances))]
@@ -114,7 +114,7 @@ def test_length_ranges_are_nearly_equal_and_split_no_length() -> None:
     assert [(row.label, row.total) for row in tail] == [("3", 99), ("9", 1)]
 
 
-def test_positions_see_the_end() -> None:
+def test_positions_include_eos() -> None:
     right = [row.right for row in evaluate_examples([scored("abc", "abc")]).positions]
     early = [row.right for row in evaluate_examples([scored("ab", "abc")]).positions]
     late = [row.right for row in evaluate_examples([scored("abcc", "abc")]).positions]
@@ -145,7 +145,7 @@ def test_empty_references_and_outputs() -> None:
     assert (wrong.errors, wrong.symbols, wrong.symbol_error_rate, wrong.symbol_accuracy) == (2, 0, 200.0, 0.0)
 
 
-def test_nothing_to_evaluate_is_told() -> None:
+def test_missing_examples_are_refused() -> None:
     with pytest.raises(InputError, match="no examples to evaluate"):
         evaluate_examples([])
     with pytest.raises(InputError, match="no reference to compare the output 'a b' with"):
@@ -176,7 +176,7 @@ def test_evaluation_is_frozen() -> None:
         evaluate_examples([scored("a", "a")]).examples = 2  # type: ignore[misc]
 
 
-def test_worst_by_rate_then_errors_then_place() -> None:
+def test_worst_examples_are_sorted_by_rate_errors_and_index() -> None:
     examples = [
         scored("abcd", "abcd"),  # no error: never listed
         scored("abcx", "abcd"),  # 1 of 4

@@ -20,7 +20,7 @@ Steps = list[list[bool]]
 Way = Callable[[], AbstractContextManager[None]]
 
 
-class Bag(nn.Module):
+class ParameterBag(nn.Module):
     """Random parameters of these shapes, and one that is frozen."""
 
     def __init__(self, shapes: Sequence[Sequence[int]], seed: int) -> None:
@@ -30,7 +30,7 @@ class Bag(nn.Module):
         self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
 
 
-def gradients(bag: Bag, present: Sequence[bool], seed: int, scale: float = 1.0) -> list[Tensor | None]:
+def gradients(bag: ParameterBag, present: Sequence[bool], seed: int, scale: float = 1.0) -> list[Tensor | None]:
     """Random gradients of the parameters marked, not all laid out in order."""
     generator = torch.Generator().manual_seed(seed)
     drawn = [scale * torch.randn(tuple(reversed(p.shape)), generator=generator) for p in bag.held]
@@ -39,7 +39,7 @@ def gradients(bag: Bag, present: Sequence[bool], seed: int, scale: float = 1.0) 
 
 
 @st.composite
-def courses(draw: st.DrawFn) -> tuple[list[list[int]], Steps]:
+def update_sequences(draw: st.DrawFn) -> tuple[list[list[int]], Steps]:
     """Shapes of parameters, and which of them have a gradient at each update."""
     shapes = draw(SHAPES)
     marks = st.lists(st.booleans() | st.just(True), min_size=len(shapes), max_size=len(shapes))
@@ -47,12 +47,12 @@ def courses(draw: st.DrawFn) -> tuple[list[list[int]], Steps]:
 
 
 @few
-@given(courses(), st.sampled_from([0.0, 0.1]), st.sampled_from([disable_kernels, nullcontext]), SEEDS)
+@given(update_sequences(), st.sampled_from([0.0, 0.1]), st.sampled_from([disable_kernels, nullcontext]), SEEDS)
 def test_every_update_equals_that_of_pytorch(
     course: tuple[list[list[int]], Steps], weight_decay: float, way: Way, seed: int
 ) -> None:
     shapes, steps = course
-    own, other = Bag(shapes, seed), Bag(shapes, seed)
+    own, other = ParameterBag(shapes, seed), ParameterBag(shapes, seed)
     kind: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW if weight_decay else torch.optim.Adam
     reference = kind(list(other.held), weight_decay=weight_decay)
     optimizer = Adam(own, weight_decay)
@@ -71,8 +71,8 @@ def test_every_update_equals_that_of_pytorch(
 
 
 @pytest.mark.parametrize("way", [disable_kernels, nullcontext])
-def test_many_updates_stay_with_those_of_pytorch(way: Way) -> None:
-    own, other = Bag([[30, 20], [7]], 1), Bag([[30, 20], [7]], 1)
+def test_many_updates_stay_close_to_those_of_pytorch(way: Way) -> None:
+    own, other = ParameterBag([[30, 20], [7]], 1), ParameterBag([[30, 20], [7]], 1)
     reference, optimizer = torch.optim.AdamW(list(other.held), lr=1e-3, weight_decay=0.01), Adam(own, 0.01)
     for number in range(500):
         for parameter, gradient in zip(other.held, gradients(other, [True, True], number), strict=True):
@@ -89,7 +89,7 @@ def test_many_updates_stay_with_those_of_pytorch(way: Way) -> None:
 def test_gradients_are_clipped_by_value_and_then_by_norm(
     value: float, norm: float, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bag = Bag([[5, 4], [3]], 1)
+    bag = ParameterBag([[5, 4], [3]], 1)
     optimizer = Adam(bag)
     monkeypatch.setattr(optimizer_module, "BLOCK", block)
     drawn = [g for g in gradients(bag, [True, True], 2) if g is not None]
@@ -108,7 +108,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
 def test_a_norm_that_is_not_finite_changes_nothing(bad: float) -> None:
-    bag = Bag([[4], [2]], 1)
+    bag = ParameterBag([[4], [2]], 1)
     optimizer = Adam(bag)
     optimizer.update(gradients(bag, [True, True], 1), 0.1)
     before = {n: v.clone() for n, v in (bag.state_dict() | optimizer.state()).items()}
@@ -120,8 +120,8 @@ def test_a_norm_that_is_not_finite_changes_nothing(bad: float) -> None:
     assert all(torch.equal(after[name], before[name]) for name in before)
 
 
-def test_a_state_goes_on_bit_for_bit_and_is_told_by_name() -> None:
-    one, other = Bag([[5, 4], [3], []], 1), Bag([[5, 4], [3], []], 1)
+def test_a_restored_state_continues_bit_for_bit() -> None:
+    one, other = ParameterBag([[5, 4], [3], []], 1), ParameterBag([[5, 4], [3], []], 1)
     first, second = Adam(one, 0.1), Adam(other, 0.1)
     for number in range(3):
         first.update(gradients(one, [True, number > 0, True], number), 0.01)
@@ -144,9 +144,9 @@ def test_a_state_goes_on_bit_for_bit_and_is_told_by_name() -> None:
     assert all(torch.equal(first.state()[name], value) for name, value in second.state().items())
 
 
-def test_parameters_stay_where_they_are() -> None:
+def test_parameters_keep_their_memory() -> None:
     """Other code may hold or replace their memory: nothing here shares it."""
-    bag = Bag([[2, 3], [4]], 1)
+    bag = ParameterBag([[2, 3], [4]], 1)
     places = [parameter.data_ptr() for parameter in bag.held]
     optimizer = Adam(bag)
     optimizer.update(gradients(bag, [True, True], 1), 0.1)

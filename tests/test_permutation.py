@@ -1,4 +1,4 @@
-"""Shuffled attention: the change is that of a row replaced by hand, and none where nothing can change."""
+"""Permuted attention: the change equals that of a forced row, and is zero where nothing can change."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from pellucid.inspection.permutation import permute_attention, permuted_rows
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "copying"])
-def test_the_change_is_that_of_painting_the_shuffled_row(kind: str) -> None:
+def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
     transducer = made(kind)
     trace = traces_of(transducer, [("abca", "vw")])[0]
     found, generator = permute_attention(transducer, trace, permutations=5, seed=7), np.random.default_rng(7)
@@ -29,7 +29,7 @@ def test_the_change_is_that_of_painting_the_shuffled_row(kind: str) -> None:
             assert found.change[t] >= np.median(changes) - 1e-5
         else:
             assert found.change[t] == pytest.approx(np.median(changes), abs=1e-5)
-    np.testing.assert_allclose(found.greatest, trace.attention.max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.max_weights, trace.attention.max(axis=1), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ATTENDING)
@@ -49,12 +49,12 @@ def test_one_position_or_even_weights_cannot_change() -> None:
     assert permute_attention(painted, traces_of(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
 
 
-def test_models_that_look_alike_in_an_ensemble_and_models_that_do_not_look() -> None:
+def test_ensembles_are_permuted_and_models_without_attention_refused() -> None:
     alone = made()
     trace = traces_of(alone, [("abc", "vw")])[0]
     both = permute_attention(ensemble([alone, alone], ["a", "b"]), trace, 10)
     np.testing.assert_allclose(both.change, permute_attention(alone, trace, 10).change, atol=1e-6)
-    with pytest.raises(InputError, match="nothing to permute"):
+    with pytest.raises(InputError, match="whose weights can be permuted"):
         permute_attention(made("none"), trace)
 
 

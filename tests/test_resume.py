@@ -1,4 +1,4 @@
-"""No interruption changes a bit of what training ends in: not a closed generator, not a killed process."""
+"""Interruptions, by a closed generator or a killed process, change no bit of the result of a training."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -57,9 +57,7 @@ def at_update(number: int, kind: type[RunEvent] = UpdateCompleted) -> Stop:
         ("plateau", "examples", 8),
     ],
 )
-def test_interruptions_at_awkward_places_change_no_bit(
-    tmp_path: Path, schedule: str, batch_type: str, size: int
-) -> None:
+def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str, batch_type: str, size: int) -> None:
     """After the first update, in mid-epoch, right before a validation, at one, at the end of an epoch, at the end."""
     every = {"epochs": 13, "eval_interval": 1.7, "metric": "loss"}
     config = small_config({**every, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4)
@@ -103,10 +101,12 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("settings", MORE.values(), ids=MORE)
-def test_whatever_training_does_resumes_to_the_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
+def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
     """Stopped in mid-epoch, before a validation and at one, each way of training ends as though it never was."""
     base = msgspec.to_builtins(small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
-    config = build_config({key: {**base[key], **settings[key]} for key in settings} | _rest(base, settings), "test")
+    config = build_config(
+        {key: {**base[key], **settings[key]} for key in settings} | _without_keys(base, settings), "test"
+    )
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validation = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)][1]
@@ -124,11 +124,11 @@ def test_whatever_training_does_resumes_to_the_bit(tmp_path: Path, settings: dic
     load(tmp_path / "broken").predict(["abc"])
 
 
-def _rest(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _without_keys(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in base.items() if key not in settings}
 
 
-def states_of(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterator[Path]:
+def copy_states(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterator[Path]:
     """A copy of the run folder after each event: what a process killed there leaves behind."""
     for number, _ in enumerate(events):
         if run.exists():
@@ -140,15 +140,15 @@ def states_of(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterato
     [(1000.0, 3, 1 << 20), (-1.0, 5, 1 << 20), (1000.0, 3, 0)],
     ids=["saved at validations", "saved at every update", "with a corpus"],
 )
-def test_a_process_killed_at_any_event_goes_on_to_the_same_bits(
+def test_a_process_killed_at_any_event_resumes_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, skipped: int, worth: int
 ) -> None:
     """Whether the examples are read again or mapped, the run that was never interrupted had them in memory."""
     files, straight, config = copies_run()
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
-    monkeypatch.setattr(reading, "WORTH_KEEPING", worth)
+    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", worth)
     events = train_run(files, tmp_path / "run", config)
-    left = list(states_of(tmp_path / "run", events, tmp_path / "left"))
+    left = list(copy_states(tmp_path / "run", events, tmp_path / "left"))
     assert len(left) > 20 and any((folder / "corpus.arrow").exists() for folder in left) == (not worth)
     for folder in left[::skipped]:
         train_to_end(files, folder, config)
@@ -179,7 +179,7 @@ def test_closing_at_the_best_validation_keeps_its_model(tmp_path: Path) -> None:
             assert model[0] == parameters and outputs == [trace.output for trace in event.traces]
 
 
-def test_a_run_left_before_its_first_checkpoint_takes_other_data(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_accepts_other_data(tmp_path: Path) -> None:
     config = copies_run().config
     train_until(copies_run().files, tmp_path / "run", config, lambda event: isinstance(event, ModelBuilt))
     examples = [Example("xyz"[: 1 + n % 3], "zyxw"[n % 4]) for n in range(20)]
@@ -192,7 +192,7 @@ def test_a_run_left_before_its_first_checkpoint_takes_other_data(tmp_path: Path)
     assert load(tmp_path / "run").predict(["x"])[0].unknown == ()
 
 
-def test_a_start_that_was_cut_short_can_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_start_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(path: Path, text: str) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Sampling: frequencies are the model's probabilities, and batch-mates change no draw.
+"""Sampling: frequencies equal the model's probabilities, and batch composition changes no sample.
 
 V symbols, N samples.
 """
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from small import SEEDS, batches, few, padded
-from small_searches import KINDS, every_output, forced, network_like
+from small_searches import KINDS, all_outputs, score_outputs, small_network
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
@@ -29,10 +29,10 @@ def samples(
     network: Network, batch: Batch, drawing: SamplingConfig, longest: int = LONGEST
 ) -> list[list[DecodedOutput]]:
     """Samples of sources that have the numbers of their rows."""
-    return numbered(network, batch, list(range(len(batch.source))), drawing, longest)
+    return sample_numbered(network, batch, list(range(len(batch.source))), drawing, longest)
 
 
-def numbered(
+def sample_numbered(
     network: Network, batch: Batch, numbers: list[int], drawing: SamplingConfig, longest: int = LONGEST
 ) -> list[list[DecodedOutput]]:
     """Samples of sources of these numbers."""
@@ -44,8 +44,8 @@ def numbered(
 
 @few
 @given(KIND, batches(), SEEDS)
-def test_among_one_symbol_the_draw_is_greedy(kind: tuple[str, str], batch: Batch, seed: int) -> None:
-    network = network_like(kind, seed)
+def test_sampling_from_one_candidate_is_greedy(kind: tuple[str, str], batch: Batch, seed: int) -> None:
+    network = small_network(kind, seed)
     likeliest = greedy(network, batch.source, batch.source_lengths, LengthLimits(0, LONGEST))
     for drawing in (SamplingConfig(samples=2, top_k=1), SamplingConfig(samples=2, top_p=1e-6)):
         for outputs, one in zip(samples(network, batch, drawing), likeliest, strict=True):
@@ -54,29 +54,31 @@ def test_among_one_symbol_the_draw_is_greedy(kind: tuple[str, str], batch: Batch
 
 @few
 @given(KIND, batches(), SEEDS, st.integers(0, 5), st.sampled_from([1.0, 0.7]))
-def test_batch_mates_change_no_draw(
+def test_batch_composition_changes_no_sample(
     kind: tuple[str, str], batch: Batch, seed: int, first: int, temperature: float
 ) -> None:
-    network, drawing = network_like(kind, seed), SamplingConfig(samples=3, seed=seed % 99, temperature=temperature)
+    network, drawing = small_network(kind, seed), SamplingConfig(samples=3, seed=seed % 99, temperature=temperature)
     numbers = [first + row for row in range(len(batch.source))]
-    for row, outputs in enumerate(numbered(network, batch, numbers, drawing)):
+    for row, outputs in enumerate(sample_numbered(network, batch, numbers, drawing)):
         length, rows = int(batch.source_lengths[row]), slice(row, row + 1)
         alone = batch._replace(source=batch.source[rows, :length], source_lengths=batch.source_lengths[rows])
-        again = numbered(network, alone, [numbers[row]], drawing)[0]
+        again = sample_numbered(network, alone, [numbers[row]], drawing)[0]
         assert [each.ids.tolist() for each in outputs] == [each.ids.tolist() for each in again]
-        for each, told in zip(outputs, forced(network, batch, row, [e.ids.tolist() for e in outputs]), strict=True):
+        for each, told in zip(
+            outputs, score_outputs(network, batch, row, [e.ids.tolist() for e in outputs]), strict=True
+        ):
             np.testing.assert_allclose(each.log_probabilities, told.log_probabilities, atol=1e-5)
             np.testing.assert_allclose(each.weights, told.weights, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_outputs_are_drawn_as_often_as_they_are_probable(kind: tuple[str, str]) -> None:
-    network, count = network_like(kind, 3), 1024
+def test_outputs_are_sampled_by_their_probability(kind: tuple[str, str]) -> None:
+    network, count = small_network(kind, 3), 1024
     batch = Batch(padded([3], 1), torch.tensor([3]), padded([1], 2), torch.tensor([1]))
     lists = [samples(network, batch, SamplingConfig(samples=count, seed=seed), 2)[0] for seed in range(4)]
     found = [tuple(each.ids.tolist()) for outputs in lists for each in outputs]
-    every = every_output(2)
-    scores = np.array([each.log_probabilities.sum() for each in forced(network, batch, 0, every)])
+    every = all_outputs(2)
+    scores = np.array([each.log_probabilities.sum() for each in score_outputs(network, batch, 0, every)])
     wanted = np.exp(scores) * len(found)
     counted = np.array([found.count(ids) for ids in every])
     often = wanted > 5
@@ -85,7 +87,7 @@ def test_outputs_are_drawn_as_often_as_they_are_probable(kind: tuple[str, str]) 
     assert often.sum() > 5 and stats.chi2.sf(statistic, often.sum()) > 0.001
 
 
-def test_temperature_top_k_and_top_p_choose_by_their_definitions() -> None:
+def test_temperature_top_k_and_top_p_equal_their_definitions() -> None:
     likely = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     chances = np.linspace(0, 0.999, 1000)
 
@@ -100,7 +102,7 @@ def test_temperature_top_k_and_top_p_choose_by_their_definitions() -> None:
     assert shares(SamplingConfig(temperature=0.5)) == pytest.approx((cold / cold.sum()).tolist(), abs=0.002)
 
 
-def test_a_source_is_drawn_for_by_its_number_whatever_the_batch_size() -> None:
+def test_samples_depend_on_the_source_number_and_not_on_the_batch_size() -> None:
     texts, drawing = ["abc", "a", "", "bca", "abc"], SamplingConfig(samples=2, seed=4)
     transducer = transducer_of({"search": {"max_length": 6}})
     small = transducer_of({"search": {"max_length": 6, "batch_size": 1}})

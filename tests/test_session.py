@@ -1,4 +1,4 @@
-"""From files to a run folder: what it holds, and what is refused without a change to it."""
+"""Training from files to a run folder: its content, and refusals that leave it unchanged."""
 
 import os
 import shutil
@@ -57,9 +57,7 @@ def test_the_saved_settings_are_those_given() -> None:
     assert saved == msgspec.structs.replace(copies_run().config, data=given)
 
 
-def test_the_log_tells_that_kernels_are_compiled_before_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[str]()
     monkeypatch.setattr(session, "will_compile", lambda: True)
     monkeypatch.setattr(
@@ -81,14 +79,14 @@ def test_the_order_of_events(tmp_path: Path) -> None:
     assert {event.path.name for event in saved} == {"model.safetensors", "training.safetensors"}
 
 
-def test_a_finished_run_says_so_and_changes_nothing() -> None:
+def test_a_finished_run_stays_unchanged() -> None:
     before = contents(copies_run().run)
     events = train_to_end(copies_run().files, copies_run().run, copies_run().config)
     assert [type(event) for event in events] == [FileRead, FileRead, ModelBuilt, TrainingStopped]
     assert contents(copies_run().run) == before
 
 
-def test_a_run_of_another_configuration_is_refused_with_what_differs() -> None:
+def test_a_run_of_another_configuration_is_refused_with_the_differences() -> None:
     before = contents(copies_run().run)
     other = small_config({"epochs": 4, "eval_interval": 0.5}, dropout=0.3)
     assert refusal(copies_run().files, copies_run().run, other).splitlines() == [
@@ -101,7 +99,7 @@ def test_a_run_of_another_configuration_is_refused_with_what_differs() -> None:
     assert contents(copies_run().run) == before
 
 
-def swapped(examples: Sequence[Example]) -> list[Example]:
+def replace_letters(examples: Sequence[Example]) -> list[Example]:
     """The same pairs, every letter of the targets replaced by another: other symbols, hardly other ids."""
     return [Example(e.source, e.target.translate(str.maketrans("abcd", "bcda"))) for e in examples]
 
@@ -112,7 +110,7 @@ def swapped(examples: Sequence[Example]) -> list[Example]:
         (copies(41, seed=1), copies(10, seed=2)),
         (list(reversed(copies(40, seed=1))), copies(10, seed=2)),
         (copies(40, seed=1), copies(9, seed=2)),
-        (swapped(copies(40, seed=1)), copies(10, seed=2)),
+        (replace_letters(copies(40, seed=1)), copies(10, seed=2)),
     ],
     ids=["one more", "another order", "other development data", "other symbols"],
 )
@@ -131,7 +129,7 @@ def test_a_model_without_its_training_state_is_not_overwritten(tmp_path: Path) -
     assert contents(tmp_path / "run") == before
 
 
-def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "thesis"
     folder.mkdir()
     (folder / "chapter.tex").write_text("hello")
@@ -158,7 +156,7 @@ def test_development_data_that_is_the_training_data_is_refused(tmp_path: Path, c
     assert not (tmp_path / "run" / "config.toml").exists()
 
 
-def test_what_was_read_is_told(tmp_path: Path) -> None:
+def test_the_files_read_are_reported(tmp_path: Path) -> None:
     train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
     train.write_text("a\ta\n\nab\tab\nbad line\nb\tb\n\n")
     dev.write_text("a\ta\nc\tc\n")

@@ -1,4 +1,4 @@
-"""What a model was at each validation, kept in the run folder."""
+"""Snapshots of the model at each validation, in the run folder."""
 
 import json
 from itertools import pairwise
@@ -20,23 +20,30 @@ from pellucid.errors import RunError
 from pellucid.model.network import require_seq2seq
 from pellucid.training import snapshots
 from pellucid.training.run_folder import SNAPSHOTS, load, read_log
-from pellucid.training.snapshots import PROBES, read_snapshots, remove_later_snapshots, save_snapshot, thin_snapshots
+from pellucid.training.snapshots import (
+    PROBES,
+    SnapshotNumber,
+    read_snapshots,
+    remove_later_snapshots,
+    save_snapshot,
+    thin_snapshots,
+)
 
 
-def names(folder: Path) -> list[str]:
+def snapshot_names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / SNAPSHOTS).iterdir())
 
 
-def test_there_is_one_of_each_validation() -> None:
+def test_each_validation_has_a_snapshot() -> None:
     run = digits_run().run
     validated = [line["update"] for line in read_log(run) if line["event"] == "validated"]
     found = read_snapshots(run)
-    assert [each.update for each in found] == validated and len(found) == len(names(run))
+    assert [each.update for each in found] == validated and len(found) == len(snapshot_names(run))
     assert [len(each.traces) for each in found] == [PROBES] * len(found)
     assert read_snapshots(run, validated[-2])[0].update == validated[-1]
 
 
-def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
+def test_the_best_snapshot_has_the_outputs_and_embeddings_of_the_model() -> None:
     run = digits_run().run
     best = [line["update"] for line in read_log(run) if line["event"] == "validated" and line["best"]][-1]
     (kept,) = [each for each in read_snapshots(run) if each.update == best]
@@ -50,17 +57,19 @@ def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
     assert kept.source.shape[0] == len(model.vocabularies.source.symbols)
 
 
-def test_a_training_that_was_interrupted_keeps_the_same(tmp_path: Path) -> None:
+def test_an_interrupted_training_has_the_same_snapshots(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
-    assert len(names(folder)) == 2
-    save_snapshot(folder, load(folder), read_snapshots(folder)[0].traces, (99, 99_999))  # beyond the checkpoint
+    assert len(snapshot_names(folder)) == 2
+    save_snapshot(
+        folder, load(folder), read_snapshots(folder)[0].traces, SnapshotNumber(99, 99_999)
+    )  # beyond the checkpoint
     resume(folder)
-    assert names(folder) == names(digits_run().run)
-    for name in names(folder):
+    assert snapshot_names(folder) == snapshot_names(digits_run().run)
+    for name in snapshot_names(folder):
         assert (folder / SNAPSHOTS / name).read_bytes() == (digits_run().run / SNAPSHOTS / name).read_bytes()
 
 
-def test_a_setting_turns_them_off_and_changes_nothing_else(tmp_path: Path) -> None:
+def test_snapshots_can_be_disabled_without_other_changes(tmp_path: Path) -> None:
     from msgspec.structs import replace
 
     trained = copies_run()
@@ -71,7 +80,7 @@ def test_a_setting_turns_them_off_and_changes_nothing_else(tmp_path: Path) -> No
         assert (tmp_path / "run" / name).read_bytes() == (trained.run / name).read_bytes()
 
 
-def touched(folder: Path, validations: int) -> None:
+def create_snapshots(folder: Path, validations: int) -> None:
     """Empty snapshots of so many validations."""
     (folder / SNAPSHOTS).mkdir(exist_ok=True)
     for number in range(1, validations + 1):
@@ -79,30 +88,30 @@ def touched(folder: Path, validations: int) -> None:
 
 
 @pytest.mark.parametrize("most", [4, 5, 200])
-def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "MOST", most)
-    touched(tmp_path, 0)
+def test_long_trainings_keep_few_snapshots(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", most)
+    create_snapshots(tmp_path, 0)
     for number in range(1, 60):
         (tmp_path / SNAPSHOTS / f"{number:06}-{10 * number:08}.safetensors").touch()
         thin_snapshots(tmp_path, number)
-        assert len(names(tmp_path)) <= most
-        assert names(tmp_path)[-1] == f"{number:06}-{10 * number:08}.safetensors"
-    one = names(tmp_path)
-    touched(tmp_path, 59)
+        assert len(snapshot_names(tmp_path)) <= most
+        assert snapshot_names(tmp_path)[-1] == f"{number:06}-{10 * number:08}.safetensors"
+    one = snapshot_names(tmp_path)
+    create_snapshots(tmp_path, 59)
     thin_snapshots(tmp_path, 59)
-    assert [name for name in names(tmp_path) if name in one] == one
+    assert [name for name in snapshot_names(tmp_path) if name in one] == one
     kept = [int(name[:6]) for name in one[:-1]]
     assert len({b - a for a, b in pairwise(kept)}) <= 1
 
 
 def records(run: Path) -> list[dict[str, Any]]:
     """The traces in the first snapshot of a run, in their JSON form."""
-    with safetensors.safe_open(run / SNAPSHOTS / names(run)[0], "numpy") as content:
+    with safetensors.safe_open(run / SNAPSHOTS / snapshot_names(run)[0], "numpy") as content:
         told: list[dict[str, Any]] = json.loads(content.metadata()["snapshot"])["traces"]
     return told
 
 
-def test_a_snapshot_holds_traces_in_their_compact_json_form() -> None:
+def test_a_snapshot_has_traces_in_compact_json() -> None:
     for run in (digits_run().run, task_run("point").run):
         for record, trace in zip(records(run), read_snapshots(run)[0].traces, strict=True):
             assert record["version"] == VERSION
@@ -113,34 +122,34 @@ def test_a_snapshot_holds_traces_in_their_compact_json_form() -> None:
             np.testing.assert_allclose(likely, np.round(likely, 6), rtol=1e-7, atol=1e-9)
 
 
-def test_the_place_of_a_tag_is_not_kept_as_attention() -> None:
+def test_identity_attention_of_tags_is_not_saved() -> None:
     run = task_run("tag").run
     assert all(record["attention"]["shape"] == [0, 0] for record in records(run))
     for trace in read_snapshots(run)[0].traces:
         assert np.array_equal(trace.attention, np.eye(len(trace.target)))
 
 
-def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:
-    touched(tmp_path, 5)
+def test_snapshots_after_the_checkpoint_are_removed(tmp_path: Path) -> None:
+    create_snapshots(tmp_path, 5)
     remove_later_snapshots(tmp_path, 30)
-    assert len(names(tmp_path)) == 3
+    assert len(snapshot_names(tmp_path)) == 3
     remove_later_snapshots(tmp_path, 0)
-    assert names(tmp_path) == []
+    assert snapshot_names(tmp_path) == []
 
 
-def test_a_spoilt_one_is_told(tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_reported(tmp_path: Path) -> None:
     folder = copy_of(digits_run().run, tmp_path / "run")
-    path = folder / SNAPSHOTS / names(folder)[0]
+    path = folder / SNAPSHOTS / snapshot_names(folder)[0]
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RunError, match="is not a whole safetensors file"):
         read_snapshots(folder)
 
 
-def test_vectors_beyond_float16_are_the_greatest_that_it_holds(tmp_path: Path) -> None:
+def test_embeddings_beyond_float16_are_clipped(tmp_path: Path) -> None:
     model = load(copies_run().run)
     with torch.no_grad():
         model.network.encoder.table.weight.fill_(1e30)
-    save_snapshot(tmp_path, model, read_snapshots(copies_run().run)[0].traces, (1, 1))
+    save_snapshot(tmp_path, model, read_snapshots(copies_run().run)[0].traces, SnapshotNumber(1, 1))
     (kept,) = (tmp_path / SNAPSHOTS).iterdir()
     vectors = safetensors.numpy.load_file(kept)["source"]
     assert vectors.size and (vectors == np.finfo(np.float16).max).all()

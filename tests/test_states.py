@@ -1,4 +1,4 @@
-"""States and gates along traces: the network's own, and gates from which the states follow."""
+"""States and gates along traces: equal to the network's own, and states that follow from gates."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "o
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_they_are_the_networks_own(kind: str) -> None:
+def test_states_equal_those_of_the_network(kind: str) -> None:
     transducer = made(kind)
     traces = traces_of(transducer, PAIRS)
     found, network = trace_states(transducer, traces), require_seq2seq(transducer.network)
@@ -32,7 +32,7 @@ def test_they_are_the_networks_own(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_gates_have_their_names_and_shapes_whatever_the_batch(kind: str) -> None:
+def test_gates_have_their_names_and_shapes_in_any_batch(kind: str) -> None:
     transducer = made(kind)
     config, traces = transducer.config, traces_of(transducer, PAIRS)
     ways = ["forwards", "backwards"] if config.encoder.bidirectional else ["forwards"]
@@ -98,11 +98,11 @@ def test_the_reset_gate_is_that_of_the_equation() -> None:
     np.testing.assert_allclose(own.gates["encoder forwards reset"][1], 1 / (1 + np.exp(-sums[:size])), atol=1e-5)
 
 
-def test_an_empty_source_has_none_and_an_ensemble_neither() -> None:
+def test_empty_sources_and_ensembles_have_no_states() -> None:
     transducer = made()
     one, two = trace_states(transducer, transducer.predict(["", "ab"]), gates=True)
     assert one.encoder.shape == (0, two.encoder.shape[1]) and one.decoder.shape == (0, two.decoder.shape[1])
     assert trace_states(transducer, []) == []
     both = ensemble([transducer, made(seed=4)], ["a", "b"])
-    with pytest.raises(InputError, match="ask one of its models"):
+    with pytest.raises(InputError, match="use one of its models"):
         trace_states(both, both.predict(["abc"]))

@@ -1,4 +1,4 @@
-"""Streams: of a list a list, of an iterator an iterator; the same outputs, in order, and never much read ahead."""
+"""Streams: a list for a list, an iterator for an iterator; equal outputs in order, and bounded read-ahead."""
 
 import subprocess
 import sys
@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_transducer import PLAIN, TAGGED, same, transducer_of
+from test_transducer import PLAIN, TAGGED, assert_same_trace, transducer_of
 
 from pellucid.data.examples import Example
 from pellucid.decoding import preprocessing, streaming
-from pellucid.decoding.constraints import FREE
+from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.preprocessing import SearchRequest, batched
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.decoding.streaming import ExampleChunk, chunked, decode_parts, sources_at_once
+from pellucid.decoding.streaming import ExampleChunk, chunked, decode_chunks, max_chunk_sources
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, DataError, InputError
 
@@ -27,15 +27,15 @@ DRAWING = SamplingConfig(samples=2, seed=3)
 
 
 @pytest.fixture
-def three_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "SOURCES", 3)
+def chunks_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "MAX_SOURCES", 3)
 
 
-def flat(results: list[Any]) -> list[Trace]:
+def flatten(results: list[Any]) -> list[Trace]:
     return [trace for each in results for trace in (each if isinstance(each, list) else [each])]
 
 
-@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.usefixtures("chunks_of_three")
 @pytest.mark.parametrize("method", ["predict", "nbest", "sample", "trace", "hypotheses", "samples", "force"])
 def test_a_stream_has_the_results_of_a_list(method: str) -> None:
     given: list[Any] = [text for text in TEXTS if text] if method in ("predict", "nbest", "sample") else EXAMPLES
@@ -46,12 +46,12 @@ def test_a_stream_has_the_results_of_a_list(method: str) -> None:
     assert isinstance(listed, list) and isinstance(stream, Iterator)
     results = list(stream)
     assert len(results) == len(listed) == len(given)
-    for one, two in zip(flat(listed), flat(results), strict=True):
-        same(one, two)
+    for one, two in zip(flatten(listed), flatten(results), strict=True):
+        assert_same_trace(one, two)
         assert (one.rank, one.origin) == (two.rank, two.origin)
 
 
-def test_a_stream_without_end_is_read_one_part_ahead() -> None:
+def test_an_endless_stream_is_read_one_chunk_ahead() -> None:
     taken = 0
 
     def sources() -> Iterator[str]:
@@ -61,18 +61,16 @@ def test_a_stream_without_end_is_read_one_part_ahead() -> None:
 
     stream = PLAIN.predict(sources())
     assert taken == 0
-    for number, trace in enumerate(islice(stream, 2 * streaming.SOURCES + 5), 1):
+    for number, trace in enumerate(islice(stream, 2 * streaming.MAX_SOURCES + 5), 1):
         assert trace.text == "abc"[number % 3]
-        assert number <= taken < number + streaming.SOURCES
-    assert sources_at_once(1) == streaming.SOURCES
-    assert sources_at_once(1024) == 16 and sources_at_once(10**9) == 1
+        assert number <= taken < number + streaming.MAX_SOURCES
+    assert max_chunk_sources(1) == streaming.MAX_SOURCES
+    assert max_chunk_sources(1024) == 16 and max_chunk_sources(10**9) == 1
 
 
 @pytest.mark.parametrize("asked", ["predict", "force", "sample", "nbest", "lattice"])
-def test_fewer_sources_are_read_ahead_where_they_are_long_or_have_many_outputs(
-    asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streaming, "SYMBOLS", 120)
+def test_chunks_are_smaller_for_long_sources_and_many_outputs(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "MAX_SYMBOLS", 120)
     taken = 0
 
     def examples() -> Iterator[Example]:
@@ -99,17 +97,17 @@ def test_fewer_sources_are_read_ahead_where_they_are_long_or_have_many_outputs(
 
 
 def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths, asked = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, FREE)
+    lengths, asked = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, NO_CONSTRAINTS)
     rows = [1, 3, 0, 5, 2, 4]
     assert [*batched(rows, lengths, asked, 4)] == [[1, 3, 0, 5], [2, 4]]
-    monkeypatch.setattr(preprocessing, "POSITIONS", 40)
+    monkeypatch.setattr(preprocessing, "MAX_POSITIONS", 40)
     assert [*batched(rows, lengths, asked, 4)] == [[1, 3, 0, 5], [2], [4]]
-    monkeypatch.setattr(preprocessing, "POSITIONS", 1)
+    monkeypatch.setattr(preprocessing, "MAX_POSITIONS", 1)
     assert [*batched(rows, lengths, asked, 4)] == [[row] for row in rows]
     assert [*batched([], lengths, asked, 4)] == []
 
 
-def test_what_is_recorded_takes_no_more_memory_than_it_holds() -> None:
+def test_recorded_steps_take_no_extra_memory() -> None:
     """Arrays kept one a step between what each step frees took 400 MB here, of which 24 MB were recorded."""
     script = """
 import resource
@@ -130,22 +128,22 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert int(done.stdout) < 250_000
 
 
-@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.usefixtures("chunks_of_three")
 def test_features_and_prefixes_go_along_with_a_stream() -> None:
     tags, texts = ["V", "N", "V;N", "", "N"], TEXTS[:5]
     for features in (tags, iter(tags)):
         for one, two in zip(TAGGED.predict(texts, tags), TAGGED.predict(iter(texts), features), strict=True):
-            same(one, two)
+            assert_same_trace(one, two)
     begun = ["v", "", ["w", "x"], "", "zz"]
     for prefixes in (begun, iter(begun)):
         for one, two in zip(PLAIN.predict(texts, None, begun), PLAIN.predict(iter(texts), None, prefixes), strict=True):
-            same(one, two)
+            assert_same_trace(one, two)
             assert one.forced == two.forced
     for one, two in zip(TAGGED.predict(texts, tags), TAGGED.predict(texts, iter(tags)), strict=True):
-        same(one, two)
+        assert_same_trace(one, two)
 
 
-@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.usefixtures("chunks_of_three")
 @pytest.mark.parametrize(
     ("given", "message", "before"),
     [
@@ -154,7 +152,7 @@ def test_features_and_prefixes_go_along_with_a_stream() -> None:
         ([], "expected one prefix for each source, but source 1 has none", 0),
     ],
 )
-def test_too_few_or_many_are_told_where_a_stream_ends(given: list[str], message: str, before: int) -> None:
+def test_unequal_numbers_are_reported_at_the_end_of_a_stream(given: list[str], message: str, before: int) -> None:
     stream, found = PLAIN.predict(iter(TEXTS[:5]), prefixes=given), list[Trace]()
     with pytest.raises(DataError, match=message):
         found.extend(stream)
@@ -165,8 +163,8 @@ def test_too_few_or_many_are_told_where_a_stream_ends(given: list[str], message:
         TAGGED.predict(["a", "b"], (each for each in ["V"] * 9))
 
 
-@pytest.mark.usefixtures("three_at_once")
-def test_an_error_comes_in_the_place_of_its_source_and_the_model_goes_on() -> None:
+@pytest.mark.usefixtures("chunks_of_three")
+def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
     bad: Any = (each for each in ["a", "b", "c", "a", None, "b"])
     found = list[Trace]()
     with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a string, got None$"):
@@ -209,7 +207,7 @@ def test_every_result_before_an_error_is_yielded(bad: int) -> None:
     assert len(found) == bad
 
 
-def test_of_a_list_the_first_bad_prefix_is_named() -> None:
+def test_the_first_bad_prefix_of_a_list_is_named() -> None:
     with pytest.raises(InputError, match=r"^prefix of source 2: the model never writes the symbol '\?'"):
         PLAIN.predict(["a"] * 4, prefixes=["v", "?", "?", "!"])
     with pytest.raises(InputError, match=r"^prefix of source 3: the symbol 'v' is forbidden"):
@@ -229,20 +227,20 @@ def test_an_error_of_the_source_itself_passes_through() -> None:
         next(stream)
 
 
-def test_a_source_may_ask_the_same_model() -> None:
+def test_a_source_iterator_may_use_the_same_model() -> None:
     stream = PLAIN.predict(PLAIN.predict(["a"])[0].output and text for text in ["ab", "c"])
     assert [trace.text for trace in stream] == ["ab", "c"]
 
 
-def test_parts_are_numbered_and_whole() -> None:
+def test_chunks_are_numbered_and_complete() -> None:
     seen = list[ExampleChunk]()
 
     def decode(part: ExampleChunk) -> list[str]:
         seen.append(part)
         return [example.source for example in part.examples]
 
-    assert decode_parts(decode, EXAMPLES, None, 1, 0) == TEXTS
-    assert list(decode_parts(decode, iter(EXAMPLES), iter("abcdefg"), 2**13, 10)) == TEXTS
+    assert decode_chunks(decode, EXAMPLES, None, 1, 0) == TEXTS
+    assert list(decode_chunks(decode, iter(EXAMPLES), iter("abcdefg"), 2**13, 10)) == TEXTS
     assert [part.first for part in seen] == [0, 10, 12, 14, 16]
     assert [part.prefixes for part in seen] == [None, ["a", "b"], ["c", "d"], ["e", "f"], ["g"]]
     assert list(chunked(range(5), 2**13, int)) == [[0, 1], [2, 3], [4]] and list(chunked([], 2, len)) == []

@@ -26,7 +26,7 @@ from pellucid.viewer.report_schema import ReportExamples
 from pellucid.viewer.schema import DecodeRequest, WhatIfRequest
 
 
-def shown(task: Task, served: bool = True) -> PageData:
+def page_data_of(task: Task, served: bool = True) -> PageData:
     """A run of the task on its own development file."""
     trained = task_run(task)
     return assemble_page(
@@ -58,7 +58,7 @@ def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
     assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
 
 
-def test_a_log_without_span_f1_goes_on_with_it(tmp_path: Path) -> None:
+def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
     """As one that was written before span F1 was followed."""
     lines = [("play a song", "O O B-what"), ("a rainy day", "O B-sky I-sky"), ("play", "O")] * 16
     pairs = [Example(*line) for line in lines]
@@ -87,7 +87,7 @@ def test_a_log_without_span_f1_goes_on_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_each_line_has_its_answer(task: Task) -> None:
+def test_each_line_has_its_output(task: Task) -> None:
     run, sources = task_run(task).run, ["axb", "", "b", "dcax"]
     text = "".join(f"{source}\n" for source in sources).encode()
     wanted = [trace.output for trace in load(run).predict(sources)]
@@ -97,7 +97,7 @@ def test_each_line_has_its_answer(task: Task) -> None:
     assert [trace["output"] for trace in traces] == wanted and all(trace["task"] == task for trace in traces)
 
 
-def test_the_best_few_and_what_is_refused() -> None:
+def test_nbest_lists_and_refused_operations() -> None:
     done = pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
     assert sorted(done.out.strip().split("\t")) == ["1", "2"]
     for task, flag, what in (
@@ -139,7 +139,7 @@ def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_pat
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_groups_and_comparisons_are_told_by_what_is_right(task: Task, tmp_path: Path) -> None:
+def test_groups_and_comparisons_report_accuracy(task: Task, tmp_path: Path) -> None:
     trained, page = task_run(task), tmp_path / "page.html"
     lines = trained.files.valid.read_text("utf-8").splitlines()
     grouped = tmp_path / "grouped.tsv"
@@ -164,7 +164,7 @@ def test_groups_and_comparisons_are_told_by_what_is_right(task: Task, tmp_path: 
         assert "error rate" not in told and "symbol errors" not in told and first in told
 
 
-def test_the_page_of_errors_has_words_with_their_tags(tmp_path: Path) -> None:
+def test_the_error_page_has_words_with_their_tags(tmp_path: Path) -> None:
     trained = task_run("tag")
     wrong = write_pairs(tmp_path / "wrong.tsv", [Example("abcd", "CC-V")])
     done = pellucid("evaluate", trained.run, wrong, "--html", tmp_path / "page.html")
@@ -177,7 +177,7 @@ def test_the_page_of_errors_has_words_with_their_tags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_score_tells_how_probable_pairs_are(task: Task) -> None:
+def test_score_prints_the_probability_of_pairs(task: Task) -> None:
     trained = task_run(task)
     done = pellucid("score", trained.run, trained.files.valid)
     assert done.code == 0 and all(float(line) <= 0 for line in outputs(done.out))
@@ -185,7 +185,7 @@ def test_score_tells_how_probable_pairs_are(task: Task) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_page_shows_each_task(task: Task) -> None:
-    page = shown(task, served=False).contents
+    page = page_data_of(task, served=False).contents
     assert page.card is not None and page.card.task == task and page.card.has_attention == (task != "tag")
     assert len(page.examples) == 10 and page.corpus is not None and page.corpus.scores[0].name == "accuracy"
     assert page.training is not None and page.training.frames and page.state_space is None
@@ -195,8 +195,8 @@ def test_the_page_shows_each_task(task: Task) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_page_is_answered(task: Task) -> None:
-    there = shown(task)
+def test_the_page_server_answers_requests(task: Task) -> None:
+    there = page_data_of(task)
     assert (
         decode_source(there, DecodeRequest(text="axb")).traces[0].output
         == load(task_run(task).run).predict(["axb"])[0].output
@@ -233,7 +233,7 @@ def test_the_page_is_answered(task: Task) -> None:
         ({"encoder": {"convolutions": [3, 0]}}, r"encoder.convolutions\[1\]: expected a whole number of at least 1"),
     ],
 )
-def test_what_contradicts_a_task_is_told(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_contradict_a_task_are_refused(settings: dict[str, Any], message: str) -> None:
 
     with pytest.raises(ConfigError, match=message):
         build_config(settings, "a test")

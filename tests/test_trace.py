@@ -39,7 +39,7 @@ def empty() -> Trace:
     return trace_of(text="", output="", log_probabilities=np.zeros(0, dtype=np.float32), **nothing, **arrays)
 
 
-def test_the_json_form_holds_everything_to_six_decimals() -> None:
+def test_the_json_form_has_all_fields_to_six_decimals() -> None:
     assert json.loads(trace_of().to_json()) == {
         "version": VERSION,
         "text": "a?",

@@ -1,4 +1,4 @@
-"""The JSON form of a trace: what is written can be read again, by people and by the page."""
+"""The JSON form of a trace: what is written can be read again, by Python and by the page."""
 
 import base64
 import copy
@@ -22,7 +22,7 @@ from test_trace import empty, trace_of
 
 from pellucid.config.settings import Task
 from pellucid.decoding.search_tree import SearchTree
-from pellucid.decoding.trace import Trace, own_positions
+from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.decoding.trace_schema import (
     LOG_ZERO,
     VERSION,
@@ -131,7 +131,7 @@ def assert_same(one: object, other: object, tolerance: float, name: str = "") ->
 
 @settings(deadline=None)
 @given(traces(), st.booleans())
-def test_a_trace_of_any_task_is_read_as_it_was_written(drawn: dict[str, Any], compact: bool) -> None:
+def test_traces_of_all_tasks_are_restored(drawn: dict[str, Any], compact: bool) -> None:
     """To the bit in the compact form, to six decimals as lists; candidates, of probability above 0, to six decimals."""
     lattice = drawn["lattice"]
     trace = Trace(**{**drawn, "lattice": None if lattice is None else SearchTree(**lattice)})
@@ -157,7 +157,7 @@ def test_either_form_can_be_read_field_by_field() -> None:
     assert_same(Trace.from_json(json.dumps(mixed)).attention, small().attention, 0)
 
 
-def test_a_trace_of_the_page_is_read_as_any_other() -> None:
+def test_a_trace_of_the_page_is_read() -> None:
     told = page_trace_without_model(small())
     again = Trace.from_json(msgspec.json.encode(told))
     assert again.to_json(compact=True) == small().to_json(compact=True)
@@ -175,7 +175,7 @@ def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
     assert Trace.from_json(replace(small(), text="a\ud800").to_json()).text == "a\ufffd"
 
 
-def changed(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
+def trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
     """The JSON of a trace with other fields; None leaves a field out."""
     plain = {**json.loads(trace_of().to_json()), **changes}
     return json.dumps({name: value for name, value in plain.items() if value is not None})
@@ -187,36 +187,39 @@ def changed(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         ("", "this is not a trace of schema version 1"),
         ("[]", "this is not a trace"),
         (b"\xff", "this is not a trace"),
-        (changed(version=None), "missing required field `version`"),
-        (changed(version=VERSION + 1), "the trace has version 2 of the schema; expected version 1"),
-        (changed(source=[1]), r"`str`.*source"),
-        (changed(target=["x"]), "expected candidates of 1 steps"),
-        (changed(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
-        (changed(attention=[[0.5], [0.5]]), "attention: expected 2 × 3 numbers, got 2 × 1"),
-        (changed(attention=[[0.5], []]), "attention: expected an array of numbers"),
-        (changed(attention={"shape": [2, 3], "data": "AAAA"}), "attention: expected an array of numbers"),
-        (changed(attention={"shape": [10**30, 0], "data": ""}), "attention: expected an array of numbers"),
-        (changed(other=None)[:-1] + ', "other": ' + "[" * 100_000, "this is not a trace"),
-        (changed(attention={"shape": [2, -3], "data": ""}), r">= 0.*shape"),
-        (changed(attention={"shape": [2, 3], "data": "?"}), "attention: expected an array of numbers"),
-        (changed(log_probabilities={"shape": [2], "data": "AACAfwAAgH8="}), "expected finite numbers"),
-        (changed(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
-        (changed(features=4), "features: expected 0 to 3"),
-        (changed(unknown=[3]), "unknown: expected numbers from 0 to 2"),
-        (changed(forced=[-1]), "forced: expected numbers from 0 to 1"),
-        (changed(origin="dream"), r"'dream'.*origin"),
-        (changed(log_probabilities=[1000.0, 0]), "log_probabilities: expected log-probabilities, which are at most 0"),
-        (changed(top=[[["a", 1000.0]], []]), "top: expected log-probabilities, which are at most 0"),
-        (changed(top=[[["a", -1]] * 65, []]), "top: expected at most 64 candidates of a step, got 65"),
-        (changed(attention=[[1e30] * 3] * 2), "attention: expected weights from 0 to 1"),
-        (changed(attention=[[-1] * 3] * 2), "attention: expected weights from 0 to 1"),
-        (changed(heads=[[[2] * 3] * 2]), "heads: expected weights from 0 to 1"),
-        (changed(probability=2.5), "probability: expected a number from 0 to 1, got 2.5"),
-        (changed(rank=-1), "rank: expected a number from 0 to"),
-        (changed(rank=10**18), "rank: expected a number from 0 to"),
+        (trace_json(version=None), "missing required field `version`"),
+        (trace_json(version=VERSION + 1), "the trace has version 2 of the schema; expected version 1"),
+        (trace_json(source=[1]), r"`str`.*source"),
+        (trace_json(target=["x"]), "expected candidates of 1 steps"),
+        (trace_json(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
+        (trace_json(attention=[[0.5], [0.5]]), "attention: expected 2 × 3 numbers, got 2 × 1"),
+        (trace_json(attention=[[0.5], []]), "attention: expected an array of numbers"),
+        (trace_json(attention={"shape": [2, 3], "data": "AAAA"}), "attention: expected an array of numbers"),
+        (trace_json(attention={"shape": [10**30, 0], "data": ""}), "attention: expected an array of numbers"),
+        (trace_json(other=None)[:-1] + ', "other": ' + "[" * 100_000, "this is not a trace"),
+        (trace_json(attention={"shape": [2, -3], "data": ""}), r">= 0.*shape"),
+        (trace_json(attention={"shape": [2, 3], "data": "?"}), "attention: expected an array of numbers"),
+        (trace_json(log_probabilities={"shape": [2], "data": "AACAfwAAgH8="}), "expected finite numbers"),
+        (trace_json(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
+        (trace_json(features=4), "features: expected 0 to 3"),
+        (trace_json(unknown=[3]), "unknown: expected numbers from 0 to 2"),
+        (trace_json(forced=[-1]), "forced: expected numbers from 0 to 1"),
+        (trace_json(origin="dream"), r"'dream'.*origin"),
+        (
+            trace_json(log_probabilities=[1000.0, 0]),
+            "log_probabilities: expected log-probabilities, which are at most 0",
+        ),
+        (trace_json(top=[[["a", 1000.0]], []]), "top: expected log-probabilities, which are at most 0"),
+        (trace_json(top=[[["a", -1]] * 65, []]), "top: expected at most 64 candidates of a step, got 65"),
+        (trace_json(attention=[[1e30] * 3] * 2), "attention: expected weights from 0 to 1"),
+        (trace_json(attention=[[-1] * 3] * 2), "attention: expected weights from 0 to 1"),
+        (trace_json(heads=[[[2] * 3] * 2]), "heads: expected weights from 0 to 1"),
+        (trace_json(probability=2.5), "probability: expected a number from 0 to 1, got 2.5"),
+        (trace_json(rank=-1), "rank: expected a number from 0 to"),
+        (trace_json(rank=10**18), "rank: expected a number from 0 to"),
     ],
 )
-def test_what_is_no_trace_is_refused(text: str | bytes, message: str) -> None:
+def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         Trace.from_json(text)
 
@@ -234,14 +237,14 @@ def test_what_is_no_trace_is_refused(text: str | bytes, message: str) -> None:
         ("log_probabilities", [1.0], "log_probabilities: expected log-probabilities, which are at most 0"),
     ],
 )
-def test_what_is_no_lattice_is_refused(name: str, value: object, message: str) -> None:
+def test_invalid_search_trees_are_refused(name: str, value: object, message: str) -> None:
     lattice = {
         **{"symbols": ["x"], "parents": [-1], "log_probabilities": [0], "scores": [0]},
         **{"fates": ["kept"], "looks": [0], "attention": [[1, 0, 0]], "leaf": 0},
     }
-    assert Trace.from_json(changed(lattice=lattice)).lattice is not None
+    assert Trace.from_json(trace_json(lattice=lattice)).lattice is not None
     with pytest.raises(DataError, match=message):
-        Trace.from_json(changed(lattice={**lattice, name: value}))
+        Trace.from_json(trace_json(lattice={**lattice, name: value}))
 
 
 @pytest.mark.parametrize("rows", [30_000_000, 2**40])
@@ -256,9 +259,9 @@ def test_rows_without_numbers_are_bounded(name: str, rest: list[int], rows: int)
     empty = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "painted": []}
     empty |= {"log_probabilities": [], "attention": [], "top": [], "unknown_target": [], "heads": None, "looks": None}
     changes = {"lattice": lattice} if name == "attention" else {name: array}
-    assert Trace.from_json(changed(**empty)).target == ()
+    assert Trace.from_json(trace_json(**empty)).target == ()
     with pytest.raises(DataError, match=f"{name}: expected at most 1024 rows where none of them holds a number"):
-        Trace.from_json(changed(**{**empty, **changes}))
+        Trace.from_json(trace_json(**{**empty, **changes}))
 
 
 def test_a_record_of_other_types_is_refused() -> None:
@@ -290,7 +293,7 @@ def test_copies_of_tags_take_little_memory(again: Callable[[Trace], Trace]) -> N
             source=("s",) * (count + features),
             target=("t",) * count,
             log_probabilities=np.zeros(count, np.float32),
-            attention=own_positions(count, count + features, features),
+            attention=identity_attention(count, count + features, features),
             top_symbols=((),) * count,
             top_log_probabilities=np.zeros((count, 0), np.float32),
         )
@@ -298,14 +301,14 @@ def test_copies_of_tags_take_little_memory(again: Callable[[Trace], Trace]) -> N
         assert trace.source == tags.source and trace.attention.strides == (-4, 4)
         assert np.array_equal(trace.attention[:3], tags.attention[:3])
     assert len(pickle.dumps(trace)) < 2000
-    for weights in (np.full((3, 5), 0.5, np.float32), own_positions(3, 5, 1), np.eye(3, 5)):
+    for weights in (np.full((3, 5), 0.5, np.float32), identity_attention(3, 5, 1), np.eye(3, 5)):
         other = again(replace(trace, attention=weights))
         assert other.attention.tolist() == weights.tolist() and other.attention.dtype == weights.dtype
 
 
 @pytest.mark.parametrize(("steps", "positions", "features"), [(0, 0, 0), (0, 2, 1), (2, 0, 0), (2, 3, 3), (4, 2, 1)])
 def test_the_weights_of_tags_are_an_identity(steps: int, positions: int, features: int) -> None:
-    found = own_positions(steps, positions, features)
+    found = identity_attention(steps, positions, features)
     assert found.dtype == np.float32 and np.array_equal(found, np.eye(steps, positions, features))
 
 
@@ -342,7 +345,7 @@ def test_every_field_is_documented() -> None:
 
 
 @given(arrays.arrays(np.float32, arrays.array_shapes(max_dims=3, min_side=0), elements=st.floats(-1e6, 1e6, width=32)))
-def test_numbers_come_back_bit_for_bit(values: np.ndarray) -> None:
+def test_arrays_are_restored_bit_for_bit(values: np.ndarray) -> None:
     again = decode_array(encode_array(values))
     assert again.shape == values.shape
     np.testing.assert_array_equal(again, values)
@@ -358,7 +361,7 @@ def test_lists_are_rounded() -> None:
     assert list_array(np.array([[1 / 3, 2e-7]], np.float32)) == [[0.333333, 0.0]]
 
 
-def test_a_page_never_meets_what_is_not_a_number() -> None:
+def test_arrays_have_no_nan_and_no_infinity() -> None:
     assert np.isfinite(decode_array(encode_array(np.array([np.nan, -np.inf, np.inf])))).all()
     assert finite_log_probability(float("-inf")) == LOG_ZERO and finite_log_probability(float("nan")) == 0
     assert finite_log_probability(-3.5) == -3.5

@@ -1,4 +1,4 @@
-"""Transducer: texts in, one Trace a text out, in order; and a toy task learned to the end."""
+"""Transducer: one trace per source text, in order; and a toy task learned completely."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ from pellucid.data.batches import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
-from pellucid.decoding.constraints import FREE
+from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.decoding.preprocessing import SearchRequest
@@ -42,7 +42,7 @@ TAGGED = transducer_of({"data": {"features_column": "3"}, "search": {"max_length
 TEXTS = st.lists(st.text(alphabet="abc?é ", max_size=7), max_size=9)
 
 
-def same(one: Trace, two: Trace) -> None:
+def assert_same_trace(one: Trace, two: Trace) -> None:
     assert (one.text, one.source, one.target, one.output) == (two.text, two.source, two.target, two.output)
     np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(one.attention, two.attention, rtol=1e-4, atol=1e-5)
@@ -50,37 +50,37 @@ def same(one: Trace, two: Trace) -> None:
 
 @few
 @given(TEXTS, st.integers(1, 4))
-def test_every_source_has_one_trace_in_its_place_whatever_the_batch_size(texts: list[str], size: int) -> None:
+def test_every_source_has_one_trace_in_order_for_any_batch_size(texts: list[str], size: int) -> None:
     search = msgspec.structs.replace(PLAIN.config.search, batch_size=size)
     other = Transducer(msgspec.structs.replace(PLAIN.config, search=search), PLAIN.vocabularies, PLAIN.network)
     traces = PLAIN.predict(texts)
     assert [trace.text for trace in traces] == texts
     for trace, again, text in zip(traces, other.predict(texts), texts, strict=True):
-        same(trace, again)
-        same(trace, PLAIN.predict([text])[0])
+        assert_same_trace(trace, again)
+        assert_same_trace(trace, PLAIN.predict([text])[0])
 
 
-def test_wide_lists_are_made_a_few_sources_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_nbest_lists_use_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["abc", "", "ab", "cabca", "a", "bca"]
     whole = PLAIN.nbest(texts, 30)
-    monkeypatch.setattr(reading, "TOGETHER", 60)
+    monkeypatch.setattr(reading, "MAX_HYPOTHESES", 60)
     assert (
-        SearchRequest(30, 30, FREE).sources(128) == 2
-        and SearchRequest(61, 1, FREE).sources(128) == SearchRequest(90, 1, FREE).sources(9) == 1
+        SearchRequest(30, 30, NO_CONSTRAINTS).sources(128) == 2
+        and SearchRequest(61, 1, NO_CONSTRAINTS).sources(128) == SearchRequest(90, 1, NO_CONSTRAINTS).sources(9) == 1
     )
     for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
         for trace, again in zip(one, two, strict=True):
-            same(trace, again)
+            assert_same_trace(trace, again)
     with pytest.raises(InputError, match=r"^count: expected a whole number of at most 1024, got 1025$"):
         PLAIN.nbest(["a"], 1025)
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
+def test_outputs_keep_the_length_limits(width: int) -> None:
     transducer = transducer_of({"search": {"min_length": 3, "max_length": 4, "beam_size": width}})
     for trace in transducer.predict(["abc", "a", "", "aaaa"]):
         assert not trace.source or 3 <= len(trace.target) - trace.finished <= 4
-    with pytest.raises(ConfigError, match=r"search\.min_length = 99 is beyond the greatest length, \d+ \(.*max_length"):
+    with pytest.raises(ConfigError, match=r"search\.min_length = 99 exceeds the maximum length, \d+ \(.*max_length"):
         transducer_of({"search": {"min_length": 99}}).predict(["a"])
 
 
@@ -100,7 +100,7 @@ def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch
 
 @few
 @given(TEXTS)
-def test_a_trace_fits_together(texts: list[str]) -> None:
+def test_the_fields_of_a_trace_agree(texts: list[str]) -> None:
     for trace in PLAIN.predict(texts):
         T, S = len(trace.target), len(trace.source)
         assert trace.source == tuple(trace.text)
@@ -117,7 +117,7 @@ def test_a_trace_fits_together(texts: list[str]) -> None:
         assert json.loads(trace.to_json())["output"] == trace.output
 
 
-def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
+def test_an_output_is_cut_at_the_maximum_length_and_unfinished() -> None:
     transducer = transducer_of({"search": {"max_length": 3}})
     with torch.no_grad():
         head_of(require_seq2seq(transducer.network).decoder).bias[2] = -1e4
@@ -126,7 +126,7 @@ def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
     assert len(trace.target) == len(trace.output) == 3
 
 
-def test_the_greatest_length_follows_from_the_longest_training_target_unless_set() -> None:
+def test_the_default_maximum_length_follows_from_the_training_targets() -> None:
     assert PLAIN.max_length == 6
     assert transducer_of({}).max_length == 9 + 10
 
@@ -148,7 +148,7 @@ def test_a_source_without_a_symbol_is_empty_too(tags: list[str] | None) -> None:
     assert (trace.text, trace.source, trace.output) == (" \t", (), "")
 
 
-def test_unknown_symbols_are_told_by_their_places() -> None:
+def test_unknown_symbols_are_listed_by_position() -> None:
     assert [trace.unknown for trace in PLAIN.predict(["?a?", "abc", "é"])] == [(0, 2), (), (0,)]
     trace = TAGGED.predict(["a?c"], ["N;X;V"])[0]
     assert trace.source == ("N", "X", "V", "a", "?", "c")
@@ -187,11 +187,11 @@ def test_a_source_may_be_as_long_as_the_limit_but_not_longer_and_features_do_not
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bool) -> None:
+def test_prediction_disables_dropout_and_restores_the_mode(training: bool) -> None:
     transducer = transducer_of({"encoder": {"dropout": 0.9}, "decoder": {"dropout": 0.9}})
     expected = transducer.predict(["abc"])[0]
     transducer.network.train(training)
-    same(transducer.predict(["abc"])[0], expected)
+    assert_same_trace(transducer.predict(["abc"])[0], expected)
     assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(require_seq2seq(transducer.network).decoder, "init_hidden", lambda memory: 1 / 0)
@@ -199,7 +199,7 @@ def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bo
     assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
 
 
-def test_symbols_are_joined_as_the_configuration_cuts_them() -> None:
+def test_symbols_are_joined_by_the_configured_tokenizer() -> None:
     transducer = transducer_of({"data": {"target_symbols": "words"}, "search": {"max_length": 6}})
     for trace in transducer.predict(["a", "abc", "ccba"]):
         assert trace.output == " ".join(symbol for symbol in trace.target if symbol != END)
@@ -212,7 +212,7 @@ def words(count: int, seed: int) -> list[Example]:
     return [Example(word, word) for word in drawn]
 
 
-def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
+def test_copying_is_learned_and_attention_is_the_diagonal() -> None:
     sizes = {"cell": "gru", "hidden_size": 16, "embedding_size": 8}
     training = {"epochs": 10, "eval_interval": 10, "learning_rate": 0.01, "label_smoothing": 0.0}
     config = config_of(
@@ -233,7 +233,7 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"beam_size": 4}, {"length_normalization": "gnmt", "coverage_penalty": 0.2}])
-def test_the_shares_of_a_list_sum_to_one(settings: dict[str, Any]) -> None:
+def test_the_probabilities_of_an_nbest_list_sum_to_one(settings: dict[str, Any]) -> None:
     transducer = transducer_of({"search": {"max_length": 6, **settings}})
     texts = ["abc", "a", "", "bca"]
     lists = transducer.nbest(texts, 4)
@@ -244,7 +244,7 @@ def test_the_shares_of_a_list_sum_to_one(settings: dict[str, Any]) -> None:
         assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
         assert all(trace.attention.shape == (len(trace.target), len(text)) for trace in traces)
         assert [trace.search_score is None for trace in traces] == [len(settings) < 2 or not text] * len(traces)
-    for traces, some in zip(lists, transducer.nbest(texts, 4, until=0.6), strict=True):
+    for traces, some in zip(lists, transducer.nbest(texts, 4, top_mass=0.6), strict=True):
         assert [trace.output for trace in some] == [trace.output for trace in traces[: len(some)]]
         held = sum(trace.probability or 0 for trace in some)
         assert held >= 0.6 and held - (some[-1].probability or 0) < 0.6
@@ -258,7 +258,7 @@ def test_limits_by_ratio_follow_the_source() -> None:
         "min_length_offset": 1,
         "beam_size": 2,
     }
-    with pytest.warns(UserWarning, match="the longest holds"):
+    with pytest.warns(UserWarning, match="the maximum is used"):
         found = transducer_of({"search": {**search, "max_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"])
     for trace in found:
         longest = max(int(1.5 * len(trace.text)) - 1, 1)
@@ -266,7 +266,7 @@ def test_limits_by_ratio_follow_the_source() -> None:
         assert min(len(trace.text) + 1, longest) <= written <= longest
 
 
-def test_each_source_may_begin_in_its_own_way() -> None:
+def test_each_source_may_have_its_own_prefix() -> None:
     traces = PLAIN.predict(["abc", "a", "b"], prefixes=["vw", "", "zzz"])
     assert [trace.output[:3] for trace in traces][2] == "zzz" and traces[0].output.startswith("vw")
     assert traces[1].output == PLAIN.predict(["a"])[0].output
@@ -276,7 +276,7 @@ def test_each_source_may_begin_in_its_own_way() -> None:
         PLAIN.predict(["a"], prefixes=["vvvvvvv"])
 
 
-def test_a_target_that_is_scored_has_a_greatest_length() -> None:
+def test_scored_targets_have_a_maximum_length() -> None:
     """As long as what is trained on, or what the model itself may write."""
     short = transducer_of({"data": {"max_length": 30}})
     longest = max(30, short.max_length)

@@ -96,7 +96,7 @@ def test_a_run_starts_from_them_and_does_not_need_the_file_later(tmp_path: Path,
     config = build_config({"size": "tiny", **sides, "training": {"epochs": 1, "batch_size": 8}}, "test")
     events = train_to_end(files, tmp_path / "run", config)
     [built] = [event for event in events if isinstance(event, ModelBuilt)]
-    assert [(each.side, each.found, each.symbols) for each in built.covered] == [("source", 1, 4), ("target", 1, 4)]
+    assert [(each.side, each.found, each.symbols) for each in built.coverage] == [("source", 1, 4), ("target", 1, 4)]
     assert f"{path}: pretrained vectors for 1 of 4 target symbols" in told(built)
     path.unlink()
     transducer = load(tmp_path / "run")
@@ -107,7 +107,7 @@ def test_a_run_starts_from_them_and_does_not_need_the_file_later(tmp_path: Path,
         own, given_ = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
         assert torch.equal(own, given_) == (kind == "frozen") and torch.allclose(own, given_, atol=0.5)
     again = train_to_end(files, tmp_path / "run", load_config(tmp_path / "run" / "config.toml"))
-    assert [event.covered for event in again if isinstance(event, ModelBuilt)] == [()]
+    assert [event.coverage for event in again if isinstance(event, ModelBuilt)] == [()]
 
 
 def test_an_invalid_file_leaves_no_run(tmp_path: Path) -> None:

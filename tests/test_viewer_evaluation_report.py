@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from report_documents import parts_of, titles_of, written_document
 from sample_traces import HOSTILE, diagonal
-from test_assessment import ROWS, made, tokenizers
+from test_assessment import ROWS, build_assessment, tokenizers
 
 from pellucid.data.examples import Example
 from pellucid.decoding.trace import END
@@ -34,7 +34,7 @@ def several(*runs: Assessment) -> ReportDocument:
 
 
 def test_evaluation_report_has_scores_and_errors() -> None:
-    document = single(made(ROWS))
+    document = single(build_assessment(ROWS))
     assert document.title == "run on test.tsv"
     assert titles_of(document) == ["Accuracy", "Confusions", "Calibration", "Errors"]
     told = {each.label: (each.value, each.note) for each in document.summary}
@@ -47,20 +47,20 @@ def test_evaluation_report_has_scores_and_errors() -> None:
 
 
 def test_confusions_have_counts_and_correct_predictions() -> None:
-    (confusions,) = parts_of(single(made(ROWS)), ReportConfusions)
+    (confusions,) = parts_of(single(build_assessment(ROWS)), ReportConfusions)
     assert [(each.expected, each.predicted, each.count, each.num_expected) for each in confusions.errors] == [
         ("d", "c", 1, 1),
         ("z", None, 1, 1),
     ]
     assert confusions.caption.startswith("1 substitution, 0 insertions, 1 deletion. ")
     assert confusions.correct == {"c": 1, "d": 0, "z": 0} and confusions.omitted == 0
-    many = made([("".join(map(chr, range(256, 256 + MAX_CONFUSIONS + 5))), "")])
+    many = build_assessment([("".join(map(chr, range(256, 256 + MAX_CONFUSIONS + 5))), "")])
     (confusions,) = parts_of(single(many), ReportConfusions)
     assert len(confusions.errors) == MAX_CONFUSIONS and confusions.omitted == 5
 
 
 def test_calibration_charts_have_bins_and_diagonal() -> None:
-    assessment = made(ROWS)
+    assessment = build_assessment(ROWS)
     _, charts = parts_of(single(assessment), ReportCharts)
     reliability, selective, review = charts.charts
     known = [each for each in assessment.calibration.bins if each.total]
@@ -79,7 +79,7 @@ def test_calibration_charts_have_bins_and_diagonal() -> None:
 
 
 def test_groups_are_in_a_table_with_their_mean() -> None:
-    document = single(made(ROWS, groups=["p", "p", "p", "q"]))
+    document = single(build_assessment(ROWS, groups=["p", "p", "p", "q"]))
     assert titles_of(document)[0] == "By group"
     (table,) = parts_of(document, ReportTable)
     assert table.total and list(table.rows[-1][:3]) == ["mean", "2 groups", "66.67"]
@@ -87,15 +87,15 @@ def test_groups_are_in_a_table_with_their_mean() -> None:
 
 
 def test_absent_content_is_omitted() -> None:
-    assert titles_of(single(made([("ab", "ab")]))) == ["Accuracy", "Calibration"]
-    assert titles_of(single(made([("", "a"), ("b", "")])))[-1] == "Errors"
-    (errors,) = parts_of(single(made(ROWS), max_errors=1), ReportExamples)
+    assert titles_of(single(build_assessment([("ab", "ab")]))) == ["Accuracy", "Calibration"]
+    assert titles_of(single(build_assessment([("", "a"), ("b", "")])))[-1] == "Errors"
+    (errors,) = parts_of(single(build_assessment(ROWS), max_errors=1), ReportExamples)
     assert errors.caption == "The 1 worst of 2 (--worst)." and len(errors.examples) == 1
-    assert parts_of(single(made(ROWS), max_errors=0), ReportExamples) == []
+    assert parts_of(single(build_assessment(ROWS), max_errors=0), ReportExamples) == []
 
 
 def test_errors_list_their_candidates() -> None:
-    document = single(made([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
+    document = single(build_assessment([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
     assert "oracle accuracy, k = 2" in [each.label for each in document.summary]
     (errors,) = parts_of(document, ReportExamples)
     (item,) = errors.examples[0].outputs
@@ -103,7 +103,10 @@ def test_errors_list_their_candidates() -> None:
 
 
 def test_comparison_report_has_both_runs() -> None:
-    a, b = made(ROWS, "one"), made([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two")
+    a, b = (
+        build_assessment(ROWS, "one"),
+        build_assessment([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two"),
+    )
     document = several(a, b)
     assert titles_of(document) == [
         *("Scores", "Significance", "Accuracy", "Confusions", "Calibration"),
@@ -123,14 +126,14 @@ def test_comparison_report_has_both_runs() -> None:
 
 
 def test_significant_difference_is_reported_with_its_direction() -> None:
-    bad, good = made([("ab", "xy")] * 12, "bad"), made([("ab", "ab")] * 12, "good")
+    bad, good = build_assessment([("ab", "xy")] * 12, "bad"), build_assessment([("ab", "ab")] * 12, "good")
     (text,) = parts_of(several(good, bad), ReportText)
     assert text.text.startswith("In exact match, good is significantly better than bad (p = ")
     assert "In symbol error rate, good is significantly better than bad" in text.text
 
 
 def test_compared_charts_have_a_line_per_run() -> None:
-    a, b = made(ROWS, "one"), made([(wanted, wanted) for wanted, _ in ROWS], "two")
+    a, b = build_assessment(ROWS, "one"), build_assessment([(wanted, wanted) for wanted, _ in ROWS], "two")
     accuracy, calibration = parts_of(several(a, b), ReportCharts)
     assert [[line.name for line in chart.lines] for chart in accuracy.charts] == [["one", "two"]] * 2
     assert [line.name for line in calibration.charts[0].lines] == ["one", "two", "perfect calibration"]
@@ -140,9 +143,11 @@ def test_compared_charts_have_a_line_per_run() -> None:
 
 
 def test_disagreements_are_listed_for_each_pair_of_runs() -> None:
-    a = made(ROWS, "one")
-    assert parts_of(several(a, made(ROWS, "two")), ReportExamples) == []
-    document = several(a, made(ROWS, "two"), made([(wanted, wanted) for wanted, _ in ROWS], "three"))
+    a = build_assessment(ROWS, "one")
+    assert parts_of(several(a, build_assessment(ROWS, "two")), ReportExamples) == []
+    document = several(
+        a, build_assessment(ROWS, "two"), build_assessment([(wanted, wanted) for wanted, _ in ROWS], "three")
+    )
     assert titles_of(document)[-1] == "three correct, one wrong"
     assert "several pairs of runs" in parts_of(document, ReportTable, "Significance")[0].caption
 

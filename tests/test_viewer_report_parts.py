@@ -11,7 +11,7 @@ from report_documents import parts_of, titles_of, written_document
 from sample_traces import HOSTILE, diagonal, made, small
 
 from pellucid.config.settings import Task
-from pellucid.decoding.trace import END, Trace, own_positions
+from pellucid.decoding.trace import END, Trace, identity_attention
 from pellucid.decoding.trace_schema import EncodedArray
 from pellucid.errors import RunError
 from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, ValidationMetric
@@ -203,7 +203,7 @@ def test_wrong_tags_have_their_expected_tag() -> None:
     assert wrong(tagged("play a <b>", "O O B-x"), "O B-y B-x") == [(1, "B-y")]
     assert wrong(tagged("a b", "O O"), "O -", ignored_tag="-") == []
     featured = replace(tagged("play a", "O O"), source=("N", "play", "a"), features=1, unknown=(0, 2))
-    featured = replace(featured, attention=own_positions(2, 3, 1))
+    featured = replace(featured, attention=identity_attention(2, 3, 1))
     assert wrong(featured, "B-x O") == [(0, "B-x")]
 
 

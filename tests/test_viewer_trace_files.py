@@ -12,7 +12,7 @@ import pytest
 from sample_traces import made, small
 from saved_files import assert_latex
 
-from pellucid.decoding.trace import END, own_positions
+from pellucid.decoding.trace import END, identity_attention
 from pellucid.errors import InputError
 from pellucid.viewer.examples import entropy_lower_bound, page_trace_without_model
 from pellucid.viewer.latex import escape_latex, tikz_picture
@@ -68,7 +68,7 @@ def test_too_long_trace_is_refused_for_pictures(
         source=("s",) * positions,
         target=("t",) * steps,
         log_probabilities=np.zeros(steps, np.float32),
-        attention=own_positions(steps, positions, 0),
+        attention=identity_attention(steps, positions, 0),
         top_symbols=((),) * steps,
         top_log_probabilities=np.zeros((steps, 0), np.float32),
     )

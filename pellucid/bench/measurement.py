@@ -338,7 +338,7 @@ def attach_clock(session: TrainingState, clock: StageClock) -> None:
 
 def _attach_feed(session: TrainingState, clock: StageClock) -> None:
     """Charge planning and assembling of batches to their stage, unless another thread does it."""
-    if not session.ahead:
+    if not session.prefetch:
         for name in ("plan", "prepare"):
             setattr(session, name, clock.within(BATCHING, WAITING, getattr(session, name)))
     feed_of = session.feed

@@ -12,7 +12,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
 from pellucid.data.headers import config_for_file
 from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
-from pellucid.decoding.streaming import PartSize, characters_of, chunked
+from pellucid.decoding.streaming import ChunkSize, chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 
@@ -87,9 +87,9 @@ def _check_prefix(text: str, predictor: "Predictor", location: str) -> None:
         constraints = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
     except InputError as error:
         raise type(error)(f"{location}: {error}") from error
-    if constraints.least(0) > predictor.max_length:
+    if constraints.min_length(0) > predictor.max_length:
         raise InputError(
-            f"{location}: the prefix and the required symbols take {constraints.least(0)} symbols, but "
+            f"{location}: the prefix and the required symbols take {constraints.min_length(0)} symbols, but "
             f"search.max_length is {predictor.max_length}"
         )
 
@@ -187,7 +187,7 @@ def read_chunks(
     Yields:
         Lists of examples and bad lines.
     """
-    (read_file, parse_stream), size, data = readers, PartSize(outputs), config_for_file(trained, input_format.header)
+    (read_file, parse_stream), size, data = readers, ChunkSize(outputs), config_for_file(trained, input_format.header)
     input_format = input_format._replace(report=_report_first_line)
     if str(file) != "-":
         for number, chunk in enumerate(chunked(read_file(file, data, input_format), outputs, _characters)):
@@ -199,11 +199,11 @@ def read_chunks(
     chunk, first = [], not sys.stdin.isatty()
     for item in parse_stream(stream, STANDARD_INPUT, data, input_format):
         chunk.append(item)
-        if size.is_filled_by(_characters(item)) or not stream.arrived_lines:
+        if size.add(_characters(item)) or not stream.arrived_lines:
             if first:
                 _report_first_line(check_first_line(chunk, None, data, input_format))
             yield chunk
-            chunk, size, first = [], PartSize(outputs), False
+            chunk, size, first = [], ChunkSize(outputs), False
     if chunk:
         yield chunk
 
@@ -216,7 +216,7 @@ def _report_first_line(note: str) -> None:
 
 def _characters(item: InputLine) -> int:
     """Return the number of characters of an example; 0 for a bad line."""
-    return characters_of(item) if isinstance(item, Example) else 0
+    return count_characters(item) if isinstance(item, Example) else 0
 
 
 def first_bad_line(items: Sequence[InputLine]) -> int | None:

@@ -38,84 +38,111 @@ def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> lis
     return examples if isinstance(sources, Iterator) else list(examples)
 
 
-def hypothesis_of(decoded: DecodedOutput) -> Hypothesis:
-    """Return an output as a hypothesis whose score is its log-probability."""
-    return Hypothesis(decoded, float(decoded.log_probabilities.sum(dtype=np.float64)))
+def hypothesis_of(output: DecodedOutput) -> Hypothesis:
+    """Return an output as a hypothesis whose score is its log-probability.
+
+    Args:
+        output: Decoded output.
+    """
+    return Hypothesis(output, float(output.log_probabilities.sum(dtype=np.float64)))
 
 
-def outputs_to_top_mass(traces: Sequence[Trace], until: float) -> list[Trace]:
-    """Return the first outputs whose probabilities sum to `until`, each with its share of the total probability.
+def outputs_to_top_mass(traces: Sequence[Trace], top_mass: float) -> list[Trace]:
+    """Return the first outputs whose probabilities sum to `top_mass`, each with its share of the total probability.
 
     Args:
         traces: Outputs of one source, the best first.
-        until: Probability mass, normalized over `traces`. The first output is always returned.
+        top_mass: Probability mass from 0 to 1, normalized over `traces`. The first output is always returned.
     """
     scores = np.array([trace.score for trace in traces])
     shares = np.exp(scores - scores.max())
     shares /= shares.sum()
     before = shares.cumsum() - shares
-    listed = zip(traces, shares.tolist(), before.tolist(), strict=True)
+    rows = zip(traces, shares.tolist(), before.tolist(), strict=True)
     return [
-        replace(trace, probability=share) for at, (trace, share, sum_) in enumerate(listed) if not at or sum_ < until
+        replace(trace, probability=share)
+        for rank, (trace, share, mass_before) in enumerate(rows)
+        if not rank or mass_before < top_mass
     ]
 
 
 def lexicon_answers(
-    read: Sequence[TokenizedSource],
+    sources: Sequence[TokenizedSource],
     lexicon: Lexicon | None,
     tokenizers: Tokenizers,
     vocabulary: Vocabulary,
-    asked: SearchRequest,
+    request: SearchRequest,
 ) -> dict[int, list[Trace]]:
     """Return the lexicon entries of each source as traces, by the row of the source.
 
-    At most `asked.best` entries per source are returned, and only those that satisfy the constraints.
+    At most `request.nbest` entries per source are returned, and only those that satisfy the constraints.
+
+    Args:
+        sources: Tokenized sources.
+        lexicon: Lexicon; None for no entries.
+        tokenizers: Tokenizers of the model.
+        vocabulary: Target vocabulary.
+        request: Number of outputs per source, and the constraints.
     """
-    known: dict[int, list[Trace]] = {}
-    for row, each in enumerate(read if lexicon else ()):
-        texts = lexicon.targets.get(tokenizers.source.normalize(each.text), ()) if lexicon and each.source else ()
-        symbols = [(text, tokenizers.target.split(text)) for text in texts]
+    answers: dict[int, list[Trace]] = {}
+    for row, source in enumerate(sources if lexicon else ()):
+        texts = lexicon.targets.get(tokenizers.source.normalize(source.text), ()) if lexicon and source.source else ()
+        targets = [(text, tokenizers.target.split(text)) for text in texts]
         allowed = [
             pair
-            for pair in symbols
-            if asked.constraints.allow(row, extended_ids(pair[1], vocabulary, (each.source, each.features)))
+            for pair in targets
+            if request.constraints.allows(row, extended_ids(pair[1], vocabulary, (source.source, source.features)))
         ]
         if allowed:
-            known[row] = [lexicon_trace(each, *pair, rank) for rank, pair in enumerate(allowed[: asked.best], 1)]
-    return known
+            answers[row] = [lexicon_trace(source, *pair, rank) for rank, pair in enumerate(allowed[: request.nbest], 1)]
+    return answers
 
 
-def lexicon_trace(read: TokenizedSource, text: str, symbols: Sequence[str], rank: int) -> Trace:
-    """Return the trace of a lexicon entry. Its log-probabilities are 0 and its attention weights are zero."""
+def lexicon_trace(source: TokenizedSource, text: str, symbols: Sequence[str], rank: int) -> Trace:
+    """Return the trace of a lexicon entry. Its log-probabilities are 0 and its attention weights are zero.
+
+    Args:
+        source: Tokenized source.
+        text: Target text.
+        symbols: Target symbols, without `END`.
+        rank: Rank among the entries of the source, from 1.
+    """
     target = (*symbols, END)
     return Trace(
-        text=read.text,
-        source=read.source,
-        features=read.features,
+        text=source.text,
+        source=source.source,
+        features=source.features,
         unknown=(),
         target=target,
         output=text,
         finished=True,
         log_probabilities=np.zeros(len(target), np.float32),
-        attention=np.zeros((len(target), len(read.source)), np.float32),
+        attention=np.zeros((len(target), len(source.source)), np.float32),
         top_symbols=tuple((symbol,) for symbol in target),
         top_log_probabilities=np.zeros((len(target), 1), np.float32),
         origin="lexicon",
         rank=rank,
-        added=read.added,
+        added=source.added,
     )
 
 
-def _drawn_from(traces: Sequence[Trace], drawing: SamplingConfig, number: int) -> list[Trace]:
+def _draw_uniformly(traces: Sequence[Trace], sampling: SamplingConfig, number: int) -> list[Trace]:
     """Sample traces uniformly, with the probability of each draw."""
-    streams = (np.random.default_rng([drawing.seed, number, at]) for at in range(drawing.samples))
-    picked = [traces[int(stream.integers(len(traces)))] for stream in streams]
-    return [replace(each, probability=1 / len(traces)) for each in picked]
+    streams = (np.random.default_rng([sampling.seed, number, index]) for index in range(sampling.samples))
+    drawn = [traces[int(stream.integers(len(traces)))] for stream in streams]
+    return [replace(trace, probability=1 / len(traces)) for trace in drawn]
 
 
-def scored_trace(trace: Trace, text: str, symbols: Sequence[str], known: Container[str]) -> Trace:
-    """Return the trace of a scored target, with the target's own spelling of symbols outside the vocabulary."""
-    unknown = tuple(at for at, symbol in enumerate(symbols) if symbol not in known)
+def scored_trace(trace: Trace, text: str, symbols: Sequence[str], vocabulary: Container[str]) -> Trace:
+    """Return the trace of a scored target, with the target's own spelling of symbols outside the vocabulary.
+
+    Args:
+        trace: Trace of the target's ids.
+        text: Target text.
+        symbols: Target symbols, without `END`.
+        vocabulary: Symbols that the model can write.
+    """
+    unknown = tuple(position for position, symbol in enumerate(symbols) if symbol not in vocabulary)
     return replace(trace, target=(*symbols, END), output=text, origin="given", unknown_target=unknown)
 
 
@@ -130,7 +157,7 @@ def empty_output() -> DecodedOutput:
     )
 
 
-def sampled_traces(traces: Sequence[Trace], drawing: SamplingConfig, number: int) -> list[Trace]:
+def sampled_traces(traces: Sequence[Trace], sampling: SamplingConfig, number: int) -> list[Trace]:
     """Return the outputs of one source as samples, numbered from 1.
 
     An empty source has one output, which every sample repeats. Samples from a lexicon are drawn uniformly from its
@@ -138,13 +165,13 @@ def sampled_traces(traces: Sequence[Trace], drawing: SamplingConfig, number: int
 
     Args:
         traces: Outputs of one source.
-        drawing: Number of samples and seed.
+        sampling: Number of samples and seed.
         number: Number of the source, which selects the random stream.
     """
     if traces[0].origin == "lexicon":
-        traces = _drawn_from(traces, drawing, number)
-    drawn = list(traces) if traces[0].source else [*traces] * drawing.samples
+        traces = _draw_uniformly(traces, sampling, number)
+    drawn = list(traces) if traces[0].source else [*traces] * sampling.samples
     return [
-        replace(each, rank=rank, origin="sample" if each.origin == "search" else each.origin)
-        for rank, each in enumerate(drawn, 1)
+        replace(trace, rank=rank, origin="sample" if trace.origin == "search" else trace.origin)
+        for rank, trace in enumerate(drawn, 1)
     ]

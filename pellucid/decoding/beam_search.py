@@ -7,7 +7,7 @@ n outputs.
 All hypotheses of all sources take each step together; the hypotheses of one source are adjacent. The memory is stored
 once per source, whatever the beam size. Hypotheses at one step have equal length and are pruned by log-probability;
 finished outputs are ranked by the `CandidateScorer`. If the score is the log-probability itself, a hypothesis that
-writes EOS leaves the beam, which then has one place fewer (Sutskever et al. 2014, section 3.2). With any other score, a
+writes EOS leaves the beam, which then has one slot fewer (Sutskever et al. 2014, section 3.2). With any other score, a
 longer output may still win, and with required symbols it may be needed: the beam keeps its size, and every EOS among
 the best K + k extensions is an output. Required symbols divide the beam by the number of symbols already met
 (`allocate_beam`).
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.decoding.candidate_scorer import PLAIN, CandidateScorer
-from pellucid.decoding.constraints import FREE, Constraints, DecodePosition
+from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints, DecodePosition
 from pellucid.decoding.inference import Inference, SingleModelInference, StepOutput, encode_and_initialize
 from pellucid.decoding.outputs import (
     SHRINK,
@@ -61,65 +61,83 @@ from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
 
 
-def constrained_beam_size(width: int, constraints: Constraints) -> int:
-    """Return a beam size with at least one place for each number of met required symbols, 0 to M."""
-    return max(width, len(constraints.required) + 1) if len(constraints.required) else width
+class RequiredSymbols(NamedTuple):
+    """Required symbols of a batch, and the hypotheses that do not contain them yet."""
+
+    ids: Int[np.ndarray, " M"]
+    unmet: Bool[np.ndarray, "b k M"]
+
+
+def constrained_beam_size(beam_size: int, constraints: Constraints) -> int:
+    """Return a beam size with at least one slot for each number of met required symbols, 0 to M.
+
+    Args:
+        beam_size: Requested beam size.
+        constraints: Constraints of the batch.
+    """
+    return max(beam_size, len(constraints.required) + 1) if len(constraints.required) else beam_size
 
 
 def extend_constrained(
     logits: Float[Tensor, "R V"],
     masks: SymbolMasks,
     scores: Float[np.ndarray, "b k"],
-    lacking: tuple[Int[np.ndarray, " M"], Bool[np.ndarray, "b k M"]],
-    width: int,
+    required: RequiredSymbols,
+    count: int,
 ) -> BeamCandidates:
-    """Return the best `width` extensions of each source, and those that constraints require (Post & Vilar 2018, 3.2).
+    """Return the best `count` extensions of each source, and those that constraints require.
 
-    Required are the most probable extension of every hypothesis, and each hypothesis followed by each required symbol
-    that it lacks. Other extensions have the score −∞.
+    The most probable extension of every hypothesis is required, and each hypothesis followed by each required symbol
+    that it does not contain. Other extensions have the score −∞.
 
     Args:
         logits: Logits of the next symbols.
         masks: Symbols that cannot follow.
         scores: Log-probability of each hypothesis.
-        lacking: The M required symbols, and whether each hypothesis lacks each of them.
-        width: Number of extensions of each source.
+        required: Required symbols, and the hypotheses that do not contain them.
+        count: Number of extensions of each source.
+
+    References:
+        Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural Machine
+        Translation", section 3.2.
     """
-    found, sums = score_extensions(logits, masks, scores)
-    required, lacks = lacking
-    rows, vocabulary = sums.view(*scores.shape, -1), logits.shape[1]
-    chosen = torch.zeros_like(rows, dtype=torch.bool)
-    chosen.scatter_(2, rows.argmax(dim=2, keepdim=True), True)
-    for at, symbol in enumerate(required.tolist()):
-        chosen[:, :, symbol] |= torch.from_numpy(lacks[:, :, at]).to(chosen.device)
-    chosen = chosen.view(len(scores), -1)
-    chosen.scatter_(1, sums.topk(min(width, sums.shape[1])).indices, True)
-    most = min(width + scores.shape[1] * (len(required) + 1), scores.shape[1] * vocabulary)
-    return select_extensions(found, sums.masked_fill(~chosen, -torch.inf), most)
+    log_probabilities, sums = score_extensions(logits, masks, scores)
+    by_hypothesis, vocabulary = sums.view(*scores.shape, -1), logits.shape[1]
+    selected = torch.zeros_like(by_hypothesis, dtype=torch.bool)
+    selected.scatter_(2, by_hypothesis.argmax(dim=2, keepdim=True), True)
+    for index, symbol in enumerate(required.ids.tolist()):
+        selected[:, :, symbol] |= torch.from_numpy(required.unmet[:, :, index]).to(selected.device)
+    selected = selected.view(len(scores), -1)
+    selected.scatter_(1, sums.topk(min(count, sums.shape[1])).indices, True)
+    num_extensions = min(count + scores.shape[1] * (len(required.ids) + 1), scores.shape[1] * vocabulary)
+    return select_extensions(log_probabilities, sums.masked_fill(~selected, -torch.inf), num_extensions)
 
 
 def allocate_beam(
-    open_: Bool[np.ndarray, "b E"], met: Int[np.ndarray, "b E"], required: int, width: int
+    continuable: Bool[np.ndarray, "b E"], num_met: Int[np.ndarray, "b E"], num_required: int, beam_size: int
 ) -> Bool[np.ndarray, "b E"]:
-    """Return which extensions have a place in the beam: K per source (Post & Vilar 2018, section 3.3).
+    """Return which extensions have a slot in the beam.
 
-    Each number of met symbols, 0 to M, has K / (M + 1) places; the higher numbers share a remainder. The best other
-    extensions take the places that a number cannot fill.
+    Each number of met symbols, 0 to M, has K / (M + 1) slots; the higher numbers share a remainder. The best other
+    extensions get the slots that a number cannot fill.
 
     Args:
-        open_: Extensions that can be continued, in the order of falling scores.
-        met: Number of required symbols that each extension has met.
-        required: M, the number of required symbols.
-        width: K, the beam size.
+        continuable: Extensions that can be continued, in the order of falling scores.
+        num_met: Number of required symbols that each extension contains.
+        num_required: M, the number of required symbols.
+        beam_size: K, the number of slots per source.
+
+    References:
+        Post and Vilar 2018, section 3.3.
     """
-    counts = np.arange(required + 1)
-    quotas = width // len(counts) + (counts >= len(counts) - width % len(counts))
-    of_count = open_[:, :, None] & (met[:, :, None] == counts)
-    own = (of_count & (of_count.cumsum(axis=1) <= quotas)).any(axis=2)
-    others = open_ & ~own
-    free = width - own.sum(axis=1, keepdims=True)
-    placed: Bool[np.ndarray, "b E"] = own | (others & (others.cumsum(axis=1) <= free))
-    return placed
+    counts = np.arange(num_required + 1)
+    quotas = beam_size // len(counts) + (counts >= len(counts) - beam_size % len(counts))
+    of_count = continuable[:, :, None] & (num_met[:, :, None] == counts)
+    within_quota = (of_count & (of_count.cumsum(axis=1) <= quotas)).any(axis=2)
+    others = continuable & ~within_quota
+    free_slots = beam_size - within_quota.sum(axis=1, keepdims=True)
+    allocated: Bool[np.ndarray, "b E"] = within_quota | (others & (others.cumsum(axis=1) <= free_slots))
+    return allocated
 
 
 class BeamStep(NamedTuple):
@@ -151,7 +169,7 @@ class HypothesisEnd(NamedTuple):
     loss: float
     """The negative score."""
     step: int
-    place: int
+    extension: int
 
 
 class Hypothesis(NamedTuple):
@@ -177,9 +195,12 @@ def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequ
     Raises:
         NotFiniteError: A probability is not finite, or a source has no output.
     """
-    every = [each for found in outputs for each in found]
+    hypotheses = [hypothesis for nbest in outputs for hypothesis in nbest]
     numbers = np.concatenate(
-        [np.array([each.score for each in every]), *(each.decoded.log_probabilities for each in every)]
+        [
+            np.array([hypothesis.score for hypothesis in hypotheses]),
+            *(hypothesis.decoded.log_probabilities for hypothesis in hypotheses),
+        ]
     )
     if not all(outputs) or np.isnan(numbers).any():
         raise NotFiniteError(
@@ -190,77 +211,104 @@ def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequ
 
 
 def backtrace(
-    layers: list[BeamStep], ends: list[list[HypothesisEnd]], lengths: list[int], lattice: bool = False
+    steps: list[BeamStep], ends: list[list[HypothesisEnd]], lengths: list[int], lattice: bool = False
 ) -> list[list[Hypothesis]]:
-    """Trace outputs from their ends back to their first symbols, all of them in one pass."""
-    flat = [(source, end) for source, each in enumerate(ends) for end in each]
+    """Trace outputs from their ends back to their first symbols, all of them in one pass.
+
+    Args:
+        steps: Beam steps of the search.
+        ends: Ends of the outputs of each source, the best first.
+        lengths: Source lengths.
+        lattice: Add the search tree to each hypothesis.
+
+    Returns:
+        The hypotheses of each source, in the order of their ends.
+    """
+    flat = [(source, end) for source, source_ends in enumerate(ends) for end in source_ends]
     sources = np.array([source for source, _ in flat], np.int64)
-    last, places = (np.array(each, np.int64) for each in ([e.step for _, e in flat], [e.place for _, e in flat]))
-    heads = 0 if layers[0].heads is None else layers[0].heads.shape[2]
-    written = empty_outputs(len(flat), len(layers), layers[0].weights.shape[2], layers[0].top_ids.shape[2], heads)
-    for step in range(len(layers) - 1, -1, -1):
-        rows = (last >= step).nonzero()[0]
-        places[rows] = _trace_back(layers[step], written, (rows, step), sources[rows], places[rows])
-    grown = [_grow(layers, source, each) if lattice and ends[source] else None for source, each in enumerate(lengths)]
-    found: list[list[Hypothesis]] = [[] for _ in ends]
-    for at, (source, end) in enumerate(flat):
-        decoded, tree = written.output(at, end.step + 1, lengths[source]), grown[source]
-        leaf = -1 if tree is None else tree[1].get((end.step, end.place), -1)
-        found[source].append(Hypothesis(decoded, -end.loss, None if tree is None else tree[0], leaf))
-    return found
+    last_steps = np.array([end.step for _, end in flat], np.int64)
+    extensions = np.array([end.extension for _, end in flat], np.int64)
+    heads = 0 if steps[0].heads is None else steps[0].heads.shape[2]
+    outputs = empty_outputs(len(flat), len(steps), steps[0].weights.shape[2], steps[0].top_ids.shape[2], heads)
+    for t in range(len(steps) - 1, -1, -1):
+        rows = (last_steps >= t).nonzero()[0]
+        extensions[rows] = _trace_back(steps[t], outputs, (rows, t), sources[rows], extensions[rows])
+    trees = [
+        _search_tree(steps, source, length) if lattice and ends[source] else None
+        for source, length in enumerate(lengths)
+    ]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in ends]
+    for row, (source, end) in enumerate(flat):
+        decoded, tree = outputs.output(row, end.step + 1, lengths[source]), trees[source]
+        leaf = -1 if tree is None else tree.nodes.get((end.step, end.extension), -1)
+        hypotheses[source].append(Hypothesis(decoded, -end.loss, None if tree is None else tree.ids, leaf))
+    return hypotheses
 
 
 def _trace_back(
-    layer: BeamStep,
-    written: BatchOutputs,
-    at: tuple[Int[np.ndarray, " n"], int],
+    step: BeamStep,
+    outputs: BatchOutputs,
+    index: tuple[Int[np.ndarray, " n"], int],
     sources: Int[np.ndarray, " n"],
-    places: Int[np.ndarray, " n"],
+    extensions: Int[np.ndarray, " n"],
 ) -> Int[np.ndarray, " n"]:
-    """Write one step of some outputs, and return the indices of their hypotheses in the previous step."""
-    rows = np.searchsorted(layer.sources, sources)
-    parents = layer.parents[rows, places]
-    written.ids[at], written.log_probabilities[at] = layer.ids[rows, places], layer.log_probabilities[rows, places]
-    written.weights[at], written.top_ids[at] = layer.weights[rows, parents], layer.top_ids[rows, parents]
-    written.top_log_probabilities[at] = layer.top_log_probabilities[rows, parents]
-    if written.heads is not None and layer.heads is not None:
-        written.heads[at[0], :, at[1]] = layer.heads[rows, parents]
-    origins: Int[np.ndarray, " n"] = layer.origins[rows, places]
+    """Write step t of the output rows `index` = (rows, t), and return their extensions in the previous step."""
+    rows = np.searchsorted(step.sources, sources)
+    parents = step.parents[rows, extensions]
+    outputs.ids[index], outputs.log_probabilities[index] = (
+        step.ids[rows, extensions],
+        step.log_probabilities[rows, extensions],
+    )
+    outputs.weights[index], outputs.top_ids[index] = step.weights[rows, parents], step.top_ids[rows, parents]
+    outputs.top_log_probabilities[index] = step.top_log_probabilities[rows, parents]
+    if outputs.heads is not None and step.heads is not None:
+        outputs.heads[index[0], :, index[1]] = step.heads[rows, parents]
+    origins: Int[np.ndarray, " n"] = step.origins[rows, extensions]
     return origins
 
 
-def _grow(layers: list[BeamStep], source: int, length: int) -> tuple[SearchTreeIds, dict[tuple[int, int], int]]:
-    """Return the search tree of one source, and the node of each (step, extension) in it."""
+class _SourceTree(NamedTuple):
+    """Search tree of one source, and the node of each (step, extension) in it."""
+
+    ids: SearchTreeIds
+    nodes: dict[tuple[int, int], int]
+
+
+def _search_tree(steps: list[BeamStep], source: int, length: int) -> _SourceTree:
+    """Return the search tree of one source."""
     nodes: dict[tuple[int, int], int] = {}
-    looks: dict[tuple[int, int], int] = {}
+    attention_rows: dict[tuple[int, int], int] = {}
     rows: list[tuple[int, int, int, float, float]] = []
     fates, attention = list[Fate](), list[Float[np.ndarray, " S"]]()
-    for step, layer in enumerate(layers):
-        row = int(np.searchsorted(layer.sources, source))
-        if row == len(layer.sources) or layer.sources[row] != source:
+    for t, beam_step in enumerate(steps):
+        row = int(np.searchsorted(beam_step.sources, source))
+        if row == len(beam_step.sources) or beam_step.sources[row] != source:
             break
-        for place in np.isfinite(layer.sums[row]).nonzero()[0].tolist():
-            parent = int(layer.parents[row, place])
-            if (step, parent) not in looks:
-                looks[step, parent] = len(attention)
-                attention.append(layer.weights[row, parent, :length])
-            nodes[step, place] = len(rows)
-            above = nodes[step - 1, int(layer.origins[row, place])] if step else -1
-            numbers = float(layer.log_probabilities[row, place]), float(layer.sums[row, place])
-            rows.append((int(layer.ids[row, place]), above, looks[step, parent], *numbers))
-            fates.append("ended" if layer.ended[row, place] else "kept" if layer.kept[row, place] else "pruned")
-    ids, parents, seen, likely, sums = (np.array(column) for column in zip(*rows, strict=True))
-    return SearchTreeIds(ids, parents, seen, likely, sums, tuple(fates), np.stack(attention)), nodes
+        for extension in np.isfinite(beam_step.sums[row]).nonzero()[0].tolist():
+            parent = int(beam_step.parents[row, extension])
+            if (t, parent) not in attention_rows:
+                attention_rows[t, parent] = len(attention)
+                attention.append(beam_step.weights[row, parent, :length])
+            nodes[t, extension] = len(rows)
+            parent_node = nodes[t - 1, int(beam_step.origins[row, extension])] if t else -1
+            scores = float(beam_step.log_probabilities[row, extension]), float(beam_step.sums[row, extension])
+            rows.append((int(beam_step.ids[row, extension]), parent_node, attention_rows[t, parent], *scores))
+            fates.append(
+                "ended" if beam_step.ended[row, extension] else "kept" if beam_step.kept[row, extension] else "pruned"
+            )
+    ids, parents, looks, log_probabilities, sums = (np.array(column) for column in zip(*rows, strict=True))
+    tree = SearchTreeIds(ids, parents, looks, log_probabilities, sums, tuple(fates), np.stack(attention))
+    return _SourceTree(tree, nodes)
 
 
 class BeamConfig(NamedTuple):
     """Settings of one beam search."""
 
-    spans: BatchLengthLimits
-    width: int
-    best: int = 1
+    limits: BatchLengthLimits
+    beam_size: int
+    nbest: int = 1
     score: CandidateScorer = PLAIN
-    constraints: Constraints = FREE
+    constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
     """Keep all considered extensions of each source."""
 
@@ -272,12 +320,12 @@ class _BeamState(NamedTuple):
     sums: Float[np.ndarray, "b k"]
     origins: Int[np.ndarray, "b k"]
     """Index of each hypothesis among the extensions of the previous step."""
-    held: Bool[np.ndarray, "b k M"]
+    met: Bool[np.ndarray, "b k M"]
     """Required symbols that each hypothesis contains."""
-    covered: Float[np.ndarray, "b k S"]
+    coverage: Float[np.ndarray, "b k S"]
     """Sum of the attention weights of each position; 1 where coverage does not count, of size 0 without coverage."""
     symbols: Int[Tensor, " R"]
-    running: Inference
+    inference: Inference
 
 
 @torch.inference_mode()
@@ -286,8 +334,8 @@ def beam(
     source: Int[Tensor, "B S"],
     lengths: Int[Tensor, " B"],
     limits: LengthLimits,
-    width: int,
-    best: int = 1,
+    beam_size: int,
+    nbest: int = 1,
 ) -> list[list[DecodedOutput]]:
     """Return the best outputs of each source by beam search, best first.
 
@@ -299,197 +347,212 @@ def beam(
         source: Source ids.
         lengths: Source lengths.
         limits: Minimum and maximum output length.
-        width: K, the beam size.
-        best: Number of outputs per source, at most `width`.
+        beam_size: K, the number of hypotheses per source.
+        nbest: Number of outputs per source, at most `beam_size`.
     """
-    running = encode_and_initialize(network, source, lengths)
-    lengths = running.attendable.memory.lengths
-    if use_kernel(running.decoder.request("beam", running.attendable)):
-        rules = search_limits(network.vocabulary_size, limits)
-        return _compiled(running, lengths.tolist(), rules, (width, best))
-    found = stepwise(running, lengths, BeamConfig(batch_length_limits(limits, len(lengths)), width, best))
-    return [[output.decoded for output in outputs] for outputs in found]
+    inference = encode_and_initialize(network, source, lengths)
+    lengths = inference.attendable.memory.lengths
+    if use_kernel(inference.decoder.request("beam", inference.attendable)):
+        kernel_limits = search_limits(network.vocabulary_size, limits)
+        return _search_with_kernel(inference, lengths.tolist(), kernel_limits, (beam_size, nbest))
+    hypotheses = stepwise(inference, lengths, BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, nbest))
+    return [[hypothesis.decoded for hypothesis in source_nbest] for source_nbest in hypotheses]
 
 
-def _compiled(
-    running: SingleModelInference, lengths: list[int], rules: SearchLimits, sizes: tuple[int, int]
+def _search_with_kernel(
+    inference: SingleModelInference, lengths: list[int], limits: SearchLimits, sizes: tuple[int, int]
 ) -> list[list[DecodedOutput]]:
     """Run all steps in a kernel."""
     from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
     from pellucid.kernels.beam import BeamSizes
 
-    prepared, found = running.attendable.kernel, list[list[DecodedOutput]]()
-    assert prepared is not None, "a kernel that takes all steps takes each"
-    for outputs, counts in search_beams(prepared, initial_kernel_state(running.state), rules, BeamSizes(*sizes)):
-        own = lengths[len(found) : len(found) + len(counts)]
-        rest = iter(split_outputs(outputs, np.repeat(own, counts).tolist()))
-        found += [list(islice(rest, count)) for count in counts.tolist()]
-    return found
+    prepared, results = inference.attendable.kernel, list[list[DecodedOutput]]()
+    assert prepared is not None, "a search kernel needs a prepared decoder"
+    for outputs, counts in search_beams(prepared, initial_kernel_state(inference.state), limits, BeamSizes(*sizes)):
+        positions = lengths[len(results) : len(results) + len(counts)]
+        flat = iter(split_outputs(outputs, np.repeat(positions, counts).tolist()))
+        results += [list(islice(flat, count)) for count in counts.tolist()]
+    return results
 
 
 @torch.inference_mode()
-def stepwise(running: Inference, lengths: Int[Tensor, " B"], wanted: BeamConfig) -> list[list[Hypothesis]]:
-    """Run beam search step by step on any `Inference`, with every score and constraint."""
-    wanted = wanted._replace(width=constrained_beam_size(wanted.width, wanted.constraints))
-    layers, room, closed = list[BeamStep](), np.full(len(lengths), wanted.width), None
+def stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> list[list[Hypothesis]]:
+    """Run beam search step by step on any `Inference`, with every score and constraint.
+
+    Args:
+        inference: The model before its first step.
+        lengths: Source lengths.
+        config: Settings of the search.
+
+    Returns:
+        The best hypotheses of each source, the best first; none for a source with non-finite probabilities.
+    """
+    config = config._replace(beam_size=constrained_beam_size(config.beam_size, config.constraints))
+    steps, free_slots, suppressed = list[BeamStep](), np.full(len(lengths), config.beam_size), None
     ends: list[list[HypothesisEnd]] = [[] for _ in range(len(lengths))]
-    beam, finite = _start(running, lengths, wanted), np.ones(len(lengths), np.bool_)
-    going: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
-    while going.any():
-        seen = beam.running.step(beam.symbols)
-        closed = closed or suppressed_symbols(seen.logits.shape[1], lengths.device)
-        if not layers and wanted.score.coverage:
-            beam = beam._replace(covered=_uncovered(seen, lengths))
-        layer = _layer(beam, seen, _masks(beam, seen, closed, wanted, len(layers)), wanted, room[beam.sources])
-        finite[layer.sources] &= ~np.isnan(layer.top_log_probabilities[:, :, 0]).any(axis=1)
-        layer.kept[(wanted.spans.maximum[layer.sources] <= len(layers)) | ~finite[layer.sources]] = False
-        layers.append(layer)
-        going = _collect(beam, layer, ends, wanted, len(layers))
-        room[layer.sources] -= layer.ended.sum(axis=1)
-        if going.any():
-            beam = _advance(beam, seen.after, layer, going, wanted.constraints)
-    best = [sorted(each)[: wanted.best] if sound else [] for each, sound in zip(ends, finite, strict=True)]
-    return backtrace(layers, best, lengths.tolist(), wanted.lattice)
+    beam, finite = _initial_beam(inference, lengths, config), np.ones(len(lengths), np.bool_)
+    active: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
+    while active.any():
+        output = beam.inference.step(beam.symbols)
+        suppressed = suppressed or suppressed_symbols(output.logits.shape[1], lengths.device)
+        if not steps and config.score.coverage:
+            beam = beam._replace(coverage=_initial_coverage(output, lengths))
+        masks = _symbol_masks(beam, output, suppressed, config, len(steps))
+        step = _beam_step(beam, output, masks, config, free_slots[beam.sources])
+        finite[step.sources] &= ~np.isnan(step.top_log_probabilities[:, :, 0]).any(axis=1)
+        step.kept[(config.limits.maximum[step.sources] <= len(steps)) | ~finite[step.sources]] = False
+        steps.append(step)
+        active = _record_finished(beam, step, ends, config, len(steps))
+        free_slots[step.sources] -= step.ended.sum(axis=1)
+        if active.any():
+            beam = _next_beam(beam, output.after, step, active, config.constraints)
+    best_ends = [
+        sorted(source_ends)[: config.nbest] if is_finite else []
+        for source_ends, is_finite in zip(ends, finite, strict=True)
+    ]
+    return backtrace(steps, best_ends, lengths.tolist(), config.lattice)
 
 
-def _start(running: Inference, lengths: Int[Tensor, " B"], wanted: BeamConfig) -> _BeamState:
+def _initial_beam(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> _BeamState:
     """Return the initial beam: one empty hypothesis per source."""
     sums, origins = np.zeros((len(lengths), 1), np.float32), np.full((len(lengths), 1), -1)
-    held, covered = wanted.constraints.first(len(lengths)), np.zeros((len(lengths), 1, 0), np.float32)
-    return _BeamState(np.arange(len(lengths)), sums, origins, held, covered, torch.full_like(lengths, BOS), running)
+    met, coverage = config.constraints.initial_met(len(lengths)), np.zeros((len(lengths), 1, 0), np.float32)
+    return _BeamState(np.arange(len(lengths)), sums, origins, met, coverage, torch.full_like(lengths, BOS), inference)
 
 
-def _uncovered(seen: StepOutput, lengths: Int[Tensor, " B"]) -> Float[np.ndarray, "B 1 S"]:
+def _initial_coverage(output: StepOutput, lengths: Int[Tensor, " B"]) -> Float[np.ndarray, "B 1 S"]:
     """Return the initial coverage: 0 at source positions, 1 beyond the source's end."""
-    weights = seen.weights
+    weights = output.weights
     outside = torch.arange(weights.shape[1], device=weights.device) >= lengths[:, None]
     return to_array((outside | (weights.sum(dim=1, keepdim=True) == 0)).to(torch.float32))[:, None]
 
 
-def _masks(
-    beam: _BeamState, seen: StepOutput, closed: SuppressedSymbols, wanted: BeamConfig, written: int
+def _symbol_masks(
+    beam: _BeamState, output: StepOutput, suppressed: SuppressedSymbols, config: BeamConfig, length: int
 ) -> SymbolMasks:
     """Return the symbols that cannot follow each hypothesis."""
-    spans, each = wanted.spans, beam.sums.shape[1]
-    spot = DecodePosition(beam.sources, written, spans.maximum[beam.sources] - written)
-    blocked = wanted.constraints.blocked(spot, beam.held, seen.logits.shape[1])
-    return SymbolMasks(closed.of(written, spans.minimum[beam.sources], each), blocked)
+    limits, hypotheses = config.limits, beam.sums.shape[1]
+    position = DecodePosition(beam.sources, length, limits.maximum[beam.sources] - length)
+    blocked = config.constraints.blocked(position, beam.met, output.logits.shape[1])
+    return SymbolMasks(suppressed.batch_mask(length, limits.minimum[beam.sources], hypotheses), blocked)
 
 
-def _layer(
-    beam: _BeamState, seen: StepOutput, masks: SymbolMasks, wanted: BeamConfig, room: Int[np.ndarray, " b"]
+def _beam_step(
+    beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
 ) -> BeamStep:
     """Extend all hypotheses, and divide the best extensions into finished and continuing ones."""
-    found, inside = _extended(beam, seen, masks, wanted, room)
-    shown = (to_array(seen.weights), *found.top)
-    weights, top_ids, top_values = (each.reshape(len(room), -1, each.shape[-1]) for each in shown)
-    heads = to_optional_array(seen.heads)
-    more = inside & (found.ids != EOS)
+    candidates, possible = _extend_beam(beam, output, masks, config, free_slots)
+    by_row = (to_array(output.weights), *candidates.top)
+    weights, top_ids, top_values = (values.reshape(len(free_slots), -1, values.shape[-1]) for values in by_row)
+    heads = to_optional_array(output.heads)
+    continuable = possible & (candidates.ids != EOS)
     return BeamStep(
         sources=beam.sources,
         weights=weights,
         top_ids=top_ids,
         top_log_probabilities=top_values,
-        parents=found.parents,
-        origins=np.take_along_axis(beam.origins, found.parents, axis=1),
-        ids=found.ids,
-        log_probabilities=found.log_probabilities,
-        sums=found.scores,
-        ended=inside & ~more,
-        kept=_kept(beam, found, more, wanted),
-        heads=None if heads is None else heads.reshape(len(room), -1, *heads.shape[1:]),
+        parents=candidates.parents,
+        origins=np.take_along_axis(beam.origins, candidates.parents, axis=1),
+        ids=candidates.ids,
+        log_probabilities=candidates.log_probabilities,
+        sums=candidates.scores,
+        ended=possible & ~continuable,
+        kept=_continued(beam, candidates, continuable, config),
+        heads=None if heads is None else heads.reshape(len(free_slots), -1, *heads.shape[1:]),
     )
 
 
-def _extended(
-    beam: _BeamState, seen: StepOutput, masks: SymbolMasks, wanted: BeamConfig, room: Int[np.ndarray, " b"]
+def _extend_beam(
+    beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
 ) -> tuple[BeamCandidates, Bool[np.ndarray, "b E"]]:
     """Return the extensions in the order of falling score, and which of them are possible."""
-    considered, listed = wanted.width + beam.sums.shape[1], wanted.width * wanted.lattice
-    if len(wanted.constraints.required):
-        lacking = wanted.constraints.required, ~beam.held
-        found = extend_constrained(seen.logits, masks, beam.sums, lacking, considered + listed)
-        return found, np.isfinite(found.scores)
-    allowed = (room if wanted.score.plain else np.full(len(room), considered))[:, None]
-    found = extend_hypotheses(seen.logits, masks, beam.sums, int(allowed.max()) + listed)
-    return found, np.isfinite(found.scores) & (np.arange(found.ids.shape[1]) < allowed)
+    num_considered, num_listed = config.beam_size + beam.sums.shape[1], config.beam_size * config.lattice
+    if len(config.constraints.required):
+        required = RequiredSymbols(config.constraints.required, ~beam.met)
+        candidates = extend_constrained(output.logits, masks, beam.sums, required, num_considered + num_listed)
+        return candidates, np.isfinite(candidates.scores)
+    num_allowed = (free_slots if config.score.plain else np.full(len(free_slots), num_considered))[:, None]
+    candidates = extend_hypotheses(output.logits, masks, beam.sums, int(num_allowed.max()) + num_listed)
+    return candidates, np.isfinite(candidates.scores) & (np.arange(candidates.ids.shape[1]) < num_allowed)
 
 
-def _kept(
-    beam: _BeamState, found: BeamCandidates, more: Bool[np.ndarray, "b E"], wanted: BeamConfig
+def _continued(
+    beam: _BeamState, candidates: BeamCandidates, continuable: Bool[np.ndarray, "b E"], config: BeamConfig
 ) -> Bool[np.ndarray, "b E"]:
     """Return which continuing extensions have a place in the beam."""
-    required = len(wanted.constraints.required)
-    if not required:
-        return np.asarray(more & (more.cumsum(axis=1) <= wanted.width))
-    held = np.take_along_axis(beam.held, found.parents[:, :, None], axis=1)
-    met = wanted.constraints.holding(held, found.ids).sum(axis=2)
-    return allocate_beam(more, met, required, wanted.width)
+    num_required = len(config.constraints.required)
+    if not num_required:
+        return np.asarray(continuable & (continuable.cumsum(axis=1) <= config.beam_size))
+    met = np.take_along_axis(beam.met, candidates.parents[:, :, None], axis=1)
+    num_met = config.constraints.update_met(met, candidates.ids).sum(axis=2)
+    return allocate_beam(continuable, num_met, num_required, config.beam_size)
 
 
-def _collect(
-    beam: _BeamState, layer: BeamStep, ends: list[list[HypothesisEnd]], wanted: BeamConfig, steps: int
+def _record_finished(
+    beam: _BeamState, step: BeamStep, ends: list[list[HypothesisEnd]], config: BeamConfig, steps: int
 ) -> Bool[np.ndarray, " b"]:
     """Record finished outputs, and return the sources whose best outputs can still change."""
-    rows, places = layer.ended.nonzero()
-    covered = _covered(beam, layer)
-    ended = wanted.score.of(layer.sums, steps, np.take_along_axis(covered, layer.parents[:, :, None], axis=1))
-    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-        ends[layer.sources[row]].append(HypothesisEnd(False, -float(ended[row, place]), steps - 1, place))
-    going: Bool[np.ndarray, " b"] = np.asarray(layer.kept.any(axis=1))
-    highest = np.where(layer.kept, layer.sums, -np.inf).max(axis=1)
-    bound = wanted.score.bound(highest, wanted.spans.maximum[layer.sources] + 1)
-    for row, source in enumerate(layer.sources.tolist()):
-        if not going[row] and (steps > wanted.spans.maximum[source] or not ends[source]):
-            _cut(beam, layer, ends[source], row, (wanted.score, steps - 1))
-        elif going[row] and len(ends[source]) >= wanted.best:
-            going[row] = -sorted(ends[source])[wanted.best - 1].loss < float(bound[row])
-    return going
+    rows, extensions = step.ended.nonzero()
+    coverage = _updated_coverage(beam, step)
+    scores = config.score.score(step.sums, steps, np.take_along_axis(coverage, step.parents[:, :, None], axis=1))
+    for row, extension in zip(rows.tolist(), extensions.tolist(), strict=True):
+        ends[step.sources[row]].append(HypothesisEnd(False, -float(scores[row, extension]), steps - 1, extension))
+    active: Bool[np.ndarray, " b"] = np.asarray(step.kept.any(axis=1))
+    highest = np.where(step.kept, step.sums, -np.inf).max(axis=1)
+    bound = config.score.bound(highest, config.limits.maximum[step.sources] + 1)
+    for row, source in enumerate(step.sources.tolist()):
+        if not active[row] and (steps > config.limits.maximum[source] or not ends[source]):
+            ends[source].extend(_cut_ends(beam, step, row, config.score, steps - 1))
+        elif active[row] and len(ends[source]) >= config.nbest:
+            active[row] = -sorted(ends[source])[config.nbest - 1].loss < float(bound[row])
+    return active
 
 
-def _covered(beam: _BeamState, layer: BeamStep) -> Float[np.ndarray, "b k S"]:
+def _updated_coverage(beam: _BeamState, step: BeamStep) -> Float[np.ndarray, "b k S"]:
     """Return the coverage of every hypothesis, including this step."""
-    if not beam.covered.shape[2]:
-        return beam.covered
-    covered: Float[np.ndarray, "b k S"] = beam.covered + layer.weights
-    return covered
+    if not beam.coverage.shape[2]:
+        return beam.coverage
+    coverage: Float[np.ndarray, "b k S"] = beam.coverage + step.weights
+    return coverage
 
 
-def _cut(
-    beam: _BeamState, layer: BeamStep, ends: list[HypothesisEnd], row: int, scored: tuple[CandidateScorer, int]
-) -> None:
-    """Record the hypotheses of a source that reached the maximum length without EOS."""
-    score, steps = scored
-    own = slice(row, row + 1)
-    finals = score.of(beam.sums[own], steps, beam.covered[own])[0]
-    left = set(np.isfinite(beam.sums[row]).nonzero()[0].tolist()) - set(layer.parents[row][layer.ended[row]].tolist())
-    ends += [HypothesisEnd(True, -float(finals[place]), steps - 1, int(beam.origins[row, place])) for place in left]
+def _cut_ends(beam: _BeamState, step: BeamStep, row: int, score: CandidateScorer, steps: int) -> list[HypothesisEnd]:
+    """Return the ends of the hypotheses of a source that have no EOS after the maximum number of steps."""
+    source = slice(row, row + 1)
+    scores = score.score(beam.sums[source], steps, beam.coverage[source])[0]
+    finite = set(np.isfinite(beam.sums[row]).nonzero()[0].tolist())
+    unfinished = finite - set(step.parents[row][step.ended[row]].tolist())
+    return [HypothesisEnd(True, -float(scores[k]), steps - 1, int(beam.origins[row, k])) for k in unfinished]
 
 
-def _advance(
-    beam: _BeamState, running: Inference, layer: BeamStep, going: Bool[np.ndarray, " b"], constraints: Constraints
+def _next_beam(
+    beam: _BeamState, inference: Inference, step: BeamStep, active: Bool[np.ndarray, " b"], constraints: Constraints
 ) -> _BeamState:
     """Return the next beam. Finished sources are removed once there are many of them."""
-    kept, dropping = layer.kept & going[:, None], bool(going.mean() < SHRINK)
-    chosen = going if dropping else np.ones_like(going)
+    kept, dropping = step.kept & active[:, None], bool(active.mean() < SHRINK)
+    selected = active if dropping else np.ones_like(active)
     width = int(kept.sum(axis=1).max())
     origins = np.argsort(~kept, axis=1, kind="stable")[:, :width]
 
-    def of(values: np.ndarray) -> np.ndarray:
-        """Select the kept extensions of the chosen sources."""
-        taken: np.ndarray = np.take_along_axis(values, origins, axis=1)[chosen]
-        return taken
+    def select(values: np.ndarray) -> np.ndarray:
+        """Select the kept extensions of the selected sources.
 
-    parents, device = of(layer.parents), beam.symbols.device
-    hypotheses = torch.from_numpy((parents + chosen.nonzero()[0][:, None] * beam.sums.shape[1]).ravel()).to(device)
-    sources = torch.from_numpy(chosen.nonzero()[0]).to(device) if dropping else None
+        Args:
+            values: Values of all extensions.
+        """
+        result: np.ndarray = np.take_along_axis(values, origins, axis=1)[selected]
+        return result
+
+    parents, device = select(step.parents), beam.symbols.device
+    hypotheses = torch.from_numpy((parents + selected.nonzero()[0][:, None] * beam.sums.shape[1]).ravel()).to(device)
+    sources = torch.from_numpy(selected.nonzero()[0]).to(device) if dropping else None
     across = parents[:, :, None]
     return _BeamState(
-        sources=layer.sources[chosen],
-        sums=np.where(of(kept), of(layer.sums), np.float32(-np.inf)),
-        origins=origins[chosen],
-        held=constraints.holding(np.take_along_axis(beam.held[chosen], across, axis=1), of(layer.ids)),
-        covered=np.take_along_axis(_covered(beam, layer)[chosen], across, axis=1),
-        symbols=torch.from_numpy(of(layer.ids).ravel()).to(device),
-        running=running.take(hypotheses, sources),
+        sources=step.sources[selected],
+        sums=np.where(select(kept), select(step.sums), np.float32(-np.inf)),
+        origins=origins[selected],
+        met=constraints.update_met(np.take_along_axis(beam.met[selected], across, axis=1), select(step.ids)),
+        coverage=np.take_along_axis(_updated_coverage(beam, step)[selected], across, axis=1),
+        symbols=torch.from_numpy(select(step.ids).ravel()).to(device),
+        inference=inference.take(hypotheses, sources),
     )

@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 
 from pellucid.config.settings import SearchConfig
 
-UNSEEN = 1e-6
+MIN_COVERAGE = 1e-6
 """Minimum coverage of a position, which keeps its logarithm finite."""
 
-GREATEST = np.finfo(np.float32).max
+MAX_FLOAT32 = np.finfo(np.float32).max
 """Maximum of a power in single precision; −∞ divided by infinity would be NaN."""
 
 
@@ -35,8 +35,12 @@ class CandidateScorer(NamedTuple):
         """True if the score is the log-probability, which a further symbol cannot raise."""
         return self.normalization == "none" and not self.coverage
 
-    def divisor(self, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
-        """Return lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α. It does not decrease with the length."""
+    def length_penalty(self, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
+        """Return the length penalty lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α. It does not decrease with the length.
+
+        Args:
+            steps: Number of steps |Y| of each output, including EOS.
+        """
         length: Float[np.ndarray, " B"] = np.maximum(steps, 1).astype(np.float32)
         match self.normalization:
             case "none":
@@ -45,33 +49,37 @@ class CandidateScorer(NamedTuple):
                 return length
             case "gnmt":
                 with np.errstate(over="ignore"):
-                    grown: Float[np.ndarray, " B"] = ((5 + length) / 6) ** np.float32(self.power)
-                np.minimum(grown, GREATEST, out=grown)
-                return grown
+                    penalty: Float[np.ndarray, " B"] = ((5 + length) / 6) ** np.float32(self.power)
+                np.minimum(penalty, MAX_FLOAT32, out=penalty)
+                return penalty
 
-    def of(
-        self, sums: Float[np.ndarray, "B K"], steps: int, covered: Float[np.ndarray, "B K S"]
+    def score(
+        self, sums: Float[np.ndarray, "B K"], steps: int, coverage: Float[np.ndarray, "B K S"]
     ) -> Float[np.ndarray, "B K"]:
         """Return the scores of outputs of one length.
 
-        cp = β Σ_s log min(Σ_t α_ts, 1) over the source positions; each sum is at least `UNSEEN`.
+        cp = β Σ_s log min(Σ_t α_ts, 1) over the source positions; each sum is at least `MIN_COVERAGE`.
 
         Args:
             sums: Log-probabilities.
             steps: Number of steps.
-            covered: Sums of attention weights; 1 beyond a source's length, and everywhere for models without attention.
+            coverage: Sums of attention weights; 1 beyond a source's length, and everywhere without attention.
         """
-        score: Float[np.ndarray, "B K"] = sums / self.divisor(np.array([steps]))
+        score: Float[np.ndarray, "B K"] = sums / self.length_penalty(np.array([steps]))
         if self.coverage:
-            score = score + np.float32(self.coverage) * np.log(np.clip(covered, UNSEEN, 1)).sum(axis=2)
+            score = score + np.float32(self.coverage) * np.log(np.clip(coverage, MIN_COVERAGE, 1)).sum(axis=2)
         return score
 
-    def bound(self, sums: Float[np.ndarray, " B"], longest: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
-        """Return an upper bound of the scores of all outputs of at most `longest` steps that extend a hypothesis.
+    def bound(self, sums: Float[np.ndarray, " B"], max_steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
+        """Return an upper bound of the scores of all outputs of at most `max_steps` steps that extend a hypothesis.
 
         The log-probability only falls, lp only grows, and cp is at most 0.
+
+        Args:
+            sums: Log-probability of each hypothesis.
+            max_steps: Maximum number of steps of each source's outputs, including EOS.
         """
-        bound: Float[np.ndarray, " B"] = sums / self.divisor(longest)
+        bound: Float[np.ndarray, " B"] = sums / self.length_penalty(max_steps)
         return bound
 
 
@@ -79,5 +87,9 @@ PLAIN = CandidateScorer()
 
 
 def candidate_scorer(config: SearchConfig) -> CandidateScorer:
-    """Return the scorer of a search configuration."""
+    """Return the scorer of a search configuration.
+
+    Args:
+        config: Length normalization, its exponent, and the weight of the coverage penalty.
+    """
     return CandidateScorer(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)

@@ -19,13 +19,13 @@ from pellucid.data.examples import Example, pair_error
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.answers import hypothesis_of
 from pellucid.decoding.beam_search import Hypothesis
-from pellucid.decoding.constraints import FREE
+from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch, SearchRequest
 from pellucid.decoding.streaming import ExampleChunk
-from pellucid.decoding.trace import Trace, own_positions
+from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.reader import EncoderOnlyModel
 from pellucid.tasks.task_settings import get_task_settings
@@ -41,8 +41,14 @@ class BatchAnswers(NamedTuple):
     looks: Float[np.ndarray, "B L S"] | None
     """Attention weights of each hop, for classifiers with several."""
 
-    def seen(self, row: int, steps: int, positions: int) -> "AnswerAttention":
-        """Return the attention of one source."""
+    def attention_of(self, row: int, steps: int, positions: int) -> "AnswerAttention":
+        """Return the attention of one source.
+
+        Args:
+            row: Row of the source in the batch.
+            steps: Number of its answers.
+            positions: Number of its positions.
+        """
         looks = None if self.looks is None else self.looks[row, :, :positions]
         return AnswerAttention(self.weights[row, :steps, :positions], looks)
 
@@ -66,14 +72,21 @@ class ClassificationPredictor(Predictor):
     """Predictor of tags, classes and positions. It needs no search."""
 
     def with_options(self, options: DecodingOptions) -> "ClassificationPredictor":
-        """Raise `ConfigError` for any option: options apply to outputs that are decoded symbol by symbol."""
+        """Return this predictor if no option is set; options apply to outputs that are decoded symbol by symbol.
+
+        Args:
+            options: Options, all of which must have their default.
+
+        Raises:
+            ConfigError: An option is set.
+        """
         options = convert_argument("options", options, DecodingOptions)
         for field in fields(DecodingOptions):
             if getattr(options, field.name) != getattr(NO_OPTIONS, field.name):
-                raise self.refused(field.name)
+                raise self.unsupported_error(field.name)
         return self
 
-    def _forced(self, part: ExampleChunk) -> list[Trace]:
+    def _score(self, chunk: ExampleChunk) -> list[Trace]:
         """Score the targets of examples.
 
         The log-probability of a tag or class that training never saw is −∞; of an ignored tag it is 0.
@@ -81,123 +94,162 @@ class ClassificationPredictor(Predictor):
         Raises:
             DataError: A target does not fit its source.
         """
-        given = part.examples
-        for number, example in enumerate(given, start=part.first + 1):
-            fault = pair_error(example.source, example.target, self.tokenizers, self.config.data)
-            if fault or not self.tokenizers.source.split(example.source):
-                raise DataError(f"pair {number}: {fault or 'the source is empty'}")
-        symbols = [self.tokenizers.target.split(example.target) for example in given]
+        examples = chunk.examples
+        for number, example in enumerate(examples, start=chunk.first + 1):
+            error = pair_error(example.source, example.target, self.tokenizers, self.config.data)
+            if error or not self.tokenizers.source.split(example.source):
+                raise DataError(f"pair {number}: {error or 'the source is empty'}")
+        symbols = [self.tokenizers.target.split(example.target) for example in examples]
 
-        def score(work: InferenceBatch) -> list[list[Hypothesis]]:
-            """Score one batch."""
-            likely = self.likely(work)
-            rows = zip(work.rows.tolist(), work.positions.tolist(), strict=True)
-            return [[self._given(likely, at, symbols[row], size)] for at, (row, size) in enumerate(rows)]
+        def score(batch: InferenceBatch) -> list[list[Hypothesis]]:
+            """Score one batch.
 
-        traces = self._lists(part, SearchRequest(1, 1, FREE), score)
-        scored = zip(traces, given, symbols, strict=True)
-        known = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
-        return [_as_given(own, example.target, each, known) for (own,), example, each in scored]
+            Args:
+                batch: Sources.
+            """
+            answers = self.answer_distributions(batch)
+            rows = zip(batch.rows.tolist(), batch.positions.tolist(), strict=True)
+            return [[self._score_answers(answers, index, symbols[row], size)] for index, (row, size) in enumerate(rows)]
+
+        traces = self._decode_batches(chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score)
+        scored = zip(traces, examples, symbols, strict=True)
+        vocabulary = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
+        return [_scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
-        """Return the log-probabilities of all answers, one array per example; an empty source has no row."""
-        given: list[Example] = convert_argument("examples", examples, Sequence[Example])
+        """Return the log-probabilities of all answers.
+
+        Args:
+            examples: Examples; their targets are ignored.
+
+        Returns:
+            One array per example, with one row per answer and one column per target id; an empty source has no row.
+        """
+        inputs: list[Example] = convert_argument("examples", examples, Sequence[Example])
         size = len(self.vocabularies.target)
-        rows = [np.zeros((0, size)) for _ in given]
+        rows = [np.zeros((0, size)) for _ in inputs]
 
-        def note(work: InferenceBatch) -> list[list[Hypothesis]]:
-            """Store the distributions of one batch."""
-            likely = self.likely(work)
-            for at, (row, steps) in enumerate(zip(work.rows.tolist(), self._steps(work, likely), strict=True)):
-                own = likely.values[at, :steps]
-                rows[row] = np.full((steps, size), -np.inf)  # of positions there are more than a source has
-                rows[row][:, : own.shape[1]] = own
-            return self._answered(work, 1)
+        def store(batch: InferenceBatch) -> list[list[Hypothesis]]:
+            """Store the distributions of one batch.
 
-        self._lists(ExampleChunk(given), SearchRequest(1, 1, FREE), note)
+            Args:
+                batch: Sources.
+            """
+            answers = self.answer_distributions(batch)
+            for index, (row, steps) in enumerate(zip(batch.rows.tolist(), self._steps(batch, answers), strict=True)):
+                values = answers.values[index, :steps]
+                # A batch of a pointing task may have fewer columns than there are target ids.
+                rows[row] = np.full((steps, size), -np.inf)
+                rows[row][:, : values.shape[1]] = values
+            return self._predict_answers(batch, 1)
+
+        self._decode_batches(ExampleChunk(inputs), SearchRequest(1, 1, NO_CONSTRAINTS), store)
         return rows
 
-    def likely(self, work: InferenceBatch) -> BatchAnswers:
-        """Return the mean probabilities and attention weights of all networks for a batch."""
-        found, weights, looks = list[Tensor](), list[Tensor](), list[Tensor]()
-        orders = self.members.orders or (None,)
-        read = zip(self.networks, self.own_sources(work.source), orders, strict=True)
-        for network, source, order in read:
-            reader = cast(EncoderOnlyModel, network)
-            made = reader.answer(reader.encoder(source, work.lengths))
-            logits = made.logits if order is None else made.logits[:, :, order]
+    def answer_distributions(self, batch: InferenceBatch) -> BatchAnswers:
+        """Return the mean probabilities and attention weights of all networks for a batch.
+
+        Args:
+            batch: Sources of the batch.
+        """
+        log_probabilities, weights, looks = list[Tensor](), list[Tensor](), list[Tensor]()
+        orders = self.members.target_tables or (None,)
+        members = zip(self.networks, self.member_sources(batch.source), orders, strict=True)
+        for network, source, order in members:
+            model = cast(EncoderOnlyModel, network)
+            output = model.answer(model.encoder(source, batch.lengths))
+            logits = output.logits if order is None else output.logits[:, :, order]
             logits[:, :, :NUM_SPECIAL] = -torch.inf
-            found.append(logits.log_softmax(dim=-1))
-            weights.append(made.weights)
-            looks += [] if made.hop_weights is None or made.hop_weights.shape[1] == 1 else [made.hop_weights]
-        mean = found[0] if len(found) == 1 else torch.stack(found).logsumexp(dim=0) - math.log(len(found))
-        own = self._per_position
-        attention = _own_places(mean.shape[1], len(mean)) if own else to_array(torch.stack(weights).mean(dim=0))
-        several = to_array(torch.stack(looks).mean(dim=0)) if looks and len(looks) == len(found) else None
-        return BatchAnswers(to_array(mean), attention, several)
+            log_probabilities.append(logits.log_softmax(dim=-1))
+            weights.append(output.weights)
+            looks += [] if output.hop_weights is None or output.hop_weights.shape[1] == 1 else [output.hop_weights]
+        mean = (
+            log_probabilities[0]
+            if len(log_probabilities) == 1
+            else torch.stack(log_probabilities).logsumexp(dim=0) - math.log(len(log_probabilities))
+        )
+        per_position = self._per_position
+        attention = (
+            _identity_weights(mean.shape[1], len(mean)) if per_position else to_array(torch.stack(weights).mean(dim=0))
+        )
+        hops = to_array(torch.stack(looks).mean(dim=0)) if looks and len(looks) == len(log_probabilities) else None
+        return BatchAnswers(to_array(mean), attention, hops)
 
-    def _searched(self, part: ExampleChunk, best: int) -> list[list[Trace]]:
+    def _search(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the most probable answers of each example; prefixes and several taggings raise `ConfigError`."""
-        if part.prefixes is not None:
-            raise self.refused("prefixes")
-        if best > 1 and self._per_position:
-            raise self._single("one tagging; its traces hold each tag's rivals")
-        return self._lists(part, SearchRequest(best, best, FREE), lambda work: self._answered(work, best))
+        if chunk.prefixes is not None:
+            raise self.unsupported_error("prefixes")
+        if nbest > 1 and self._per_position:
+            raise self._single("one tagging; its traces hold the candidates of each tag")
+        return self._decode_batches(
+            chunk, SearchRequest(nbest, nbest, NO_CONSTRAINTS), lambda batch: self._predict_answers(batch, nbest)
+        )
 
-    def _answered(self, work: InferenceBatch, best: int) -> list[list[Hypothesis]]:
-        """Answer one batch: the most probable tags, or the `best` most probable classes or positions."""
-        likely = self.likely(work)
-        top = torch.from_numpy(likely.values).topk(min(max(best, CANDIDATES), likely.values.shape[2] - NUM_SPECIAL))
+    def _predict_answers(self, batch: InferenceBatch, nbest: int) -> list[list[Hypothesis]]:
+        """Answer one batch: the most probable tags, or the `nbest` most probable classes or positions."""
+        answers = self.answer_distributions(batch)
+        top = torch.from_numpy(answers.values).topk(min(max(nbest, CANDIDATES), answers.values.shape[2] - NUM_SPECIAL))
         ids, values, answered = to_array(top.indices), to_array(top.values), list[list[Hypothesis]]()
-        if best > 1 and likely.values.shape[1] > 1:
-            raise self._single("one output; its traces hold each answer's rivals")
-        for at, steps in enumerate(self._steps(work, likely)):
-            there = int(np.isfinite(values[at, 0]).sum())  # a source may have fewer positions than its neighbours
-            own = TopAnswers(ids[at, :steps, :there], values[at, :steps, :there])
-            seen = likely.seen(at, steps, int(work.positions[at]))
-            answered.append([_found(own, rank, seen) for rank in range(min(best, there))])
+        if nbest > 1 and answers.values.shape[1] > 1:
+            raise self._single("one output; its traces hold the candidates of each answer")
+        for index, steps in enumerate(self._steps(batch, answers)):
+            possible = int(np.isfinite(values[index, 0]).sum())  # a source may have fewer positions than others
+            candidates = TopAnswers(ids[index, :steps, :possible], values[index, :steps, :possible])
+            attention = answers.attention_of(index, steps, int(batch.positions[index]))
+            answered.append([_ranked_hypothesis(candidates, rank, attention) for rank in range(min(nbest, possible))])
         return answered
 
-    def _single(self, what: str) -> ConfigError:
+    def _single(self, output: str) -> ConfigError:
         """Return the error for an n-best list of a task with one output per source."""
-        return ConfigError(f"nbest: a model whose task is {quote(self.config.task)} gives {what}")
+        return ConfigError(f"nbest: a model whose task is {quote(self.config.task)} gives {output}")
 
     @property
     def _per_position(self) -> bool:
         """True if each source position has its own answer."""
         return get_task_settings(self.config.task).per_position
 
-    def _steps(self, work: InferenceBatch, likely: BatchAnswers) -> list[int]:
+    def _steps(self, batch: InferenceBatch, answers: BatchAnswers) -> list[int]:
         """Return the number of answers of each source of a batch."""
-        positions: list[int] = work.positions.tolist()
-        return positions if self._per_position else [likely.values.shape[1]] * len(positions)
+        positions: list[int] = batch.positions.tolist()
+        return positions if self._per_position else [answers.values.shape[1]] * len(positions)
 
-    def _given(self, likely: BatchAnswers, at: int, symbols: Sequence[str], positions: int) -> Hypothesis:
-        """Return given answers in the form of decoded ones."""
-        steps, unscored = len(symbols), self.tokenizers.target.ignored_tag
-        ids, values = np.array(self.vocabularies.target.encode(symbols)), likely.values[at, : len(symbols)]
-        own = values[np.arange(steps), ids]
-        if unscored:
-            own = np.where([symbol == unscored for symbol in symbols], np.float32(0), own)
+    def _score_answers(self, answers: BatchAnswers, index: int, symbols: Sequence[str], positions: int) -> Hypothesis:
+        """Return the hypothesis of given answers, with their log-probabilities."""
+        steps, ignored = len(symbols), self.tokenizers.target.ignored_tag
+        ids, values = np.array(self.vocabularies.target.encode(symbols)), answers.values[index, : len(symbols)]
+        log_probabilities = values[np.arange(steps), ids]
+        if ignored:
+            log_probabilities = np.where([symbol == ignored for symbol in symbols], np.float32(0), log_probabilities)
         top = torch.from_numpy(values).topk(min(CANDIDATES, int(np.isfinite(values[0]).sum())))
-        seen = likely.seen(at, steps, positions)
+        attention = answers.attention_of(index, steps, positions)
         return hypothesis_of(
-            DecodedOutput(ids, own, seen.weights, to_array(top.indices), to_array(top.values), looks=seen.looks)
+            DecodedOutput(
+                ids,
+                log_probabilities,
+                attention.weights,
+                to_array(top.indices),
+                to_array(top.values),
+                looks=attention.looks,
+            )
         )
 
 
-def _found(best: TopAnswers, rank: int, seen: AnswerAttention) -> Hypothesis:
+def _ranked_hypothesis(candidates: TopAnswers, rank: int, attention: AnswerAttention) -> Hypothesis:
     """Return the answers of one rank, with the most probable candidates of each step."""
-    top = best.ids[:, :CANDIDATES], best.values[:, :CANDIDATES]
-    return hypothesis_of(DecodedOutput(best.ids[:, rank], best.values[:, rank], seen.weights, *top, looks=seen.looks))
+    top = candidates.ids[:, :CANDIDATES], candidates.values[:, :CANDIDATES]
+    return hypothesis_of(
+        DecodedOutput(
+            candidates.ids[:, rank], candidates.values[:, rank], attention.weights, *top, looks=attention.looks
+        )
+    )
 
 
-def _own_places(answers: int, rows: int) -> Float[np.ndarray, "B T T"]:
+def _identity_weights(answers: int, rows: int) -> Float[np.ndarray, "B T T"]:
     """Return one identity matrix, shared by all rows: each tag attends to its own position."""
-    return np.broadcast_to(own_positions(answers, answers, 0), (rows, answers, answers))
+    return np.broadcast_to(identity_attention(answers, answers, 0), (rows, answers, answers))
 
 
-def _as_given(trace: Trace, text: str, symbols: Sequence[str], known: Container[str]) -> Trace:
+def _scored_trace(trace: Trace, text: str, symbols: Sequence[str], vocabulary: Container[str]) -> Trace:
     """Return the trace of a scored target, with the target's own spelling of symbols outside the vocabulary."""
-    unknown = tuple(at for at, symbol in enumerate(symbols) if symbol not in known)
+    unknown = tuple(position for position, symbol in enumerate(symbols) if symbol not in vocabulary)
     return replace(trace, target=tuple(symbols), output=text, origin="given", unknown_target=unknown)

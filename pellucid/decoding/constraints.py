@@ -29,7 +29,7 @@ class Lexicon(CheckedFields):
     def __post_init__(self) -> None:
         """Store a read-only view of the targets, since the hash depends on the content."""
         super().__post_init__()
-        targets = {source: tuple(dict.fromkeys(each)) for source, each in self.targets.items()}
+        targets = {source: tuple(dict.fromkeys(texts)) for source, texts in self.targets.items()}
         object.__setattr__(self, "targets", MappingProxyType(targets))
 
     def __reduce__(self) -> tuple[type["Lexicon"], tuple[dict[str, tuple[str, ...]], tuple[BadLine, ...]]]:
@@ -46,37 +46,43 @@ def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
 
     Sources are compared in the Unicode normalization of the model.
 
+    Args:
+        path: File of pairs, in any supported format.
+        config: Data settings of the model.
+
     Raises:
         DataError: A line is malformed, and `config.on_bad_line` is "stop".
     """
-    file: Path = convert_argument("path", path, str | Path)
+    lexicon_path: Path = convert_argument("path", path, str | Path)
     config = convert_argument("config", config, DataConfig)
-    own = msgspec.structs.replace(
+    lexicon_config = msgspec.structs.replace(
         config, format="auto", header=False, source_column="1", target_column="2", features_column=""
     )
-    reading, source = read_examples(file, own), build_tokenizers(config).source
+    result, source = read_examples(lexicon_path, lexicon_config), build_tokenizers(config).source
     targets: dict[str, dict[str, None]] = {}
-    for example in reading.examples:
+    for example in result.examples:
         targets.setdefault(source.normalize(example.source), {})[example.target] = None
-    return Lexicon({source: tuple(each) for source, each in targets.items()}, tuple(reading.bad))
+    return Lexicon({source: tuple(texts) for source, texts in targets.items()}, tuple(result.bad))
 
 
-NONE = np.zeros(0, np.int64)
+NO_SYMBOLS = np.zeros(0, np.int64)
 
 
 class DecodePosition(NamedTuple):
-    """Position of hypotheses: the number of symbols written, and the maximum number that can follow."""
+    """Position of the hypotheses of a batch, all of which have the same length."""
 
     sources: Int[np.ndarray, " b"]
-    written: int
-    left: Int[np.ndarray, " b"]
+    length: int
+    """Number of symbols of each hypothesis."""
+    remaining: Int[np.ndarray, " b"]
+    """Maximum number of symbols that can follow, for each source."""
 
 
 class Constraints(NamedTuple):
     """Constraints of one batch, in ids. Masks remove symbols; the others keep the log-probabilities of the model."""
 
-    forbidden: Int[np.ndarray, " F"] = NONE
-    required: Int[np.ndarray, " M"] = NONE
+    forbidden: Int[np.ndarray, " F"] = NO_SYMBOLS
+    required: Int[np.ndarray, " M"] = NO_SYMBOLS
     prefixes: tuple[tuple[int, ...], ...] = ()
     """Prefix of each source's output; empty if there are none."""
 
@@ -86,73 +92,116 @@ class Constraints(NamedTuple):
         return bool(len(self.forbidden) or len(self.required) or self.prefixes)
 
     def take(self, rows: Int[np.ndarray, " b"]) -> "Constraints":
-        """Return the constraints of the chosen sources."""
+        """Return the constraints of the selected sources.
+
+        Args:
+            rows: Rows of the sources.
+        """
         return self._replace(prefixes=tuple(self.prefixes[row] for row in rows.tolist()) if self.prefixes else ())
 
-    def begun(self, source: int) -> int:
-        """Return the length of the prefix of a source's output."""
+    def prefix_length(self, source: int) -> int:
+        """Return the length of the prefix of a source's output.
+
+        Args:
+            source: Row of the source.
+        """
         return len(self.prefixes[source]) if self.prefixes else 0
 
-    def least(self, source: int) -> int:
-        """Return the minimum length of a source's output: its prefix, and the required symbols outside it."""
+    def min_length(self, source: int) -> int:
+        """Return the minimum length of a source's output: its prefix, and the required symbols outside it.
+
+        Args:
+            source: Row of the source.
+        """
         prefix = self.prefixes[source] if self.prefixes else ()
         return len(prefix) + len(set(self.required.tolist()) - set(prefix))
 
-    def allow(self, source: int, ids: Sequence[int]) -> bool:
-        """Return whether an output of a source, without EOS, satisfies the constraints."""
+    def allows(self, source: int, ids: Sequence[int]) -> bool:
+        """Return whether an output satisfies the constraints.
+
+        Args:
+            source: Row of the source.
+            ids: Target ids of the output, without EOS.
+        """
         prefix = self.prefixes[source] if self.prefixes else ()
-        within = not set(ids) & set(self.forbidden.tolist()) and set(ids) >= set(self.required.tolist())
-        return within and tuple(ids[: len(prefix)]) == prefix
+        symbols_fit = not set(ids) & set(self.forbidden.tolist()) and set(ids) >= set(self.required.tolist())
+        return symbols_fit and tuple(ids[: len(prefix)]) == prefix
 
-    def first(self, sources: int) -> Bool[np.ndarray, "B 1 M"]:
-        """Return which required symbols an empty hypothesis contains: none."""
-        return np.zeros((sources, 1, len(self.required)), np.bool_)
+    def initial_met(self, num_sources: int) -> Bool[np.ndarray, "B 1 M"]:
+        """Return which required symbols an empty hypothesis contains: none.
 
-    def holding(self, held: Bool[np.ndarray, "b k M"], ids: Int[np.ndarray, "b k"]) -> Bool[np.ndarray, "b k M"]:
-        """Return which required symbols hypotheses contain after these symbols."""
-        holding: Bool[np.ndarray, "b k M"] = held | (ids[:, :, None] == self.required)
-        return holding
+        Args:
+            num_sources: Number of sources in the batch.
+        """
+        return np.zeros((num_sources, 1, len(self.required)), np.bool_)
+
+    def update_met(self, met: Bool[np.ndarray, "b k M"], ids: Int[np.ndarray, "b k"]) -> Bool[np.ndarray, "b k M"]:
+        """Return which required symbols the hypotheses contain after another symbol.
+
+        Args:
+            met: Required symbols that each hypothesis contains.
+            ids: Next symbol of each hypothesis.
+        """
+        updated: Bool[np.ndarray, "b k M"] = met | (ids[:, :, None] == self.required)
+        return updated
 
     def blocked(
-        self, spot: DecodePosition, held: Bool[np.ndarray, "b k M"], symbols: int
+        self, position: DecodePosition, met: Bool[np.ndarray, "b k M"], num_symbols: int
     ) -> Bool[np.ndarray, "b k V"] | None:
-        """Return the symbols that cannot follow: impossible ones, and EOS while required symbols are missing."""
-        blocked = self.impossible(spot, held, symbols)
+        """Return the symbols that cannot follow: impossible ones, and EOS while required symbols are missing.
+
+        Args:
+            position: Position of the hypotheses.
+            met: Required symbols that each hypothesis contains.
+            num_symbols: V, the number of target ids.
+
+        Returns:
+            A mask that is True for symbols that cannot follow; None if all can.
+        """
+        blocked = self.impossible(position, met, num_symbols)
         if blocked is not None and len(self.required):
-            blocked[:, :, EOS] |= ~held.all(axis=2)
+            blocked[:, :, EOS] |= ~met.all(axis=2)
         return blocked
 
     def impossible(
-        self, spot: DecodePosition, held: Bool[np.ndarray, "b k M"], symbols: int
+        self, position: DecodePosition, met: Bool[np.ndarray, "b k M"], num_symbols: int
     ) -> Bool[np.ndarray, "b k V"] | None:
-        """Return the symbols other than EOS that cannot follow; None if all can.
+        """Return the symbols other than EOS that cannot follow.
 
-        If only as many symbols can follow as a hypothesis lacks, only the missing ones are possible. So every output
-        contains all required symbols if its maximum length has room for them.
+        If only as many symbols can follow as a hypothesis still requires, only the required ones are possible. So every
+        output contains all required symbols if its maximum length has room for them.
+
+        Args:
+            position: Position of the hypotheses.
+            met: Required symbols that each hypothesis contains.
+            num_symbols: V, the number of target ids.
+
+        Returns:
+            A mask that is True for symbols that cannot follow; None if all can.
         """
         if not self.any:
             return None
-        blocked = np.zeros((*held.shape[:2], symbols), np.bool_)
+        blocked = np.zeros((*met.shape[:2], num_symbols), np.bool_)
         if len(self.required):
-            self._require(blocked, spot, held)
+            self._require(blocked, position, met)
         blocked[:, :, self.forbidden] = True
-        for row, source in enumerate(spot.sources.tolist()):
+        for row, source in enumerate(position.sources.tolist()):
             prefix = self.prefixes[source] if self.prefixes else ()
-            if spot.written < len(prefix):
+            if position.length < len(prefix):
                 blocked[row] = True
-                blocked[row, :, prefix[spot.written]] = False
+                blocked[row, :, prefix[position.length]] = False
         return blocked
 
     def _require(
-        self, blocked: Bool[np.ndarray, "b k V"], spot: DecodePosition, held: Bool[np.ndarray, "b k M"]
+        self, blocked: Bool[np.ndarray, "b k V"], position: DecodePosition, met: Bool[np.ndarray, "b k M"]
     ) -> None:
         """Block all symbols but the missing ones where there is no room for others."""
-        lacking = (~held).sum(axis=2)
-        last = (lacking > 0) & (lacking >= spot.left[:, None])
-        blocked[last] = True
-        rows, places = last.nonzero()
-        for at, required in enumerate(self.required.tolist()):
-            blocked[rows, places, required] = held[rows, places, at]
+        num_unmet = (~met).sum(axis=2)
+        no_room = (num_unmet > 0) & (num_unmet >= position.remaining[:, None])
+        blocked[no_room] = True
+        rows, hypotheses = no_room.nonzero()
+        for index, required in enumerate(self.required.tolist()):
+            blocked[rows, hypotheses, required] = met[rows, hypotheses, index]
 
 
-FREE = Constraints()
+NO_CONSTRAINTS = Constraints()

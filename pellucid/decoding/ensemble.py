@@ -20,7 +20,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, has_source_tags
 
-CUTS = (
+TOKENIZATION_SETTINGS = (
     *("source_symbols", "target_symbols", "features_symbols"),
     *("source_normalization", "target_normalization"),
 )
@@ -42,19 +42,23 @@ class Ensemble(Transducer):
         if not self.members.networks:
             raise ArgumentError("members: expected one model at least, got none")
 
-    def joined(self, members: Sequence[SingleModelInference]) -> EnsembleInference:
-        """Return the hypotheses of all members as one `Inference`."""
-        return self.members.joined(members)
+    def combine(self, member_inferences: Sequence[SingleModelInference]) -> EnsembleInference:
+        """Return the hypotheses of all members as one `Inference`.
 
-    def _begin(self, work: InferenceBatch) -> EnsembleInference:
+        Args:
+            member_inferences: Hypotheses of each member, in the order of the members.
+        """
+        return self.members.combine(member_inferences)
+
+    def _initialize(self, batch: InferenceBatch) -> EnsembleInference:
         """Return all members before their first step."""
-        return self.members.begin(work.source, work.lengths, self.options.masked)
+        return self.members.initialize(batch.source, batch.lengths, self.options.masked)
 
-    def _search_plainly(self, work: InferenceBatch, width: int, best: int) -> list[list[Hypothesis]]:
+    def _search_by_log_probability(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Search one batch by log-probability; each member runs its steps in a kernel if one supports it."""
         limits = LengthLimits(self.config.search.min_length, self.max_length)
-        wanted = BeamConfig(batch_length_limits(limits, len(work.rows)), width, best)
-        return stepwise(self._begin(work), work.positions, wanted)
+        config = BeamConfig(batch_length_limits(limits, len(batch.rows)), beam_size, nbest)
+        return stepwise(self._initialize(batch), batch.positions, config)
 
 
 class JoinedPredictors(NamedTuple):
@@ -68,7 +72,15 @@ class JoinedPredictors(NamedTuple):
 
 
 def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
-    """Combine sequence predictors into an ensemble; see `join_members`."""
+    """Combine sequence predictors into an ensemble; see `join_members`.
+
+    Args:
+        members: Predictors of the members.
+        names: Name of each member, for error messages.
+
+    Raises:
+        RunError: Two members differ in their target symbols or tokenization.
+    """
     config, vocabularies, network, name, joined = join_members(members, names)
     return Ensemble(config, vocabularies, network, name=name, members=joined)
 
@@ -76,39 +88,48 @@ def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
 def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPredictors:
     """Combine predictors that share their target symbols and tokenization.
 
+    Args:
+        members: Predictors of the members.
+        names: Name of each member, for error messages.
+
+    Returns:
+        The configuration and the network of the first member, and vocabularies that hold the sources of all.
+
     Raises:
-        RunError: Two members differ in them. The message names both.
+        RunError: There is no member, or two members differ. The message names both.
     """
     if not members:
         raise RunError("an ensemble has one model at least")
     first = members[0]
     for member, name in zip(members, names, strict=True):
         _check_symbols((first, names[0]), (member, name))
-        other = _difference(first.config, member.config)
-        if other:
-            raise RunError(f"{names[0]} and {name} differ in {other}: models that write together read the same")
+        difference = _difference(first.config, member.config)
+        if difference:
+            raise RunError(f"{names[0]} and {name} differ in {difference}: members of an ensemble need equal settings")
         if first.vocabularies.pieces != member.vocabularies.pieces:
-            raise RunError(f"{names[0]} and {name} have other subwords: models that write together read the same")
+            raise RunError(f"{names[0]} and {name} have different subwords: members of an ensemble need equal ones")
     source = _union([member.vocabularies.source for member in members])
     features = _union([member.vocabularies.features for member in members])
-    longest = max(member.vocabularies.longest_target for member in members)
-    known = msgspec.structs.replace(first.vocabularies, source=source, features=features, longest_target=longest)
-    tables = tuple(_table(known, member) for member in members)
-    beyond = tuple(len(each.vocabularies.source) + len(each.vocabularies.features) for each in members)
-    orders = tuple(_order(first, each) for each in members)
-    together = EnsembleMembers(tuple(each.network for each in members), tables, beyond, orders)
-    return JoinedPredictors(first.config, known, first.network, " with ".join(names), together)
+    longest_target = max(member.vocabularies.longest_target for member in members)
+    vocabularies = msgspec.structs.replace(
+        first.vocabularies, source=source, features=features, longest_target=longest_target
+    )
+    source_tables = tuple(_source_table(vocabularies, member) for member in members)
+    copy_offsets = tuple(len(member.vocabularies.source) + len(member.vocabularies.features) for member in members)
+    target_tables = tuple(_target_table(first, member) for member in members)
+    joined = EnsembleMembers(tuple(member.network for member in members), source_tables, copy_offsets, target_tables)
+    return JoinedPredictors(first.config, vocabularies, first.network, " with ".join(names), joined)
 
 
 def _check_symbols(*pair: tuple[Predictor, str]) -> None:
     """Raise `RunError` if two models do not have the same target symbols, in any order."""
-    for (one, name), (other, its) in (pair, pair[::-1]):
-        lacking = [each for each in one.vocabularies.target.symbols if each not in other.vocabularies.target.ids]
-        if lacking:
-            more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+    for (one, name), (other, other_name) in (pair, pair[::-1]):
+        missing = [symbol for symbol in one.vocabularies.target.symbols if symbol not in other.vocabularies.target.ids]
+        if missing:
+            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
             raise RunError(
-                f"{name} writes the symbol {quote(lacking[0])}{more}, which {its} does not: models that write together "
-                "have the same target symbols"
+                f"{name} writes the symbol {quote(missing[0])}{more}, which {other_name} does not: members "
+                "of an ensemble have the same target symbols"
             )
 
 
@@ -116,7 +137,7 @@ def _difference(one: Config, other: Config) -> str:
     """Return the first tokenization setting in which two models differ; "" if there is none."""
     if one.task != other.task:
         return "task"
-    for key in CUTS:
+    for key in TOKENIZATION_SETTINGS:
         if getattr(one.data, key) != getattr(other.data, key):
             return f"data.{key}"
     if bool(one.data.features_column) != bool(other.data.features_column):
@@ -124,12 +145,12 @@ def _difference(one: Config, other: Config) -> str:
     return "" if one.encoder.features == other.encoder.features else "encoder.features"
 
 
-def _order(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:
+def _target_table(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:
     """Return the member's id of each target id of the first model; None if the ids are equal."""
-    written, own = first.vocabularies.target, member.vocabularies.target
-    if written.symbols == own.symbols:
+    ensemble_target, member_target = first.vocabularies.target, member.vocabularies.target
+    if ensemble_target.symbols == member_target.symbols:
         return None
-    ids = [*range(UNK + 1), *own.encode(written.symbols)]
+    ids = [*range(UNK + 1), *member_target.encode(ensemble_target.symbols)]
     return torch.tensor(ids, device=next(member.network.parameters()).device)
 
 
@@ -142,13 +163,15 @@ def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
     return Vocabulary(tuple(counts), tuple(counts.values()))
 
 
-def _table(known: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
+def _source_table(vocabularies: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
     """Return the member's id of every id of the ensemble; ids of features follow those of source symbols."""
-    own = member.vocabularies
+    member_vocabularies = member.vocabularies
     special = list(range(UNK + 1))
-    offset = len(own.source)
-    read = [*special, *own.source.encode(known.source.symbols)]
-    beside = [offset + each for each in [*special, *own.features.encode(known.features.symbols)]]
+    offset = len(member_vocabularies.source)
+    source_ids = [*special, *member_vocabularies.source.encode(vocabularies.source.symbols)]
+    feature_ids = [
+        offset + index for index in [*special, *member_vocabularies.features.encode(vocabularies.features.symbols)]
+    ]
     if not has_source_tags(member.config):
-        beside = [UNK] * len(beside)
-    return torch.tensor([*read, *beside], device=next(member.network.parameters()).device)
+        feature_ids = [UNK] * len(feature_ids)
+    return torch.tensor([*source_ids, *feature_ids], device=next(member.network.parameters()).device)

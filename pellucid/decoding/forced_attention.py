@@ -20,53 +20,77 @@ from pellucid.model.network import Network, require_seq2seq
 class ForcedAttentionInference(NamedTuple):
     """Inference with given attention weights at some steps, equal for all hypotheses and ensemble members."""
 
-    running: Inference
+    inference: Inference
     rows: dict[int, Float[Tensor, " S"]]
     """Attention weights of each forced step; they sum to one."""
-    written: int = 0
+    length: int = 0
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
-        """Run one step with the given attention weights of this step, else with `override`."""
-        row = self.rows.get(self.written)
-        seen = self.running.step(symbols, override if row is None else row.repeat(len(symbols), 1))
-        return seen._replace(after=ForcedAttentionInference(seen.after, self.rows, self.written + 1))
+        """Run one step with the given attention weights of this step, else with `override`.
+
+        Args:
+            symbols: Previous symbol of each hypothesis.
+            override: Attention weights at a step without given ones; None for the model's own.
+        """
+        row = self.rows.get(self.length)
+        output = self.inference.step(symbols, override if row is None else row.repeat(len(symbols), 1))
+        return output._replace(after=ForcedAttentionInference(output.after, self.rows, self.length + 1))
 
     def take(
         self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None
     ) -> "ForcedAttentionInference":
-        """Select hypotheses; the forced weights stay."""
-        return self._replace(running=self.running.take(hypotheses, sources))
+        """Select hypotheses; the forced weights stay.
+
+        Args:
+            hypotheses: Rows of the hypotheses.
+            sources: Rows of their sources; None for all sources.
+        """
+        return self._replace(inference=self.inference.take(hypotheses, sources))
 
 
-def force_attention(running: Inference, rows: dict[int, Float[Tensor, " S"]]) -> Inference:
-    """Wrap an `Inference` so that it uses forced attention rows, if there are any."""
-    return ForcedAttentionInference(running, rows) if rows else running
+def force_attention(inference: Inference, rows: dict[int, Float[Tensor, " S"]]) -> Inference:
+    """Wrap an `Inference` so that it uses forced attention rows, if there are any.
+
+    Args:
+        inference: Hypotheses before the first step.
+        rows: Attention weights of each forced step, as `attention_rows` returns them.
+    """
+    return ForcedAttentionInference(inference, rows) if rows else inference
 
 
 def attention_rows(
-    options: DecodingOptions, work: InferenceBatch, networks: tuple[Network, ...], longest: int
+    options: DecodingOptions, batch: InferenceBatch, networks: tuple[Network, ...], max_steps: int
 ) -> dict[int, Float[Tensor, " S"]]:
     """Return the forced attention rows, with masked positions set to zero and scaled to sum to one.
 
+    Args:
+        options: Forced attention weights and masked positions.
+        batch: Batch of sources, each of which the rows must fit.
+        networks: Networks that decode together.
+        max_steps: Maximum output length.
+
+    Returns:
+        The attention weights of each forced step.
+
     Raises:
         InputError: A masked position is not in the source, all positions are masked, or the model has no attention; or
-            a row belongs to a step beyond the `longest` output, is given twice, has a wrong number of weights, or has
-            no weight outside masked positions.
+            a row belongs to a step beyond `max_steps`, is given twice, has a wrong number of weights, or has no weight
+            outside masked positions.
     """
-    for number, length in zip((work.rows + work.first + 1).tolist(), work.positions.tolist(), strict=True):
+    for number, length in zip((batch.rows + batch.first + 1).tolist(), batch.positions.tolist(), strict=True):
         _check_masked(options.masked, number, length)
-        for painted in options.painted:
-            _check_painted(painted, number, length, longest)
+        for forced in options.painted:
+            _check_painted(forced, number, length, max_steps)
     if options.masked and all(
         isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in networks
     ):
-        raise InputError("masked: the model has no attention, so there is nothing to hide from it")
-    steps = [painted.step for painted in options.painted]
-    twice = next((step for step in steps if steps.count(step) > 1), None)
-    if twice is not None:
-        raise InputError(f"painted: step {twice} is painted twice")
-    like, columns = next(networks[0].parameters()), work.source.shape[1]
-    return {painted.step: _scaled(painted, options.masked, columns).to(like) for painted in options.painted}
+        raise InputError("masked: the model has no attention, so no source position can be masked")
+    steps = [forced.step for forced in options.painted]
+    repeated = next((step for step in steps if steps.count(step) > 1), None)
+    if repeated is not None:
+        raise InputError(f"painted: step {repeated} is painted twice")
+    like, columns = next(networks[0].parameters()), batch.source.shape[1]
+    return {forced.step: _normalized_row(forced, options.masked, columns).to(like) for forced in options.painted}
 
 
 def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
@@ -75,27 +99,27 @@ def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
         if not 0 <= position < length:
             raise InputError(f"masked: there is no position {quote(position)}: source {number} has 0 to {length - 1}")
     if len(set(masked)) == length:
-        raise InputError(f"masked: all {length} positions of source {number} are hidden; attention must see one")
+        raise InputError(f"masked: all {length} positions of source {number} are masked; leave one at least")
 
 
-def _check_painted(painted: ForcedAttention, number: int, length: int, longest: int) -> None:
+def _check_painted(forced: ForcedAttention, number: int, length: int, max_steps: int) -> None:
     """Check that a row fits its source."""
-    if not 0 <= painted.step <= longest:
-        raise InputError(f"painted: there is no step {quote(painted.step)}: an output has 0 to {longest} at most")
-    weights = len(painted.weights)
+    if not 0 <= forced.step <= max_steps:
+        raise InputError(f"painted: there is no step {quote(forced.step)}: an output has 0 to {max_steps} at most")
+    weights = len(forced.weights)
     if weights != length:
         raise InputError(
-            f"painted: step {painted.step} has {weights} weights, but source {number} has {length} positions"
+            f"painted: step {forced.step} has {weights} weights, but source {number} has {length} positions"
         )
 
 
-def _scaled(painted: ForcedAttention, masked: tuple[int, ...], columns: int) -> Float[Tensor, " S"]:
+def _normalized_row(forced: ForcedAttention, masked: tuple[int, ...], columns: int) -> Float[Tensor, " S"]:
     """Return the row without masked positions, scaled to sum to one; dividing by the maximum avoids overflow."""
     row = torch.zeros(columns, dtype=torch.float64)
-    row[: len(painted.weights)] = torch.tensor(painted.weights, dtype=torch.float64)
+    row[: len(forced.weights)] = torch.tensor(forced.weights, dtype=torch.float64)
     row[list(masked)] = 0
     if not row.any():
-        hidden = " once what is masked is hidden" if masked else ""
-        raise InputError(f"painted: step {painted.step} has no weight anywhere{hidden}: expected one above 0")
+        where = " outside masked positions" if masked else ""
+        raise InputError(f"painted: step {forced.step} has no weight above 0{where}: expected one at least")
     row = row / row.max()
     return row / row.sum()

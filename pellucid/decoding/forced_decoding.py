@@ -26,7 +26,7 @@ from pellucid.decoding.outputs import (
 
 @torch.inference_mode()
 def score_targets(
-    running: Inference, lengths: Int[Tensor, " B"], targets: Int[Tensor, "B T"], steps: Int[Tensor, " B"]
+    inference: Inference, lengths: Int[Tensor, " B"], targets: Int[Tensor, "B T"], target_lengths: Int[Tensor, " B"]
 ) -> list[DecodedOutput]:
     """Score targets as if they had been decoded: log-probabilities, attention weights and candidates of every step.
 
@@ -35,34 +35,52 @@ def score_targets(
     UNK.
 
     Args:
-        running: The model before its first step.
+        inference: The model before its first step.
         lengths: Source lengths.
         targets: Target ids, each ending with EOS.
-        steps: Target lengths.
+        target_lengths: Target lengths, including EOS.
     """
-    symbols, recorded, closed = torch.full_like(lengths, BOS), Recorder(len(lengths), targets.shape[1]), None
-    for wanted in targets.unbind(dim=1):
-        seen = running.step(symbols)
-        closed = closed or suppressed_symbols(seen.logits.shape[1], lengths.device)
-        recorded.add(_record(seen, wanted, closed))
-        running, symbols = seen.after, wanted
-    sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
-    return [recorded.output(row, *size) for row, size in enumerate(sizes)]
+    symbols, recorder, suppressed = torch.full_like(lengths, BOS), Recorder(len(lengths), targets.shape[1]), None
+    for target in targets.unbind(dim=1):
+        output = inference.step(symbols)
+        suppressed = suppressed or suppressed_symbols(output.logits.shape[1], lengths.device)
+        recorder.add(_record(output, target, suppressed))
+        inference, symbols = output.after, target
+    sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
+    return [recorder.output(row, *size) for row, size in enumerate(sizes)]
 
 
-def _record(seen: StepOutput, wanted: Int[Tensor, " B"], closed: SuppressedSymbols) -> StepRecord:
+def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: SuppressedSymbols) -> StepRecord:
     """Record a step that writes the given symbols."""
-    likely = likelihoods(seen, wanted, closed)
-    top = likely.topk(candidate_count(likely.shape[1]))
-    own = to_array(likely.gather(1, wanted[:, None])[:, 0])
-    rows, found = np.arange(len(own)), TopSymbols(to_array(top.indices), to_array(top.values))
-    return StepRecord(rows, to_array(wanted), own, to_array(seen.weights), found, to_optional_array(seen.heads))
+    log_probabilities = step_log_probabilities(output, targets, suppressed)
+    top = log_probabilities.topk(candidate_count(log_probabilities.shape[1]))
+    target_log_probabilities = to_array(log_probabilities.gather(1, targets[:, None])[:, 0])
+    rows, top_symbols = (
+        np.arange(len(target_log_probabilities)),
+        TopSymbols(to_array(top.indices), to_array(top.values)),
+    )
+    return StepRecord(
+        rows,
+        to_array(targets),
+        target_log_probabilities,
+        to_array(output.weights),
+        top_symbols,
+        to_optional_array(output.heads),
+    )
 
 
-def likelihoods(seen: StepOutput, wanted: Int[Tensor, " B"], closed: SuppressedSymbols) -> Float[Tensor, "B V"]:
-    """Return log-probabilities over the symbols that can be written, and over UNK where it is the target."""
-    mask = closed.after
-    if (wanted == UNK).any():
-        mask = mask.expand_as(seen.logits).clone()
-        mask[wanted == UNK, UNK] = False
-    return symbol_log_probabilities(seen.logits, mask)
+def step_log_probabilities(
+    output: StepOutput, targets: Int[Tensor, " B"], suppressed: SuppressedSymbols
+) -> Float[Tensor, "B V"]:
+    """Return log-probabilities over the symbols that can be written, and over UNK where it is the target.
+
+    Args:
+        output: Output of the decoder step.
+        targets: Target id of each row.
+        suppressed: Masks of the symbols that are never written.
+    """
+    mask = suppressed.after
+    if (targets == UNK).any():
+        mask = mask.expand_as(output.logits).clone()
+        mask[targets == UNK, UNK] = False
+    return symbol_log_probabilities(output.logits, mask)

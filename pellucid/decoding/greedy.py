@@ -43,47 +43,58 @@ def greedy(
         lengths: Source lengths.
         limits: Minimum and maximum output length.
     """
-    running = encode_and_initialize(network, source, lengths)
-    lengths = running.attendable.memory.lengths
-    if use_kernel(running.decoder.request("greedy", running.attendable)):
-        rules = search_limits(network.vocabulary_size, limits)
-        return _compiled(running, lengths.tolist(), rules)
-    return stepwise(running, lengths, limits)
+    inference = encode_and_initialize(network, source, lengths)
+    lengths = inference.attendable.memory.lengths
+    if use_kernel(inference.decoder.request("greedy", inference.attendable)):
+        kernel_limits = search_limits(network.vocabulary_size, limits)
+        return _search_with_kernel(inference, lengths.tolist(), kernel_limits)
+    return stepwise(inference, lengths, limits)
 
 
-def _compiled(running: SingleModelInference, lengths: list[int], rules: SearchLimits) -> list[DecodedOutput]:
+def _search_with_kernel(
+    inference: SingleModelInference, lengths: list[int], limits: SearchLimits
+) -> list[DecodedOutput]:
     """Run all steps in a kernel."""
     from pellucid.kernels.autograd import search_greedily  # Numba takes a second to import
 
-    prepared, outputs = running.attendable.kernel, list[DecodedOutput]()
-    assert prepared is not None, "a kernel that takes all steps takes each"
-    for part in search_greedily(prepared, initial_kernel_state(running.state), rules):
+    prepared, outputs = inference.attendable.kernel, list[DecodedOutput]()
+    assert prepared is not None, "a search kernel needs a prepared decoder"
+    for result in search_greedily(prepared, initial_kernel_state(inference.state), limits):
         first = len(outputs)
-        outputs += split_outputs(part, lengths[first : first + len(part.steps)])
+        outputs += split_outputs(result, lengths[first : first + len(result.steps)])
     return outputs
 
 
-def stepwise(running: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[DecodedOutput]:
-    """Run greedy search step by step on any `Inference`."""
+def stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[DecodedOutput]:
+    """Run greedy search step by step on any `Inference`.
+
+    Args:
+        inference: The model before its first step.
+        lengths: Source lengths.
+        limits: Minimum and maximum output length.
+
+    Returns:
+        The output of each source.
+    """
     symbols = torch.full_like(lengths, BOS)
-    rows, steps, recorded = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), Recorder(len(lengths))
-    going, closed = np.ones(len(lengths), np.bool_), None
-    for written in range(limits.maximum + 1):
-        seen = running.step(symbols)
-        closed = closed or suppressed_symbols(seen.logits.shape[1], lengths.device)
-        found = top_symbols(seen.logits, closed.at(written, limits))
-        ids, running = found.ids[:, 0], seen.after
-        looks = to_array(seen.weights), found, to_optional_array(seen.heads)
-        recorded.add(StepRecord(rows, ids, found.log_probabilities[:, 0], *looks))
+    rows, steps, recorder = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), Recorder(len(lengths))
+    active, suppressed = np.ones(len(lengths), np.bool_), None
+    for length in range(limits.maximum + 1):
+        output = inference.step(symbols)
+        suppressed = suppressed or suppressed_symbols(output.logits.shape[1], lengths.device)
+        candidates = top_symbols(output.logits, suppressed.mask(length, limits))
+        ids, inference = candidates.ids[:, 0], output.after
+        weights, heads = to_array(output.weights), to_optional_array(output.heads)
+        recorder.add(StepRecord(rows, ids, candidates.log_probabilities[:, 0], weights, candidates, heads))
         ended = ids == EOS
-        steps[rows[going if written < limits.maximum else going & ended]] = written + 1
-        going = going & ~ended
-        if not going.any():
+        steps[rows[active if length < limits.maximum else active & ended]] = length + 1
+        active = active & ~ended
+        if not active.any():
             break
-        if going.mean() < SHRINK:
-            kept = torch.from_numpy(going.nonzero()[0]).to(lengths.device)
-            rows, ids, going = rows[going], ids[going], going[going]
-            running = running.take(kept, kept)
+        if active.mean() < SHRINK:
+            active_rows = torch.from_numpy(active.nonzero()[0]).to(lengths.device)
+            rows, ids, active = rows[active], ids[active], active[active]
+            inference = inference.take(active_rows, active_rows)
         symbols = torch.from_numpy(ids).to(lengths.device)
     sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
-    return [recorded.output(row, *size) for row, size in enumerate(sizes)]
+    return [recorder.output(row, *size) for row, size in enumerate(sizes)]

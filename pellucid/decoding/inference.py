@@ -28,6 +28,7 @@ class StepOutput(NamedTuple):
     logits: Float[Tensor, "R V"]
     weights: Float[Tensor, "R S"]
     after: "Inference"
+    """The hypotheses after this step."""
     heads: Float[Tensor, "R N S"] | None = None
     """Attention weights of each head, for one network with several heads."""
 
@@ -37,10 +38,20 @@ class Inference(Protocol):
     """Active hypotheses with their sources: an immutable value."""
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
-        """Run one decoder step on the previous symbols. `override` replaces the attention weights."""
+        """Run one decoder step.
+
+        Args:
+            symbols: Previous symbol of each hypothesis.
+            override: Attention weights that replace the model's; None for its own.
+        """
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Inference":
-        """Select hypotheses, and sources (None: all of them), in the given order."""
+        """Select hypotheses and sources, in the given order.
+
+        Args:
+            hypotheses: Rows of the hypotheses.
+            sources: Rows of their sources; None for all sources.
+        """
 
 
 class SingleModelInference(NamedTuple):
@@ -51,12 +62,24 @@ class SingleModelInference(NamedTuple):
     attendable: AttentionCache
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
-        """Run one decoder step, in a kernel if the memory was prepared for one and no weights are forced."""
-        step = self.decoder.step(symbols, self.state, self.attendable, override)
-        return StepOutput(step.logits, step.attention.weights, self._replace(state=step.state), step.attention.heads)
+        """Run one decoder step, in a kernel if the memory was prepared for one and no weights are forced.
+
+        Args:
+            symbols: Previous symbol of each hypothesis.
+            override: Attention weights that replace the model's; None for its own.
+        """
+        output = self.decoder.step(symbols, self.state, self.attendable, override)
+        return StepOutput(
+            output.logits, output.attention.weights, self._replace(state=output.state), output.attention.heads
+        )
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "SingleModelInference":
-        """Select rows of the state and of the memory."""
+        """Select rows of the state and of the memory.
+
+        Args:
+            hypotheses: Rows of the hypotheses.
+            sources: Rows of their sources; None for all sources.
+        """
         attendable = self.attendable if sources is None else self.attendable.index_select(sources)
         return SingleModelInference(self.decoder, self.state.index_select(hypotheses), attendable)
 
@@ -64,21 +87,31 @@ class SingleModelInference(NamedTuple):
 class ReorderedInference(NamedTuple):
     """Hypotheses of a network whose target ids are in a different order from those of the ensemble."""
 
-    own: Inference
+    inference: Inference
     table: Int[Tensor, " V"]
     """The network's id of each target id; copy positions follow V in both."""
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
-        """Run the network's step, and reorder its logits."""
-        seen = self.own.step(_translated(symbols, self.table), override)
-        places = torch.arange(len(self.table), seen.logits.shape[1], device=symbols.device)
-        return seen._replace(
-            logits=seen.logits[:, torch.cat([self.table, places])], after=self._replace(own=seen.after)
+        """Run the network's step, and reorder its logits.
+
+        Args:
+            symbols: Previous symbol of each hypothesis, in the ids of the ensemble.
+            override: Attention weights that replace the model's; None for its own.
+        """
+        output = self.inference.step(_map_ids(symbols, self.table), override)
+        copy_ids = torch.arange(len(self.table), output.logits.shape[1], device=symbols.device)
+        return output._replace(
+            logits=output.logits[:, torch.cat([self.table, copy_ids])], after=self._replace(inference=output.after)
         )
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "ReorderedInference":
-        """Select hypotheses of the network."""
-        return self._replace(own=self.own.take(hypotheses, sources))
+        """Select hypotheses of the network.
+
+        Args:
+            hypotheses: Rows of the hypotheses.
+            sources: Rows of their sources; None for all sources.
+        """
+        return self._replace(inference=self.inference.take(hypotheses, sources))
 
 
 class EnsembleInference(NamedTuple):
@@ -89,20 +122,29 @@ class EnsembleInference(NamedTuple):
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Return the log of the mean probability, each member normalized over the symbols that can be written.
 
+        Args:
+            symbols: Previous symbol of each hypothesis.
+            override: Attention weights that replace those of all members; None for their own.
+
         Raises:
             RunError: The members have different numbers of symbols.
         """
-        seen = [member.step(symbols, override) for member in self.members]
-        if len({each.logits.shape[1] for each in seen}) > 1:
+        outputs = [member.step(symbols, override) for member in self.members]
+        if len({output.logits.shape[1] for output in outputs}) > 1:
             raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
-        never = suppressed_symbols(seen[0].logits.shape[1], seen[0].logits.device).after
-        likely = torch.stack([_over_open(each.logits, never) for each in seen])
-        weights = torch.stack([each.weights for each in seen]).mean(dim=0)
-        after = EnsembleInference(tuple(each.after for each in seen))
-        return StepOutput(likely.logsumexp(dim=0) - math.log(len(seen)), weights, after)
+        suppressed = suppressed_symbols(outputs[0].logits.shape[1], outputs[0].logits.device).after
+        log_probabilities = torch.stack([_normalize_writable(output.logits, suppressed) for output in outputs])
+        weights = torch.stack([output.weights for output in outputs]).mean(dim=0)
+        after = EnsembleInference(tuple(output.after for output in outputs))
+        return StepOutput(log_probabilities.logsumexp(dim=0) - math.log(len(outputs)), weights, after)
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "EnsembleInference":
-        """Select rows of every member."""
+        """Select rows of every member.
+
+        Args:
+            hypotheses: Rows of the hypotheses.
+            sources: Rows of their sources; None for all sources.
+        """
         return EnsembleInference(tuple(member.take(hypotheses, sources) for member in self.members))
 
 
@@ -121,7 +163,13 @@ def encode_and_initialize(
 
 
 def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[int] = ()) -> SingleModelInference:
-    """Return one empty hypothesis per source of an encoded memory; `masked` as for `encode_and_initialize`."""
+    """Return one empty hypothesis per source of an encoded memory.
+
+    Args:
+        network: Trained network.
+        memory: Encoder output.
+        masked: Source positions that attention must ignore.
+    """
     if masked:
         hidden = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
         hidden[:, list(masked)] = True
@@ -130,75 +178,106 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
     return SingleModelInference(decoder, decoder.init_hidden(memory), decoder.prepare(memory))
 
 
-def _translated(symbols: Int[Tensor, "*shape"], table: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:
+def _map_ids(symbols: Int[Tensor, "*shape"], table: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:
     """Map ids through a table; ids beyond the table stay unchanged."""
     return torch.where(symbols < len(table), table[symbols.clamp(max=len(table) - 1)], symbols)
 
 
-def _over_open(logits: Float[Tensor, "R V"], never: Bool[Tensor, " V"]) -> Float[Tensor, "R V"]:
+def _normalize_writable(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) -> Float[Tensor, "R V"]:
     """Return logits normalized over the symbols that can be written; other symbols keep their odds against them."""
-    return logits - logits.masked_fill(never, -torch.inf).logsumexp(dim=-1, keepdim=True)
+    return logits - logits.masked_fill(suppressed, -torch.inf).logsumexp(dim=-1, keepdim=True)
 
 
 class EnsembleMembers(NamedTuple):
     """Networks of an ensemble, with the id tables of each."""
 
     networks: tuple[Network, ...]
-    tables: tuple[Int[Tensor, " U"], ...]
+    source_tables: tuple[Int[Tensor, " U"], ...]
     """For each member, its source id of every source id of the ensemble."""
-    beyond: tuple[int, ...]
-    """For each member, the first source id that denotes a symbol to copy; for the ensemble it is the table size."""
-    orders: tuple[Int[Tensor, " V"] | None, ...]
+    copy_offsets: tuple[int, ...]
+    """For each member, the first source id that denotes a symbol to copy. For the ensemble it is the table size."""
+    target_tables: tuple[Int[Tensor, " V"] | None, ...]
     """For each member, its id of every target id of the ensemble; None if they are equal."""
 
-    def begin(
+    def initialize(
         self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()
     ) -> EnsembleInference:
-        """Return one empty hypothesis per source, in every member."""
-        members = zip(self.networks, self.own(source), strict=True)
-        return self.joined([encode_and_initialize(network, ids, lengths, masked) for network, ids in members])
+        """Return one empty hypothesis per source, in every member.
 
-    def joined(self, members: Sequence[SingleModelInference]) -> EnsembleInference:
-        """Combine the hypotheses of the networks, reordering target ids where needed."""
-        ordered = zip(members, self.orders, strict=True)
+        Args:
+            source: Source ids of the ensemble.
+            lengths: Source lengths.
+            masked: Source positions that attention must ignore.
+        """
+        member_sources = zip(self.networks, self.source_ids(source), strict=True)
+        return self.combine([encode_and_initialize(network, ids, lengths, masked) for network, ids in member_sources])
+
+    def combine(self, members: Sequence[SingleModelInference]) -> EnsembleInference:
+        """Combine the hypotheses of the networks, reordering target ids where needed.
+
+        Args:
+            members: Hypotheses of each network, in the order of `networks`.
+        """
+        pairs = zip(members, self.target_tables, strict=True)
         return EnsembleInference(
-            tuple(each if order is None else ReorderedInference(each, order) for each, order in ordered)
+            tuple(member if table is None else ReorderedInference(member, table) for member, table in pairs)
         )
 
-    def own(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
-        """Return each member's source ids."""
-        members = zip(self.tables, self.beyond, self.orders, strict=True)
-        return [_own(source, table, beyond, order) for table, beyond, order in members]
+    def source_ids(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+        """Return each member's source ids.
+
+        Args:
+            source: Source ids of the ensemble.
+        """
+        tables = zip(self.source_tables, self.copy_offsets, self.target_tables, strict=True)
+        return [
+            _member_source(source, source_table, copy_offset, target_table)
+            for source_table, copy_offset, target_table in tables
+        ]
 
 
 NO_MEMBERS = EnsembleMembers((), (), (), ())
 
 
 def check_members(members: object) -> None:
-    """Raise an `ArgumentError` for what is no `EnsembleMembers`, and for parts that are not of one length."""
+    """Check that an argument is an `EnsembleMembers` whose fields have equal lengths.
+
+    Args:
+        members: The argument.
+
+    Raises:
+        ArgumentError: It is of another type, its fields differ in length, or a network is of another type.
+    """
     hint = "; pellucid.load([...]) makes an ensemble of run folders"
     if not issubclass(type(members), EnsembleMembers):
-        raise ArgumentError(f"members: expected Members, got {describe_value(members)}{hint}")
-    parts = cast(EnsembleMembers, members)
-    if not all(issubclass(type(part), tuple) for part in parts) or len({len(part) for part in parts}) > 1:
-        raise ArgumentError(f"members: expected a table, an order and an id of each network{hint}")
-    for at, network in enumerate(parts.networks):
-        convert_argument(f"members.networks[{at}]", network, Network)
+        raise ArgumentError(f"members: expected EnsembleMembers, got {describe_value(members)}{hint}")
+    fields = cast(EnsembleMembers, members)
+    if not all(issubclass(type(field), tuple) for field in fields) or len({len(field) for field in fields}) > 1:
+        raise ArgumentError(f"members: expected two tables and an offset for each network{hint}")
+    for index, network in enumerate(fields.networks):
+        convert_argument(f"members.networks[{index}]", network, Network)
 
 
-def _own(
-    source: Int[Tensor, "B S"], table: Int[Tensor, " U"], beyond: int, order: Int[Tensor, " V"] | None
+def _member_source(
+    source: Int[Tensor, "B S"],
+    source_table: Int[Tensor, " U"],
+    copy_offset: int,
+    target_table: Int[Tensor, " V"] | None,
 ) -> Int[Tensor, "B S"]:
     """Return one member's source ids."""
-    known = len(table)
-    told = (source - known).clamp(min=0)
-    told = told if order is None else _translated(told, order)
-    return torch.where(source < known, table[source.clamp(max=known - 1)], told + beyond)
+    num_known = len(source_table)
+    copied_ids = (source - num_known).clamp(min=0)
+    copied_ids = copied_ids if target_table is None else _map_ids(copied_ids, target_table)
+    return torch.where(source < num_known, source_table[source.clamp(max=num_known - 1)], copied_ids + copy_offset)
 
 
 @contextmanager
 def evaluation_mode(network: Network) -> Iterator[None]:
-    """Keep a network in evaluation mode inside the context, and restore its mode afterwards."""
+    """Keep a network in evaluation mode inside the context, and restore its mode afterwards.
+
+    Args:
+        network: Network; it stays unchanged if it is in evaluation mode.
+    """
     if not network.training:
         yield
         return
@@ -211,7 +290,11 @@ def evaluation_mode(network: Network) -> Iterator[None]:
 
 @contextmanager
 def evaluation_modes(networks: Sequence[Network]) -> Iterator[None]:
-    """Keep several networks in evaluation mode inside the context, and restore their modes afterwards."""
+    """Keep several networks in evaluation mode inside the context, and restore their modes afterwards.
+
+    Args:
+        networks: Networks.
+    """
     with ExitStack() as stack:
         for network in networks:
             stack.enter_context(evaluation_mode(network))

@@ -58,13 +58,13 @@ class DecodingOptions(CheckedFields):
     """Source positions, from 0 and including features, that attention ignores: their weight is zero."""
 
     @property
-    def guiding(self) -> "DecodingOptions":
+    def attention_options(self) -> "DecodingOptions":
         """Return only the options that change attention."""
         return DecodingOptions(painted=self.painted, masked=self.masked)
 
 
 NO_OPTIONS = DecodingOptions()
-LISTED = 10
+MAX_LISTED = 10
 """Maximum number of symbols listed in a hint."""
 
 
@@ -72,9 +72,15 @@ Sources = Sequence[tuple[Sequence[str], int]]
 """Symbols of each source, and the number of features at their beginning."""
 
 
-def resolve_prefixes(options: DecodingOptions, sources: int, prefixes: Sequence[Prefix] | None) -> Sequence[Prefix]:
-    """Return the prefix of each output."""
-    return [options.prefix] * sources if prefixes is None else prefixes
+def resolve_prefixes(options: DecodingOptions, num_sources: int, prefixes: Sequence[Prefix] | None) -> Sequence[Prefix]:
+    """Return the prefix of each output.
+
+    Args:
+        options: Options, whose prefix applies to every output.
+        num_sources: Number of sources.
+        prefixes: Prefix of each output; None for the prefix of the options.
+    """
+    return [options.prefix] * num_sources if prefixes is None else prefixes
 
 
 def build_constraints(
@@ -90,67 +96,71 @@ def build_constraints(
     Args:
         options: Options for all outputs.
         prefixes: Prefix of each source's output.
-        segmenter: Tokenizer of targets.
+        tokenizer: Tokenizer of targets.
         vocabulary: Target vocabulary.
         sources: Sources of a model that copies. Then a prefix may contain symbols of its source outside the vocabulary.
         first: Number of the first source, from 0, where each source has its own prefix; errors name the source.
 
     Raises:
-        InputError: A symbol is not in the vocabulary, or both required and forbidden.
+        ConstraintError: A symbol is not in the vocabulary, or both required and forbidden.
     """
-    more = "; what the model can only copy can stand in a prefix alone" if sources is not None else ""
-    forbidden = _ids(options.forbidden, vocabulary, "forbidden", more)
-    required = list(dict.fromkeys(_ids(options.required, vocabulary, "required", more)))
-    symbols = [tuple(tokenizer.split(each) if isinstance(each, str) else each) for each in prefixes]
-    names = ["prefix" if first is None else f"prefix of source {first + at}" for at in range(1, len(symbols) + 1)]
-    where = dict(zip(reversed(symbols), reversed(names), strict=True))  # an error names the first source of a prefix
+    hint = "; a symbol that the model can only copy is allowed in a prefix only" if sources is not None else ""
+    forbidden = _ids(options.forbidden, vocabulary, "forbidden", hint)
+    required = list(dict.fromkeys(_ids(options.required, vocabulary, "required", hint)))
+    symbols = [tuple(tokenizer.split(prefix) if isinstance(prefix, str) else prefix) for prefix in prefixes]
+    names = [
+        "prefix" if first is None else f"prefix of source {first + number}" for number in range(1, len(symbols) + 1)
+    ]
+    first_names = dict(zip(reversed(symbols), reversed(names), strict=True))  # errors name a prefix's first source
     if sources is None:
-        known = {each: tuple(_ids(each, vocabulary, what)) for each, what in reversed(where.items())}
-        told = [known[each] for each in symbols]
+        known = {prefix: tuple(_ids(prefix, vocabulary, name)) for prefix, name in reversed(first_names.items())}
+        prefix_ids = [known[prefix] for prefix in symbols]
     else:
-        given = zip(symbols, sources, names, strict=True)
-        told = [_copied(each, vocabulary, read, what) for each, read, what in given]
-    begun = dict(zip(reversed(told), reversed(names), strict=True))
-    for what, ids in [("required", required), *((what, ids) for ids, what in reversed(begun.items()))]:
-        both = [vocabulary.symbol(each, ()) for each in ids if each in forbidden]
+        named = zip(symbols, sources, names, strict=True)
+        prefix_ids = [_ids_with_copies(prefix, vocabulary, source, name) for prefix, source, name in named]
+    names_of_ids = dict(zip(reversed(prefix_ids), reversed(names), strict=True))
+    for name, ids in [("required", required), *((name, ids) for ids, name in reversed(names_of_ids.items()))]:
+        both = [vocabulary.symbol(symbol_id, ()) for symbol_id in ids if symbol_id in forbidden]
         if both:
-            raise ConstraintError(f"{what}: the symbol {quote(both[0])} is forbidden")
-    return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(told) if any(told) else ())
+            raise ConstraintError(f"{name}: the symbol {quote(both[0])} is forbidden")
+    return Constraints(
+        np.array(forbidden, np.int64), np.array(required, np.int64), tuple(prefix_ids) if any(prefix_ids) else ()
+    )
 
 
-def _copied(
-    symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int], what: str
+def _ids_with_copies(
+    symbols: Sequence[str], vocabulary: Vocabulary, tokenized: tuple[Sequence[str], int], name: str
 ) -> tuple[int, ...]:
     """Return the ids of a prefix, which may contain copies of source symbols; empty for an empty source."""
-    source, features = read
+    source, features = tokenized
     if len(source) > features:
-        _ids([each for each in symbols if each not in source[features:]], vocabulary, what)
-    return tuple(extended_ids(symbols, vocabulary, read)) if len(source) > features else ()
+        _ids([symbol for symbol in symbols if symbol not in source[features:]], vocabulary, name)
+    return tuple(extended_ids(symbols, vocabulary, tokenized)) if len(source) > features else ()
 
 
-def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str, more: str = "") -> list[int]:
+def _ids(symbols: Iterable[str], vocabulary: Vocabulary, name: str, hint: str = "") -> list[int]:
     """Return the ids of symbols, all of which must be in the vocabulary."""
     for symbol in symbols:
         if symbol not in vocabulary.ids:
             raise ConstraintError(
-                f"{what}: the model never writes the symbol {quote(symbol)}, which is not in its training targets"
-                f"{more or _near(symbol, vocabulary.symbols)}"
+                f"{name}: the model never writes the symbol {quote(symbol)}, which is not in its training targets"
+                f"{hint or _symbol_hint(symbol, vocabulary.symbols)}"
             )
     return vocabulary.encode(list(symbols))
 
 
-def _near(symbol: str, known: Sequence[str]) -> str:
+def _symbol_hint(symbol: str, symbols: Sequence[str]) -> str:
     """Return a hint that lists similar symbols, variants of the same letter, or some symbols of the vocabulary."""
-    bare = _bare(symbol) if len(symbol) <= MAX_WORD_LENGTH else ""
-    alike = [each for each in known if bare and _bare(each) == bare]
-    if alike:
-        return f"; did you mean {' or '.join(map(quote, alike[:LISTED]))}?"
-    hint = suggest(symbol, known) if len(symbol) > 1 else ""
-    more = f", … ({len(known):,} symbols)" if len(known) > LISTED else ""
-    return hint or f"; it writes {', '.join(map(quote, known[:LISTED]))}{more}"
+    bare = _base_letter(symbol) if len(symbol) <= MAX_WORD_LENGTH else ""
+    variants = [candidate for candidate in symbols if bare and _base_letter(candidate) == bare]
+    if variants:
+        return f"; did you mean {' or '.join(map(quote, variants[:MAX_LISTED]))}?"
+    hint = suggest(symbol, symbols) if len(symbol) > 1 else ""
+    more = f", … ({len(symbols):,} symbols)" if len(symbols) > MAX_LISTED else ""
+    return hint or f"; it writes {', '.join(map(quote, symbols[:MAX_LISTED]))}{more}"
 
 
-def _bare(symbol: str) -> str:
+def _base_letter(symbol: str) -> str:
     """Return a symbol without accents and case: é, E and e are equal."""
-    apart = unicodedata.normalize("NFKD", symbol).casefold()
-    return "".join(each for each in apart if not unicodedata.combining(each)) or apart
+    decomposed = unicodedata.normalize("NFKD", symbol).casefold()
+    return "".join(character for character in decomposed if not unicodedata.combining(character)) or decomposed

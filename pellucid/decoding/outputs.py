@@ -21,7 +21,7 @@ from pellucid.model.requests import request_of
 
 CANDIDATES = 5
 """Number of candidates kept per step."""
-FIRST_STEPS = 32
+INITIAL_CAPACITY = 32
 """Steps for which there is room before the length of the outputs is known."""
 SHRINK = 0.75
 """Finished sources are removed from the batch when the active ones are fewer than this fraction."""
@@ -41,9 +41,14 @@ class BatchLengthLimits(NamedTuple):
     maximum: Int[np.ndarray, " B"]
 
 
-def batch_length_limits(limits: LengthLimits, sources: int) -> BatchLengthLimits:
-    """Return the same limits for every source."""
-    return BatchLengthLimits(np.full(sources, limits.minimum), np.full(sources, limits.maximum))
+def batch_length_limits(limits: LengthLimits, num_sources: int) -> BatchLengthLimits:
+    """Return the same limits for every source.
+
+    Args:
+        limits: Minimum and maximum output length.
+        num_sources: Number of sources in the batch.
+    """
+    return BatchLengthLimits(np.full(num_sources, limits.minimum), np.full(num_sources, limits.maximum))
 
 
 class DecodedOutput(NamedTuple):
@@ -70,7 +75,13 @@ class BatchOutputs(NamedTuple):
     heads: Float[np.ndarray, "N M T S"] | None = None
 
     def output(self, row: int, steps: int, positions: int) -> DecodedOutput:
-        """Return a copy of one output, cut to its steps and source positions."""
+        """Return a copy of one output, cut to its steps and source positions.
+
+        Args:
+            row: Row of the output.
+            steps: Number of its steps, including EOS.
+            positions: Number of its source positions.
+        """
         return DecodedOutput(
             ids=self.ids[row, :steps].copy(),
             log_probabilities=self.log_probabilities[row, :steps].copy(),
@@ -82,7 +93,15 @@ class BatchOutputs(NamedTuple):
 
 
 def empty_outputs(outputs: int, steps: int, positions: int, candidates: int, heads: int = 0) -> BatchOutputs:
-    """Allocate arrays for the outputs of a search; without heads, no head weights."""
+    """Allocate arrays for the outputs of a search.
+
+    Args:
+        outputs: Number of outputs.
+        steps: Maximum number of steps.
+        positions: Maximum number of source positions.
+        candidates: Number of candidates per step.
+        heads: Number of attention heads; 0 for none.
+    """
     return BatchOutputs(
         ids=np.zeros((outputs, steps), np.int64),
         log_probabilities=np.zeros((outputs, steps), np.float32),
@@ -93,11 +112,16 @@ def empty_outputs(outputs: int, steps: int, positions: int, candidates: int, hea
     )
 
 
-def split_outputs(searched: SearchResult, positions: Sequence[int]) -> list[DecodedOutput]:
-    """Return the outputs of a kernel's search, cut to the given numbers of source positions."""
-    *arrays, steps = searched
-    written = BatchOutputs(*arrays)
-    return [written.output(row, *size) for row, size in enumerate(zip(steps.tolist(), positions, strict=True))]
+def split_outputs(result: SearchResult, positions: Sequence[int]) -> list[DecodedOutput]:
+    """Return the outputs of a kernel's search, cut to the given numbers of source positions.
+
+    Args:
+        result: Padded outputs.
+        positions: Number of source positions of each output.
+    """
+    *arrays, steps = result
+    outputs = BatchOutputs(*arrays)
+    return [outputs.output(row, *size) for row, size in enumerate(zip(steps.tolist(), positions, strict=True))]
 
 
 class SuppressedSymbols(NamedTuple):
@@ -106,21 +130,40 @@ class SuppressedSymbols(NamedTuple):
     before_minimum: Bool[Tensor, " V"]
     after: Bool[Tensor, " V"]
 
-    def at(self, written: int, limits: LengthLimits) -> Bool[Tensor, " V"]:
-        """Return the mask after a number of written symbols."""
-        return self.before_minimum if written < limits.minimum else self.after
+    def mask(self, length: int, limits: LengthLimits) -> Bool[Tensor, " V"]:
+        """Return the mask after a number of symbols.
 
-    def of(self, written: int, minimum: Int[np.ndarray, " b"], each: int) -> Bool[Tensor, "*shape V"]:
-        """Return the mask of `each` hypotheses of every source: one row if all agree, else one per hypothesis."""
-        early = written < minimum
+        Args:
+            length: Number of symbols of each hypothesis.
+            limits: Minimum and maximum output length.
+        """
+        return self.before_minimum if length < limits.minimum else self.after
+
+    def batch_mask(self, length: int, minimum: Int[np.ndarray, " b"], hypotheses: int) -> Bool[Tensor, "*shape V"]:
+        """Return the mask of every hypothesis of a batch.
+
+        Args:
+            length: Number of symbols of each hypothesis.
+            minimum: Minimum output length of each source.
+            hypotheses: Number of hypotheses per source.
+
+        Returns:
+            One row if the masks of all hypotheses agree, otherwise one row per hypothesis.
+        """
+        early = length < minimum
         if early.all() or not early.any():
             return self.before_minimum if early.all() else self.after
-        rows = torch.from_numpy(early.repeat(each)).to(self.after.device)
+        rows = torch.from_numpy(early.repeat(hypotheses)).to(self.after.device)
         return torch.where(rows[:, None], self.before_minimum, self.after)
 
 
 def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None) -> SuppressedSymbols:
-    """Return the masks of a vocabulary."""
+    """Return the masks of a vocabulary.
+
+    Args:
+        vocabulary_size: V, the number of target ids.
+        device: Device of the masks; None for the CPU.
+    """
     after = torch.zeros(vocabulary_size, dtype=torch.bool, device=device)
     after[[PAD, BOS, UNK]] = True
     before_minimum = after.clone()
@@ -129,21 +172,37 @@ def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None)
 
 
 def initial_kernel_state(state: State) -> InitialState:
-    """Return the initial state of a one-layer decoder for a kernel."""
+    """Return the initial state of a one-layer decoder for a kernel.
+
+    Args:
+        state: Decoder state.
+    """
     return InitialState(state.hidden[:, 0], None if state.cell is None else state.cell[:, 0], state.attention_state)
 
 
 def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:
-    """Return the length limits and masks of a search for a kernel."""
-    closed = suppressed_symbols(vocabulary_size)
-    return SearchLimits(closed.before_minimum.numpy(), closed.after.numpy(), *limits, candidate_count(vocabulary_size))
+    """Return the length limits and masks of a search for a kernel.
+
+    Args:
+        vocabulary_size: V, the number of target ids.
+        limits: Minimum and maximum output length.
+    """
+    suppressed = suppressed_symbols(vocabulary_size)
+    return SearchLimits(
+        suppressed.before_minimum.numpy(), suppressed.after.numpy(), *limits, candidate_count(vocabulary_size)
+    )
 
 
 def symbol_log_probabilities(
-    logits: Float[Tensor, "*shape V"], closed: Bool[Tensor, "*mask V"]
+    logits: Float[Tensor, "*shape V"], suppressed: Bool[Tensor, "*mask V"]
 ) -> Float[Tensor, "*shape V"]:
-    """Return log-probabilities; suppressed symbols have probability zero."""
-    return logits.masked_fill(closed, -torch.inf).log_softmax(dim=-1)
+    """Return log-probabilities; suppressed symbols have probability zero.
+
+    Args:
+        logits: Logits of the next symbols.
+        suppressed: Mask of the symbols that are never written.
+    """
+    return logits.masked_fill(suppressed, -torch.inf).log_softmax(dim=-1)
 
 
 class TopSymbols(NamedTuple):
@@ -163,67 +222,118 @@ class BeamCandidates(NamedTuple):
     scores: Float[np.ndarray, "b K"]
 
 
-def top_symbols(logits: Float[Tensor, "R V"], closed: Bool[Tensor, "*mask V"]) -> TopSymbols:
-    """Return the candidates of each hypothesis, by a kernel if one supports it."""
+def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, "*mask V"]) -> TopSymbols:
+    """Return the candidates of each hypothesis, by a kernel if one supports it.
+
+    Args:
+        logits: Logits of the next symbols.
+        suppressed: Mask of the symbols that are never written.
+    """
     count = candidate_count(logits.shape[1])
-    if use_kernel(_ranking(logits, SymbolMasks(closed))):
+    if use_kernel(_topk_request(logits, SymbolMasks(suppressed))):
         from pellucid.kernels.topk import rank  # Numba takes a second to import
 
-        return TopSymbols(*rank(logits.numpy(), closed.numpy(), count))
-    top = symbol_log_probabilities(logits, closed).topk(count)
+        return TopSymbols(*rank(logits.numpy(), suppressed.numpy(), count))
+    top = symbol_log_probabilities(logits, suppressed).topk(count)
     return TopSymbols(to_array(top.indices), to_array(top.values))
 
 
 class SymbolMasks(NamedTuple):
     """Masks of a step: `closed` symbols have probability zero; `blocked` ones keep theirs but are not chosen."""
 
-    closed: Bool[Tensor, "*mask V"]
+    suppressed: Bool[Tensor, "*mask V"]
     blocked: Bool[np.ndarray, "b k V"] | None = None
 
 
-def _ranking(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
+def _topk_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
     """Return the kernel request for the best symbols of a step."""
-    facts = (("masks.closed_rows", masks.closed.ndim > 1), *parts_given("masks", masks))
+    facts = (("masks.suppressed_rows", masks.suppressed.ndim > 1), *parts_given("masks", masks))
     return request_of("ranking", logits, facts)
 
 
 def extend_hypotheses(
-    logits: Float[Tensor, "R V"], masks: SymbolMasks, scores: Float[np.ndarray, "b k"], width: int
+    logits: Float[Tensor, "R V"], masks: SymbolMasks, scores: Float[np.ndarray, "b k"], count: int
 ) -> BeamCandidates:
-    """Return the best `width` extensions of each source's hypotheses, by a kernel if one supports it."""
+    """Return the best extensions of each source's hypotheses, by a kernel if one supports it.
+
+    Args:
+        logits: Logits of the next symbols.
+        masks: Symbols that cannot follow.
+        scores: Log-probability of each hypothesis.
+        count: Number of extensions of each source; at most all of them are returned.
+    """
     vocabulary = logits.shape[1]
-    width = min(width, scores.shape[1] * vocabulary)
-    if use_kernel(_ranking(logits, masks)):
+    count = min(count, scores.shape[1] * vocabulary)
+    if use_kernel(_topk_request(logits, masks)):
         from pellucid.kernels.topk import extend as extend_compiled  # Numba takes a second to import
 
-        counts = (candidate_count(vocabulary), width)
-        ids, values, numbers, *rest = extend_compiled(logits.numpy(), masks.closed.numpy(), scores, counts)
-        return BeamCandidates(TopSymbols(ids, values), numbers // vocabulary, numbers % vocabulary, *rest)
-    return select_extensions(*score_extensions(logits, masks, scores), width)
+        sizes = (candidate_count(vocabulary), count)
+        ids, values, extensions, *log_probabilities_and_scores = extend_compiled(
+            logits.numpy(), masks.suppressed.numpy(), scores, sizes
+        )
+        return BeamCandidates(
+            TopSymbols(ids, values), extensions // vocabulary, extensions % vocabulary, *log_probabilities_and_scores
+        )
+    return select_extensions(*score_extensions(logits, masks, scores), count)
 
 
 def score_extensions(
     logits: Float[Tensor, "R V"], masks: SymbolMasks, scores: Float[np.ndarray, "b k"]
 ) -> tuple[Float[Tensor, "R V"], Float[Tensor, "b N"]]:
-    """Return log-probabilities of all symbols, and the scores of all extensions, one row per source."""
-    found = symbol_log_probabilities(logits, masks.closed)
-    open_ = found if masks.blocked is None else found.masked_fill(flat_mask(masks.blocked, found.device), -torch.inf)
-    return found, (torch.from_numpy(scores).to(found).flatten()[:, None] + open_).view(len(scores), -1)
+    """Return log-probabilities of all symbols, and the scores of all extensions.
+
+    Args:
+        logits: Logits of the next symbols.
+        masks: Symbols that cannot follow.
+        scores: Log-probability of each hypothesis.
+
+    Returns:
+        Log-probabilities of the next symbols, one row per hypothesis; and scores, one row per source.
+    """
+    log_probabilities = symbol_log_probabilities(logits, masks.suppressed)
+    allowed = (
+        log_probabilities
+        if masks.blocked is None
+        else log_probabilities.masked_fill(flat_mask(masks.blocked, log_probabilities.device), -torch.inf)
+    )
+    return log_probabilities, (torch.from_numpy(scores).to(log_probabilities).flatten()[:, None] + allowed).view(
+        len(scores), -1
+    )
 
 
-def select_extensions(found: Float[Tensor, "R V"], sums: Float[Tensor, "b N"], width: int) -> BeamCandidates:
-    """Return the extensions with the highest scores, and the candidates of their hypotheses."""
-    vocabulary = found.shape[1]
-    best, top = sums.topk(width), found.topk(candidate_count(vocabulary))
-    own, places = found.view(len(sums), -1).gather(1, best.indices), to_array(best.indices)
-    candidates_of = TopSymbols(to_array(top.indices), to_array(top.values))
+def select_extensions(
+    log_probabilities: Float[Tensor, "R V"], sums: Float[Tensor, "b N"], count: int
+) -> BeamCandidates:
+    """Return the extensions with the highest scores, and the candidates of their hypotheses.
+
+    Args:
+        log_probabilities: Log-probabilities of the next symbols.
+        sums: Scores of all extensions of each source.
+        count: Number of extensions of each source.
+    """
+    vocabulary = log_probabilities.shape[1]
+    best, top = sums.topk(count), log_probabilities.topk(candidate_count(vocabulary))
+    extension_log_probabilities, extensions = (
+        log_probabilities.view(len(sums), -1).gather(1, best.indices),
+        to_array(best.indices),
+    )
+    candidates = TopSymbols(to_array(top.indices), to_array(top.values))
     return BeamCandidates(
-        candidates_of, places // vocabulary, places % vocabulary, to_array(own), to_array(best.values)
+        candidates,
+        extensions // vocabulary,
+        extensions % vocabulary,
+        to_array(extension_log_probabilities),
+        to_array(best.values),
     )
 
 
 def flat_mask(mask: Bool[np.ndarray, "b k V"], device: torch.device) -> Bool[Tensor, "R V"]:
-    """Reshape a mask per source and hypothesis to one per row."""
+    """Reshape a mask per source and hypothesis to one per row.
+
+    Args:
+        mask: Mask of each hypothesis.
+        device: Device of the result.
+    """
     return torch.from_numpy(mask.reshape(-1, mask.shape[2])).to(device)
 
 
@@ -245,30 +355,45 @@ class Recorder:
     and long outputs of long sources would need several times the memory.
     """
 
-    def __init__(self, rows: int, steps: int = FIRST_STEPS) -> None:
-        """Start without steps, with room for `steps` of them."""
+    def __init__(self, rows: int, capacity: int = INITIAL_CAPACITY) -> None:
+        """Start without steps.
+
+        Args:
+            rows: Number of outputs.
+            capacity: Number of steps to allocate at first; the arrays grow when they are full.
+        """
         self.rows = rows
         self.steps = 0
-        self.room = steps
+        self.room = capacity
         self.arrays: BatchOutputs | None = None
 
     def add(self, record: StepRecord) -> None:
-        """Copy the outputs of one step."""
+        """Copy the outputs of one step.
+
+        Args:
+            record: Active rows and their outputs.
+        """
         if self.arrays is None:
             self.arrays = self._blank(record, self.room)
         elif self.steps == self.room:
             self.room *= 2
-            self.arrays = _copied(self.arrays, self._blank(record, self.room))
-        written, at = self.arrays, (record.rows, self.steps)
-        if written.heads is not None:
-            written.heads[record.rows, :, self.steps] = record.heads
-        written.ids[at], written.log_probabilities[at] = record.ids, record.log_probabilities
-        written.weights[at] = record.weights
-        written.top_ids[at], written.top_log_probabilities[at] = record.top
+            self.arrays = _copy_steps(self.arrays, self._blank(record, self.room))
+        arrays, index = self.arrays, (record.rows, self.steps)
+        if arrays.heads is not None:
+            arrays.heads[record.rows, :, self.steps] = record.heads
+        arrays.ids[index], arrays.log_probabilities[index] = record.ids, record.log_probabilities
+        arrays.weights[index] = record.weights
+        arrays.top_ids[index], arrays.top_log_probabilities[index] = record.top
         self.steps += 1
 
     def output(self, row: int, steps: int, positions: int) -> DecodedOutput:
-        """Return one output, as `BatchOutputs.output` does."""
+        """Return one output, as `BatchOutputs.output` does.
+
+        Args:
+            row: Row of the output.
+            steps: Number of its steps, including EOS.
+            positions: Number of its source positions.
+        """
         assert self.arrays is not None, "a search takes one step at least"
         return self.arrays.output(row, steps, positions)
 
@@ -278,7 +403,7 @@ class Recorder:
         return empty_outputs(self.rows, steps, record.weights.shape[1], record.top.ids.shape[1], heads)
 
 
-def _copied(old: BatchOutputs, new: BatchOutputs) -> BatchOutputs:
+def _copy_steps(old: BatchOutputs, new: BatchOutputs) -> BatchOutputs:
     """Copy the steps of the old arrays to the new ones, and return these."""
     steps = old.ids.shape[1]
     for name in BatchOutputs._fields:
@@ -291,16 +416,28 @@ def _copied(old: BatchOutputs, new: BatchOutputs) -> BatchOutputs:
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
-    """Return a tensor of any device as an array; half precision becomes float32."""
+    """Return a tensor of any device as an array; half precision becomes float32.
+
+    Args:
+        tensor: Any tensor.
+    """
     result: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).cpu().numpy()
     return result
 
 
 def to_optional_array(tensor: Tensor | None) -> np.ndarray | None:
-    """Return a tensor as an array, or None."""
+    """Return a tensor as an array, or None.
+
+    Args:
+        tensor: Any tensor, or None.
+    """
     return None if tensor is None else to_array(tensor)
 
 
 def candidate_count(vocabulary_size: int) -> int:
-    """Return the number of candidates per step, at most the number of symbols that can be written."""
+    """Return the number of candidates per step, at most the number of symbols that can be written.
+
+    Args:
+        vocabulary_size: V, the number of target ids.
+    """
     return min(CANDIDATES, vocabulary_size - 3)

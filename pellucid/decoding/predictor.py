@@ -43,7 +43,7 @@ from pellucid.decoding.preprocessing import (
     read_example,
 )
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_parts
+from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ConfigError, quote
 from pellucid.kernels.dispatch import inference_kernels
@@ -57,7 +57,7 @@ Features = Iterable[str] | None
 """Features of each source; None for a model without features."""
 Probability = Annotated[float, Meta(gt=0.0, le=1.0)]
 Number = Annotated[int, Meta(ge=0, le=2**62)]
-Own = TypeVar("Own", bound="Predictor")
+PredictorT = TypeVar("PredictorT", bound="Predictor")
 """Type of the predictor on which a method is called."""
 
 
@@ -113,11 +113,15 @@ class Predictor(ABC):
         """Return the maximum output length, in symbols; `ConfigError` if the limits exclude every length."""
         return max_output_length(self.config.search, self.vocabularies)
 
-    def own_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
-        """Return the source ids of each network."""
-        return self.members.own(source) if self.is_ensemble else [source]
+    def member_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+        """Return the source ids of each network.
 
-    def evaluating(self) -> AbstractContextManager[None]:
+        Args:
+            source: Source ids of the predictor's vocabulary.
+        """
+        return self.members.source_ids(source) if self.is_ensemble else [source]
+
+    def evaluation_mode(self) -> AbstractContextManager[None]:
         """Keep all networks in evaluation mode inside the context."""
         return evaluation_modes(self.networks)
 
@@ -125,49 +129,76 @@ class Predictor(ABC):
     def with_options(self, options: DecodingOptions) -> "Predictor":
         """Return a predictor with other options: constraints, a lexicon, search trees, forced attention.
 
+        Args:
+            options: Options for all outputs.
+
         Raises:
             ConfigError: The task does not support an option.
         """
 
     @abstractmethod
-    def _searched(self, part: ExampleChunk, best: int) -> list[list[Trace]]:
+    def _search(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
 
     @abstractmethod
-    def _forced(self, part: ExampleChunk) -> list[Trace]:
+    def _score(self, chunk: ExampleChunk) -> list[Trace]:
         """Score the targets of examples."""
 
-    def _samples(self, part: ExampleChunk, drawing: SamplingConfig) -> list[list[Trace]]:
+    def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example; `ConfigError` for tasks that are not autoregressive."""
-        raise self.refused("sample")
+        raise self.unsupported_error("sample")
 
-    def refused(self, what: str) -> ConfigError:
-        """Return the error for an operation that only autoregressive tasks support."""
+    def unsupported_error(self, argument: str) -> ConfigError:
+        """Return the error for an operation that only autoregressive tasks support.
+
+        Args:
+            argument: Name of the operation or argument.
+        """
         task = quote(self.config.task)
-        return ConfigError(f"{what}: this is for outputs written symbol by symbol, but the model's task is {task}")
+        return ConfigError(f"{argument}: expected outputs written symbol by symbol, but the model's task is {task}")
 
-    def with_beam(self: Own, width: int) -> Own:
-        """Return a predictor with another beam size; 1 is greedy search. An invalid size raises `ConfigError`."""
-        return self.with_search(msgspec.structs.replace(self.config.search, beam_size=width))
+    def with_beam(self: PredictorT, beam_size: int) -> PredictorT:
+        """Return a predictor with another beam size.
 
-    def with_search(self: Own, search: SearchConfig) -> Own:
-        """Return a predictor with other search settings; contradictory or ineffective ones raise `ConfigError`."""
+        Args:
+            beam_size: Number of hypotheses per source; 1 is greedy search.
+
+        Raises:
+            ConfigError: The size is out of range.
+        """
+        return self.with_search(msgspec.structs.replace(self.config.search, beam_size=beam_size))
+
+    def with_search(self: PredictorT, search: SearchConfig) -> PredictorT:
+        """Return a predictor with other search settings.
+
+        Args:
+            search: Search settings.
+
+        Raises:
+            ConfigError: Settings contradict each other, or have no effect.
+        """
         search = convert_argument("search", search, SearchConfig)
-        config, before = (
-            validate_config(msgspec.structs.replace(self.config, search=search)),
-            flatten_config(self.config),
-        )
+        config = validate_config(msgspec.structs.replace(self.config, search=search))
+        before = flatten_config(self.config)
         reject_unused(config, {key for key, value in flatten_config(config).items() if value != before[key]})
         max_output_length(config.search, self.vocabularies)
         return replace(self, config=config)
 
     @overload
     def predict(self, sources: Iterator[str], features: Features = None, prefixes: Prefixes = None) -> Iterator[Trace]:
-        """Return an iterator for a stream."""
+        """Decode a stream of sources.
+
+        Returns:
+            An iterator.
+        """
 
     @overload
     def predict(self, sources: Collection[str], features: Features = None, prefixes: Prefixes = None) -> list[Trace]:
-        """Return a list for a list."""
+        """Decode a list of sources.
+
+        Returns:
+            A list.
+        """
 
     def predict(
         self, sources: Iterable[str], features: Features = None, prefixes: Prefixes = None
@@ -190,122 +221,221 @@ class Predictor(ABC):
 
     @overload
     def nbest(
-        self, sources: Iterator[str], count: int, features: Features = None, until: float = 1.0
+        self, sources: Iterator[str], count: int, features: Features = None, top_mass: float = 1.0
     ) -> Iterator[list[Trace]]:
-        """Return an iterator for a stream."""
+        """Decode a stream of sources.
+
+        Returns:
+            An iterator.
+        """
 
     @overload
     def nbest(
-        self, sources: Collection[str], count: int, features: Features = None, until: float = 1.0
+        self, sources: Collection[str], count: int, features: Features = None, top_mass: float = 1.0
     ) -> list[list[Trace]]:
-        """Return a list for a list."""
+        """Decode a list of sources.
+
+        Returns:
+            A list.
+        """
 
     def nbest(
-        self, sources: Iterable[str], count: int, features: Features = None, until: float = 1.0
+        self, sources: Iterable[str], count: int, features: Features = None, top_mass: float = 1.0
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Return the n-best list of each source text; see `hypotheses`."""
-        return self.hypotheses(make_examples(sources, features), count, until)
+        """Return the n-best list of each source text; see `hypotheses`.
+
+        Args:
+            sources: Source texts: a list, or an iterator.
+            count: Length of each list. The beam is at least as large.
+            features: Features of each source, if the model was trained with them.
+            top_mass: Cut each list when its outputs reach this probability mass, from 0 to 1; the first output stays.
+
+        Returns:
+            One list of traces per source, the best first: a list, or an iterator for an iterator.
+        """
+        return self.hypotheses(make_examples(sources, features), count, top_mass)
 
     @overload
     def sample(
-        self, sources: Iterator[str], drawing: SamplingConfig, features: Features = None
+        self, sources: Iterator[str], sampling: SamplingConfig, features: Features = None
     ) -> Iterator[list[Trace]]:
-        """Return an iterator for a stream."""
+        """Sample from a stream of sources.
+
+        Returns:
+            An iterator.
+        """
 
     @overload
-    def sample(self, sources: Collection[str], drawing: SamplingConfig, features: Features = None) -> list[list[Trace]]:
-        """Return a list for a list."""
+    def sample(
+        self, sources: Collection[str], sampling: SamplingConfig, features: Features = None
+    ) -> list[list[Trace]]:
+        """Sample from a list of sources.
+
+        Returns:
+            A list.
+        """
 
     def sample(
-        self, sources: Iterable[str], drawing: SamplingConfig, features: Features = None
+        self, sources: Iterable[str], sampling: SamplingConfig, features: Features = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Sample outputs of each source text, numbered from 0; see `samples`."""
-        return self.samples(make_examples(sources, features), drawing)
+        """Sample outputs of each source text, numbered from 0; see `samples`.
+
+        Args:
+            sources: Source texts: a list, or an iterator.
+            sampling: Number of samples, temperature, filters and seed.
+            features: Features of each source, if the model was trained with them.
+
+        Returns:
+            One list of traces per source: a list, or an iterator for an iterator.
+        """
+        return self.samples(make_examples(sources, features), sampling)
 
     @overload
     def trace(self, examples: Iterator[Example], prefixes: Prefixes = None) -> Iterator[Trace]:
-        """Return an iterator for a stream."""
+        """Decode a stream of examples.
+
+        Returns:
+            An iterator.
+        """
 
     @overload
     def trace(self, examples: Collection[Example], prefixes: Prefixes = None) -> list[Trace]:
-        """Return a list for a list."""
+        """Decode a list of examples.
+
+        Returns:
+            A list.
+        """
 
     def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace] | Iterator[Trace]:
-        """Decode examples, ignoring their targets. Sources of similar length share batches; results are in order."""
-        return self._decode(lambda part: [traces[0] for traces in self._searched(part, 1)], examples, prefixes)
+        """Decode examples, ignoring their targets. Sources of similar length share batches.
+
+        Args:
+            examples: Examples: a list, or an iterator.
+            prefixes: Prefix of each output; None for the prefix of the options.
+
+        Returns:
+            One `Trace` per example, in order: a list, or an iterator for an iterator.
+        """
+        return self._decode(lambda chunk: [traces[0] for traces in self._search(chunk, 1)], examples, prefixes)
 
     @overload
     def hypotheses(
-        self, examples: Iterator[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
+        self, examples: Iterator[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> Iterator[list[Trace]]:
-        """Return an iterator for a stream."""
+        """Decode a stream of examples.
+
+        Returns:
+            An iterator.
+        """
 
     @overload
     def hypotheses(
-        self, examples: Collection[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
+        self, examples: Collection[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]]:
-        """Return a list for a list."""
+        """Decode a list of examples.
+
+        Returns:
+            A list.
+        """
 
     def hypotheses(
-        self, examples: Iterable[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
+        self, examples: Iterable[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """Return the n-best list of each example, with the probability of each output normalized over the list.
 
         Args:
             examples: Examples; their targets are ignored.
             count: Length of each list. The beam is at least as large.
-            until: Cut each list when its outputs reach this probability mass; the first output always stays.
-            prefixes: Prefix of each output.
+            top_mass: Cut each list when its outputs reach this probability mass, from 0 to 1; the first output stays.
+            prefixes: Prefix of each output; None for the prefix of the options.
+
+        Returns:
+            One list of traces per example, the best first: a list, or an iterator for an iterator.
         """
-        most: int = convert_argument("count", count, Width)
-        share: float = convert_argument("until", until, Probability)
+        nbest: int = convert_argument("count", count, Width)
+        mass: float = convert_argument("top_mass", top_mass, Probability)
 
-        def decode(part: ExampleChunk) -> list[list[Trace]]:
-            """Decode the lists of some examples."""
-            return [outputs_to_top_mass(traces, share) for traces in self._searched(part, most)]
+        def decode(chunk: ExampleChunk) -> list[list[Trace]]:
+            """Decode the n-best lists of some examples.
 
-        return self._decode(decode, examples, prefixes, most)
+            Args:
+                chunk: Examples.
+            """
+            return [outputs_to_top_mass(traces, mass) for traces in self._search(chunk, nbest)]
+
+        return self._decode(decode, examples, prefixes, nbest)
 
     @overload
     def samples(
-        self, examples: Iterator[Example], drawing: SamplingConfig, first: int = 0, prefixes: Prefixes = None
+        self, examples: Iterator[Example], sampling: SamplingConfig, first: int = 0, prefixes: Prefixes = None
     ) -> Iterator[list[Trace]]:
-        """Return an iterator for a stream."""
+        """Sample from a stream of examples.
+
+        Returns:
+            An iterator.
+        """
 
     @overload
     def samples(
-        self, examples: Collection[Example], drawing: SamplingConfig, first: int = 0, prefixes: Prefixes = None
+        self, examples: Collection[Example], sampling: SamplingConfig, first: int = 0, prefixes: Prefixes = None
     ) -> list[list[Trace]]:
-        """Return a list for a list."""
+        """Sample from a list of examples.
+
+        Returns:
+            A list.
+        """
 
     def samples(
-        self, examples: Iterable[Example], drawing: SamplingConfig, first: int = 0, prefixes: Prefixes = None
+        self, examples: Iterable[Example], sampling: SamplingConfig, first: int = 0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """Sample outputs of each example.
 
-        A sample depends on the seed and the number of its example, counted from `first`, and not on other examples.
+        A sample depends on the seed and the number of its example, and not on other examples.
+
+        Args:
+            examples: Examples; their targets are ignored.
+            sampling: Number of samples, temperature, filters and seed.
+            first: Number of the first example.
+            prefixes: Prefix of each output; None for the prefix of the options.
+
+        Returns:
+            One list of traces per example: a list, or an iterator for an iterator.
         """
-        how: SamplingConfig = convert_argument("drawing", drawing, SamplingConfig)
+        config: SamplingConfig = convert_argument("sampling", sampling, SamplingConfig)
         number: int = convert_argument("first", first, Number)
-        return self._decode(lambda part: self._samples(part, how), examples, prefixes, how.samples, number)
+        return self._decode(lambda chunk: self._sample_chunk(chunk, config), examples, prefixes, config.samples, number)
 
     @overload
     def force(self, examples: Iterator[Example]) -> Iterator[Trace]:
-        """Return an iterator for a stream."""
+        """Score a stream of examples.
+
+        Returns:
+            An iterator.
+        """
 
     @overload
     def force(self, examples: Collection[Example]) -> list[Trace]:
-        """Return a list for a list."""
+        """Score a list of examples.
+
+        Returns:
+            A list.
+        """
 
     def force(self, examples: Iterable[Example]) -> list[Trace] | Iterator[Trace]:
         """Score the targets of examples: return a `Trace` of each target as if it had been decoded.
 
         A target symbol outside the vocabulary counts as UNK; `Trace.unknown_target` lists its position.
 
+        Args:
+            examples: Examples: a list, or an iterator.
+
+        Returns:
+            One `Trace` per example, in order: a list, or an iterator for an iterator.
+
         Raises:
             DataError: A source is empty.
         """
-        return self._decode(self._forced, examples)
+        return self._decode(self._score, examples)
 
     def _decode(
         self,
@@ -316,39 +446,53 @@ class Predictor(ABC):
         first: int = 0,
     ) -> list[Result] | Iterator[Result]:
         """Decode a list into a list, or a stream into a stream, with a given number of outputs per example."""
-        given: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
-        if self.options.lattice:  # which holds every hypothesis
+        converted: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
+        if self.options.lattice:  # a search tree holds every hypothesis of the beam
             outputs = max(outputs, self.config.search.beam_size)
-        return decode_parts(decode, given, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
+        return decode_chunks(decode, converted, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
 
-    def _lists(
-        self, part: ExampleChunk, asked: SearchRequest, decode: Callable[[InferenceBatch], list[list[Hypothesis]]]
+    def _decode_batches(
+        self, chunk: ExampleChunk, request: SearchRequest, decode: Callable[[InferenceBatch], list[list[Hypothesis]]]
     ) -> list[list[Trace]]:
         """Decode examples batch by batch, except empty sources and those that the lexicon answers."""
-        numbered = enumerate(part.examples, start=part.first + 1)
-        read = [read_example(example, number, self.tokenizers, self.config.data) for number, example in numbered]
-        read, sources = encode_source_batch(part.examples, read, self.vocabularies, self.tokenizers, self.config)
-        traces = lexicon_answers(read, self.options.lexicon, self.tokenizers, self.vocabularies.target, asked)
-        shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
-        order = [row for row in shortest_first if read[row].source and row not in traces]
+        numbered = enumerate(chunk.examples, start=chunk.first + 1)
+        tokenized_sources = [
+            read_example(example, number, self.tokenizers, self.config.data) for number, example in numbered
+        ]
+        tokenized_sources, sources = encode_source_batch(
+            chunk.examples, tokenized_sources, self.vocabularies, self.tokenizers, self.config
+        )
+        traces = lexicon_answers(
+            tokenized_sources, self.options.lexicon, self.tokenizers, self.vocabularies.target, request
+        )
+        by_length = np.argsort(sources.lengths, kind="stable").tolist()
+        order = [row for row in by_length if tokenized_sources[row].source and row not in traces]
         device, size = next(self.network.parameters()).device, self.config.search.batch_size
         check_process(device)
-        with torch.inference_mode(), self.evaluating(), inference_kernels(len(order) * asked.width, device.type):
-            for own_rows in batched(order, sources.lengths, asked, size):
-                rows = np.array(own_rows)
+        with (
+            torch.inference_mode(),
+            self.evaluation_mode(),
+            inference_kernels(len(order) * request.hypotheses, device.type),
+        ):
+            for batch_rows in batched(order, sources.lengths, request, size):
+                rows = np.array(batch_rows)
                 source, lengths = sources.pad(rows)
-                own = [read[row] for row in rows.tolist()]
-                spans = output_length_limits(own, self.config.search, self.max_length, asked.constraints.take(rows))
-                if self._forbids_all(asked):
-                    check_minimum(own, spans, rows + part.first, self.vocabularies.target, self._copies)
-                positions = torch.tensor([len(each.source) for each in own], device=device)
-                work = InferenceBatch(rows, source.to(device), lengths.to(device), spans, positions, part.first)
-                for row, found in zip(rows.tolist(), check_finite_outputs(decode(work), self.name), strict=True):
-                    begun = asked.constraints.begun(row)
-                    traces[row] = [self._trace(read[row], one, rank, begun) for rank, one in enumerate(found, 1)]
+                batch_sources = [tokenized_sources[row] for row in rows.tolist()]
+                constraints = request.constraints.take(rows)
+                limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
+                if self._forbids_all(request):
+                    check_minimum(batch_sources, limits, rows + chunk.first, self.vocabularies.target, self._copies)
+                positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
+                batch = InferenceBatch(rows, source.to(device), lengths.to(device), limits, positions, chunk.first)
+                for row, hypotheses in zip(rows.tolist(), check_finite_outputs(decode(batch), self.name), strict=True):
+                    prefix_length = request.constraints.prefix_length(row)
+                    traces[row] = [
+                        self._trace(tokenized_sources[row], hypothesis, rank, prefix_length)
+                        for rank, hypothesis in enumerate(hypotheses, 1)
+                    ]
         return [
-            traces[row] if row in traces else [self._trace(each, None, 1, asked.constraints.begun(row))]
-            for row, each in enumerate(read)
+            traces[row] if row in traces else [self._trace(tokenized, None, 1, request.constraints.prefix_length(row))]
+            for row, tokenized in enumerate(tokenized_sources)
         ]
 
     @property
@@ -356,54 +500,54 @@ class Predictor(ABC):
         """True if outputs may copy source symbols outside the vocabulary."""
         return self.config.decoder.pointer_generator
 
-    def _forbids_all(self, asked: SearchRequest) -> bool:
+    def _forbids_all(self, request: SearchRequest) -> bool:
         """Return whether every symbol of the vocabulary is forbidden."""
-        return len(np.unique(asked.constraints.forbidden)) == len(self.vocabularies.target.symbols)
+        return len(np.unique(request.constraints.forbidden)) == len(self.vocabularies.target.symbols)
 
     @cached_property
     def _names(self) -> np.ndarray:
         """Return the name of each target id."""
         target = self.vocabularies.target
-        return np.array([target.symbol(identity, SPECIAL_NAMES) for identity in range(len(target))], dtype=object)
+        return np.array([target.symbol(target_id, SPECIAL_NAMES) for target_id in range(len(target))], dtype=object)
 
-    def _named(self, ids: Int[np.ndarray, "*shape"], read: TokenizedSource) -> np.ndarray:
+    def _named(self, ids: Int[np.ndarray, "*shape"], source: TokenizedSource) -> np.ndarray:
         """Return the names of ids in an output of this source."""
         names = self._names
-        if (
-            self.config.decoder.pointer_generator
-        ):  # V + p is the symbol at source position p; beyond it, nothing is likely
-            beyond = SPECIAL_NAMES[:1] * int(ids.max(initial=0))
-            names = np.array([*names, *read.source, *beyond], dtype=object)
+        if self.config.decoder.pointer_generator:
+            # The id V + p is the symbol at source position p. Ids beyond the source have probability zero.
+            padding = SPECIAL_NAMES[:1] * int(ids.max(initial=0))
+            names = np.array([*names, *source.source, *padding], dtype=object)
         return np.asarray(names[ids])
 
-    def _trace(self, read: TokenizedSource, found: Hypothesis | None, rank: int, begun: int) -> Trace:
-        """Return the trace of an output; its first `begun` symbols were given. `found` is None for an empty source."""
-        decoded = found.decoded if found is not None else empty_output()
-        ended = bool(len(decoded.ids)) and int(decoded.ids[-1]) == EOS
-        symbols = tuple(self._named(decoded.ids, read).tolist())
-        plain, tree = (
-            found is None or candidate_scorer(self.config.search).plain,
-            found.tree if found is not None else None,
-        )
+    def _trace(self, source: TokenizedSource, hypothesis: Hypothesis | None, rank: int, prefix_length: int) -> Trace:
+        """Return the trace of an output, whose first symbols are a prefix; `hypothesis` is None for an empty source."""
+        output = hypothesis.decoded if hypothesis is not None else empty_output()
+        ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS
+        symbols = tuple(self._named(output.ids, source).tolist())
+        plain = hypothesis is None or candidate_scorer(self.config.search).plain
+        lattice = None
+        if hypothesis is not None and hypothesis.tree is not None:
+            names = self._named(hypothesis.tree.ids, source)
+            lattice = hypothesis.tree.named(names, hypothesis.leaf)
         return Trace(
-            text=read.text,
-            source=read.source,
-            features=read.features,
-            unknown=read.unknown,
+            text=source.text,
+            source=source.source,
+            features=source.features,
+            unknown=source.unknown,
             target=symbols,
             output=self.tokenizers.target.join(symbols[:-1] if ended else symbols),
-            finished=ended or not self.autoregressive or not read.source,
-            log_probabilities=decoded.log_probabilities,
-            attention=decoded.weights,
-            top_symbols=tuple(map(tuple, self._named(decoded.top_ids, read).tolist())),
-            top_log_probabilities=decoded.top_log_probabilities,
+            finished=ended or not self.autoregressive or not source.source,
+            log_probabilities=output.log_probabilities,
+            attention=output.weights,
+            top_symbols=tuple(map(tuple, self._named(output.top_ids, source).tolist())),
+            top_log_probabilities=output.top_log_probabilities,
             rank=rank,
-            search_score=None if plain or found is None else found.score,
-            forced=tuple(range(min(begun, len(symbols)))),
-            painted=tuple(sorted(each.step for each in self.options.painted if each.step < len(symbols))),
-            lattice=None if tree is None or found is None else tree.named(self._named(tree.ids, read), found.leaf),
-            heads=decoded.heads,
-            added=read.added,
+            search_score=None if plain or hypothesis is None else hypothesis.score,
+            forced=tuple(range(min(prefix_length, len(symbols)))),
+            painted=tuple(sorted(row.step for row in self.options.painted if row.step < len(symbols))),
+            lattice=lattice,
+            heads=output.heads,
+            added=source.added,
             task=self.config.task,
-            looks=decoded.looks,
+            looks=output.looks,
         )

@@ -43,7 +43,7 @@ class InferenceBatch(NamedTuple):
     """Index of each example among the given ones."""
     source: Int[Tensor, "B S"]
     lengths: Int[Tensor, " B"]
-    spans: BatchLengthLimits
+    limits: BatchLengthLimits
     positions: Int[Tensor, " B"]
     """Number of encoder positions of each source: `lengths`, or without features where these are added."""
     first: int = 0
@@ -51,84 +51,141 @@ class InferenceBatch(NamedTuple):
 
 
 def encode_targets(
-    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Tokenizers, config: Config
+    examples: Sequence[Example],
+    symbols: Sequence[Sequence[str]],
+    vocabularies: Vocabularies,
+    tokenizers: Tokenizers,
+    config: Config,
 ) -> Ragged:
-    """Return target ids with EOS. With copying, a symbol outside the vocabulary becomes its position in the source."""
+    """Return target ids with EOS. With copying, a symbol outside the vocabulary becomes its position in the source.
+
+    Args:
+        examples: Examples.
+        symbols: Target symbols of each example.
+        vocabularies: Vocabularies of the model.
+        tokenizers: Tokenizers of the model.
+        config: Configuration of the model.
+    """
     if config.decoder.pointer_generator:
-        return pair_encoder(config)(given, cut, known).target
-    return to_ragged([[*known.target.encode(each), EOS] for each in symbols])
+        return pair_encoder(config)(examples, tokenizers, vocabularies).target
+    return to_ragged([[*vocabularies.target.encode(target), EOS] for target in symbols])
 
 
 def encode_source_ids(
-    given: Sequence[Example], known: Vocabularies, cut: Tokenizers, config: Config
+    examples: Sequence[Example], vocabularies: Vocabularies, tokenizers: Tokenizers, config: Config
 ) -> tuple[Ragged, Ragged]:
-    """Return source ids for the encoder. With copying, unknown symbols keep their target ids."""
-    plain = encode_sources(given, cut, known)
+    """Return source ids. With copying, the second form keeps the target ids of unknown symbols.
+
+    Args:
+        examples: Examples; their targets are ignored.
+        vocabularies: Vocabularies of the model.
+        tokenizers: Tokenizers of the model.
+        config: Configuration of the model.
+
+    Returns:
+        The source ids, and the ids for the encoder; equal for a model that does not copy.
+    """
+    plain = encode_sources(examples, tokenizers, vocabularies)
     if not config.decoder.pointer_generator:
         return plain, plain
-    return plain, extend_sources(plain, given, cut, known, config.encoder.features == "sum")
+    return plain, extend_sources(plain, examples, tokenizers, vocabularies, config.encoder.features == "sum")
 
 
 def copyable_sources(
-    given: Sequence[Example], cut: Tokenizers, config: Config
+    examples: Sequence[Example], tokenizers: Tokenizers, config: Config
 ) -> list[tuple[Sequence[str], int]] | None:
-    """Return the symbols that a model can copy from each source, and how many of them are features."""
+    """Return the symbols that a model can copy from each source, and how many of them are features.
+
+    Args:
+        examples: Examples; their targets are ignored.
+        tokenizers: Tokenizers of the model.
+        config: Configuration of the model.
+
+    Returns:
+        One pair per example; None for a model that does not copy.
+    """
     if not config.decoder.pointer_generator:
         return None
-    read = [input_symbols(each, cut) for each in given]
-    return [(symbols[features:], 0) for symbols, features in read] if config.encoder.features == "sum" else list(read)
+    sources = [input_symbols(example, tokenizers) for example in examples]
+    if config.encoder.features == "sum":
+        return [(symbols[features:], 0) for symbols, features in sources]
+    return list(sources)
 
 
 def encode_source_batch(
-    given: Sequence[Example], read: Sequence[TokenizedSource], known: Vocabularies, cut: Tokenizers, config: Config
+    examples: Sequence[Example],
+    tokenized: Sequence[TokenizedSource],
+    vocabularies: Vocabularies,
+    tokenizers: Tokenizers,
+    config: Config,
 ) -> tuple[list[TokenizedSource], Ragged]:
-    """Return the sources with their unknown positions, and the ids for the encoder."""
-    plain, sources = encode_source_ids(given, known, cut, config)
-    named = mark_unknown_symbols(read, plain, len(known.source))
-    return [remove_feature_positions(each) for each in named] if config.encoder.features == "sum" else named, sources
+    """Return the sources with their unknown positions, and the ids for the encoder.
+
+    Args:
+        examples: Examples; their targets are ignored.
+        tokenized: The tokenized source of each example.
+        vocabularies: Vocabularies of the model.
+        tokenizers: Tokenizers of the model.
+        config: Configuration of the model.
+    """
+    source_ids, encoder_ids = encode_source_ids(examples, vocabularies, tokenizers, config)
+    marked = mark_unknown_symbols(tokenized, source_ids, len(vocabularies.source))
+    return [
+        remove_feature_positions(source) for source in marked
+    ] if config.encoder.features == "sum" else marked, encoder_ids
 
 
-TOGETHER = 2**14
+MAX_HYPOTHESES = 2**14
 """Maximum number of hypotheses in memory; those of one source are never split."""
-POSITIONS = 2**17
+MAX_POSITIONS = 2**17
 """Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
 class SearchRequest(NamedTuple):
     """Parameters of a search: hypotheses per source, lexicon entries per source, and constraints."""
 
-    width: int
-    best: int
+    hypotheses: int
+    nbest: int
     constraints: Constraints
 
     def sources(self, size: int) -> int:
-        """Return the batch size: `size`, or less to keep at most `TOGETHER` hypotheses."""
-        return max(1, min(size, TOGETHER // self.width))
+        """Return the batch size: `size`, or less to keep at most `MAX_HYPOTHESES` hypotheses.
+
+        Args:
+            size: Maximum number of sources.
+        """
+        return max(1, min(size, MAX_HYPOTHESES // self.hypotheses))
 
 
 def batched(
-    rows: Sequence[int], lengths: Int[np.ndarray, " N"], asked: SearchRequest, size: int
+    rows: Sequence[int], lengths: Int[np.ndarray, " N"], request: SearchRequest, size: int
 ) -> Iterator[Sequence[int]]:
     """Yield the rows of each batch.
 
     Args:
-        rows: The numbers of the sources to decode, shortest first.
-        lengths: The length of every source.
-        asked: What is asked of them.
-        size: The greatest number of sources in a batch.
+        rows: Numbers of the sources to decode, shortest first.
+        lengths: Length of every source.
+        request: Number of hypotheses per source.
+        size: Maximum number of sources in a batch.
     """
-    start, most = 0, asked.sources(size)
+    start, max_sources = 0, request.sources(size)
     while start < len(rows):
-        batch = rows[start : start + most]
-        # The last one is the longest. A batch of fewer sources has shorter ones, so this takes at least as many as fit.
-        positions = asked.width * int(lengths[batch[-1]])
-        batch = batch[: max(1, POSITIONS // positions)]
+        batch = rows[start : start + max_sources]
+        # The last source is the longest. The sources of a smaller batch are shorter, so its padded size still fits.
+        positions = request.hypotheses * int(lengths[batch[-1]])
+        batch = batch[: max(1, MAX_POSITIONS // positions)]
         yield batch
         start += len(batch)
 
 
 def read_example(example: Example, number: int, tokenizers: Tokenizers, config: DataConfig) -> TokenizedSource:
     """Tokenize one example.
+
+    Args:
+        example: Example; its target is ignored.
+        number: Number of the example from 1, for errors.
+        tokenizers: Tokenizers of the model.
+        config: Data settings of the model.
 
     Raises:
         DataError: The source is too long, or has features that the model does not use.
@@ -147,102 +204,131 @@ def read_example(example: Example, number: int, tokenizers: Tokenizers, config: 
     return TokenizedSource(example.source, symbols, len(features))
 
 
-def mark_unknown_symbols(read: Sequence[TokenizedSource], sources: Ragged, symbols: int) -> list[TokenizedSource]:
-    """Return a source with the positions of symbols outside the vocabulary; `symbols` is the number of source ids."""
-    places = np.flatnonzero(np.isin(sources.values, (UNK, symbols + UNK)))
-    rows = np.searchsorted(sources.offsets, places, side="right") - 1
-    found: dict[int, list[int]] = {}
-    for row, position in zip(rows.tolist(), (places - sources.offsets[rows]).tolist(), strict=True):
-        found.setdefault(row, []).append(position)
+def mark_unknown_symbols(
+    tokenized: Sequence[TokenizedSource], sources: Ragged, num_source_ids: int
+) -> list[TokenizedSource]:
+    """Return the sources with the positions of symbols outside the vocabulary.
+
+    Args:
+        tokenized: Tokenized sources.
+        sources: Source ids of each.
+        num_source_ids: Number of source ids, after which the ids of features follow.
+    """
+    indices = np.flatnonzero(np.isin(sources.values, (UNK, num_source_ids + UNK)))
+    rows = np.searchsorted(sources.offsets, indices, side="right") - 1
+    unknown_positions: dict[int, list[int]] = {}
+    for row, position in zip(rows.tolist(), (indices - sources.offsets[rows]).tolist(), strict=True):
+        unknown_positions.setdefault(row, []).append(position)
     return [
-        each._replace(unknown=tuple(found[row])) if row in found and each.source else each
-        for row, each in enumerate(read)
+        source._replace(unknown=tuple(unknown_positions[row])) if row in unknown_positions and source.source else source
+        for row, source in enumerate(tokenized)
     ]
 
 
-def remove_feature_positions(read: TokenizedSource) -> TokenizedSource:
-    """Return a source whose features are added to every symbol and have no positions."""
-    unknown = tuple(at - read.features for at in read.unknown if at >= read.features)
-    return TokenizedSource(read.text, read.source[read.features :], 0, unknown, read.source[: read.features])
+def remove_feature_positions(tokenized: TokenizedSource) -> TokenizedSource:
+    """Return a source whose features are added to every symbol and have no positions.
+
+    Args:
+        tokenized: Source that begins with its features.
+    """
+    unknown = tuple(position - tokenized.features for position in tokenized.unknown if position >= tokenized.features)
+    return TokenizedSource(
+        tokenized.text, tokenized.source[tokenized.features :], 0, unknown, tokenized.source[: tokenized.features]
+    )
 
 
-LONGER = 10
-"""No output is longer than so many times the longest training target, or than `ALWAYS_ALLOWED` symbols."""
+MAX_LENGTH_FACTOR = 10
+"""A length limit is at most this many times the longest training target, or `ALWAYS_ALLOWED` symbols if greater."""
 ALWAYS_ALLOWED = 1000
 
 
-def max_output_length(search: SearchConfig, known: Vocabularies) -> int:
+def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
     """Return the maximum output length in symbols: the setting, or 1.5 times the longest training target plus 10.
 
+    Args:
+        search: Search settings.
+        vocabularies: Vocabularies of the model, with the length of the longest training target.
+
     Raises:
-        ConfigError: The minimum length exceeds it.
+        ConfigError: The minimum length exceeds it, or a limit is more than `MAX_LENGTH_FACTOR` allows.
     """
-    derived = math.ceil(1.5 * known.longest_target) + 10
+    derived = math.ceil(1.5 * vocabularies.longest_target) + 10
     if not search.max_length and search.min_length > derived:
         raise ConfigError(
-            f"search.min_length = {search.min_length} is beyond the greatest length, {derived} (half as much "
-            f"again as the longest training target and ten): set search.max_length too"
+            f"search.min_length = {search.min_length} exceeds the maximum length, {derived} (1.5 times the longest "
+            f"training target plus 10): set search.max_length too"
         )
-    bound = max(ALWAYS_ALLOWED, LONGER * known.longest_target)
+    bound = max(ALWAYS_ALLOWED, MAX_LENGTH_FACTOR * vocabularies.longest_target)
     for name in ("min_length", "max_length"):
         if getattr(search, name) > bound:
             raise ConfigError(
-                f"search.{name}: expected at most {bound} ({LONGER} times the longest training target, which has "
-                f"{known.longest_target} symbols, or {ALWAYS_ALLOWED} where that is more), got {getattr(search, name)}"
+                f"search.{name}: expected at most {bound} ({MAX_LENGTH_FACTOR} times the longest training target, "
+                f"which has {vocabularies.longest_target} symbols, or {ALWAYS_ALLOWED} where that is more), got "
+                f"{getattr(search, name)}"
             )
     return search.max_length or derived
 
 
 def output_length_limits(
-    read: Sequence[TokenizedSource], search: SearchConfig, longest: int, constraints: Constraints
+    sources: Sequence[TokenizedSource], search: SearchConfig, max_length: int, constraints: Constraints
 ) -> BatchLengthLimits:
     """Return the minimum and maximum output length of each source.
 
     A limit by ratio gives way to the constraints. If the two limits of a source cross, the maximum holds, with a
     warning.
 
+    Args:
+        sources: Sources of a batch.
+        search: Search settings.
+        max_length: Maximum output length of the model.
+        constraints: Constraints of the batch.
+
     Raises:
-        InputError: The constraints need more symbols than `longest`.
+        ConstraintError: The constraints need more symbols than `max_length`.
     """
-    symbols = np.array([len(each.source) - each.features for each in read])
-    maximum, minimum = np.full(len(read), longest), np.full(len(read), search.min_length)
+    symbols = np.array([len(source.source) - source.features for source in sources])
+    maximum, minimum = np.full(len(sources), max_length), np.full(len(sources), search.min_length)
     if search.max_length_ratio:
         allowed = np.floor(np.round(search.max_length_ratio * symbols, 9)).astype(np.int64) + search.max_length_offset
         maximum = np.minimum(maximum, np.maximum(allowed, 1))
     if search.min_length_ratio:
-        asked = np.ceil(np.round(search.min_length_ratio * symbols, 9)).astype(np.int64) + search.min_length_offset
-        minimum = np.maximum(minimum, asked)
-    needed = np.array([constraints.least(row) for row in range(len(read))])
-    if (needed > longest).any():
+        required = np.ceil(np.round(search.min_length_ratio * symbols, 9)).astype(np.int64) + search.min_length_offset
+        minimum = np.maximum(minimum, required)
+    needed = np.array([constraints.min_length(row) for row in range(len(sources))])
+    if (needed > max_length).any():
         raise ConstraintError(
-            f"the prefix and the required symbols take {needed.max()} symbols, but search.max_length is {longest}"
+            f"the prefix and the required symbols take {needed.max()} symbols, but search.max_length is {max_length}"
         )
     maximum = np.maximum(maximum, needed)
     if (minimum > maximum).any():
-        told = "for some sources the shortest output of search is beyond the longest: the longest holds"
-        warnings.warn(told, stacklevel=2)
+        message = "the minimum output length of some sources exceeds the maximum: the maximum is used"
+        warnings.warn(message, stacklevel=2)
     return BatchLengthLimits(np.minimum(minimum, maximum), maximum)
 
 
 def check_minimum(
-    read: Sequence[TokenizedSource],
-    spans: BatchLengthLimits,
+    sources: Sequence[TokenizedSource],
+    limits: BatchLengthLimits,
     numbers: Int[np.ndarray, " B"],
     vocabulary: Vocabulary,
     copies: bool,
 ) -> None:
-    """Raise an `InputError` where a shortest output is asked for, but every symbol of the vocabulary is forbidden.
+    """Check that outputs with a minimum length are possible where every symbol of the vocabulary is forbidden.
 
     Args:
-        read: The sources of a batch.
-        spans: The shortest and the longest output of each.
-        numbers: The number of each, from 0, among all that are given.
-        vocabulary: The symbols that the model writes.
-        copies: Whether it also copies symbols of the source that the vocabulary lacks.
+        sources: Sources of a batch.
+        limits: Length limits of each source.
+        numbers: Number of each source, from 0, among all given ones.
+        vocabulary: Target vocabulary.
+        copies: True if the model also copies source symbols outside the vocabulary.
+
+    Raises:
+        ConstraintError: A source has a minimum length above 0 and no symbol that can be copied.
     """
-    for each, least, number in zip(read, spans.minimum.tolist(), numbers.tolist(), strict=True):
-        if least > 0 and not (copies and any(symbol not in vocabulary.ids for symbol in each.source[each.features :])):
+    for source, minimum, number in zip(sources, limits.minimum.tolist(), numbers.tolist(), strict=True):
+        copyable = copies and any(symbol not in vocabulary.ids for symbol in source.source[source.features :])
+        if minimum > 0 and not copyable:
             raise ConstraintError(
                 f"forbidden: all {len(vocabulary.symbols)} symbols that the model writes are forbidden, but the output "
-                f"of source {number + 1} has at least {least} (search.min_length, search.min_length_ratio)"
+                f"of source {number + 1} has at least {minimum} (search.min_length, search.min_length_ratio)"
             )

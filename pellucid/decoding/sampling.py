@@ -55,115 +55,163 @@ class SamplingConfig(CheckedFields):
 
 @torch.inference_mode()
 def sample(
-    running: Inference,
+    inference: Inference,
     lengths: Int[Tensor, " B"],
     numbers: Int[np.ndarray, " B"],
-    wanted: BeamConfig,
-    drawing: SamplingConfig,
+    config: BeamConfig,
+    sampling: SamplingConfig,
 ) -> list[list[DecodedOutput]]:
     """Sample outputs of each source. Their log-probabilities are the model's own, without temperature and filtering.
 
     A sample depends on the seed and on the numbers of the source, the sample and the step, not on the batch.
+
+    Args:
+        inference: The model before its first step.
+        lengths: Source lengths.
+        numbers: Number of each source, which selects its random streams.
+        config: Length limits and constraints; the other fields have no effect.
+        sampling: Number of samples, temperature, filters and seed.
+
+    Returns:
+        The samples of each source.
     """
-    total, each = len(lengths) * drawing.samples, drawing.samples
-    first = torch.arange(len(lengths), device=lengths.device).repeat_interleave(each)
-    running, sources, symbols = running.take(first), np.arange(len(lengths)), torch.full_like(first, BOS)
-    held = wanted.constraints.first(total).reshape(len(lengths), each, -1)
-    going, steps = np.ones((len(lengths), each), np.bool_), np.zeros((len(lengths), each), int)
-    recorded = Recorder(total)
-    chances = uniform_numbers(drawing, numbers, int(wanted.spans.maximum.max()) + 1)
-    for written in range(int(wanted.spans.maximum.max()) + 1):
-        seen, left = running.step(symbols), wanted.spans.maximum[sources] - written
-        closed = suppressed_symbols(seen.logits.shape[1], lengths.device)
-        likely = symbol_log_probabilities(seen.logits, closed.of(written, wanted.spans.minimum[sources], each))
-        blocked = wanted.constraints.impossible(DecodePosition(sources, written, left), held, likely.shape[1])
-        ids = draw_symbols(likely, blocked, drawing, chances[sources, :, written].ravel())
-        ids = _meeting(ids, likely, wanted.constraints.required, held.reshape(len(ids), -1))
-        rows = (sources[:, None] * each + np.arange(each)).ravel()
-        recorded.add(_record(rows, ids, likely, seen))
-        ids = ids.reshape(-1, each)
-        ended, held = ids == EOS, wanted.constraints.holding(held, ids)
-        steps[sources] = np.where(going & (ended | (left[:, None] > 0)), written + 1, steps[sources])
-        going = going & ~ended & (left[:, None] > 0)
-        if not going.any():
+    total, samples = len(lengths) * sampling.samples, sampling.samples
+    copies = torch.arange(len(lengths), device=lengths.device).repeat_interleave(samples)
+    inference, sources, symbols = inference.take(copies), np.arange(len(lengths)), torch.full_like(copies, BOS)
+    met = config.constraints.initial_met(total).reshape(len(lengths), samples, -1)
+    active, steps = np.ones((len(lengths), samples), np.bool_), np.zeros((len(lengths), samples), int)
+    recorder = Recorder(total)
+    uniforms = uniform_numbers(sampling, numbers, int(config.limits.maximum.max()) + 1)
+    for length in range(int(config.limits.maximum.max()) + 1):
+        output, remaining = inference.step(symbols), config.limits.maximum[sources] - length
+        suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
+        log_probabilities = symbol_log_probabilities(
+            output.logits, suppressed.batch_mask(length, config.limits.minimum[sources], samples)
+        )
+        blocked = config.constraints.impossible(
+            DecodePosition(sources, length, remaining), met, log_probabilities.shape[1]
+        )
+        ids = draw_symbols(log_probabilities, blocked, sampling, uniforms[sources, :, length].ravel())
+        ids = _replace_early_end(ids, log_probabilities, config.constraints.required, met.reshape(len(ids), -1))
+        rows = (sources[:, None] * samples + np.arange(samples)).ravel()
+        recorder.add(_record(rows, ids, log_probabilities, output))
+        ids = ids.reshape(-1, samples)
+        ended, met = ids == EOS, config.constraints.update_met(met, ids)
+        steps[sources] = np.where(active & (ended | (remaining[:, None] > 0)), length + 1, steps[sources])
+        active = active & ~ended & (remaining[:, None] > 0)
+        if not active.any():
             break
-        running, kept = seen.after, going.any(axis=1)
-        if kept.mean() < SHRINK:
-            running = _shrunk(running, kept, each, lengths.device)
-            sources, ids, held, going = sources[kept], ids[kept], held[kept], going[kept]
+        inference, active_sources = output.after, active.any(axis=1)
+        if active_sources.mean() < SHRINK:
+            inference = _select_active(inference, active_sources, samples, lengths.device)
+            sources, ids, met, active = (
+                sources[active_sources],
+                ids[active_sources],
+                met[active_sources],
+                active[active_sources],
+            )
         symbols = torch.from_numpy(ids.ravel()).to(lengths.device)
-    positions = lengths.tolist()
     return [
-        [recorded.output(source * each + at, int(steps[source, at]), length) for at in range(each)]
-        for source, length in enumerate(positions)
+        [
+            recorder.output(source * samples + index, int(steps[source, index]), num_positions)
+            for index in range(samples)
+        ]
+        for source, num_positions in enumerate(lengths.tolist())
     ]
 
 
-def uniform_numbers(drawing: SamplingConfig, numbers: Int[np.ndarray, " B"], steps: int) -> Float[np.ndarray, "B N T"]:
-    """Return uniform random numbers in [0, 1), one stream per (seed, source, sample)."""
+def uniform_numbers(sampling: SamplingConfig, numbers: Int[np.ndarray, " B"], steps: int) -> Float[np.ndarray, "B N T"]:
+    """Return uniform random numbers in [0, 1), one stream per (seed, source, sample).
+
+    Args:
+        sampling: Number of samples and seed.
+        numbers: Number of each source.
+        steps: Length of each stream.
+    """
     streams = [
-        [np.random.default_rng([drawing.seed, number, at]).random(steps) for at in range(drawing.samples)]
+        [np.random.default_rng([sampling.seed, number, index]).random(steps) for index in range(sampling.samples)]
         for number in numbers.tolist()
     ]
-    return np.array(streams).reshape(len(numbers), drawing.samples, steps)
+    return np.array(streams).reshape(len(numbers), sampling.samples, steps)
 
 
 def draw_symbols(
-    likely: Float[Tensor, "R V"],
+    log_probabilities: Float[Tensor, "R V"],
     blocked: Bool[np.ndarray, "b N V"] | None,
-    drawing: SamplingConfig,
-    chances: Float[np.ndarray, " R"],
+    sampling: SamplingConfig,
+    uniforms: Float[np.ndarray, " R"],
 ) -> Int[np.ndarray, " R"]:
     """Sample one symbol per row by inversion of the cumulative distribution over ids.
 
     The distribution is exp(log p / temperature) over the `top_k` most probable symbols, then over the smallest set of
     those with mass `top_p`. If constraints leave no symbol, the result is EOS.
 
+    Args:
+        log_probabilities: Log-probabilities of the next symbols.
+        blocked: Mask of the symbols that constraints exclude; None for no mask.
+        sampling: Temperature, `top_k` and `top_p`.
+        uniforms: Uniform random number in [0, 1) of each row.
+
     References:
         Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1.
     """
     if blocked is not None:
-        likely = likely.masked_fill(flat_mask(blocked, likely.device), -torch.inf)
-    values, order = likely.double().sort(dim=1, descending=True, stable=True)
-    values = (values - values[:, :1]) / drawing.temperature
-    if drawing.top_k:
-        values[:, drawing.top_k :] = -torch.inf
-    shares = values.exp().nan_to_num(0.0)
-    shares = shares / shares.sum(dim=1, keepdim=True).clamp_min(1e-300)
-    before = shares.cumsum(dim=1) - shares
-    shares = torch.zeros_like(shares).scatter(1, order, shares.masked_fill(before >= drawing.top_p, 0.0))
-    summed = shares.cumsum(dim=1)
-    passed = summed > torch.from_numpy(chances).to(summed)[:, None] * summed[:, -1:]
-    ids = to_array(passed.to(torch.int8).argmax(dim=1))
-    return np.where(to_array(summed[:, -1]) > 0, ids, EOS)
+        log_probabilities = log_probabilities.masked_fill(flat_mask(blocked, log_probabilities.device), -torch.inf)
+    values, order = log_probabilities.double().sort(dim=1, descending=True, stable=True)
+    values = (values - values[:, :1]) / sampling.temperature
+    if sampling.top_k:
+        values[:, sampling.top_k :] = -torch.inf
+    probabilities = values.exp().nan_to_num(0.0)
+    probabilities = probabilities / probabilities.sum(dim=1, keepdim=True).clamp_min(1e-300)
+    mass_before = probabilities.cumsum(dim=1) - probabilities
+    probabilities = torch.zeros_like(probabilities).scatter(
+        1, order, probabilities.masked_fill(mass_before >= sampling.top_p, 0.0)
+    )
+    cumulative = probabilities.cumsum(dim=1)
+    reached = cumulative > torch.from_numpy(uniforms).to(cumulative)[:, None] * cumulative[:, -1:]
+    ids = to_array(reached.to(torch.int8).argmax(dim=1))
+    return np.where(to_array(cumulative[:, -1]) > 0, ids, EOS)
 
 
-def _meeting(
+def _replace_early_end(
     ids: Int[np.ndarray, " R"],
-    likely: Float[Tensor, "R V"],
+    log_probabilities: Float[Tensor, "R V"],
     required: Int[np.ndarray, " M"],
-    held: Bool[np.ndarray, "R M"],
+    met: Bool[np.ndarray, "R M"],
 ) -> Int[np.ndarray, " R"]:
     """Replace an EOS that came too early by the most probable required symbol that is missing."""
-    early = (ids == EOS) & ~held.all(axis=1)
+    early = (ids == EOS) & ~met.all(axis=1)
     if not early.any():
         return ids
-    offered = np.where(held, -np.inf, to_array(likely[:, torch.from_numpy(required).to(likely.device)]))
-    return np.where(early, required[offered.argmax(axis=1)], ids)
+    required_log_probabilities = np.where(
+        met, -np.inf, to_array(log_probabilities[:, torch.from_numpy(required).to(log_probabilities.device)])
+    )
+    return np.where(early, required[required_log_probabilities.argmax(axis=1)], ids)
 
 
 def _record(
-    rows: Int[np.ndarray, " R"], ids: Int[np.ndarray, " R"], likely: Float[Tensor, "R V"], seen: StepOutput
+    rows: Int[np.ndarray, " R"], ids: Int[np.ndarray, " R"], log_probabilities: Float[Tensor, "R V"], output: StepOutput
 ) -> StepRecord:
     """Record one step and the candidates of its distribution."""
-    top = likely.topk(candidate_count(likely.shape[1]))
-    own = likely.gather(1, torch.from_numpy(ids).to(likely.device)[:, None])[:, 0]
-    found = TopSymbols(to_array(top.indices), to_array(top.values))
-    return StepRecord(rows, ids, to_array(own), to_array(seen.weights), found, to_optional_array(seen.heads))
+    top = log_probabilities.topk(candidate_count(log_probabilities.shape[1]))
+    drawn_log_probabilities = log_probabilities.gather(1, torch.from_numpy(ids).to(log_probabilities.device)[:, None])[
+        :, 0
+    ]
+    candidates = TopSymbols(to_array(top.indices), to_array(top.values))
+    return StepRecord(
+        rows,
+        ids,
+        to_array(drawn_log_probabilities),
+        to_array(output.weights),
+        candidates,
+        to_optional_array(output.heads),
+    )
 
 
-def _shrunk(running: Inference, kept: Bool[np.ndarray, " b"], each: int, device: torch.device) -> Inference:
+def _select_active(
+    inference: Inference, active: Bool[np.ndarray, " b"], samples: int, device: torch.device
+) -> Inference:
     """Select the active sources with all their samples."""
-    sources = torch.from_numpy(kept.nonzero()[0]).to(device)
-    hypotheses = sources[:, None] * each + torch.arange(each, device=device)
-    return running.take(hypotheses.flatten(), sources)
+    sources = torch.from_numpy(active.nonzero()[0]).to(device)
+    hypotheses = sources[:, None] * samples + torch.arange(samples, device=device)
+    return inference.take(hypotheses.flatten(), sources)

@@ -25,9 +25,14 @@ class SearchTreeIds(NamedTuple):
     attention: Float[np.ndarray, "L S"]
 
     def named(self, symbols: np.ndarray, leaf: int) -> "SearchTree":
-        """Return the search tree with symbols, for an output that ends at a node."""
-        numbers = (self.parents, self.log_probabilities, self.sums)
-        return SearchTree(tuple(symbols.tolist()), *numbers, self.fates, self.looks, self.attention, leaf)
+        """Return the search tree with symbols.
+
+        Args:
+            symbols: Symbol of each node.
+            leaf: Node at which the output ends; −1 for an empty output.
+        """
+        arrays = (self.parents, self.log_probabilities, self.sums)
+        return SearchTree(tuple(symbols.tolist()), *arrays, self.fates, self.looks, self.attention, leaf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,16 +65,20 @@ class SearchTree:
         return nodes[::-1]
 
     def to_record(self, compact: bool) -> LatticeRecord:
-        """Return the JSON form, with compact arrays or lists."""
-        write = encode_array if compact else list_array
+        """Return the JSON form.
+
+        Args:
+            compact: Write arrays in base64 instead of lists.
+        """
+        encode = encode_array if compact else list_array
         return LatticeRecord(
             symbols=list(self.symbols),
             parents=self.parents.tolist(),
-            log_probabilities=write(self.log_probabilities),
-            scores=write(self.scores),
+            log_probabilities=encode(self.log_probabilities),
+            scores=encode(self.scores),
             fates=list(self.fates),
             looks=self.looks.tolist(),
-            attention=write(self.attention),
+            attention=encode(self.attention),
             leaf=self.leaf,
         )
 
@@ -85,10 +94,10 @@ class SearchTree:
             DataError: The fields of the record do not agree.
         """
         nodes, attention = len(record.symbols), decode_field(record, "attention", (None, positions))
-        rows, before = range(len(attention)), enumerate(record.parents)
+        rows, indexed_parents = range(len(attention)), enumerate(record.parents)
         if not nodes == len(record.parents) == len(record.fates) == len(record.looks):
             raise DataError(f"lattice: expected a parent, a fate and a look for each of {nodes} symbols")
-        if not all(-1 <= parent < node for node, parent in before) or not -1 <= record.leaf < nodes:
+        if not all(-1 <= parent < node for node, parent in indexed_parents) or not -1 <= record.leaf < nodes:
             raise DataError("lattice: expected parents that come before their nodes, and a leaf among the nodes")
         if not all(row in rows for row in record.looks):
             raise DataError(f"lattice: expected looks that are rows of its attention, 0 to {len(attention) - 1}")

@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeVar
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError
 
-SOURCES = 1024
+MAX_SOURCES = 1024
 """Maximum number of sources of a stream that are decoded together."""
-OUTPUTS = 2**14
+MAX_OUTPUTS = 2**14
 """Maximum number of outputs held at a time, for sources with many outputs."""
-SYMBOLS = 2**16
+MAX_SYMBOLS = 2**16
 """Maximum number of source characters held at a time, for one output per source: attention weights grow with both."""
 
 Item = TypeVar("Item")
@@ -34,34 +34,58 @@ class ExampleChunk(NamedTuple):
     """Number of the first example among all given ones, from 0."""
 
     def slice(self, start: int, end: int) -> "ExampleChunk":
-        """Return some of its examples as a chunk."""
+        """Return some of its examples as a chunk.
+
+        Args:
+            start: Index of the first example.
+            end: Index after the last example.
+        """
         prefixes = None if self.prefixes is None else self.prefixes[start:end]
         return ExampleChunk(self.examples[start:end], prefixes, self.first + start)
 
 
-def sources_at_once(outputs: int) -> int:
-    """Return the number of sources decoded together, for a number of outputs per source."""
-    return max(1, min(SOURCES, OUTPUTS // outputs))
+def max_chunk_sources(outputs: int) -> int:
+    """Return the maximum number of sources that are decoded together.
+
+    Args:
+        outputs: Number of outputs per source.
+    """
+    return max(1, min(MAX_SOURCES, MAX_OUTPUTS // outputs))
 
 
-def characters_of(example: Example) -> int:
-    """Return the number of characters of an example: at least its symbols."""
+def count_characters(example: Example) -> int:
+    """Return the number of characters of an example: at least its symbols.
+
+    Args:
+        example: Example.
+    """
     return len(example.source) + len(example.target) + len(example.features)
 
 
-class PartSize:
+class ChunkSize:
     """Size of a chunk: the number of its items and of their characters."""
 
     def __init__(self, outputs: int) -> None:
-        """Start an empty chunk, for a number of outputs per item."""
-        self.most_sources = sources_at_once(outputs)
-        self.most_symbols = max(1, SYMBOLS // outputs)
+        """Start an empty chunk.
+
+        Args:
+            outputs: Number of outputs per item.
+        """
+        self.max_sources = max_chunk_sources(outputs)
+        self.max_symbols = max(1, MAX_SYMBOLS // outputs)
         self.sources = self.symbols = 0
 
-    def is_filled_by(self, characters: int) -> bool:
-        """Add an item of this length. If the chunk is full, reset the counts and return True."""
+    def add(self, characters: int) -> bool:
+        """Add an item. If the chunk is full, reset the counts.
+
+        Args:
+            characters: Number of characters of the item.
+
+        Returns:
+            True if the chunk is full.
+        """
         self.sources, self.symbols = self.sources + 1, self.symbols + characters
-        if self.sources < self.most_sources and self.symbols < self.most_symbols:
+        if self.sources < self.max_sources and self.symbols < self.max_symbols:
             return False
         self.sources = self.symbols = 0
         return True
@@ -70,18 +94,18 @@ class PartSize:
 def chunked(items: Iterable[Item], outputs: int, characters: Callable[[Item], int]) -> Iterator[list[Item]]:
     """Yield items in lists that can be decoded together, in their order.
 
-    An error in the middle of a list comes after what precedes it.
+    If the items raise an error in the middle of a list, the items before it are yielded first.
 
     Args:
-        items: The items.
-        outputs: The number of outputs of each item.
-        characters: A function that returns the number of characters of an item.
+        items: Items of a stream.
+        outputs: Number of outputs of each item.
+        characters: Function that returns the number of characters of an item.
     """
-    chunk, size = list[Item](), PartSize(outputs)
+    chunk, size = list[Item](), ChunkSize(outputs)
     try:
         for item in items:
             chunk.append(item)
-            if size.is_filled_by(characters(item)):
+            if size.add(characters(item)):
                 yield chunk
                 chunk = []
     except Exception:
@@ -106,42 +130,50 @@ def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: s
     """
     if isinstance(sources, Iterator):
         return _pair_streams(sources, others, name, noun)
-    given = list(sources)
-    listed = list(islice(others, len(given) + 1)) if isinstance(others, Iterator) else list(others)
-    if len(listed) != len(given):
-        got = "more" if isinstance(others, Iterator) and len(listed) > len(given) else len(listed)
-        raise DataError(f"{name}: expected one {noun} for each of {len(given)} sources, got {got}")
-    return zip(given, listed, strict=True)
+    source_list = list(sources)
+    other_list = list(islice(others, len(source_list) + 1)) if isinstance(others, Iterator) else list(others)
+    if len(other_list) != len(source_list):
+        count = "more" if isinstance(others, Iterator) and len(other_list) > len(source_list) else len(other_list)
+        raise DataError(f"{name}: expected one {noun} for each of {len(source_list)} sources, got {count}")
+    return zip(source_list, other_list, strict=True)
 
 
 def _pair_streams(
     sources: Iterator[Item], others: Iterable[Other], name: str, noun: str
 ) -> Iterator[tuple[Item, Other]]:
     """Yield each source of a stream with its item."""
-    beside, number = iter(others), 0
+    remaining, number = iter(others), 0
     for number, source in enumerate(sources, start=1):
         try:
-            other = next(beside)
+            other = next(remaining)
         except StopIteration:
             raise DataError(f"{name}: expected one {noun} for each source, but source {number} has none") from None
         yield source, other
-    if next(beside, beside) is not beside:
+    if next(remaining, remaining) is not remaining:
         raise DataError(f"{name}: expected one {noun} for each of {number} sources, got more")
 
 
-def decode_parts(
+def decode_chunks(
     decode: Callable[[ExampleChunk], list[Result]],
     examples: list[Example] | Iterator[Example],
     prefixes: Iterable[Prefix] | None,
     outputs: int,
     first: int,
 ) -> list[Result] | Iterator[Result]:
-    """Decode a list at once into a list, or an iterator chunk by chunk into an iterator, in order."""
+    """Decode a list at once into a list, or an iterator chunk by chunk into an iterator, in order.
+
+    Args:
+        decode: Function that decodes a chunk.
+        examples: Examples.
+        prefixes: Prefix of each output; None for the prefix of the options.
+        outputs: Number of outputs per example.
+        first: Number of the first example, from 0.
+    """
     if isinstance(examples, list):
-        paired = (
+        prefix_list = (
             None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefixes", "prefix")]
         )
-        return decode(ExampleChunk(examples, paired, first))
+        return decode(ExampleChunk(examples, prefix_list, first))
     return _decode_stream(decode, examples, prefixes, outputs, first)
 
 
@@ -154,28 +186,28 @@ def _decode_stream(
 ) -> Iterator[Result]:
     """Yield the results of each chunk before the next one is read."""
     if prefixes is None:
-        parts = (ExampleChunk(chunk) for chunk in chunked(examples, outputs, characters_of))
+        chunks = (ExampleChunk(chunk) for chunk in chunked(examples, outputs, count_characters))
     else:
         paired = pair_up(examples, prefixes, "prefixes", "prefix")
-        pairs = chunked(paired, outputs, lambda pair: characters_of(pair[0]))
-        parts = (ExampleChunk([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
-    for part in parts:
-        yield from _decode_up_to_error(decode, part._replace(first=first))
-        first += len(part.examples)
+        pairs = chunked(paired, outputs, lambda pair: count_characters(pair[0]))
+        chunks = (ExampleChunk([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
+    for example_chunk in chunks:
+        yield from _decode_up_to_error(decode, example_chunk._replace(first=first))
+        first += len(example_chunk.examples)
 
 
-def _decode_up_to_error(decode: Callable[[ExampleChunk], list[Result]], part: ExampleChunk) -> Iterator[Result]:
+def _decode_up_to_error(decode: Callable[[ExampleChunk], list[Result]], chunk: ExampleChunk) -> Iterator[Result]:
     """Yield the results of a chunk; if a source raises an `InputError`, first those before it, then the error.
 
     The source is found by bisection: halves that fail are decoded in halves again.
     """
     try:
-        results = decode(part)
+        results = decode(chunk)
     except InputError:
-        if len(part.examples) == 1:
+        if len(chunk.examples) == 1:
             raise
-        middle = len(part.examples) // 2
-        yield from _decode_up_to_error(decode, part.slice(0, middle))
-        yield from _decode_up_to_error(decode, part.slice(middle, len(part.examples)))
+        middle = len(chunk.examples) // 2
+        yield from _decode_up_to_error(decode, chunk.slice(0, middle))
+        yield from _decode_up_to_error(decode, chunk.slice(middle, len(chunk.examples)))
     else:
         yield from results

@@ -40,7 +40,7 @@ from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 
 class TraceDisplay(NamedTuple):
-    """Functions that display a trace. The argument is a `Trace`, which this module does not import."""
+    """Functions that display a trace. Their first argument is a `Trace`."""
 
     html: Callable[[Any], str]
     """Return the HTML that a notebook shows."""
@@ -52,7 +52,11 @@ _registered: list[TraceDisplay] = []
 
 
 def register_trace_display(display: TraceDisplay) -> None:
-    """Display traces with these functions from now on."""
+    """Register the functions that display traces, in place of earlier ones.
+
+    Args:
+        display: Functions that display a trace.
+    """
     _registered[:] = [display]
 
 
@@ -164,6 +168,9 @@ class Trace:
     def from_json(cls, text: str | bytes) -> "Trace":
         """Return the trace that `to_json`, `predict --format jsonl`, a saved file or the page wrote.
 
+        Args:
+            text: One trace in JSON.
+
         Raises:
             ArgumentError: The argument is neither text nor bytes.
             DataError: The text is not a trace of this version of the schema.
@@ -171,38 +178,43 @@ class Trace:
         return cls._restored(decode_record(text))
 
     def to_record(self, compact: bool = False) -> TraceRecord:
-        """Return the JSON form as a struct; `compact` as for `to_json`.
+        """Return the JSON form as a struct.
+
+        Args:
+            compact: Write arrays in base64, to the bit; otherwise as lists of numbers, to six decimals.
 
         Raises:
-            ArgumentError: A field that a program has set is of another type, or of another shape than the others tell.
+            ArgumentError: A field that a program has set has another type, or its shape does not fit the other fields.
         """
         compact = convert_argument("compact", compact, bool)
         return checked_fields(self)._record(compact)
 
     def _record(self, compact: bool) -> TraceRecord:
         """Return the JSON form of fields that fit."""
-        write, attends = encode_array if compact else list_array, not self.per_position
-        likely = self.log_probabilities.astype(np.float64)
+        encode, has_attention = encode_array if compact else list_array, not self.per_position
+        log_probabilities = self.log_probabilities.astype(np.float64)
         return TraceRecord(
             version=VERSION,
             text=self.text,
             output=self.output,
-            score=_written(float((likely if compact else likely.round(DECIMALS)).sum()), compact),
+            score=_json_number(
+                float((log_probabilities if compact else log_probabilities.round(DECIMALS)).sum()), compact
+            ),
             finished=self.finished,
             source=list(self.source),
             features=self.features,
             unknown=list(self.unknown),
             target=list(self.target),
-            log_probabilities=write(finite_log_probabilities(self.log_probabilities)),
-            attention=write(self.attention if attends else np.zeros((0, 0), np.float32)),
+            log_probabilities=encode(finite_log_probabilities(self.log_probabilities)),
+            attention=encode(self.attention if has_attention else np.zeros((0, 0), np.float32)),
             top=self._top(),
             rank=self.rank,
-            origin=cast(Origin, sys.intern(self.origin)),  # a default is left out where it is the same object
-            probability=None if self.probability is None else _written(self.probability, compact),
-            search_score=None if self.search_score is None else _written(self.search_score, compact),
+            origin=cast(Origin, sys.intern(self.origin)),  # msgspec omits a default only if it is the same object
+            probability=None if self.probability is None else _json_number(self.probability, compact),
+            search_score=None if self.search_score is None else _json_number(self.search_score, compact),
             task=sys.intern(self.task),
-            heads=None if self.heads is None else write(self.heads),
-            looks=None if self.looks is None else write(self.looks),
+            heads=None if self.heads is None else encode(self.heads),
+            looks=None if self.looks is None else encode(self.looks),
             added=list(self.added),
             unknown_target=list(self.unknown_target),
             forced=list(self.forced),
@@ -214,9 +226,12 @@ class Trace:
     def from_record(cls, record: TraceRecord) -> "Trace":
         """Return the trace of a record. `score` is not read: it is the sum of the log-probabilities.
 
+        Args:
+            record: JSON form of a trace.
+
         Raises:
-            ArgumentError: The argument is no record.
-            DataError: The record is of another version of the schema, or its fields do not belong together.
+            ArgumentError: The argument is not a record.
+            DataError: The record has another version of the schema, or its fields do not agree.
         """
         return cls._restored(check_types(record))
 
@@ -224,10 +239,10 @@ class Trace:
     def _restored(cls, record: TraceRecord) -> "Trace":
         """Return the trace of a record whose fields have the right types."""
         T, S = len(record.target), len(record.source)
-        _check(record)
-        likely = decode_field(record, "log_probabilities", (T,))
-        own_places = get_task_settings(record.task).per_position
-        symbols, values = _candidates(record)
+        _check_record(record)
+        log_probabilities = decode_field(record, "log_probabilities", (T,))
+        per_position = get_task_settings(record.task).per_position
+        symbols, values = _padded_candidates(record)
         return cls(
             text=record.text,
             source=tuple(record.source),
@@ -236,9 +251,9 @@ class Trace:
             target=tuple(record.target),
             output=record.output,
             finished=record.finished,
-            log_probabilities=restore_log_probabilities(likely),
+            log_probabilities=restore_log_probabilities(log_probabilities),
             attention=(
-                own_positions(T, S, record.features) if own_places else decode_field(record, "attention", (T, S))
+                identity_attention(T, S, record.features) if per_position else decode_field(record, "attention", (T, S))
             ),
             top_symbols=symbols,
             top_log_probabilities=values,
@@ -260,12 +275,15 @@ class Trace:
         """Return the candidates of each step that have a probability above 0, with their log-probabilities."""
         values = np.round(self.top_log_probabilities.astype(np.float64), DECIMALS).tolist()
         return [
-            [(symbol, value) for symbol, value in zip(symbols, own, strict=True) if value > -np.inf]
-            for symbols, own in zip(self.top_symbols, values, strict=True)
+            [(symbol, value) for symbol, value in zip(symbols, step_values, strict=True) if value > -np.inf]
+            for symbols, step_values in zip(self.top_symbols, values, strict=True)
         ]
 
     def save(self, path: str | Path) -> None:
-        """Write the trace to a file. The format follows the name: .html (the page), .svg, .png, .json, or .tex (TikZ).
+        """Write the trace to a file.
+
+        Args:
+            path: File, whose ending selects the format: .html (the page), .svg, .png, .json, or .tex (TikZ).
 
         Raises:
             InputError: The ending is not supported, or the file cannot be written.
@@ -282,20 +300,25 @@ class Trace:
 
     def __getstate__(self) -> list[Any]:
         """Return the fields, for pickle and copies; None represents the identity attention of tags."""
-        own = self.per_position and _is_own_positions(self.attention, self.features)
-        return [None if own and each.name == "attention" else getattr(self, each.name) for each in fields(self)]
+        is_identity = self.per_position and _is_identity_attention(self.attention, self.features)
+        return [
+            None if is_identity and field.name == "attention" else getattr(self, field.name) for field in fields(self)
+        ]
 
     def __setstate__(self, state: list[Any]) -> None:
         """Set the fields of a copy."""
         for field, value in zip(fields(self), state, strict=True):
             object.__setattr__(self, field.name, value)
         if self.attention is None:
-            weights = own_positions(len(self.target), len(self.source), self.features)
+            weights = identity_attention(len(self.target), len(self.source), self.features)
             object.__setattr__(self, "attention", weights)
 
 
 def checked_fields(trace: Trace) -> Trace:
-    """Return a trace whose fields are of their types and fit each other: a program may have set them.
+    """Return a trace whose fields have the declared types and agree with each other, since a program may have set them.
+
+    Args:
+        trace: Any trace.
 
     Raises:
         ArgumentError: The message names the first field that does not fit.
@@ -303,7 +326,7 @@ def checked_fields(trace: Trace) -> Trace:
     plain = dict[str, Any]()
     for name, kind in _PLAIN_FIELDS.items():
         value = getattr(trace, name)
-        plain[name] = value if _is_plain(value, kind) else convert_argument(f"trace.{name}", value, kind)
+        plain[name] = value if _has_exact_type(value, kind) else convert_argument(f"trace.{name}", value, kind)
     if not is_task(plain["task"]):
         raise ArgumentError(f"trace.task: {choice_message(task_names(), plain['task'])}")
     T, S, top = len(plain["target"]), len(plain["source"]), plain["top_symbols"]
@@ -321,7 +344,7 @@ def checked_fields(trace: Trace) -> Trace:
     if not 0 <= plain["rank"] <= MAX_RANK:
         raise ArgumentError(f"trace.rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("painted", T)):
-        if not all(0 <= place < count for place in plain[name]):
+        if not all(0 <= index < count for index in plain[name]):
             raise ArgumentError(f"trace.{name}: expected numbers from 0 to {count - 1}")
     return replace(trace, **plain)
 
@@ -333,18 +356,18 @@ _PLAIN_FIELDS: dict[str, Any] = {
     **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "painted": tuple[int, ...]},
     **{"lattice": SearchTree | None, "added": tuple[str, ...], "task": str},
 }
-"""Those fields of a trace that are no arrays, and their types."""
+"""Fields of a trace that are not arrays, and their types."""
 
 
-def _is_plain(value: object, kind: Any) -> bool:  # noqa: ANN401
-    """Return whether a value is plainly of a type, as in every trace that a program has not changed."""
+def _has_exact_type(value: object, kind: Any) -> bool:  # noqa: ANN401
+    """Return whether a value has exactly this type, as in every trace that a program has not changed."""
     if value is None:
         return type(None) in get_args(kind)
     if type(value) is not tuple or get_origin(kind) is not tuple:
         return type(value) is kind
     item, items = get_args(kind)[0], value
     if get_origin(item) is tuple:
-        return all(_is_plain(each, item) for each in items)
+        return all(_has_exact_type(inner, item) for inner in items)
     return {*map(type, items)} <= {item}
 
 
@@ -354,13 +377,21 @@ def _check_array(name: str, values: object, shape: tuple[int | None, ...]) -> No
         raise ArgumentError(f"trace.{name}: expected an array of floating-point numbers, got {describe_value(values)}")
     array = cast(np.ndarray, values)
     if len(array.shape) != len(shape) or any(
-        size not in (None, own) for size, own in zip(shape, array.shape, strict=True)
+        expected not in (None, size) for expected, size in zip(shape, array.shape, strict=True)
     ):
         raise ArgumentError(f"trace.{name}: expected {shown_shape(shape)} numbers, got {shown_shape(array.shape)}")
 
 
-def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:
-    """Return the weights of tags, each of which looks at its own position: an identity in T + S numbers of memory."""
+def identity_attention(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:
+    """Return the attention weights of tags, each of which attends to its own position.
+
+    The result is an identity matrix, stored in T + S numbers of memory.
+
+    Args:
+        steps: T, the number of tags.
+        positions: S, the number of source positions.
+        features: Number of features at the beginning of the source.
+    """
     diagonal = np.zeros(max(steps + positions - 1, 0), np.float32)
     if not steps or not positions:
         return np.zeros((steps, positions), np.float32)
@@ -369,24 +400,24 @@ def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray
     return np.lib.stride_tricks.sliding_window_view(diagonal, positions)[::-1]
 
 
-def _is_own_positions(weights: Float[np.ndarray, "T S"], features: int) -> bool:
-    """Return whether weights are those of `own_positions`, stored in T + S numbers of memory."""
+def _is_identity_attention(weights: Float[np.ndarray, "T S"], features: int) -> bool:
+    """Return whether weights are those of `identity_attention`, stored in T + S numbers of memory."""
     number = weights.itemsize
     if weights.dtype != np.float32 or weights.ndim != 2 or weights.strides != (-number, number) or not weights.size:
         return False
     steps, positions = weights.shape
-    expected = own_positions(steps, positions, features)  # by these strides, the first row and column tell the others
+    expected = identity_attention(steps, positions, features)  # the first row and column determine all values
     return np.array_equal(weights[0], expected[0]) and np.array_equal(weights[:, 0], expected[:, 0])
 
 
-def _written(value: float, compact: bool) -> float:
-    """Return a number as JSON holds it, rounded in the form with lists."""
+def _json_number(value: float, compact: bool) -> float:
+    """Return a number for JSON, rounded unless arrays are compact."""
     finite = finite_log_probability(value)
     return finite if compact else round(finite, DECIMALS)
 
 
-def _check(record: TraceRecord) -> None:
-    """Raise a `DataError` where a record is of another version, or its fields do not belong together."""
+def _check_record(record: TraceRecord) -> None:
+    """Check the version of a record, and that its fields agree; `DataError` otherwise."""
     if record.version != VERSION:
         raise DataError(f"the trace has version {quote(record.version)} of the schema; expected version {VERSION}")
     if not is_task(record.task):
@@ -402,18 +433,18 @@ def _check(record: TraceRecord) -> None:
         raise DataError(f"probability: expected a number from 0 to 1, got {record.probability}")
     if record.search_score is not None and not math.isfinite(record.search_score):
         raise DataError(f"search_score: expected a finite number, got {record.search_score}")
-    for name, places, count in (
+    for name, indices, count in (
         ("unknown", record.unknown, positions),
         ("unknown_target", record.unknown_target, steps),
         ("forced", record.forced, steps),
         ("painted", record.painted, steps),
     ):
-        if not all(0 <= place < count for place in places):
+        if not all(0 <= index < count for index in indices):
             raise DataError(f"{name}: expected numbers from 0 to {count - 1}")
 
 
-def _candidates(record: TraceRecord) -> tuple[tuple[tuple[str, ...], ...], Float[np.ndarray, "T k"]]:
-    """Return the symbols and log-probabilities of `top`, as many for every step: ("", −∞) where one has fewer."""
+def _padded_candidates(record: TraceRecord) -> tuple[tuple[tuple[str, ...], ...], Float[np.ndarray, "T k"]]:
+    """Return the symbols and log-probabilities of `top`, padded to equal numbers per step with ("", −∞)."""
     count = max((len(step) for step in record.top), default=0)
     if count > MAX_CANDIDATES:
         raise DataError(f"top: expected at most {MAX_CANDIDATES} candidates of a step, got {count}")

@@ -100,33 +100,41 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def encode_array(values: Float[np.ndarray, "..."]) -> EncodedArray:
-    """Return the compact form of an array. NaN becomes 0, and infinity the largest finite number."""
+    """Return the compact form of an array. NaN becomes 0, and infinity the largest finite number.
+
+    Args:
+        values: Array of any shape.
+    """
     plain = np.nan_to_num(np.asarray(values, np.float32)).astype("<f4")
     return EncodedArray(shape=list(plain.shape), data=base64.b64encode(plain.tobytes()).decode("ascii"))
 
 
 def list_array(values: Float[np.ndarray, "..."]) -> list[Any]:
-    """Return an array as nested lists, rounded to `DECIMALS`."""
+    """Return an array as nested lists, rounded to `DECIMALS`.
+
+    Args:
+        values: Array of any shape.
+    """
     rounded: list[Any] = np.round(values.astype(np.float64), DECIMALS).tolist()
     return rounded
 
 
-def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
+def decode_array(encoded: Vector | Matrix | Matrices, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
     """Return the float32 array of either form.
 
     Args:
-        given: The compact form, or nested lists.
-        shape: Expected shape. None means any size, on the first axis only.
+        encoded: The compact form, or nested lists.
+        shape: Expected shape; None for any. A size of None means any size, on the first axis only.
 
     Raises:
         DataError: The data is not an array, has another shape, or has more than `MAX_EMPTY_ROWS` rows without numbers.
     """
     try:
-        if isinstance(given, EncodedArray):
-            values = np.frombuffer(base64.b64decode(given.data, validate=True), "<f4").reshape(given.shape)
+        if isinstance(encoded, EncodedArray):
+            values = np.frombuffer(base64.b64decode(encoded.data, validate=True), "<f4").reshape(encoded.shape)
             values = values.astype(np.float32)
         else:
-            values = float32_array(given)
+            values = float32_array(encoded)
     except (ValueError, OverflowError) as error:
         if isinstance(error, DataError):
             raise
@@ -141,12 +149,19 @@ def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...
     empty = tuple(rows if size is None else size for size in shape)
     if values.size or math.prod(empty) or values.ndim == 0:
         raise DataError(f"expected {shown_shape(shape)} numbers, got {shown_shape(values.shape)}")
-    return values.reshape(empty)  # lists without numbers do not tell all of their shape
+    return values.reshape(empty)  # nested lists without numbers lack their inner sizes
 
 
-def float32_array(given: object) -> np.ndarray:
-    """Return numbers as a float32 array; `DataError` for a finite one that is too large for float32."""
-    values = np.array(given, np.float64)
+def float32_array(numbers: object) -> np.ndarray:
+    """Return numbers as a float32 array.
+
+    Args:
+        numbers: Nested lists of numbers.
+
+    Raises:
+        DataError: A finite number is too large for float32.
+    """
+    values = np.array(numbers, np.float64)
     with np.errstate(over="ignore"):
         converted = values.astype(np.float32)
     if (np.isinf(converted) & ~np.isinf(values)).any():
@@ -157,16 +172,25 @@ def float32_array(given: object) -> np.ndarray:
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
     """Return whether a shape is as expected; None means any size."""
     sizes = zip(shape, expected, strict=False)
-    return len(shape) == len(expected) and all(wanted in (None, size) for size, wanted in sizes)
+    return len(shape) == len(expected) and all(expected_size in (None, size) for size, expected_size in sizes)
 
 
 def shown_shape(shape: tuple[int | None, ...]) -> str:
-    """Return a shape as errors name it."""
+    """Return a shape as errors name it.
+
+    Args:
+        shape: Sizes; None means any size.
+    """
     return " × ".join("any number of" if size is None else f"{size}" for size in shape)
 
 
 def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
     """Return an array of a record; errors name the field.
+
+    Args:
+        record: JSON form of a trace or of its search tree.
+        name: Name of the field.
+        shape: Expected shape; None means any size, on the first axis only.
 
     Raises:
         DataError: The field is not an array of this shape, or a weight or log-probability is out of range.
@@ -175,7 +199,7 @@ def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[in
         values = decode_array(getattr(record, name), shape)
         if name == "log_probabilities":
             check_log_probabilities(values)
-        elif name == "scores":  # sums, each of at most as many log-probabilities as there are
+        elif name == "scores":  # each is a sum of at most len(values) log-probabilities
             check_log_probabilities(values / max(1, len(values)))
         elif values.size and not (values.min() >= 0 and values.max() <= 1 + ROUNDING):
             raise DataError("expected weights from 0 to 1")
@@ -185,28 +209,50 @@ def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[in
 
 
 def check_log_probabilities(values: Float[np.ndarray, "..."]) -> None:
-    """Raise `DataError` if a log-probability is positive or NaN."""
+    """Check that log-probabilities are at most 0, within `ROUNDING`.
+
+    Args:
+        values: Log-probabilities.
+
+    Raises:
+        DataError: One is positive or NaN.
+    """
     if values.size and not values.max() <= ROUNDING:
         raise DataError("expected log-probabilities, which are at most 0")
 
 
 def finite_log_probability(value: float) -> float:
-    """Return a log-probability for JSON: `LOG_ZERO` for −∞, and 0 for NaN."""
+    """Return a log-probability for JSON: `LOG_ZERO` for −∞, and 0 for NaN.
+
+    Args:
+        value: Log-probability.
+    """
     return value if math.isfinite(value) else (LOG_ZERO if value < 0 else 0.0)
 
 
 def finite_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Return log-probabilities with `LOG_ZERO` in place of −∞."""
+    """Return log-probabilities with `LOG_ZERO` in place of −∞.
+
+    Args:
+        values: Log-probabilities.
+    """
     return np.where(np.isneginf(values), np.float32(LOG_ZERO), values)
 
 
 def restore_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Return log-probabilities with −∞ in place of `LOG_ZERO`."""
+    """Return log-probabilities with −∞ in place of `LOG_ZERO`.
+
+    Args:
+        values: Log-probabilities.
+    """
     return np.where(values <= LOG_ZERO, np.float32(-np.inf), values)
 
 
 def decode_record(text: str | bytes) -> TraceRecord:
     """Return the record in JSON text. Unknown fields are ignored, since the page adds some.
+
+    Args:
+        text: One trace in JSON.
 
     Raises:
         ArgumentError: The argument is neither text nor bytes.
@@ -216,49 +262,55 @@ def decode_record(text: str | bytes) -> TraceRecord:
     try:
         return msgspec.json.decode(text, type=TraceRecord)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise _no_trace(abbreviate_reason(error)) from None
+        raise _not_a_trace(abbreviate_reason(error)) from None
 
 
 def check_types(record: TraceRecord) -> TraceRecord:
-    """Return a record that a program has made, its values checked against the types of the fields.
+    """Return a record that a program has made, with its values checked against the types of the fields.
+
+    Args:
+        record: JSON form of a trace.
 
     Raises:
-        ArgumentError: The argument is no record.
+        ArgumentError: The argument is not a record.
         DataError: A field has another type.
     """
-    given: TraceRecord = convert_argument("record", record, TraceRecord)
+    converted: TraceRecord = convert_argument("record", record, TraceRecord)
     try:
         for name in TraceRecord.__struct_fields__:
-            _check_plain(name, getattr(given, name))
-        return msgspec.convert(msgspec.to_builtins(given), TraceRecord)
+            _check_plain(name, getattr(converted, name))
+        return msgspec.convert(msgspec.to_builtins(converted), TraceRecord)
     except DataError:
         raise
-    except Exception as error:  # whatever the values of the fields may raise
-        raise _no_trace(abbreviate_reason(error)) from None
+    except Exception as error:  # values of unknown types may raise anything
+        raise _not_a_trace(abbreviate_reason(error)) from None
 
 
-def _no_trace(reason: str) -> DataError:
+def _not_a_trace(reason: str) -> DataError:
     """Return the error for data that is not a trace."""
     return DataError(f"this is not a trace of schema version {VERSION}: {reason}")
 
 
 def _check_plain(name: str, value: object) -> None:
-    """Raise a `DataError` that names a field whose value would become another type in JSON: bytes, a set, a date."""
+    """Check that a value keeps its type in JSON; `DataError` names the field for bytes, a set or a date."""
     if isinstance(value, list | tuple):
         if not set(map(type, value)) <= SCALARS:
-            for each in value:
-                _check_plain(name, each)
+            for item in value:
+                _check_plain(name, item)
     elif isinstance(value, EncodedArray | LatticeRecord):
         for inner in value.__struct_fields__:
             _check_plain(f"{name}.{inner}", getattr(value, inner))
     elif type(value) not in SCALARS and not isinstance(value, str | int | float):
-        raise _no_trace(f"{name}: expected a value that JSON has, got {describe_value(value)}")
+        raise _not_a_trace(f"{name}: expected a value that JSON has, got {describe_value(value)}")
 
 
 def encode_json(value: object) -> bytes:
     """Return structs and plain values as JSON, in which no character acts on a terminal or ends a line.
 
-    A lone surrogate, which has no place in UTF-8, becomes U+FFFD.
+    A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
+
+    Args:
+        value: Structs, lists, dicts and plain values.
     """
     try:
         content = msgspec.json.encode(value)
@@ -268,13 +320,13 @@ def encode_json(value: object) -> bytes:
 
 
 def _replace_surrogates(value: object) -> object:
-    """Return plain values with U+FFFD in place of lone surrogates, which a file name or a line of JSON may hold."""
+    """Return plain values with U+FFFD in place of lone surrogates, which file names and JSON may contain."""
     match value:
         case str():
             return SURROGATES.sub("\ufffd", value)
         case list() | tuple():
-            return [_replace_surrogates(each) for each in value]
+            return [_replace_surrogates(item) for item in value]
         case dict():
-            return {_replace_surrogates(key): _replace_surrogates(each) for key, each in value.items()}
+            return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
         case _:
             return value

@@ -12,7 +12,7 @@ from pellucid.arguments import convert_argument
 from pellucid.decoding.answers import hypothesis_of, sampled_traces, scored_trace
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, stepwise
 from pellucid.decoding.candidate_scorer import candidate_scorer
-from pellucid.decoding.constraints import FREE, Constraints
+from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_attention import attention_rows, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
@@ -35,120 +35,157 @@ class Transducer(Predictor):
     """Predictor of an encoder-decoder, which decodes symbol by symbol."""
 
     combines_networks: ClassVar[bool] = False
-    """Whether it has members."""
+    """True for ensembles."""
 
     def __post_init__(self) -> None:
-        """Refuse fields of another type, and members, which an `Ensemble` has."""
+        """Check the types of the fields, and that there are no members, which only an `Ensemble` has."""
         super().__post_init__()
         if self.members.networks and not self.combines_networks:
             raise ArgumentError(
-                "members: a Transducer has one network, which `network` is; pellucid.load([...]) makes an Ensemble"
+                "members: a Transducer has one network, the field `network`; pellucid.load([...]) makes an Ensemble"
             )
 
     def with_options(self, options: DecodingOptions) -> "Transducer":
-        """Return a predictor with other options; a bad option raises `InputError` when it is used."""
+        """Return a predictor with other options. A bad option raises `InputError` when it is used.
+
+        Args:
+            options: Options for all outputs.
+        """
         return replace(self, options=convert_argument("options", options, DecodingOptions))
 
-    def joined(self, members: Sequence[SingleModelInference]) -> Inference:
-        """Combine the hypotheses of the networks."""
-        return members[0]
+    def combine(self, member_inferences: Sequence[SingleModelInference]) -> Inference:
+        """Combine the hypotheses of the networks.
 
-    def begin(self, work: InferenceBatch) -> Inference:
+        Args:
+            member_inferences: Hypotheses of each network; one, unless this is an ensemble.
+        """
+        return member_inferences[0]
+
+    def initialize(self, batch: InferenceBatch) -> Inference:
         """Return the model before its first step, with the forced attention of the options.
+
+        Args:
+            batch: Sources.
 
         Raises:
             InputError: The attention does not fit a source or the model.
         """
-        rows = self.painted_rows(work)  # first, for it refuses what cannot be hidden
-        return force_attention(self._begin(work), rows)
+        rows = self.forced_attention_rows(batch)  # checks the masked positions, before they are used
+        return force_attention(self._initialize(batch), rows)
 
-    def painted_rows(self, work: InferenceBatch) -> dict[int, Float[Tensor, " S"]]:
-        """Return the forced attention rows of the options; `InputError` if they do not fit."""
-        longest = max(self.max_length, self.config.data.max_length)
-        return attention_rows(self.options, work, self.networks, longest)
+    def forced_attention_rows(self, batch: InferenceBatch) -> dict[int, Float[Tensor, " S"]]:
+        """Return the forced attention rows of the options.
 
-    def _begin(self, work: InferenceBatch) -> Inference:
+        Args:
+            batch: Sources.
+
+        Returns:
+            The attention weights of each forced step; they sum to one.
+
+        Raises:
+            InputError: The attention does not fit a source or the model.
+        """
+        max_steps = max(self.max_length, self.config.data.max_length)
+        return attention_rows(self.options, batch, self.networks, max_steps)
+
+    def _initialize(self, batch: InferenceBatch) -> Inference:
         """Return the model before its first step, without forced attention."""
-        return encode_and_initialize(self.network, work.source, work.lengths, self.options.masked)
+        return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
 
-    def _searched(self, part: ExampleChunk, best: int) -> list[list[Trace]]:
+    def _search(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
-        constraints, width = self._constraints(part), max(best, self.config.search.beam_size)
+        constraints, beam_size = self._constraints(chunk), max(nbest, self.config.search.beam_size)
         score, lattice = candidate_scorer(self.config.search), self.options.lattice
-        plainly = searches_whole_batches(self._request(constraints))
+        by_log_probability = searches_whole_batches(self._request(constraints))
 
-        def search(work: InferenceBatch) -> list[list[Hypothesis]]:
-            """Search one batch."""
-            if plainly:
-                return self._search_plainly(work, width, best)
-            wanted = BeamConfig(work.spans, width, best, score, constraints.take(work.rows), lattice)
-            return stepwise(self.begin(work), work.positions, wanted)
+        def search(batch: InferenceBatch) -> list[list[Hypothesis]]:
+            """Search one batch.
 
-        return self._lists(part, SearchRequest(width, best, constraints), search)
+            Args:
+                batch: Sources.
+            """
+            if by_log_probability:
+                return self._search_by_log_probability(batch, beam_size, nbest)
+            config = BeamConfig(batch.limits, beam_size, nbest, score, constraints.take(batch.rows), lattice)
+            return stepwise(self.initialize(batch), batch.positions, config)
 
-    def _refuse_lattice(self, what: str) -> None:
-        """Raise a `ConfigError` where the options ask for a lattice, which what is done here does not have."""
+        return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search)
+
+    def _refuse_lattice(self, operation: str) -> None:
+        """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""
         if self.options.lattice:
             raise ConfigError(
-                f"options.lattice: {what} considers no other hypotheses: predict, nbest, trace and hypotheses do"
+                f"options.lattice: {operation} has no search tree: use predict, nbest, trace or hypotheses"
             )
 
-    def _samples(self, part: ExampleChunk, drawing: SamplingConfig) -> list[list[Trace]]:
+    def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example."""
         self._refuse_lattice("sampling")
-        constraints = self._constraints(part)
+        constraints = self._constraints(chunk)
 
-        def draw(work: InferenceBatch) -> list[list[Hypothesis]]:
-            """Sample one batch."""
-            wanted = BeamConfig(work.spans, 1, constraints=constraints.take(work.rows))
-            drawn = sample(self.begin(work), work.positions, work.rows + part.first, wanted, drawing)
-            return [[hypothesis_of(each) for each in outputs] for outputs in drawn]
+        def draw(batch: InferenceBatch) -> list[list[Hypothesis]]:
+            """Sample one batch.
 
-        lists = self._lists(part, SearchRequest(drawing.samples, sys.maxsize, constraints), draw)
-        return [sampled_traces(traces, drawing, number) for number, traces in enumerate(lists, part.first)]
+            Args:
+                batch: Sources.
+            """
+            config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
+            drawn = sample(self.initialize(batch), batch.positions, batch.rows + chunk.first, config, sampling)
+            return [[hypothesis_of(output) for output in outputs] for outputs in drawn]
 
-    def _forced(self, part: ExampleChunk) -> list[Trace]:
+        lists = self._decode_batches(chunk, SearchRequest(sampling.samples, sys.maxsize, constraints), draw)
+        return [sampled_traces(traces, sampling, number) for number, traces in enumerate(lists, chunk.first)]
+
+    def _score(self, chunk: ExampleChunk) -> list[Trace]:
         """Score the targets of examples."""
         self._refuse_lattice("scoring given targets")
-        given = part.examples
-        for number, example in enumerate(given, start=part.first + 1):
+        examples = chunk.examples
+        for number, example in enumerate(examples, start=chunk.first + 1):
             if not self.tokenizers.source.split(example.source):
-                raise DataError(f"source {number} is empty: there is nothing to score its target by")
-        symbols = [self.tokenizers.target.split(example.target) for example in given]
-        longest = max(self.max_length, self.config.data.max_length)
-        for number, each in enumerate(symbols, start=part.first + 1):
-            if len(each) > longest:
-                raise DataError(f"target {number} has {len(each)} symbols; at most {longest} can be scored")
-        known, copying = self.vocabularies, self.config.decoder.pointer_generator
-        targets = encode_targets(given, symbols, known, self.tokenizers, self.config)
+                raise DataError(f"source {number} is empty: its target cannot be scored")
+        symbols = [self.tokenizers.target.split(example.target) for example in examples]
+        max_length = max(self.max_length, self.config.data.max_length)
+        for number, target_symbols in enumerate(symbols, start=chunk.first + 1):
+            if len(target_symbols) > max_length:
+                raise DataError(
+                    f"target {number} has {len(target_symbols)} symbols; at most {max_length} can be scored"
+                )
+        vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
+        targets = encode_targets(examples, symbols, vocabularies, self.tokenizers, self.config)
 
-        def score(work: InferenceBatch) -> list[list[Hypothesis]]:
-            """Score one batch."""
-            target, steps = targets.pad(work.rows)
-            device = work.lengths.device
-            outputs = score_targets(self.begin(work), work.positions, target.to(device), steps.to(device))
-            return [[hypothesis_of(each)] for each in outputs]
+        def score(batch: InferenceBatch) -> list[list[Hypothesis]]:
+            """Score one batch.
 
-        scored = replace(self, options=self.options.guiding)._lists(part, SearchRequest(1, 1, FREE), score)
-        ids = known.target.ids
+            Args:
+                batch: Sources.
+            """
+            target, steps = targets.pad(batch.rows)
+            device = batch.lengths.device
+            outputs = score_targets(self.initialize(batch), batch.positions, target.to(device), steps.to(device))
+            return [[hypothesis_of(output)] for output in outputs]
+
+        scored = replace(self, options=self.options.attention_options)._decode_batches(
+            chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score
+        )
+        ids = vocabularies.target.ids
         return [
-            scored_trace(traces[0], example.target, each, {*ids, *traces[0].source} if copying else ids)
-            for traces, example, each in zip(scored, given, symbols, strict=True)
+            scored_trace(traces[0], example.target, target, {*ids, *traces[0].source} if copying else ids)
+            for traces, example, target in zip(scored, examples, symbols, strict=True)
         ]
 
-    def _constraints(self, part: ExampleChunk) -> Constraints:
+    def _constraints(self, chunk: ExampleChunk) -> Constraints:
         """Return the constraints of the options, in ids."""
-        read = copyable_sources(part.examples, self.tokenizers, self.config)
-        texts = resolve_prefixes(self.options, len(part.examples), part.prefixes)
-        first, longest = None if part.prefixes is None else part.first, self.max_length
+        sources = copyable_sources(chunk.examples, self.tokenizers, self.config)
+        texts = resolve_prefixes(self.options, len(chunk.examples), chunk.prefixes)
+        first, max_length = None if chunk.prefixes is None else chunk.first, self.max_length
         constraints = build_constraints(
-            self.options, texts, self.tokenizers.target, self.vocabularies.target, read, first
+            self.options, texts, self.tokenizers.target, self.vocabularies.target, sources, first
         )
-        for row in range(0 if part.prefixes is None else len(part.examples)):
-            if constraints.least(row) > longest:
+        for row in range(0 if chunk.prefixes is None else len(chunk.examples)):
+            if constraints.min_length(row) > max_length:
                 raise ConstraintError(
-                    f"prefix of source {part.first + row + 1}: the prefix and the required symbols take "
-                    f"{constraints.least(row)} symbols, but search.max_length is {longest}"
+                    f"prefix of source {chunk.first + row + 1}: the prefix and the required symbols take "
+                    f"{constraints.min_length(row)} symbols, but search.max_length is {max_length}"
                 )
         return constraints
 
@@ -161,22 +198,26 @@ class Transducer(Predictor):
         )
         return request_of("search", next(self.network.parameters()), facts)
 
-    def _search_plainly(self, work: InferenceBatch, width: int, best: int) -> list[list[Hypothesis]]:
+    def _search_by_log_probability(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Search one batch by log-probability alone, in a kernel if one supports it."""
         limits = LengthLimits(self.config.search.min_length, self.max_length)
-        if width == 1:
-            outputs = [[each] for each in greedy(self.network, work.source, work.lengths, limits)]
+        if beam_size == 1:
+            outputs = [[output] for output in greedy(self.network, batch.source, batch.lengths, limits)]
         else:
-            outputs = beam(self.network, work.source, work.lengths, limits, width, best)
-        return [[hypothesis_of(each) for each in own] for own in outputs]
+            outputs = beam(self.network, batch.source, batch.lengths, limits, beam_size, nbest)
+        return [[hypothesis_of(output) for output in nbest_outputs] for nbest_outputs in outputs]
 
 
-def require_transducer(predictor: Predictor, what: str) -> Transducer:
+def require_transducer(predictor: Predictor, operation: str) -> Transducer:
     """Return the predictor if it decodes symbol by symbol.
 
+    Args:
+        predictor: Any predictor.
+        operation: Name of the requested operation, for the error.
+
     Raises:
-        ConfigError: It does not; the message names `what` was requested.
+        ConfigError: The predictor does not decode symbol by symbol.
     """
     if not isinstance(predictor, Transducer):
-        raise predictor.refused(what)
+        raise predictor.unsupported_error(operation)
     return predictor

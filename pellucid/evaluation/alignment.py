@@ -24,7 +24,7 @@ DIAGONAL_WIDTH = 0.2
 """Width g of the diagonal band."""
 MAP_SIZE = 10
 Weights = Annotated[Float[np.ndarray, "T S"], PROBABILITY]
-"""Attention of one trace: weights from 0 to 1, a row a step."""
+"""Attention weights of one trace, from 0 to 1, one row per step."""
 
 
 class AlignmentSpans(NamedTuple):
@@ -36,9 +36,7 @@ class AlignmentSpans(NamedTuple):
 
 
 class AlignmentAgreement(NamedTuple):
-    """Agreement of attention weights with a known alignment, over all symbols whose span is known; both are fractions
-    of 1.
-    """
+    """Agreement of attention weights with a known alignment, over all symbols with a known span, as fractions of 1."""
 
     error: float
     """Fraction of symbols whose largest weight lies outside their span: the alignment error rate of Och & Ney (2003,
@@ -77,18 +75,20 @@ def alignment_agreement(
 
 @check_arguments
 def attending_rows(weights: Weights) -> Float[np.ndarray, "t S"]:
-    """Return the rows with nonzero weights, as float64."""
+    """Return the rows with nonzero weights, as float64.
+
+    Args:
+        weights: Attention weights, shape (T, S).
+    """
     rows: Float[np.ndarray, "t S"] = weights[weights.sum(axis=1) > 0].astype(np.float64)
     return rows
 
 
-def _needed_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
-    """Return the rows with nonzero weights, of which a statistic needs at least one; raise `ArgumentError` if there is
-    none.
-    """
+def _nonzero_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
+    """Return the rows with nonzero weights; raise `ArgumentError` if there is none."""
     rows = attending_rows(weights)
     if not len(rows):
-        raise argument_error("weights", "at least one row that looks somewhere", weights)
+        raise argument_error("weights", "at least one row with a weight above 0", weights)
     return rows
 
 
@@ -127,7 +127,7 @@ def coverage_deviation(weights: Weights) -> float:
         Rikters, Fishel and Bojar (2017), with the exponent of their tool (SoftAlignments, functions.py, `getCP`). The
             formula of Rikters and Fishel (2017) has the exponent 2.
     """
-    missing = np.abs(1 - _needed_rows(weights).sum(axis=0))
+    missing = np.abs(1 - _nonzero_rows(weights).sum(axis=0))
     return float(-np.log1p(missing**COVERAGE_EXPONENT).mean())
 
 
@@ -145,14 +145,13 @@ def absentmindedness_out(weights: Weights) -> float:
     References:
         As in `coverage_deviation`.
     """
-    rows = _needed_rows(weights)
+    rows = _nonzero_rows(weights)
     return float(-np.log(2) * row_entropy(rows / rows.sum(axis=1, keepdims=True)).mean())
 
 
 @check_arguments
 def absentmindedness_in(weights: Weights) -> float:
-    """Return the input absentmindedness penalty AP_in: minus the mean entropy, in nats, of the weights of a source
-    position.
+    """Return the input absentmindedness penalty AP_in: minus the mean entropy of a source position's weights, in nats.
 
     Columns are scaled to sum to one; a column without weight counts as 0.
 
@@ -162,7 +161,7 @@ def absentmindedness_in(weights: Weights) -> float:
     References:
         As in `coverage_deviation`.
     """
-    columns = _needed_rows(weights).T
+    columns = _nonzero_rows(weights).T
     sums = columns.sum(axis=1, keepdims=True)
     scaled = np.divide(columns, sums, out=np.zeros_like(columns), where=sums > 0)
     return float(-np.log(2) * row_entropy(scaled).mean())
@@ -195,13 +194,12 @@ def _check_attention(name: str, trace: Trace) -> None:
 
 @check_arguments
 def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
-    """Return the distance in source positions between the largest weights of consecutive steps. The step of EOS is left
-    out.
+    """Return the distance in source positions between the largest weights of consecutive steps.
 
-    The first of equal weights counts.
+    The step of EOS is left out. The first of equal weights counts.
 
     Args:
-        trace: The trace.
+        trace: Trace of any task.
 
     Raises:
         ArgumentError: The value is not a trace, or its attention does not match its steps and source positions.
@@ -216,8 +214,8 @@ def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
 def _jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """Return `attention_jumps` of a trace that has been checked."""
     rows = attending_rows(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
-    moves: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
-    return moves
+    jumps: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
+    return jumps
 
 
 @check_arguments
@@ -230,7 +228,7 @@ def count_jumps(traces: Sequence[Trace]) -> dict[int, int]:
     Raises:
         ArgumentError: As in `attention_jumps`.
     """
-    _check_each(traces)
+    _check_traces(traces)
     counted = Counter(int(jump) for trace in traces for jump in _jumps(trace))
     return dict(sorted(counted.items()))
 
@@ -249,16 +247,16 @@ def diagonality(weights: Weights) -> float:
     References:
         Tachibana, Uenoyama and Aihara (2018), section 4.1.
     """
-    rows = _needed_rows(weights)
+    rows = _nonzero_rows(weights)
     steps, positions = rows.shape
     across = (np.arange(positions) + 0.5) / positions - (np.arange(steps)[:, None] + 0.5) / steps
     return float((rows * np.exp(-(across**2) / (2 * DIAGONAL_WIDTH**2))).sum(axis=1).mean())
 
 
-def _check_each(traces: Sequence[Trace]) -> None:
+def _check_traces(traces: Sequence[Trace]) -> None:
     """Raise `ArgumentError` unless the attention of each trace has one weight for each step and source position."""
-    for at, trace in enumerate(traces):
-        _check_attention(f"traces[{at}]", trace)
+    for index, trace in enumerate(traces):
+        _check_attention(f"traces[{index}]", trace)
 
 
 @check_arguments
@@ -278,15 +276,15 @@ def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | 
     Raises:
         ArgumentError: As in `attention_jumps`.
     """
-    _check_each(traces)
-    found = []
+    _check_traces(traces)
+    maps = []
     for trace in traces:
         rows = attending_rows(trace.attention)
         if rows.size:
-            found.append(
+            maps.append(
                 MAP_SIZE * _tenth_overlaps(len(rows)).T @ rows @ (_tenth_overlaps(rows.shape[1]) * rows.shape[1])
             )
-    return np.mean(found, axis=0) if found else None
+    return np.mean(maps, axis=0) if maps else None
 
 
 def _tenth_overlaps(parts: int) -> Float[np.ndarray, "parts 10"]:
@@ -308,8 +306,8 @@ class AttentionStatistic(NamedTuple):
     definition: str
 
 
-Place = Annotated[int, Meta(ge=0, le=2**31)]
-GoldSpans = Sequence[tuple[Place, Place]]
+Position = Annotated[int, Meta(ge=0, le=2**31)]
+GoldSpans = Sequence[tuple[Position, Position]]
 """Source positions [first, stop) that each target symbol is aligned with; (0, 0) if unknown."""
 
 STATISTICS = (
@@ -318,8 +316,8 @@ STATISTICS = (
     (
         "coverage deviation",
         "",
-        "Mean over outputs of CDP, the mean of −ln(1 + |1 − Σ|⁶) over positions read Σ times in all "
-        "(Rikters et al. 2017): 0 where each is read once.",
+        "Mean over outputs of CDP, the mean of −ln(1 + |1 − Σ|⁶) over positions with total weight Σ "
+        "(Rikters et al. 2017): 0 if each total is 1.",
     ),
     ("absentmindedness, output", "nats", "Mean over outputs of AP_out (Rikters et al. 2017): minus the rows' entropy."),
     (
@@ -331,13 +329,13 @@ STATISTICS = (
     (
         "monotonicity",
         "share",
-        "Share of steps, the end's left out, whose greatest weight lies where the last one's did or after it.",
+        "Share of steps, without EOS, whose largest weight is at the position of the previous step's or after it.",
     ),
     ("diagonality", "share", "Mean over outputs of the weight near the diagonal (Tachibana et al. 2018, g = 0.2)."),
     (
         "alignment error",
         "share",
-        "Share of symbols whose greatest weight lies outside the positions they come from (Och & Ney 2003).",
+        "Share of symbols whose largest weight is outside their gold span (Och & Ney 2003).",
     ),
 )
 """Name, unit and definition of each statistic of `summarize_attention`."""
@@ -348,7 +346,7 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
     """Return the contribution of one trace to each of `STATISTICS`: sum and count, both 0 if it has none.
 
     Args:
-        trace: The trace.
+        trace: Trace of any task.
         gold: Known spans of its symbols, if available.
 
     Returns:
@@ -359,7 +357,7 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
     """
     _check_attention("trace", trace)
     _check_gold("gold", trace, gold)
-    return _counted(trace, gold)
+    return _sums_and_counts(trace, gold)
 
 
 def _check_gold(name: str, trace: Trace, gold: GoldSpans | None) -> None:
@@ -370,10 +368,10 @@ def _check_gold(name: str, trace: Trace, gold: GoldSpans | None) -> None:
             raise argument_error(f"{name}[{step}]", expected, (first, stop))
 
 
-def _counted(trace: Trace, gold: GoldSpans | None) -> Float[np.ndarray, "9 2"]:
+def _sums_and_counts(trace: Trace, gold: GoldSpans | None) -> Float[np.ndarray, "9 2"]:
     """Return `trace_statistics` of a trace that has been checked."""
     weights = trace.attention
-    entropies, moves = row_entropy(attending_rows(weights)), _jumps(trace)
+    entropies, jumps = row_entropy(attending_rows(weights)), _jumps(trace)
     if not entropies.size:
         return np.zeros((len(STATISTICS), 2))
     relative = (entropies.sum() / np.log2(weights.shape[1]), len(entropies)) if weights.shape[1] > 1 else (0.0, 0)
@@ -382,10 +380,10 @@ def _counted(trace: Trace, gold: GoldSpans | None) -> Float[np.ndarray, "9 2"]:
             (entropies.sum(), len(entropies)),
             relative,
             *(
-                (each(weights), 1)
-                for each in (coverage_deviation, absentmindedness_out, absentmindedness_in, attention_confidence)
+                (statistic(weights), 1)
+                for statistic in (coverage_deviation, absentmindedness_out, absentmindedness_in, attention_confidence)
             ),
-            ((moves >= 0).sum(), len(moves)),
+            ((jumps >= 0).sum(), len(jumps)),
             (diagonality(weights), 1),
             _alignment_errors(weights, gold or ()),
         ],
@@ -421,20 +419,20 @@ def summarize_attention(
     """
     spans: Sequence[GoldSpans | None] = gold if gold is not None else [None] * len(traces)
     check_lengths({"traces": traces, "gold": spans})
-    _check_each(traces)
-    for at, (trace, own) in enumerate(zip(traces, spans, strict=True)):
-        _check_gold(f"gold[{at}]", trace, own)
-    pairs = [_counted(trace, own) for trace, own in zip(traces, spans, strict=True)]
+    _check_traces(traces)
+    for index, (trace, trace_spans) in enumerate(zip(traces, spans, strict=True)):
+        _check_gold(f"gold[{index}]", trace, trace_spans)
+    pairs = [_sums_and_counts(trace, trace_spans) for trace, trace_spans in zip(traces, spans, strict=True)]
     table = np.array(pairs).reshape(len(traces), 2 * len(STATISTICS))
     if not table.any():
         return []
     resamples = bootstrap_sums(table, seed).reshape(-1, len(STATISTICS), 2)
-    found = []
-    for at, ((name, unit, definition), (sums, counts)) in enumerate(
+    statistics = []
+    for row, ((name, unit, definition), (sums, counts)) in enumerate(
         zip(STATISTICS, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)
     ):
         if counts:
-            ratios = resamples[resamples[:, at, 1] > 0, at]
+            ratios = resamples[resamples[:, row, 1] > 0, row]
             low, high = np.percentile(ratios[:, 0] / ratios[:, 1], [2.5, 97.5]).tolist()
-            found.append(AttentionStatistic(name, sums / counts, unit, low, high, definition))
-    return found
+            statistics.append(AttentionStatistic(name, sums / counts, unit, low, high, definition))
+    return statistics

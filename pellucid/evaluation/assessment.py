@@ -48,9 +48,9 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
     for example in examples:
         key = (example.source, example.features)
         first.setdefault(key, example)
-        known = targets.setdefault(key, [])
-        if example.target not in known:
-            known.append(example.target)
+        merged = targets.setdefault(key, [])
+        if example.target not in merged:
+            merged.append(example.target)
     return [(first[key], tuple(targets[key])) for key in first]
 
 
@@ -58,8 +58,9 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
 def score_traces(
     traces: Sequence[Trace], references: Sequence[Sequence[str]], tokenizers: Tokenizers
 ) -> list[ScoredExample]:
-    """Compare traces with their references as symbols. Positions whose first reference has the ignored tag are left
-    out.
+    """Compare traces with their references as symbols.
+
+    Positions whose first reference has the ignored tag are left out.
 
     Args:
         traces: The traces.
@@ -78,15 +79,20 @@ def score_traces(
     ]
 
 
-def _score_trace(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str) -> ScoredExample:
+def _score_trace(trace: Trace, references: tuple[tuple[str, ...], ...], ignored_tag: str) -> ScoredExample:
     """Return a trace and its references as symbols, without ignored positions."""
     output, length = trace.symbols, len(trace.source) - trace.features
-    sure = tuple(trace.log_probabilities.tolist()) if trace.per_position else ()
-    if unscored and references:
-        kept = [at for at, symbol in enumerate(references[0]) if symbol != unscored]
-        output, sure = (tuple(each[at] for at in kept if at < len(each)) for each in (output, sure))
-        references = tuple(tuple(each[at] for at in kept if at < len(each)) for each in references)
-    return ScoredExample(output, references, length, not trace.autoregressive, sure)
+    log_probabilities = tuple(trace.log_probabilities.tolist()) if trace.per_position else ()
+    if ignored_tag and references:
+        scored = [position for position, symbol in enumerate(references[0]) if symbol != ignored_tag]
+        output, log_probabilities = (
+            tuple(values[position] for position in scored if position < len(values))
+            for values in (output, log_probabilities)
+        )
+        references = tuple(
+            tuple(symbols[position] for position in scored if position < len(symbols)) for symbols in references
+        )
+    return ScoredExample(output, references, length, not trace.autoregressive, log_probabilities)
 
 
 class OracleAccuracy(NamedTuple):
@@ -113,11 +119,11 @@ def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: Count)
     """
     check_not_empty("candidates", candidates, "example")
     ranks = _first_right_ranks(candidates)
-    right = [sum(rank is not None and rank <= k for rank in ranks) for k in range(1, count + 1)]
+    num_correct = [sum(rank is not None and rank <= k for rank in ranks) for k in range(1, count + 1)]
     total = len(ranks)
     return [
-        OracleAccuracy(k, 100 * hits / total, wilson_interval(hits, total).percent)
-        for k, hits in enumerate(right, start=1)
+        OracleAccuracy(k, 100 * correct / total, wilson_interval(correct, total).percent)
+        for k, correct in enumerate(num_correct, start=1)
     ]
 
 
@@ -141,7 +147,7 @@ def mean_reciprocal_rank(candidates: Sequence[Sequence[ScoredExample]]) -> float
 
 def _first_right_ranks(candidates: Sequence[Sequence[ScoredExample]]) -> list[int | None]:
     """Return the rank, from 1, of the first correct output of each example; None if there is none."""
-    return [next((place for place, each in enumerate(own, start=1) if each.exact), None) for own in candidates]
+    return [next((rank for rank, output in enumerate(nbest, start=1) if output.exact), None) for nbest in candidates]
 
 
 ERROR_RATE_KEYS = ("wer", "wer_ci95", "symbol_error_rate", "symbol_error_rate_ci95", "symbol_accuracy")
@@ -171,21 +177,21 @@ class Assessment:
     metrics: TaskMetrics
     """Metrics of the task."""
     texts: bool
-    """Whether outputs are also scored as texts (BLEU, chrF, edits over words)."""
+    """True if outputs are also scored as texts (BLEU, chrF, edits over words)."""
     characters: bool = False
-    """Whether symbols are characters."""
+    """True if symbols are characters."""
     ignored_tag: str = ""
     """Tag at positions that are not scored; empty if all are scored."""
 
     @cached_property
     def scored(self) -> list[ScoredExample]:
         """Best output of each example with its references."""
-        return [own[0] for own in self.candidates]
+        return [nbest[0] for nbest in self.candidates]
 
     @cached_property
     def traces(self) -> list[Trace]:
         """Best output of each example as a trace."""
-        return [own[0] for own in self.decoded.outputs]
+        return [nbest[0] for nbest in self.decoded.outputs]
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -215,11 +221,13 @@ class Assessment:
                 [trace.score for trace in self.traces], [example.exact for example in self.scored]
             )
         tags = [
-            (sure, decoded == wanted)
-            for each in self.scored
-            for sure, decoded, wanted in zip(each.log_probabilities, each.output, each.reference, strict=False)
+            (log_probability, tag == reference)
+            for example in self.scored
+            for log_probability, tag, reference in zip(
+                example.log_probabilities, example.output, example.reference, strict=False
+            )
         ]
-        return measure_calibration([sure for sure, _ in tags], [right for _, right in tags])
+        return measure_calibration([log_probability for log_probability, _ in tags], [right for _, right in tags])
 
     @cached_property
     def text_scores(self) -> TextScores | None:
@@ -256,20 +264,28 @@ class Assessment:
 
     @check_arguments
     def worst_examples(self, count: Count) -> list[int]:
-        """Return the indices of at most `count` examples with the highest error rates, worst first."""
+        """Return the indices of the examples with the highest error rates, worst first.
+
+        Args:
+            count: Maximum number of examples.
+        """
         return worst_examples(self.scored, count)
 
-    def error_record(self, at: int) -> dict[str, Any]:
-        """Return the output of one example as plain values for JSON."""
-        trace, example = self.traces[at], self.decoded.examples[at]
+    def error_record(self, index: int) -> dict[str, Any]:
+        """Return the output of one example as plain values for JSON.
+
+        Args:
+            index: Index of the example.
+        """
+        trace, example = self.traces[index], self.decoded.examples[index]
         return {
             "source": trace.text,
             "features": example.features,
             "output": trace.output,
-            "references": list(self.decoded.references[at]),
-            "errors": self.scored[at].errors,
+            "references": list(self.decoded.references[index]),
+            "errors": self.scored[index].errors,
             "score": trace.score,
-            "group": self.decoded.groups[at],
+            "group": self.decoded.groups[index],
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -278,7 +294,7 @@ class Assessment:
         return {
             **self._scores(),
             "texts": self.text_scores.to_dict() if self.text_scores else None,
-            "oracle": [{"k": each.k, "accuracy": each.accuracy, "ci95": list(each.ci95)} for each in self.oracle],
+            "oracle": [{"k": row.k, "accuracy": row.accuracy, "ci95": list(row.ci95)} for row in self.oracle],
             "mean_reciprocal_rank": self.mean_reciprocal_rank if self.oracle else None,
             "groups": [{"group": row.group, "examples": row.examples, **self._rates(row)} for row in self.groups],
             "macro": self._rates(mean) if mean else None,
@@ -305,36 +321,43 @@ class Assessment:
 
 @check_arguments
 def assess_outputs(
-    name: str, decoded: DecodedExamples, own: Tokenizers, shared: Tokenizers, metrics: TaskMetrics, texts: bool = False
+    name: str,
+    decoded: DecodedExamples,
+    tokenizers: Tokenizers,
+    shared: Tokenizers,
+    metrics: TaskMetrics,
+    texts: bool = False,
 ) -> Assessment:
     """Compare the outputs of a run with references.
 
     Args:
         name: Name of the run.
         decoded: Examples, references and outputs.
-        own: Tokenizers of the run.
+        tokenizers: Tokenizers of the run.
         shared: Tokenizers that define the symbols of the comparison, the same for all compared runs. If they split
             targets differently, outputs are split again.
         metrics: Metrics of the task.
-        texts: Whether to score outputs as texts as well.
+        texts: Score outputs as texts too.
 
     Raises:
         ArgumentError: The lists of `decoded` differ in length, an example has no output, or an argument has the wrong
             type.
     """
     check_lengths({f"decoded.{field}": values for field, values in decoded._asdict().items()})
-    for at, outputs in enumerate(decoded.outputs):
-        check_not_empty(f"decoded.outputs[{at}]", outputs, "output")
+    for index, outputs in enumerate(decoded.outputs):
+        check_not_empty(f"decoded.outputs[{index}]", outputs, "output")
     flat = [trace for outputs in decoded.outputs for trace in outputs]
-    wanted = [texts for texts, outputs in zip(decoded.references, decoded.outputs, strict=True) for _ in outputs]
-    scored = score_traces(flat, wanted, shared)
-    if own.target != shared.target:
+    references = [
+        targets for targets, outputs in zip(decoded.references, decoded.outputs, strict=True) for _ in outputs
+    ]
+    scored = score_traces(flat, references, shared)
+    if tokenizers.target != shared.target:
         scored = [
-            each._replace(output=tuple(shared.target.split(trace.output)))
-            for each, trace in zip(scored, flat, strict=True)
+            example._replace(output=tuple(shared.target.split(trace.output)))
+            for example, trace in zip(scored, flat, strict=True)
         ]
-    rest = iter(scored)
-    lists = [list(islice(rest, len(outputs))) for outputs in decoded.outputs]
+    remaining = iter(scored)
+    lists = [list(islice(remaining, len(outputs))) for outputs in decoded.outputs]
     return Assessment(
         name, decoded, lists, metrics, texts, shared.target.kind == "characters", shared.target.ignored_tag
     )
@@ -352,7 +375,7 @@ def join_assessments(parts: Sequence[Assessment]) -> Assessment:
     """
     check_not_empty("parts", parts, "assessment")
     decoded = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
-    candidates = [own for part in parts for own in part.candidates]
+    candidates = [nbest for part in parts for nbest in part.candidates]
     return replace(parts[0], decoded=decoded, candidates=candidates)
 
 
@@ -369,7 +392,7 @@ def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
         ArgumentError: An argument is not an assessment, or it has no example.
     """
     if a.decoded.groups != b.decoded.groups:
-        raise InputError("runs can be compared on the same examples only: they have different groups of them")
+        raise InputError("runs can be compared on the same examples only, but their groups of examples differ")
     return compare_outcomes(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
 
 
@@ -377,5 +400,5 @@ def _group_scores(name: str, table: OutcomeTable) -> GroupScores:
     """Return the scores of one group."""
     exact, errors = rates_from_sums(table.sum(axis=0), len(table)).tolist()
     interval = bootstrap_ratio(table[:, 1].tolist(), table[:, 2].tolist()).percent
-    right = len(table) - int(table[:, 0].sum())
-    return GroupScores(name, len(table), exact, wilson_interval(right, len(table)).percent, errors, interval)
+    num_correct = len(table) - int(table[:, 0].sum())
+    return GroupScores(name, len(table), exact, wilson_interval(num_correct, len(table)).percent, errors, interval)

@@ -68,7 +68,7 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        bins = [{**each._asdict(), "ci95": list(each.ci95), "accuracy": each.accuracy} for each in self.bins]
+        bins = [{**row._asdict(), "ci95": list(row.ci95), "accuracy": row.accuracy} for row in self.bins]
         return {
             "expected_calibration_error": self.expected_error,
             "brier": self.brier,
@@ -76,7 +76,7 @@ class Calibration:
             "share_right": self.accuracy,
             "bins": bins,
             "risk_coverage_area": self.risk_area,
-            "most_certain": [each._asdict() for each in self.coverage_points],
+            "most_certain": [point._asdict() for point in self.coverage_points],
         }
 
 
@@ -104,33 +104,35 @@ def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequ
     # Sorted, so that floating-point sums do not depend on the order of the examples.
     order = np.lexsort((hits, -scores))
     scores, hits = scores[order], hits[order]
-    chances = np.minimum(np.exp(scores), 1.0)
-    bins = _calibration_bins(chances, hits)
+    probabilities = np.minimum(np.exp(scores), 1.0)
+    bins = _calibration_bins(probabilities, hits)
     accuracies = _running_accuracy(scores, hits)
     return Calibration(
         bins=bins,
-        expected_error=sum(each.total * abs(each.accuracy - each.confidence) for each in bins) / len(hits),
-        brier=float(((chances - hits) ** 2).mean()),
-        confidence=float(chances.mean()),
+        expected_error=sum(row.total * abs(row.accuracy - row.confidence) for row in bins) / len(hits),
+        brier=float(((probabilities - hits) ** 2).mean()),
+        confidence=float(probabilities.mean()),
         accuracy=float(hits.mean()),
-        coverage_points=[_coverage_point(share, accuracies, chances) for share in COVERAGES],
+        coverage_points=[_coverage_point(share, accuracies, probabilities) for share in COVERAGES],
         risk_area=float(1 - accuracies.mean()),
     )
 
 
-def _calibration_bins(chances: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[CalibrationBin]:
+def _calibration_bins(probabilities: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[CalibrationBin]:
     """Return the bins (i / NUM_BINS, (i + 1) / NUM_BINS]."""
-    places = np.clip(np.ceil(chances * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
-    counts = np.bincount(places, minlength=NUM_BINS)
-    right = np.bincount(places, weights=hits, minlength=NUM_BINS).astype(int)
-    sums = np.bincount(places, weights=chances, minlength=NUM_BINS)
-    found = []
-    for at, (count, hit) in enumerate(zip(counts.tolist(), right.tolist(), strict=True)):
-        confidence = float(sums[at]) / count if count else (at + 0.5) / NUM_BINS
-        found.append(
-            CalibrationBin(at / NUM_BINS, (at + 1) / NUM_BINS, count, hit, confidence, wilson_interval(hit, count))
+    bin_indices = np.clip(np.ceil(probabilities * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+    counts = np.bincount(bin_indices, minlength=NUM_BINS)
+    right = np.bincount(bin_indices, weights=hits, minlength=NUM_BINS).astype(int)
+    sums = np.bincount(bin_indices, weights=probabilities, minlength=NUM_BINS)
+    bins = []
+    for index, (count, hit) in enumerate(zip(counts.tolist(), right.tolist(), strict=True)):
+        confidence = float(sums[index]) / count if count else (index + 0.5) / NUM_BINS
+        bins.append(
+            CalibrationBin(
+                index / NUM_BINS, (index + 1) / NUM_BINS, count, hit, confidence, wilson_interval(hit, count)
+            )
         )
-    return found
+    return bins
 
 
 def _running_accuracy(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -145,11 +147,11 @@ def _running_accuracy(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " 
 
 
 def _coverage_point(
-    share: float, accuracies: Float[np.ndarray, " n"], chances: Float[np.ndarray, " n"]
+    share: float, accuracies: Float[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"]
 ) -> CoveragePoint:
     """Return the metrics at a coverage, rounded to whole outputs and at least one."""
     total = len(accuracies)
-    kept = max(1, round(share * total))
-    errors, among = total * (1 - accuracies[-1]), kept * (1 - accuracies[kept - 1])
-    caught = float(np.clip(1 - among / errors, 0.0, 1.0)) if errors > 1e-9 else 1.0
-    return CoveragePoint(share, float(accuracies[kept - 1]), caught, float(chances[kept - 1]))
+    num_accepted = max(1, round(share * total))
+    errors, accepted_errors = total * (1 - accuracies[-1]), num_accepted * (1 - accuracies[num_accepted - 1])
+    caught = float(np.clip(1 - accepted_errors / errors, 0.0, 1.0)) if errors > 1e-9 else 1.0
+    return CoveragePoint(share, float(accuracies[num_accepted - 1]), caught, float(probabilities[num_accepted - 1]))

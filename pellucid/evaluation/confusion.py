@@ -51,23 +51,23 @@ class SymbolConfusions:
     @property
     def errors(self) -> list[SymbolConfusion]:
         """Pairs of different symbols, most frequent first, then in the order of their symbols."""
-        wanted: Counter[str | None] = Counter()
+        reference_counts: Counter[str | None] = Counter()
         for (symbol, _), count in self.pairs.items():
-            wanted[symbol] += count
+            reference_counts[symbol] += count
         wrong = [
-            SymbolConfusion(*pair, count, wanted[pair[0]] if pair[0] is not None else 0)
+            SymbolConfusion(*pair, count, reference_counts[pair[0]] if pair[0] is not None else 0)
             for pair, count in self.pairs.items()
             if pair[0] != pair[1]
         ]
-        return sorted(wrong, key=lambda each: (-each.times, *_sort_key(each.wanted), *_sort_key(each.written)))
+        return sorted(wrong, key=lambda error: (-error.times, *_sort_key(error.wanted), *_sort_key(error.written)))
 
     @property
     def kinds(self) -> dict[str, int]:
         """Number of substitutions, insertions and deletions. Their sum is the sum of the edit distances."""
-        found = {"substitution": 0, "insertion": 0, "deletion": 0}
-        for each in self.errors:
-            found[each.kind] += each.times
-        return found
+        counts = {"substitution": 0, "insertion": 0, "deletion": 0}
+        for confusion in self.errors:
+            counts[confusion.kind] += confusion.times
+        return counts
 
     @check_arguments
     def matrix(self, max_symbols: Annotated[int, Meta(ge=0)] = MAX_MATRIX_SYMBOLS) -> ConfusionMatrix:
@@ -77,17 +77,19 @@ class SymbolConfusions:
             max_symbols: Maximum number of symbols. None comes first if there are insertions or deletions.
         """
         errors: Counter[str | None] = Counter()
-        for each in self.errors:
-            errors[each.wanted] += each.times
-            errors[each.written] += each.times
-        ranked = sorted((symbol for symbol in errors if symbol is not None), key=lambda each: (-errors[each], each))
+        for confusion in self.errors:
+            errors[confusion.wanted] += confusion.times
+            errors[confusion.written] += confusion.times
+        named = (symbol for symbol in errors if symbol is not None)
+        ranked = sorted(named, key=lambda symbol: (-errors[symbol], symbol))
         symbols: list[str | None] = [None] if None in errors else []
         symbols += sorted(ranked[:max_symbols])
-        return ConfusionMatrix(symbols, [[self.pairs[wanted, written] for written in symbols] for wanted in symbols])
+        counts = [[self.pairs[reference, output] for output in symbols] for reference in symbols]
+        return ConfusionMatrix(symbols, counts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; null is no symbol."""
-        rows = [{**each._asdict(), "kind": each.kind} for each in self.errors]
+        rows = [{**error._asdict(), "kind": error.kind} for error in self.errors]
         return {"kinds": self.kinds, "pairs": rows, "matrix": self.matrix()._asdict()}
 
 
@@ -107,20 +109,24 @@ def align_symbols(output: Sequence[str], reference: Sequence[str]) -> list[Symbo
     """
     pairs: list[SymbolPair] = []
     for step in Levenshtein.opcodes(*number_symbols(reference, output)):
-        wanted: Sequence[str | None] = reference[step.src_start : step.src_end]
-        written: Sequence[str | None] = output[step.dest_start : step.dest_end]
+        expected: Sequence[str | None] = reference[step.src_start : step.src_end]
+        actual: Sequence[str | None] = output[step.dest_start : step.dest_end]
         match step.tag:
             case "insert":
-                wanted = [None] * len(written)
+                expected = [None] * len(actual)
             case "delete":
-                written = [None] * len(wanted)
-        pairs += zip(wanted, written, strict=True)
+                actual = [None] * len(expected)
+        pairs += zip(expected, actual, strict=True)
     return pairs
 
 
 @check_arguments
 def pair_symbols(example: ScoredExample) -> list[SymbolPair]:
-    """Return the (reference, output) symbol pairs of an example: by position for labels, else of an alignment."""
+    """Return the (reference, output) symbol pairs of an example: by position for labels, else of an alignment.
+
+    Args:
+        example: Output with its references.
+    """
     if example.positional and len(example.output) == len(example.reference):
         return list(zip(example.reference, example.output, strict=True))
     return align_symbols(example.output, example.reference)
@@ -128,7 +134,11 @@ def pair_symbols(example: ScoredExample) -> list[SymbolPair]:
 
 @check_arguments
 def count_confusions(scored: Iterable[ScoredExample]) -> SymbolConfusions:
-    """Count the aligned symbol pairs of examples, each output aligned with its nearest reference."""
+    """Count the aligned symbol pairs of examples, each output aligned with its nearest reference.
+
+    Args:
+        scored: Outputs with references.
+    """
     pairs: Counter[SymbolPair] = Counter()
     for example in scored:
         if example.exact:

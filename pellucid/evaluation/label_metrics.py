@@ -36,21 +36,31 @@ class ChunkScores(NamedTuple):
     f1: float
     f1_ci95: ConfidenceInterval
     """Bootstrap interval over examples."""
-    right: int
+    num_correct: int
     """Number of predicted chunks with the boundaries and the type of a reference chunk."""
-    found: int
-    wanted: int
+    num_predicted: int
+    """Number of predicted chunks."""
+    num_reference: int
+    """Number of reference chunks."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         named = {"span_precision": self.precision, "span_recall": self.recall, "span_f1": self.f1}
-        counts = {"spans_right": self.right, "spans_found": self.found, "spans_wanted": self.wanted}
+        counts = {
+            "spans_right": self.num_correct,
+            "spans_found": self.num_predicted,
+            "spans_wanted": self.num_reference,
+        }
         return {**named, "span_f1_ci95": list(self.f1_ci95), **counts}
 
 
 @check_arguments
 def has_chunks(tags: Iterable[str]) -> bool:
-    """Return whether some tags are BIO tags that begin a chunk ("B-...")."""
+    """Return whether some tags are BIO tags that begin a chunk ("B-...").
+
+    Args:
+        tags: Any tags.
+    """
     return any(tag.startswith("B-") for tag in tags)
 
 
@@ -65,25 +75,29 @@ def extract_chunks(tags: Sequence[str]) -> set[Chunk]:
         E. F. Tjong Kim Sang and S. Buchholz (2000), "Introduction to the CoNLL-2000 shared task: chunking"; chunks are
             counted as by its script conlleval.
     """
-    found, start, kind = set[Chunk](), -1, ""
-    for at, tag in enumerate([*tags, "O"]):
-        place, _, own = tag.partition("-")
-        inside = place in ("B", "I")
-        if start >= 0 and (not inside or place == "B" or own != kind):
-            found.add(Chunk(start, at, kind))
+    chunks, start, kind = set[Chunk](), -1, ""
+    for position, tag in enumerate([*tags, "O"]):
+        prefix, _, tag_kind = tag.partition("-")
+        inside = prefix in ("B", "I")
+        if start >= 0 and (not inside or prefix == "B" or tag_kind != kind):
+            chunks.add(Chunk(start, position, kind))
             start = -1
         if inside and start < 0:
-            start, kind = at, own
-    return found
+            start, kind = position, tag_kind
+    return chunks
 
 
 @check_arguments
 def chunk_metrics_for_log(scored: Sequence[ScoredExample]) -> dict[str, float]:
-    """Return the span F1 for the training log, or nothing if the references contain no chunks."""
+    """Return the span F1 for the training log, or nothing if the references contain no chunks.
+
+    Args:
+        scored: Outputs with references.
+    """
     if not any(has_chunks(example.reference) for example in scored):
         return {}
-    right, found, wanted = map(sum, _count_chunks(scored))
-    return {"span_f1": 100 * 2 * right / max(found + wanted, 1)}
+    num_correct, num_predicted, num_reference = map(sum, _count_chunks(scored))
+    return {"span_f1": 100 * 2 * num_correct / max(num_predicted + num_reference, 1)}
 
 
 @check_arguments
@@ -97,25 +111,25 @@ def score_chunks(scored: Sequence[ScoredExample]) -> ChunkScores:
         ArgumentError: There is no example.
     """
     check_not_empty("scored", scored, "example")
-    right, found, wanted = _count_chunks(scored)
-    both = [one + other for one, other in zip(found, wanted, strict=True)]
-    doubled = [2 * each for each in right]
+    num_correct, num_predicted, num_reference = _count_chunks(scored)
+    both = [predicted + reference for predicted, reference in zip(num_predicted, num_reference, strict=True)]
+    doubled = [2 * correct for correct in num_correct]
     return ChunkScores(
-        precision=100 * sum(right) / max(sum(found), 1),
-        recall=100 * sum(right) / max(sum(wanted), 1),
+        precision=100 * sum(num_correct) / max(sum(num_predicted), 1),
+        recall=100 * sum(num_correct) / max(sum(num_reference), 1),
         f1=100 * sum(doubled) / max(sum(both), 1),
         f1_ci95=bootstrap_ratio(doubled, both).percent,
-        right=sum(right),
-        found=sum(found),
-        wanted=sum(wanted),
+        num_correct=sum(num_correct),
+        num_predicted=sum(num_predicted),
+        num_reference=sum(num_reference),
     )
 
 
 def _count_chunks(scored: Sequence[ScoredExample]) -> tuple[list[int], list[int], list[int]]:
     """Return the numbers of correct, predicted and reference chunks of each example."""
     rows = [(extract_chunks(example.output), extract_chunks(example.reference)) for example in scored]
-    right = [len(output & reference) for output, reference in rows]
-    return right, [len(output) for output, _ in rows], [len(reference) for _, reference in rows]
+    num_correct = [len(output & reference) for output, reference in rows]
+    return num_correct, [len(output) for output, _ in rows], [len(reference) for _, reference in rows]
 
 
 TOP_K = 3
@@ -123,7 +137,7 @@ TOP_K = 3
 STRUCTURE_TAGS = {"H", "E", "C"}
 """Tags of protein secondary structure: helix, strand, coil."""
 Counts = Annotated[Int[np.ndarray, "C C"], Meta(ge=0, le=2**53)]
-"""How often each of C labels (row) was answered with each (column)."""
+"""Number of predictions of each of C labels (column) for each reference label (row)."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +165,7 @@ class LabelMetrics:
     spans: ChunkScores | None
     """Chunk metrics; None if no tag begins a chunk."""
     per_position: bool = False
-    """Whether the accuracy counts positions; otherwise it counts outputs and equals the exact match."""
+    """True if the accuracy counts positions; otherwise it counts outputs and equals the exact match."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, without metrics that the task does not have."""
@@ -190,8 +204,10 @@ def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) ->
     check_lengths({"scored": scored, "traces": traces})
     accuracy, interval = _label_accuracy(scored, per_position=False)
     hits = sum(_in_top_k(*pair) for pair in zip(scored, traces, strict=True))
-    first, first_interval = 100 * hits / len(scored), wilson_interval(hits, len(scored)).percent
-    return LabelMetrics(traces[0].task, accuracy, interval, None, first, first_interval, None, None, [], [], None)
+    top_k_accuracy, top_k_interval = 100 * hits / len(scored), wilson_interval(hits, len(scored)).percent
+    return LabelMetrics(
+        traces[0].task, accuracy, interval, None, top_k_accuracy, top_k_interval, None, None, [], [], None
+    )
 
 
 @check_arguments
@@ -213,10 +229,10 @@ def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> La
     labels = sorted({label for pair in pairs for label in pair if label is not None})
     if not labels:
         raise argument_error("scored", "at least one label", scored)
-    counts = np.array([[pairs[wanted, written] for written in labels] for wanted in labels], np.int64)
-    found = score_chunks(scored) if per_position and has_chunks(labels) else None
+    counts = np.array([[pairs[reference, predicted] for predicted in labels] for reference in labels], np.int64)
+    chunks = score_chunks(scored) if per_position and has_chunks(labels) else None
     q3 = accuracy if per_position and set(labels) <= STRUCTURE_TAGS else None
-    shared = (macro_f1(counts), matthews_correlation(counts), labels, counts.tolist(), found, per_position)
+    shared = (macro_f1(counts), matthews_correlation(counts), labels, counts.tolist(), chunks, per_position)
     return LabelMetrics(traces[0].task, accuracy, interval, q3, None, None, *shared)
 
 
@@ -239,12 +255,12 @@ def matthews_correlation(confusion: Counts) -> float:
         J. Gorodkin (2004), "Comparing two K-category assignments by a K-category correlation coefficient",
             Computational Biology and Chemistry 28, 367-374, equation 8 with counts.
     """
-    wanted, answered = confusion.sum(axis=1), confusion.sum(axis=0)
-    total, right = int(confusion.sum()), int(np.trace(confusion))
-    spread = [total * total - sum(int(each) ** 2 for each in side) for side in (wanted, answered)]
+    references, predictions = confusion.sum(axis=1), confusion.sum(axis=0)
+    total, num_correct = int(confusion.sum()), int(np.trace(confusion))
+    spread = [total * total - sum(int(count) ** 2 for count in side) for side in (references, predictions)]
     if not all(spread):
         return 0.0
-    covariance = right * total - sum(int(p) * int(t) for p, t in zip(answered, wanted, strict=True))
+    covariance = num_correct * total - sum(int(p) * int(t) for p, t in zip(predictions, references, strict=True))
     return covariance / math.sqrt(spread[0] * spread[1])
 
 
@@ -266,13 +282,14 @@ def macro_f1(confusion: Counts) -> float:
 def _label_accuracy(scored: Sequence[ScoredExample], per_position: bool) -> tuple[float, ConfidenceInterval]:
     """Return the accuracy with its interval; tags of one example are not independent, so examples are resampled."""
     if not per_position:
-        right = sum(example.exact for example in scored)
-        return 100 * right / len(scored), wilson_interval(right, len(scored)).percent
+        num_correct = sum(example.exact for example in scored)
+        return 100 * num_correct / len(scored), wilson_interval(num_correct, len(scored)).percent
     totals = [len(example.reference) for example in scored]
-    rights = [total - example.errors for example, total in zip(scored, totals, strict=True)]
-    return 100 * sum(rights) / max(sum(totals), 1), bootstrap_ratio(rights, totals).percent
+    correct = [total - example.errors for example, total in zip(scored, totals, strict=True)]
+    return 100 * sum(correct) / max(sum(totals), 1), bootstrap_ratio(correct, totals).percent
 
 
 def _in_top_k(example: ScoredExample, trace: Trace) -> bool:
     """Return whether the correct position is among the `TOP_K` most probable."""
-    return bool(trace.top_symbols) and any((each,) in example.references for each in trace.top_symbols[0][:TOP_K])
+    top = trace.top_symbols[0][:TOP_K] if trace.top_symbols else ()
+    return any((symbol,) in example.references for symbol in top)

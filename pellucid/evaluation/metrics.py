@@ -23,7 +23,7 @@ Z95 = 1.959963984540054
 RESAMPLES = 1000
 Count = Annotated[int, Meta(ge=0, le=2**31)]
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
-"""A whole number of which 64 bits hold the sum over all examples."""
+"""A whole number; the bound keeps the sum over all examples within 64 bits."""
 
 
 class ConfidenceInterval(NamedTuple):
@@ -66,12 +66,12 @@ def wilson_interval(right: Count, total: Count) -> ConfidenceInterval:
         raise argument_error("right", f"at most total ({total})", right)
     if total == 0:
         return ConfidenceInterval(0.0, 1.0)
-    share, shrinkage = right / total, Z95**2 / total
-    centre = share + shrinkage / 2
-    half = math.sqrt(shrinkage * (share * (1 - share) + shrinkage / 4))
-    # Exact ends are set explicitly; rounding would give values such as 1e-17.
-    low = 0.0 if right == 0 else (centre - half) / (1 + shrinkage)
-    high = 1.0 if right == total else (centre + half) / (1 + shrinkage)
+    fraction, shrinkage = right / total, Z95**2 / total
+    center = fraction + shrinkage / 2
+    half = math.sqrt(shrinkage * (fraction * (1 - fraction) + shrinkage / 4))
+    # The ends 0 and 1 are set explicitly, since rounding would give values such as 1e-17.
+    low = 0.0 if right == 0 else (center - half) / (1 + shrinkage)
+    high = 1.0 if right == total else (center + half) / (1 + shrinkage)
     return ConfidenceInterval(low, high)
 
 
@@ -174,7 +174,7 @@ class ScoredExample(NamedTuple):
     source_length: Count
     """Number of source symbols, without features."""
     positional: bool = False
-    """Whether symbols are compared position by position (labels), without insertions, deletions and EOS."""
+    """True if symbols are compared position by position (labels), without insertions, deletions and EOS."""
     log_probabilities: tuple[LogProbability, ...] = ()
     """Log-probability of each tag of `output`; empty for other tasks."""
 
@@ -332,10 +332,10 @@ def evaluate_examples(scored: Sequence[ScoredExample]) -> Evaluation:
         raise InputError("no examples to evaluate")
     nearest = [example.nearest for example in scored]
     exact = [example.exact for example in scored]
-    errors, lengths = [near.errors for near in nearest], [len(near.reference) for near in nearest]
-    references = [near.reference for near in nearest]
+    errors, lengths = [reference.errors for reference in nearest], [len(reference.reference) for reference in nearest]
+    references = [reference.reference for reference in nearest]
     positions = _accuracy_by_position(
-        [example.output for example in scored], references, [not each.positional for each in scored]
+        [example.output for example in scored], references, [not example.positional for example in scored]
     )
     right, total = sum(accuracy.right for accuracy in positions), sum(accuracy.total for accuracy in positions)
     return Evaluation(
@@ -354,7 +354,11 @@ def evaluate_examples(scored: Sequence[ScoredExample]) -> Evaluation:
 
 @check_arguments
 def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
-    """Return the metrics of the validation set for the training log."""
+    """Return the metrics of the validation set for the training log.
+
+    Args:
+        evaluation: Metrics of the validation set.
+    """
     return {
         "exact_match": evaluation.exact_match,
         "symbol_error_rate": evaluation.symbol_error_rate,
@@ -373,7 +377,7 @@ def worst_examples(scored: Sequence[ScoredExample], count: Count) -> list[int]:
         count: Maximum number of examples.
     """
     nearest = [example.nearest for example in scored]
-    wrong = [index for index, near in enumerate(nearest) if near.errors]
+    wrong = [index for index, reference in enumerate(nearest) if reference.errors]
     rates = {index: nearest[index].errors / max(1, len(nearest[index].reference)) for index in wrong}
     return sorted(wrong, key=lambda index: (-rates[index], -nearest[index].errors))[:count]
 
@@ -390,15 +394,15 @@ def _accuracy_by_position(
         references: Nearest references.
         ended: Whether EOS counts, as the position after the last symbol.
     """
-    total = [0] * max(len(reference) + ends for reference, ends in zip(references, ended, strict=True))
+    total = [0] * max(len(reference) + counts_end for reference, counts_end in zip(references, ended, strict=True))
     right = [0] * len(total)
-    for output, reference, ends in zip(outputs, references, ended, strict=True):
+    for output, reference, counts_end in zip(outputs, references, ended, strict=True):
         end = len(reference)
-        for position in range(end + ends):
+        for position in range(end + counts_end):
             total[position] += 1
-        for position, (decoded, wanted) in enumerate(zip(output, reference, strict=False)):
-            right[position] += decoded == wanted
-        if ends:
+        for position, (decoded, expected) in enumerate(zip(output, reference, strict=False)):
+            right[position] += decoded == expected
+        if counts_end:
             right[end] += len(output) == end
     return [
         _group_accuracy(str(position), *counts)
@@ -481,8 +485,8 @@ def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     """
     _check_texts(outputs, references)
     pairs = list(zip(outputs, references, strict=True))
-    words = [_nearest_reference(output.split(), [text.split() for text in own]) for output, own in pairs]
-    characters = [_nearest_reference(output, own) for output, own in pairs]
+    words = [_nearest_reference(output.split(), [text.split() for text in texts]) for output, texts in pairs]
+    characters = [_nearest_reference(output, texts) for output, texts in pairs]
     return TextScores(
         *_error_rate(words),
         sum(length for _, length in words),
@@ -543,14 +547,14 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusS
 
 def _sacrebleu_references(references: Sequence[Sequence[str]]) -> Any:  # noqa: ANN401 (None is taken, but not in sacrebleu's types)
     """Return references in the format of sacrebleu: the first of every example, then the second, …; None if missing."""
-    most = max(map(len, references))
-    return [[own[at] if at < len(own) else None for own in references] for at in range(most)]
+    max_references = max(map(len, references))
+    return [[texts[index] if index < len(texts) else None for texts in references] for index in range(max_references)]
 
 
 def _nearest_reference(output: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[int, int]:
     """Return the smallest edit distance to a reference, and the length of that reference."""
-    found = [(edit_distance(output, reference), len(reference)) for reference in references]
-    return min(found, key=lambda pair: pair[0])
+    candidates = [(edit_distance(output, reference), len(reference)) for reference in references]
+    return min(candidates, key=lambda pair: pair[0])
 
 
 def _error_rate(pairs: Sequence[tuple[int, int]]) -> tuple[float, ConfidenceInterval]:

@@ -15,7 +15,7 @@ from pellucid.config.settings import Seed
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, resample_sums
 
 OutcomeTable = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
-"""A row for each example, as `outcome_table` gives it."""
+"""One row for each example, as `outcome_table` returns it."""
 
 
 class MeanRates(NamedTuple):
@@ -44,8 +44,9 @@ class MeanRates(NamedTuple):
 
 @check_arguments
 def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
-    """Return one row for each example: 1 if its output is wrong, its edit distance, the length of the nearest
-    reference.
+    """Return one row for each example: 1 if its output is wrong, its edit distance, and its reference length.
+
+    The reference is the nearest one.
 
     Args:
         scored: Outputs with references.
@@ -63,8 +64,8 @@ def rates_from_sums(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.nd
     """
     exact = 100 * (1 - sums[..., 0] / total)
     errors = 100 * sums[..., 1] / np.maximum(sums[..., 2], 1)
-    found: Float[np.ndarray, "*r 2"] = np.stack([exact, errors], axis=-1)
-    return found
+    rates: Float[np.ndarray, "*r 2"] = np.stack([exact, errors], axis=-1)
+    return rates
 
 
 def check_tables(name: str, tables: Sequence[OutcomeTable]) -> None:
@@ -78,10 +79,10 @@ def check_tables(name: str, tables: Sequence[OutcomeTable]) -> None:
         ArgumentError: There is no group, a group is empty, or its first column has other values than 0 and 1.
     """
     check_not_empty(name, tables, "group")
-    for at, table in enumerate(tables):
-        check_not_empty(f"{name}[{at}]", table, "example")
+    for index, table in enumerate(tables):
+        check_not_empty(f"{name}[{index}]", table, "example")
         if table[:, 0].max() > 1:
-            raise argument_error(f"{name}[{at}]", "a first column of 0 and 1", table)
+            raise argument_error(f"{name}[{index}]", "a first column of 0 and 1", table)
 
 
 @check_arguments

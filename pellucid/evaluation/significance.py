@@ -37,7 +37,7 @@ class RateDifference(NamedTuple):
     def complement(self) -> "RateDifference":
         """The difference of 100 − x, for a rate x."""
         # Subtracted from zero, to avoid −0.0 for equal rates.
-        difference, low, high = (0.0 - each for each in (self.difference, self.ci95.high, self.ci95.low))
+        difference, low, high = (0.0 - value for value in (self.difference, self.ci95.high, self.ci95.low))
         return RateDifference(
             100 - self.a, 100 - self.b, difference, ConfidenceInterval(low, high), self.p, self.a_better
         )
@@ -70,7 +70,7 @@ class RunComparison(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         counts = {name: getattr(self, name) for name in ("only_a", "only_b", "both", "neither")}
-        return {**{name: each.to_dict() for name, each in self.differences.items()}, **counts}
+        return {**{name: difference.to_dict() for name, difference in self.differences.items()}, **counts}
 
 
 @check_arguments
@@ -111,7 +111,8 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
     wrong = np.concatenate([pair[:, [0, 3]] for pair in pairs])
     both, only_a, only_b, neither = np.bincount(2 * wrong[:, 0] + wrong[:, 1], minlength=4).tolist()
     exact, errors = (
-        _rate_difference(observed[:, at], resamples[..., at], permuted[..., at], sign) for at, sign in ((0, 1), (1, -1))
+        _rate_difference(observed[:, rate], resamples[..., rate], permuted[..., rate], sign)
+        for rate, sign in ((0, 1), (1, -1))
     )
     return RunComparison(exact, errors, only_a, only_b, both, neither)
 
@@ -120,11 +121,13 @@ def _mean_rates(
     pairs: Sequence[Int[np.ndarray, "_ 6"]], sums: Callable[[Int[np.ndarray, "_ 6"]], Int[np.ndarray, "*r 6"]]
 ) -> Float[np.ndarray, "2 *r 2"]:
     """Return both rates of A and of B, averaged over groups, from column sums of each group."""
-    found = []
+    rates = []
     for pair in pairs:
-        summed = sums(pair)
-        found.append(np.stack([rates_from_sums(summed[..., side], len(pair)) for side in (slice(3), slice(3, None))]))
-    mean: Float[np.ndarray, "2 *r 2"] = np.mean(found, axis=0)
+        group_sums = sums(pair)
+        rates.append(
+            np.stack([rates_from_sums(group_sums[..., side], len(pair)) for side in (slice(3), slice(3, None))])
+        )
+    mean: Float[np.ndarray, "2 *r 2"] = np.mean(rates, axis=0)
     return mean
 
 
@@ -137,8 +140,8 @@ def _permute_sums(pair: Int[np.ndarray, "n 6"], generator: np.random.Generator) 
     differences = pair[:, :3] - pair[:, 3:]
     total = pair[:, :3].sum(axis=0) + pair[:, 3:].sum(axis=0)
     values, counts = np.unique(differences[differences.any(axis=1)], axis=0, return_counts=True)
-    kept = generator.binomial(counts, 0.5, size=(NUM_PERMUTATIONS, len(counts)))
-    signed = (2 * kept - counts) @ values.reshape(-1, 3)
+    num_unchanged = generator.binomial(counts, 0.5, size=(NUM_PERMUTATIONS, len(counts)))
+    signed = (2 * num_unchanged - counts) @ values.reshape(-1, 3)
     return np.hstack([(total + signed) // 2, (total - signed) // 2])
 
 

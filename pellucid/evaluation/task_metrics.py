@@ -75,19 +75,31 @@ class TaskMetrics:
 
 
 def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the word and symbol error rates of sequences."""
+    """Return the word and symbol error rates of sequences.
+
+    Args:
+        row: Rates of a group, or the macro average.
+    """
     errors = NamedRate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
     return [NamedRate("wer", "word error rate", row.wer, row.wer_ci95), errors]
 
 
 def position_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the percentage of correct tags, and of outputs whose tags are all correct."""
-    right = NamedRate("accuracy", "tag accuracy", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.complement)
-    return [right, NamedRate("exact_match", "sequence accuracy", row.exact_match, row.exact_match_ci95)]
+    """Return the percentage of correct tags, and of outputs whose tags are all correct.
+
+    Args:
+        row: Rates of a group, or the macro average.
+    """
+    accuracy = NamedRate("accuracy", "tag accuracy", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.complement)
+    return [accuracy, NamedRate("exact_match", "sequence accuracy", row.exact_match, row.exact_match_ci95)]
 
 
 def accuracy_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the percentage of correct outputs."""
+    """Return the percentage of correct outputs.
+
+    Args:
+        row: Rates of a group, or the macro average.
+    """
     return [NamedRate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
 
 

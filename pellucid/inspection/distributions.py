@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.arguments import LOG_PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.decoding.forced_decoding import likelihoods
+from pellucid.decoding.forced_decoding import step_log_probabilities
 from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
@@ -29,32 +29,36 @@ def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[F
     Columns are in the order of vocabulary ids; symbols that are never written have −∞. Forced attention applies. With
     copying, the last column is the total of all copied symbols outside the vocabulary. A trace without source or output
     has no rows.
+
+    Args:
+        transducer: Model.
+        traces: Traces of the model.
     """
     if isinstance(transducer, ClassificationPredictor):
         return transducer.distributions(examples_of(transducer, traces))
     size = len(transducer.vocabularies.target)
     columns = size + transducer.config.decoder.pointer_generator
-    found = [np.zeros((0, columns)) for _ in traces]
+    distributions = [np.zeros((0, columns)) for _ in traces]
     with torch.inference_mode(), inference_mode(transducer, len(traces)):
         for replay in build_replays(transducer, traces):
-            running, rows = require_transducer(transducer, "steps").begin(replay.work), list[Tensor]()
-            symbols, closed = torch.full_like(replay.target[:, 0], BOS), None
-            for wanted in replay.target.unbind(dim=1):
-                seen = running.step(symbols)
-                closed = closed or suppressed_symbols(seen.logits.shape[1], symbols.device)
-                rows.append(_merged(likelihoods(seen, wanted, closed), size))
-                running, symbols = seen.after, wanted
-            whole = to_array(torch.stack(rows, dim=1)).astype(np.float64)
+            inference, rows = require_transducer(transducer, "steps").initialize(replay.batch), list[Tensor]()
+            symbols, suppressed = torch.full_like(replay.target[:, 0], BOS), None
+            for targets in replay.target.unbind(dim=1):
+                output = inference.step(symbols)
+                suppressed = suppressed or suppressed_symbols(output.logits.shape[1], symbols.device)
+                rows.append(_merged(step_log_probabilities(output, targets, suppressed), size))
+                inference, symbols = output.after, targets
+            batch_distributions = to_array(torch.stack(rows, dim=1)).astype(np.float64)
             for row, (number, _, steps) in enumerate(replay.sizes):
-                found[number] = whole[row, :steps]
-    return found
+                distributions[number] = batch_distributions[row, :steps]
+    return distributions
 
 
-def _merged(likely: Float[Tensor, "B W"], size: int) -> Float[Tensor, "B V"]:
+def _merged(log_probabilities: Float[Tensor, "B W"], size: int) -> Float[Tensor, "B V"]:
     """Sum the copies of symbols outside the vocabulary into one column."""
-    if likely.shape[1] == size:
-        return likely
-    return torch.cat([likely[:, :size], likely[:, size:].logsumexp(dim=1, keepdim=True)], dim=1)
+    if log_probabilities.shape[1] == size:
+        return log_probabilities
+    return torch.cat([log_probabilities[:, :size], log_probabilities[:, size:].logsumexp(dim=1, keepdim=True)], dim=1)
 
 
 @check_arguments
@@ -63,8 +67,11 @@ def entropy(
 ) -> Float[np.ndarray, "*shape"]:
     """Return the entropy H = −Σ p log₂ p, in bits, with 0 · log 0 = 0.
 
+    Args:
+        log_probabilities: Log-probabilities over the last axis.
+
     References:
-        Shannon 1948, section 6.
+        Shannon 1948, "A mathematical theory of communication", section 6.
     """
     probabilities = np.exp(log_probabilities)
     terms = np.where(probabilities > 0, probabilities * np.where(probabilities > 0, log_probabilities, 0), 0)
@@ -81,14 +88,18 @@ def kl_divergence(
 
     It is infinite if `after` is zero where `before` is not.
 
+    Args:
+        before: Log-probabilities log p over the last axis.
+        after: Log-probabilities log q, of the same shape.
+
     Raises:
         ValueError: The distributions have different shapes.
 
     References:
-        Kullback & Leibler 1951, section 2.
+        Kullback & Leibler 1951, "On information and sufficiency", section 2.
     """
     probabilities = np.exp(before)
-    held = probabilities > 0
-    ratios = np.subtract(before, after, out=np.zeros_like(before), where=held)
+    support = probabilities > 0
+    ratios = np.subtract(before, after, out=np.zeros_like(before), where=support)
     bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum((probabilities * ratios).sum(axis=-1) / np.log(2), 0))
     return bits

@@ -15,7 +15,7 @@ from pellucid.arguments import check_arguments
 from pellucid.config.settings import Seed
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import ForcedAttentionInference
-from pellucid.decoding.forced_decoding import likelihoods
+from pellucid.decoding.forced_decoding import step_log_probabilities
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference
 from pellucid.decoding.outputs import suppressed_symbols
 from pellucid.decoding.predictor import Predictor
@@ -27,7 +27,7 @@ from pellucid.model.attention import NoAttention
 from pellucid.model.network import require_seq2seq
 
 Permutations = Annotated[int, Meta(ge=1, le=10_000)]
-"""How many permutations there are of a step; all of them are in memory together."""
+"""Number of permutations per step; all of them are in memory at the same time."""
 
 
 class PermutationResult(NamedTuple):
@@ -35,7 +35,7 @@ class PermutationResult(NamedTuple):
 
     change: Float[np.ndarray, " T"]
     """Median total variation distance ½ Σ |p − p'| over the permutations, from 0 to 1."""
-    greatest: Float[np.ndarray, " T"]
+    max_weights: Float[np.ndarray, " T"]
     """Largest weight of the step; uniform weights do not change by shuffling."""
 
 
@@ -63,33 +63,39 @@ def permute_attention(
     """
     require_transducer(transducer, "steps")
     if all(isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in transducer.networks):
-        raise ArgumentError("transducer: expected a model with attention: without, there is nothing to permute")
+        raise ArgumentError("transducer: expected a model with attention, whose weights can be permuted")
     generator = np.random.default_rng(seed)
-    changes, greatest = list[float](), list[float]()
+    changes, max_weights = list[float](), list[float]()
     with torch.inference_mode(), inference_mode(transducer, permutations * len(trace.target)):
         for replay in build_replays(transducer, [trace], "trace"):
-            running, symbols = (
-                require_transducer(transducer, "steps").begin(replay.work),
+            inference, symbols = (
+                require_transducer(transducer, "steps").initialize(replay.batch),
                 torch.full_like(replay.target[:, 0], BOS),
             )
-            for wanted in replay.target.unbind(dim=1):
-                seen = running.step(symbols)
-                rows = permuted_rows(seen.weights[0], permutations, generator)
+            for targets in replay.target.unbind(dim=1):
+                output = inference.step(symbols)
+                rows = permuted_rows(output.weights[0], permutations, generator)
                 copies = torch.zeros(len(rows), dtype=torch.int64, device=symbols.device)
-                again = running.take(copies)
-                inner = again.running if isinstance(again, ForcedAttentionInference) else again
-                assert isinstance(inner, SingleModelInference | EnsembleInference), "what can be given rows"
+                copied = inference.take(copies)
+                inner = copied.inference if isinstance(copied, ForcedAttentionInference) else copied
+                assert isinstance(inner, SingleModelInference | EnsembleInference), "its step accepts weights"
                 changed = inner.step(symbols.repeat(len(rows)), rows)
-                closed = suppressed_symbols(changed.logits.shape[1], symbols.device)
-                likely = likelihoods(changed, wanted.repeat(len(rows)), closed).exp().double()
-                changes.append(float((likely[1:] - likely[:1]).abs().sum(dim=1).median() / 2))
-                greatest.append(float(seen.weights[0].max()))
-                running, symbols = seen.after, wanted
-    return PermutationResult(np.array(changes), np.array(greatest))
+                suppressed = suppressed_symbols(changed.logits.shape[1], symbols.device)
+                probabilities = step_log_probabilities(changed, targets.repeat(len(rows)), suppressed).exp().double()
+                changes.append(float((probabilities[1:] - probabilities[:1]).abs().sum(dim=1).median() / 2))
+                max_weights.append(float(output.weights[0].max()))
+                inference, symbols = output.after, targets
+    return PermutationResult(np.array(changes), np.array(max_weights))
 
 
 def permuted_rows(row: Float[Tensor, " S"], permutations: int, generator: np.random.Generator) -> Float[Tensor, "N S"]:
-    """Return a row, followed by permutations of it."""
+    """Return a row, followed by permutations of it.
+
+    Args:
+        row: Attention weights of one step.
+        permutations: N − 1, the number of permutations.
+        generator: Random generator.
+    """
     orders: list[Int[np.ndarray, " S"]] = [generator.permutation(len(row)) for _ in range(permutations)]
-    places = torch.from_numpy(np.stack([np.arange(len(row)), *orders])).to(row.device)
-    return row[places]
+    indices = torch.from_numpy(np.stack([np.arange(len(row)), *orders])).to(row.device)
+    return row[indices]

@@ -27,33 +27,52 @@ from pellucid.errors import InputError, quote
 from pellucid.kernels.dispatch import inference_kernels
 from pellucid.model.memory import State, Step
 
-POSITIONS = 2**15
+MAX_POSITIONS = 2**15
 """Maximum number of padded source positions in a batch, which bounds the memory of keys and states."""
+
+
+class ReplaySize(NamedTuple):
+    """Size of one trace of a replay."""
+
+    row: int
+    """Index of the trace among the given ones."""
+    positions: int
+    steps: int
 
 
 class Replay(NamedTuple):
     """Some traces in ids."""
 
-    work: InferenceBatch
+    batch: InferenceBatch
     """The batch; its rows are indices of the given traces."""
     target: Int[Tensor, "B T"]
     steps: list[int]
 
     @property
-    def sizes(self) -> list[tuple[int, int, int]]:
-        """Return the index, source positions and steps of each trace."""
-        return list(zip(self.work.rows.tolist(), self.work.positions.tolist(), self.steps, strict=True))
+    def sizes(self) -> list[ReplaySize]:
+        """Index, source positions and steps of each trace."""
+        rows, positions = self.batch.rows.tolist(), self.batch.positions.tolist()
+        return [ReplaySize(*size) for size in zip(rows, positions, self.steps, strict=True)]
 
 
 def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> Iterator[Replay]:
-    """Return batches of the traces with a source and an output, with similar lengths together."""
+    """Return batches of the traces with a source and an output, with similar lengths together.
+
+    Args:
+        transducer: Model.
+        traces: Traces of the model.
+        name: Name of a trace in error messages; "{}" is its index.
+
+    Raises:
+        ArgumentError: The model does not read a source as the trace has it, or does not write a target symbol.
+    """
     examples = examples_of(transducer, traces, name)
-    known, cut = transducer.vocabularies, transducer.tokenizers
-    _, sources = encode_source_ids(examples, known, cut, transducer.config)
+    vocabularies, tokenizers = transducer.vocabularies, transducer.tokenizers
+    _, sources = encode_source_ids(examples, vocabularies, tokenizers, transducer.config)
     ids = [target_ids(transducer, trace) for trace in traces]
-    for at, (trace, own) in enumerate(zip(traces, ids, strict=True)):
-        if UNK in own:
-            _check_unknown(trace, own, name.format(at))
+    for index, (trace, target_ids_of_trace) in enumerate(zip(traces, ids, strict=True)):
+        if UNK in target_ids_of_trace:
+            _check_unknown(trace, target_ids_of_trace, name.format(index))
     targets = to_ragged(ids)
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
@@ -61,7 +80,7 @@ def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "t
     start = 0
     while start < len(order):
         stop = start + 1
-        while stop < len(order) and (stop + 1 - start) * int(sources.lengths[order[stop]]) <= POSITIONS:
+        while stop < len(order) and (stop + 1 - start) * int(sources.lengths[order[stop]]) <= MAX_POSITIONS:
             stop += 1
         added = [len(traces[row].added) for row in order[start:stop]]
         yield _replay(transducer, np.array(order[start:stop]), added, (sources, targets))
@@ -73,25 +92,30 @@ def _replay(
 ) -> Replay:
     """Return one batch on the device of the network."""
     device = next(transducer.network.parameters()).device
-    (source, lengths), (target, steps) = (each.pad(rows) for each in pairs)
-    positions, spans = lengths - torch.tensor(added), BatchLengthLimits(np.zeros(len(rows)), steps.numpy())
-    work = InferenceBatch(rows, source.to(device), lengths.to(device), spans, positions.to(device))
-    return Replay(work, target.to(device), steps.tolist())
+    (source, lengths), (target, steps) = (ragged.pad(rows) for ragged in pairs)
+    positions, limits = lengths - torch.tensor(added), BatchLengthLimits(np.zeros(len(rows)), steps.numpy())
+    batch = InferenceBatch(rows, source.to(device), lengths.to(device), limits, positions.to(device))
+    return Replay(batch, target.to(device), steps.tolist())
 
 
 def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Example]:
-    """The sources of traces, with their features.
+    """Return the sources of traces, with their features.
+
+    Args:
+        transducer: Model.
+        traces: Traces of the model.
+        name: Name of a trace in error messages; "{}" is its index.
 
     Raises:
-        ArgumentError: The model does not read the source of a trace as the trace has it; `name` as for `build_replays`.
+        ArgumentError: The model does not read the source of a trace as the trace has it.
     """
-    for at, trace in enumerate(traces):
-        if fault := _source_fault(transducer, trace):
-            raise argument_error(name.format(at), f"a trace that this model can read again, {fault}", trace)
+    for index, trace in enumerate(traces):
+        if error := _source_error(transducer, trace):
+            raise argument_error(name.format(index), f"a trace that this model can read again, {error}", trace)
     return [example_of(transducer, trace) for trace in traces]
 
 
-def _source_fault(transducer: Predictor, trace: Trace) -> str:
+def _source_error(transducer: Predictor, trace: Trace) -> str:
     """Return the property that a trace lacks to be read by a model; "" if there is none."""
     config = transducer.config
     if trace.task != config.task:
@@ -104,43 +128,58 @@ def _source_fault(transducer: Predictor, trace: Trace) -> str:
         return "without features"
     if trace.features if summed else added:
         return "with features " + ("added to its symbols" if summed else "before its symbols")
-    read = transducer.tokenizers.source.count(trace.text)
-    if read != positions:
-        return f"of {read} source symbols, not {positions}"
+    num_symbols = transducer.tokenizers.source.count(trace.text)
+    if num_symbols != positions:
+        return f"of {num_symbols} source symbols, not {positions}"
     if np.shape(trace.attention) != (len(trace.target), len(trace.source)):
         return "with a weight for each step and source position"
     return ""
 
 
 def _check_unknown(trace: Trace, ids: Sequence[int], name: str) -> None:
-    """Raise an `ArgumentError` where a model does not know a symbol that it is said to have written."""
-    for at, (symbol, own) in enumerate(zip(trace.target, ids, strict=True)):
-        if own == UNK and symbol != UNKNOWN and at not in trace.unknown_target and trace.origin != "lexicon":
+    """Raise `ArgumentError` if a target symbol is outside the vocabulary, although the trace claims to be decoded."""
+    for step, (symbol, target_id) in enumerate(zip(trace.target, ids, strict=True)):
+        if target_id == UNK and symbol != UNKNOWN and step not in trace.unknown_target and trace.origin != "lexicon":
             raise argument_error(name, f"a trace of symbols that this model writes, not {quote(symbol)}", trace)
 
 
 def example_of(transducer: Predictor, trace: Trace) -> Example:
-    """Return the source of a trace with its features."""
+    """Return the source of a trace with its features.
+
+    Args:
+        transducer: Model, for its tokenizer of features.
+        trace: Trace of the model.
+    """
     return Example(trace.text, "", transducer.tokenizers.features.join(trace.added or trace.source[: trace.features]))
 
 
 def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
-    """Return the output of a trace in ids; V + p for a copy of source position p outside the vocabulary."""
+    """Return the output of a trace in ids; V + p for a copy of source position p outside the vocabulary.
+
+    Args:
+        transducer: Model.
+        trace: Trace of the model.
+    """
     ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.pointer_generator
-    found = []
+    result = []
     for symbol in trace.target[:-1] if trace.finished else trace.target:
         if symbol not in ids and copying and symbol in trace.source[trace.features :]:
-            found.append(len(transducer.vocabularies.target) + trace.source.index(symbol, trace.features))
+            result.append(len(transducer.vocabularies.target) + trace.source.index(symbol, trace.features))
         else:
-            found.append(ids.get(symbol, UNK))
-    return [*found, EOS] if trace.finished else found
+            result.append(ids.get(symbol, UNK))
+    return [*result, EOS] if trace.finished else result
 
 
 @contextmanager
 def inference_mode(transducer: Predictor, hypotheses: int) -> Iterator[None]:
-    """Disable dropout inside the context, and use kernels where they are faster for this number of hypotheses."""
+    """Disable dropout inside the context, and use kernels where they are faster.
+
+    Args:
+        transducer: Model.
+        hypotheses: Number of hypotheses that are decoded together.
+    """
     device = next(transducer.network.parameters()).device
-    with transducer.evaluating(), inference_kernels(hypotheses, device.type):
+    with transducer.evaluation_mode(), inference_kernels(hypotheses, device.type):
         yield
 
 
@@ -154,22 +193,39 @@ class ReplayStep(NamedTuple):
 
 
 def start_replay(transducer: Predictor, replay: Replay) -> tuple[SingleModelInference, ForcedAttentionInference | None]:
-    """Return one model before its first step, and its forced attention; `InputError` for an ensemble."""
-    running = require_transducer(transducer, "steps").begin(replay.work)
-    alone = running.running if isinstance(running, ForcedAttentionInference) else running
-    if not isinstance(alone, SingleModelInference):
-        raise InputError("an ensemble has no states of its own: ask one of its models")
-    return alone, running if isinstance(running, ForcedAttentionInference) else None
+    """Return one model before its first step, and its forced attention.
+
+    Args:
+        transducer: Model.
+        replay: Batch of traces.
+
+    Returns:
+        The model, and the same with forced attention; None without forced attention.
+
+    Raises:
+        InputError: The model is an ensemble.
+    """
+    inference = require_transducer(transducer, "steps").initialize(replay.batch)
+    single = inference.inference if isinstance(inference, ForcedAttentionInference) else inference
+    if not isinstance(single, SingleModelInference):
+        raise InputError("an ensemble has no states of its own: use one of its models")
+    return single, inference if isinstance(inference, ForcedAttentionInference) else None
 
 
 def replay_steps(
-    alone: SingleModelInference, guide: ForcedAttentionInference | None, target: Int[Tensor, "B T"]
+    inference: SingleModelInference, forced: ForcedAttentionInference | None, target: Int[Tensor, "B T"]
 ) -> Iterator[ReplayStep]:
-    """Yield the decoder steps that write the targets."""
-    symbols, state = torch.full_like(target[:, 0], BOS), alone.state
-    for at, wanted in enumerate(target.unbind(dim=1)):
-        row = None if guide is None else guide.rows.get(at)
+    """Yield the decoder steps that write the targets.
+
+    Args:
+        inference: Model before its first step.
+        forced: Forced attention; None for the model's own weights.
+        target: Target ids.
+    """
+    symbols, state = torch.full_like(target[:, 0], BOS), inference.state
+    for index, targets in enumerate(target.unbind(dim=1)):
+        row = None if forced is None else forced.rows.get(index)
         override = None if row is None else row.repeat(len(symbols), 1)
-        step = alone.decoder.step(symbols, state, alone.attendable, override)
+        step = inference.decoder.step(symbols, state, inference.attendable, override)
         yield ReplayStep(symbols, state, step)
-        symbols, state = wanted, step.state
+        symbols, state = targets, step.state

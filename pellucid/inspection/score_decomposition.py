@@ -19,7 +19,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import Replay, build_replays, inference_mode, replay_steps, start_replay
-from pellucid.inspection.states import outputs_of
+from pellucid.inspection.states import layer_outputs
 from pellucid.model.attention import MonotonicAttention, NoAttention
 from pellucid.model.decoder import AttendThenStep
 from pellucid.model.memory import AttentionCache
@@ -33,18 +33,26 @@ class ScoreDecomposition(NamedTuple):
     """Component of the mean states of each position, equal for all sources and outputs."""
     input_driven: float
     """Additional component of the mean deviation of each symbol."""
-    rest: float
+    residual: float
     """Remaining component: context and interactions."""
 
 
-class _Looks(NamedTuple):
+class _TraceAttention(NamedTuple):
     """Attention of one trace: its memory, and at each step the query, the previous symbol and the previous weights."""
 
+    inference: SingleModelInference
     memory: Float[Tensor, "S D"]
-    read: list[Hashable]
+    source_ids: list[Hashable]
     queries: Float[Tensor, "T H"]
-    fed: list[Hashable]
-    looked: list[Tensor | None]
+    input_ids: list[Hashable]
+    previous_weights: list[Tensor | None]
+
+
+class MeanComponents(NamedTuple):
+    """Components μ and μ + χ of the states of one sequence."""
+
+    temporal: Float[Tensor, "_ size"]
+    temporal_and_input: Float[Tensor, "_ size"]
 
 
 @check_arguments
@@ -76,76 +84,85 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     require_transducer(transducer, "steps")
     attention = require_seq2seq(transducer.network).decoder.attention
     if isinstance(attention, NoAttention | MonotonicAttention):
-        raise ArgumentError("transducer: expected a model with attention by a softmax, which has scores to take apart")
+        raise ArgumentError("transducer: expected a model with attention by a softmax, whose scores can be decomposed")
     sums, total = np.zeros(3), 0.0
     with torch.inference_mode(), inference_mode(transducer, len(traces)):
-        found = list[tuple[SingleModelInference, _Looks]]()
+        rows = list[_TraceAttention]()
         for replay in build_replays(transducer, traces):
-            found += _looks(transducer, replay)
-        memories = parted([each.memory for _, each in found], [each.read for _, each in found])
-        queries = parted([each.queries for _, each in found], [each.fed for _, each in found])
-        for (alone, looks), memory, query in zip(found, memories, queries, strict=True):
-            place, both = _scores(alone, looks, memory[0], query[0]), _scores(alone, looks, memory[1], query[1])
-            whole = _scores(alone, looks, looks.memory, looks.queries)
-            sums += [float((part * whole).sum()) for part in (place, both - place, whole - both)]
-            total += float((whole * whole).sum())
+            rows += _trace_attention(transducer, replay)
+        memories = mean_components([row.memory for row in rows], [row.source_ids for row in rows])
+        queries = mean_components([row.queries for row in rows], [row.input_ids for row in rows])
+        for row, memory, query in zip(rows, memories, queries, strict=True):
+            temporal = _scores(row, memory.temporal, query.temporal)
+            both = _scores(row, memory.temporal_and_input, query.temporal_and_input)
+            scores = _scores(row, row.memory, row.queries)
+            sums += [float((part * scores).sum()) for part in (temporal, both - temporal, scores - both)]
+            total += float((scores * scores).sum())
     if not total:
-        raise ArgumentError("traces: expected attention that varies: there is nothing to take apart")
+        raise ArgumentError("traces: expected attention that varies, got constant weights in every row")
     return ScoreDecomposition(*(sums / total).tolist())
 
 
-def parted(
+def mean_components(
     values: Sequence[Float[Tensor, "_ size"]], symbols: Sequence[Sequence[Hashable]]
-) -> list[tuple[Float[Tensor, "_ size"], Float[Tensor, "_ size"]]]:
-    """Return μ and μ + χ of each position of each sequence; see `decompose_scores`."""
-    most = max((len(each) for each in values), default=0)
-    means = [torch.stack([each[at] for each in values if len(each) > at]).mean(dim=0) for at in range(most)]
-    gathered: defaultdict[Hashable, list[Tensor]] = defaultdict(list)
-    for each, own in zip(values, symbols, strict=True):
-        for at, symbol in enumerate(own):
-            gathered[symbol].append(each[at] - means[at])
-    brought = {symbol: torch.stack(all_).mean(dim=0) for symbol, all_ in gathered.items()}
-    found = []
-    for each, own in zip(values, symbols, strict=True):
-        temporal = torch.stack(means[: len(each)])
-        found.append((temporal, temporal + torch.stack([brought[symbol] for symbol in own])))
-    return found
+) -> list[MeanComponents]:
+    """Return μ and μ + χ of each position of each sequence; see `decompose_scores`.
+
+    Args:
+        values: States of each sequence, one row per position.
+        symbols: Symbol of each state.
+    """
+    longest = max((len(states) for states in values), default=0)
+    means = [torch.stack([states[t] for states in values if len(states) > t]).mean(dim=0) for t in range(longest)]
+    deviations: defaultdict[Hashable, list[Tensor]] = defaultdict(list)
+    for states, states_symbols in zip(values, symbols, strict=True):
+        for t, symbol in enumerate(states_symbols):
+            deviations[symbol].append(states[t] - means[t])
+    input_driven = {symbol: torch.stack(rows).mean(dim=0) for symbol, rows in deviations.items()}
+    components = []
+    for states, states_symbols in zip(values, symbols, strict=True):
+        temporal = torch.stack(means[: len(states)])
+        both = temporal + torch.stack([input_driven[symbol] for symbol in states_symbols])
+        components.append(MeanComponents(temporal, both))
+    return components
 
 
-def _looks(transducer: Predictor, replay: Replay) -> list[tuple[SingleModelInference, _Looks]]:
+def _trace_attention(transducer: Predictor, replay: Replay) -> list[_TraceAttention]:
     """Return the attention of each trace of a batch."""
-    alone, guide = start_replay(transducer, replay)
-    steps, decoder = list(replay_steps(alone, guide, replay.target)), alone.decoder
-    first = isinstance(decoder, AttendThenStep)
+    inference, forced = start_replay(transducer, replay)
+    steps, decoder = list(replay_steps(inference, forced, replay.target)), inference.decoder
+    attend_first = isinstance(decoder, AttendThenStep)
     queries = [
-        each.before.hidden[:, -1] if first else outputs_of(decoder, each.step.state.hidden)[-1] for each in steps
+        step.before.hidden[:, -1] if attend_first else layer_outputs(decoder, step.step.state.hidden)[-1]
+        for step in steps
     ]
-    found = []
+    rows = []
     for row, (_, positions, count) in enumerate(replay.sizes):
-        looks = _Looks(
-            alone.attendable.memory.states[row, :positions],
-            replay.work.source[row, :positions].tolist(),
-            torch.stack([query[row] for query in queries[:count]]),
-            [int(each.symbols[row]) for each in steps[:count]],
-            [
-                None if each.before.attention_state is None else each.before.attention_state[row, :positions]
-                for each in steps[:count]
-            ],
+        previous = [step.before.attention_state for step in steps[:count]]
+        rows.append(
+            _TraceAttention(
+                inference,
+                inference.attendable.memory.states[row, :positions],
+                replay.batch.source[row, :positions].tolist(),
+                torch.stack([query[row] for query in queries[:count]]),
+                [int(step.symbols[row]) for step in steps[:count]],
+                [None if weights is None else weights[row, :positions] for weights in previous],
+            )
         )
-        found.append((alone, looks))
-    return found
+    return rows
 
 
 def _scores(
-    alone: SingleModelInference, looks: _Looks, states: Float[Tensor, "S D"], queries: Float[Tensor, "T H"]
+    trace: _TraceAttention, states: Float[Tensor, "S D"], queries: Float[Tensor, "T H"]
 ) -> Float[Tensor, "T N S"]:
     """Return log attention weights, centered per row; all T queries of one source together."""
-    memory = alone.attendable.memory
     lengths = torch.tensor([len(states)], device=states.device)
-    own = memory._replace(states=states[None], lengths=lengths, source=None, masked=None)
-    before = None if looks.looked[0] is None else torch.stack([each for each in looks.looked if each is not None])
-    attention = alone.decoder.attention
-    attended = attention(queries, AttentionCache(own, attention.keys(own)), before, None)
+    memory = trace.inference.attendable.memory
+    memory = memory._replace(states=states[None], lengths=lengths, source=None, masked=None)
+    weights_before = [weights for weights in trace.previous_weights if weights is not None]
+    before = None if trace.previous_weights[0] is None else torch.stack(weights_before)
+    attention = trace.inference.decoder.attention
+    attended = attention(queries, AttentionCache(memory, attention.keys(memory)), before, None)
     weights = attended.weights[:, None] if attended.heads is None else attended.heads
     scores: Tensor = weights.double().clamp_min(1e-45).log()
     return scores - scores.mean(dim=-1, keepdim=True)

@@ -15,7 +15,7 @@ from pellucid.arguments import argument_error, check_arguments
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError
-from pellucid.inspection.states import nothing, trace_states
+from pellucid.inspection.states import empty_states, trace_states
 
 
 class PrincipalPlane(NamedTuple):
@@ -29,20 +29,24 @@ class PrincipalPlane(NamedTuple):
 
     @check_arguments
     def project(self, vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n 2"]:
-        """Return the coordinates of vectors: (v − mean) · axes."""
+        """Return the coordinates of vectors: (v − mean) · axes.
+
+        Args:
+            vectors: Vectors of the dimension of the plane.
+        """
         if vectors.shape[1] != len(self.mean):
             raise argument_error("vectors", f"vectors of {len(self.mean)} numbers", vectors)
-        points: Float[np.ndarray, "n 2"] = (vectors.astype(np.float64) - self.mean) @ self.axes.T
-        return points
+        coordinates: Float[np.ndarray, "n 2"] = (vectors.astype(np.float64) - self.mean) @ self.axes.T
+        return coordinates
 
 
 Count = Annotated[int, Meta(ge=0)]
 
 
 def _magnitude(values: Float[np.ndarray, "..."]) -> float:
-    """A power of two near the greatest number in size: squares of numbers over it neither vanish nor overflow.
+    """Return a power of two near the largest absolute value, by which numbers are divided before they are squared.
 
-    Dividing by a power of two does not round.
+    The squares then neither underflow nor overflow, and dividing by a power of two does not round.
     """
     return float(np.ldexp(1.0, np.frexp(np.abs(values).max(initial=0))[1]))
 
@@ -54,6 +58,9 @@ def pca(vectors: Float[np.ndarray, "n D"]) -> PrincipalPlane:
     The result does not depend on the order of the vectors, except for rounding. A missing second axis (D = 1) has
     coordinate zero; without variance both fractions are zero.
 
+    Args:
+        vectors: One vector per row.
+
     Raises:
         ValueError: There are no vectors.
 
@@ -63,25 +70,29 @@ def pca(vectors: Float[np.ndarray, "n D"]) -> PrincipalPlane:
     _check_vectors(vectors)
     values = vectors.astype(np.float64)
     mean = values.mean(axis=0)
-    centred = (values - mean) / _magnitude(values - mean)
-    variances, columns = np.linalg.eigh(centred.T @ centred / len(values))
-    axes, shares = np.zeros((2, values.shape[1])), [0.0, 0.0]
+    centered = (values - mean) / _magnitude(values - mean)
+    variances, columns = np.linalg.eigh(centered.T @ centered / len(values))
+    axes, explained = np.zeros((2, values.shape[1])), [0.0, 0.0]
     total = float(np.maximum(variances, 0).sum())
-    for at in range(min(2, values.shape[1])):
-        axis = columns[:, -1 - at]
-        axes[at] = axis * np.sign(axis[np.abs(axis).argmax()])
-        shares[at] = float(max(variances[-1 - at], 0) / total) if total else 0.0
-    return PrincipalPlane(mean, axes, (shares[0], shares[1]))
+    for index in range(min(2, values.shape[1])):
+        axis = columns[:, -1 - index]
+        axes[index] = axis * np.sign(axis[np.abs(axis).argmax()])
+        explained[index] = float(max(variances[-1 - index], 0) / total) if total else 0.0
+    return PrincipalPlane(mean, axes, (explained[0], explained[1]))
 
 
 @check_arguments
-def procrustes(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+def procrustes(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
     """Return points translated, rotated and possibly reflected to be closest to other points, without scaling.
 
         Q = argmin ‖(P − p̄) Q − (O − ō)‖, Q orthogonal:  Q = U Vᵀ of the singular value decomposition of (P − p̄)ᵀ(O −
         ō)
 
     Reflection is allowed since the sign of a principal axis has no meaning.
+
+    Args:
+        points: Points P.
+        reference: Points O, in the same order.
 
     Raises:
         ValueError: The numbers of points differ.
@@ -91,14 +102,16 @@ def procrustes(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "n 2"])
     """
     if not len(points):
         return points.astype(np.float64)
-    centre, goal = points.mean(axis=0, dtype=np.float64), onto.mean(axis=0, dtype=np.float64)
-    own, others = points - centre, onto - goal
-    left, _, right = np.linalg.svd((own / _magnitude(own)).T @ (others / _magnitude(others)))
-    moved: Float[np.ndarray, "n 2"] = own @ (left @ right) + goal
+    center, reference_center = points.mean(axis=0, dtype=np.float64), reference.mean(axis=0, dtype=np.float64)
+    centered, centered_reference = points - center, reference - reference_center
+    left, _, right = np.linalg.svd(
+        (centered / _magnitude(centered)).T @ (centered_reference / _magnitude(centered_reference))
+    )
+    moved: Float[np.ndarray, "n 2"] = centered @ (left @ right) + reference_center
     return moved
 
 
-AT_ONCE = 256
+TRACES_PER_CHUNK = 256
 """Number of traces whose states are computed together."""
 
 
@@ -122,47 +135,53 @@ class CorpusStates(NamedTuple):
 
 @check_arguments
 def collect_states(
-    transducer: Predictor, traces: Sequence[Trace], most: Annotated[int, Meta(ge=1)] = 200_000
+    transducer: Predictor, traces: Sequence[Trace], max_states: Annotated[int, Meta(ge=1)] = 200_000
 ) -> CorpusStates:
-    """Return the states of traces in order, until one side has `most`; the last trace is complete."""
+    """Return the states of traces in order, until one side has `max_states`; the last trace is complete.
+
+    Args:
+        transducer: Model.
+        traces: Traces of the model.
+        max_states: Number of encoder or decoder states after which no further trace is added.
+    """
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    for start in range(0, len(traces), AT_ONCE):
-        for each in trace_states(transducer, traces[start : start + AT_ONCE]):
-            sides[0].append(each.encoder)
-            sides[1].append(each.decoder)
-        if max(sum(map(len, side)) for side in sides) >= most:
+    for start in range(0, len(traces), TRACES_PER_CHUNK):
+        for states in trace_states(transducer, traces[start : start + TRACES_PER_CHUNK]):
+            sides[0].append(states.encoder)
+            sides[1].append(states.decoder)
+        if max(sum(map(len, side)) for side in sides) >= max_states:
             break
-    empty = nothing(transducer)
-    return CorpusStates(
-        _side(_limited(sides[0], most) or [empty.encoder]), _side(_limited(sides[1], most) or [empty.decoder])
-    )
+    empty = empty_states(transducer)
+    encoder = _first_states(sides[0], max_states) or [empty.encoder]
+    decoder = _first_states(sides[1], max_states) or [empty.decoder]
+    return CorpusStates(_state_vectors(encoder), _state_vectors(decoder))
 
 
-def _limited(vectors: list[np.ndarray], most: int) -> list[np.ndarray]:
+def _first_states(vectors: list[np.ndarray], max_states: int) -> list[np.ndarray]:
     """Return the states of the first traces up to a number."""
     counts = np.cumsum([0, *map(len, vectors)])
-    return [each for each, before in zip(vectors, counts.tolist(), strict=False) if before < most]
+    return [states for states, before in zip(vectors, counts.tolist(), strict=False) if before < max_states]
 
 
-def _side(vectors: list[np.ndarray]) -> StateVectors:
+def _state_vectors(vectors: list[np.ndarray]) -> StateVectors:
     """Return the states of one side with their traces and positions."""
     joined = torch.from_numpy(np.concatenate(vectors)).float()
-    positions = [np.arange(len(each)) for each in vectors]
-    numbers = np.repeat(np.arange(len(vectors)), [len(each) for each in vectors])
+    positions = [np.arange(len(states)) for states in vectors]
+    numbers = np.repeat(np.arange(len(vectors)), [len(states) for states in vectors])
     return StateVectors(_unit(joined), numbers, np.concatenate(positions))
 
 
-def _directions(vectors: Float[np.ndarray, "*shape D"]) -> Float[np.ndarray, "*shape D"]:
-    """Vectors in double precision and of length one, however short or long they are; zero stays zero."""
+def _unit_vectors(vectors: Float[np.ndarray, "*shape D"]) -> Float[np.ndarray, "*shape D"]:
+    """Return the vectors scaled to length one, in double precision; zero stays zero."""
     values = vectors.astype(np.float64)
-    values = _over(values, np.abs(values).max(axis=-1, initial=0, keepdims=True))
-    return _over(values, np.linalg.norm(values, axis=-1, keepdims=True))
+    values = _divide_lengths(values, np.abs(values).max(axis=-1, initial=0, keepdims=True))
+    return _divide_lengths(values, np.linalg.norm(values, axis=-1, keepdims=True))
 
 
-def _over(
+def _divide_lengths(
     values: Float[np.ndarray, "*shape D"], lengths: Float[np.ndarray, "*shape 1"]
 ) -> Float[np.ndarray, "*shape D"]:
-    """Vectors over their lengths; zero where a length is."""
+    """Return the vectors divided by their lengths; zero where the length is zero."""
     scaled: Float[np.ndarray, "*shape D"] = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
     return scaled
 
@@ -173,22 +192,37 @@ def _unit(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
     return unit
 
 
+class NearestState(NamedTuple):
+    """A state near a vector."""
+
+    trace: int
+    """Index of the trace."""
+    position: int
+    """Source position or step."""
+    cosine: float
+
+
 @check_arguments
-def nearest_states(side: StateVectors, vector: Float[np.ndarray, " D"], count: Count) -> list[tuple[int, int, float]]:
-    """Return trace, position and cosine u · v / (‖u‖ ‖v‖) of the states nearest to a vector, nearest first.
+def nearest_states(states: StateVectors, vector: Float[np.ndarray, " D"], count: Count) -> list[NearestState]:
+    """Return the states nearest to a vector by the cosine u · v / (‖u‖ ‖v‖), nearest first.
 
     The search is exact, and ties keep the order of the states. The vector itself is found too if it is one of them.
+
+    Args:
+        states: Encoder or decoder states.
+        vector: Vector of the same dimension.
+        count: Maximum number of states to return.
     """
-    if not len(side.vectors) or not count:
+    if not len(states.vectors) or not count:
         return []
-    asked = torch.from_numpy(_directions(vector)).float()
-    cosines = (side.vectors @ asked).clamp(-1, 1)
+    direction = torch.from_numpy(_unit_vectors(vector)).float()
+    cosines = (states.vectors @ direction).clamp(-1, 1)
     order = cosines.sort(descending=True, stable=True).indices[:count].tolist()
-    return [(int(side.traces[at]), int(side.positions[at]), float(cosines[at])) for at in order]
+    return [NearestState(int(states.traces[row]), int(states.positions[row]), float(cosines[row])) for row in order]
 
 
 def _check_vectors(vectors: Float[np.ndarray, "n D"]) -> None:
-    """Raise an `ArgumentError` where there is no vector, or they have no numbers."""
+    """Raise `ArgumentError` if there is no vector, or the vectors have no numbers."""
     if not vectors.size:
         raise argument_error("vectors", "at least one vector", vectors)
 
@@ -200,6 +234,9 @@ def conicity(vectors: Float[np.ndarray, "S D"]) -> float:
     It is 1 if all vectors have one direction, and near 0 if they do not. If states are nearly equal, attention may
     choose any of them, and permuting its weights changes little. One vector has conicity 1; a zero vector has cosine 0.
 
+    Args:
+        vectors: States h_s, one per row.
+
     Raises:
         ValueError: There are no vectors.
 
@@ -208,10 +245,10 @@ def conicity(vectors: Float[np.ndarray, "S D"]) -> float:
     """
     _check_vectors(vectors)
     mean = vectors.mean(axis=0, dtype=np.float64)
-    return float((_directions(vectors) @ _directions(mean)).mean())
+    return float((_unit_vectors(vectors) @ _unit_vectors(mean)).mean())
 
 
-MOST = 1_000_000
+MAX_GROUPS = 1_000_000
 """Maximum number of groups compared."""
 CHUNK = 10_000
 
@@ -238,6 +275,10 @@ class Separation(NamedTuple):
 def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"]) -> Separation:
     """Return the separation of a group, with an exact permutation test over every group of its size.
 
+    Args:
+        vectors: All vectors, one per row.
+        members: True for members of the group.
+
     Raises:
         ValueError: The group has fewer than two members or all vectors, or there are more than a million groups.
 
@@ -247,24 +288,25 @@ def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"
     """
     _check_vectors(vectors)
     n, k = len(vectors), int(members.sum())
-    if not 2 <= k < n or comb(n, k) > MOST:
-        expected = f"at least 2 members and at most {MOST:,} groups of as many"
+    if not 2 <= k < n or comb(n, k) > MAX_GROUPS:
+        expected = f"at least 2 members, and at most {MAX_GROUPS:,} groups of the same size"
         raise ArgumentError(f"members: expected {expected}, got a group of {k} among {n}")
-    apart = distances(vectors)
-    own = _means(apart, members[None])[0]
-    groups = np.fromiter((at for group in combinations(range(n), k) for at in group), np.int64).reshape(-1, k)
-    ratios = [_means(apart, _membership(part, n)) for part in np.array_split(groups, -(-len(groups) // CHUNK))]
-    ratio = _ratios(own[None])[0]
+    pair_distances = distances(vectors)
+    means = _means(pair_distances, members[None])[0]
+    indices = (index for group in combinations(range(n), k) for index in group)
+    groups = np.fromiter(indices, np.int64).reshape(-1, k)
+    ratios = [_means(pair_distances, _membership(part, n)) for part in np.array_split(groups, -(-len(groups) // CHUNK))]
+    ratio = _ratios(means[None])[0]
     others = _ratios(np.concatenate(ratios))
-    closest = apart[members].copy()
+    closest = pair_distances[members].copy()
     closest[np.arange(k), np.flatnonzero(members)] = np.inf
-    # Rounding must not part the group from itself.
-    share = float((others >= ratio * (1 - 1e-9)).mean())
-    return Separation(float(own[0]), float(own[1]), share, float(members[closest.argmin(axis=1)].mean()))
+    # With the tolerance, rounding does not exclude the group itself.
+    p_value = float((others >= ratio * (1 - 1e-9)).mean())
+    return Separation(float(means[0]), float(means[1]), p_value, float(members[closest.argmin(axis=1)].mean()))
 
 
 def _ratios(means: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, " m"]:
-    """The first over the second; infinite over zero, and 1 where both are zero."""
+    """Return the first mean over the second; infinite if the second is zero, and 1 if both are."""
     between, within = means.T
     otherwise = np.where(between > 0, np.inf, 1.0)
     ratios: Float[np.ndarray, " m"] = np.divide(between, within, out=otherwise, where=within > 0)
@@ -273,22 +315,30 @@ def _ratios(means: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, " m"]:
 
 @check_arguments
 def isolation(vectors: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """Return the distance of each vector to its nearest neighbor, and its rank: 1 is the most isolated."""
+    """Return the distance of each vector to its nearest neighbor, and its rank: 1 is the most isolated.
+
+    Args:
+        vectors: At least two vectors, one per row.
+    """
     if len(vectors) < 2:
         raise argument_error("vectors", "at least two vectors", vectors)
-    apart = distances(vectors)
-    np.fill_diagonal(apart, np.inf)
-    alone = apart.min(axis=1)
-    return alone, 1 + (alone[None] > alone[:, None]).sum(axis=1)
+    pair_distances = distances(vectors)
+    np.fill_diagonal(pair_distances, np.inf)
+    nearest = pair_distances.min(axis=1)
+    return nearest, 1 + (nearest[None] > nearest[:, None]).sum(axis=1)
 
 
 @check_arguments
 def distances(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n n"]:
-    """Return the distances ‖v_i − v_j‖."""
+    """Return the distances ‖v_i − v_j‖.
+
+    Args:
+        vectors: One vector per row.
+    """
     scale = _magnitude(vectors)
     values = vectors.astype(np.float64) / scale
-    apart: Float[np.ndarray, "n n"] = scale * np.linalg.norm(values[:, None] - values[None], axis=2)
-    return apart
+    result: Float[np.ndarray, "n n"] = scale * np.linalg.norm(values[:, None] - values[None], axis=2)
+    return result
 
 
 def _membership(groups: Int[np.ndarray, "m k"], n: int) -> Bool[np.ndarray, "m n"]:
@@ -298,9 +348,9 @@ def _membership(groups: Int[np.ndarray, "m k"], n: int) -> Bool[np.ndarray, "m n
     return inside
 
 
-def _means(apart: Float[np.ndarray, "n n"], inside: Bool[np.ndarray, "m n"]) -> Float[np.ndarray, "m 2"]:
+def _means(pair_distances: Float[np.ndarray, "n n"], membership: Bool[np.ndarray, "m n"]) -> Float[np.ndarray, "m 2"]:
     """Return the mean distances between members and others, and among members, of each group."""
-    k, n = int(inside[0].sum()), len(apart)
-    among = ((inside @ apart) * inside).sum(axis=1)
-    total = inside @ apart.sum(axis=1)
-    return np.stack([(total - among) / (k * (n - k)), among / (k * (k - 1))], axis=1)
+    k, n = int(membership[0].sum()), len(pair_distances)
+    within_sums = ((membership @ pair_distances) * membership).sum(axis=1)
+    all_sums = membership @ pair_distances.sum(axis=1)
+    return np.stack([(all_sums - within_sums) / (k * (n - k)), within_sums / (k * (k - 1))], axis=1)

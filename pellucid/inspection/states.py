@@ -27,55 +27,79 @@ Gates = dict[str, Float[Tensor, "B *steps H"]]
 
 
 def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float[Tensor, "N H"]) -> Gates:
-    """Return the gates of one cell step, from W x + b and the previous state."""
+    """Return the gates of one cell step.
+
+    Args:
+        cell: Recurrent cell with G preactivations.
+        projected: W x + b of each row.
+        hidden: Previous state of each row.
+    """
     return dict(zip(cell.spec.gates, cell.spec.gate_values(*cell.preactivations(projected, hidden)), strict=True))
 
 
 def encoder_gates(encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Gates:
-    """Return the gates of every encoder layer and direction at every position; padding is undefined."""
+    """Return the gates of every encoder layer and direction at every position; padding is undefined.
+
+    Args:
+        encoder: Encoder.
+        source: Source ids.
+        lengths: Source lengths.
+    """
     inputs, _, lengths = encoder.prepare_inputs(encoder.table.embed(encoder.oov_to_unk(source), None), source, lengths)
-    states, found = inputs.vectors, Gates()
+    states, gates = inputs.vectors, Gates()
     for layer in range(encoder.config.num_layers):
-        own = "" if encoder.config.num_layers == 1 else f"layer {layer + 1} "
-        for cell, way in zip(encoder.cells(layer), ("forwards", "backwards"), strict=False):
-            for name, values in _along(cell, inputs.to_dense(), lengths, way == "backwards").items():
-                found[f"encoder {own}{way} {name}"] = values
+        layer_name = "" if encoder.config.num_layers == 1 else f"layer {layer + 1} "
+        for cell, direction in zip(encoder.cells(layer), ("forwards", "backwards"), strict=False):
+            for name, values in _row_gates(cell, inputs.to_dense(), lengths, direction == "backwards").items():
+                gates[f"encoder {layer_name}{direction} {name}"] = values
         states, _ = encoder.forward_layer(layer, inputs, states, lengths)
         inputs = Inputs(states)
-    return found
+    return gates
 
 
-def _along(cell: RecurrentCell, spread: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"], backwards: bool) -> Gates:
+def _row_gates(
+    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"], backwards: bool
+) -> Gates:
     """Return the gates of one cell along every row."""
-    read = reverse_sequence(spread, lengths) if backwards else spread
-    states = run_forward(cell, read)
+    ordered = reverse_sequence(inputs, lengths) if backwards else inputs
+    states = run_forward(cell, ordered)
     before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], dim=1)
-    flat = gates_of(cell, cell.project(read).flatten(0, 1), before.flatten(0, 1))
-    whole = {name: values.view(*states.shape[:2], -1) for name, values in flat.items()}
-    return {name: reverse_sequence(values, lengths) for name, values in whole.items()} if backwards else whole
+    flat = gates_of(cell, cell.project(ordered).flatten(0, 1), before.flatten(0, 1))
+    gates = {name: values.view(*states.shape[:2], -1) for name, values in flat.items()}
+    return {name: reverse_sequence(values, lengths) for name, values in gates.items()} if backwards else gates
 
 
-def decoder_gates(decoder: Decoder, taken: ReplayStep) -> Gates:
-    """Return the gates of every decoder layer at one step."""
-    projected = decoder.project(decoder.oov_to_unk(taken.symbols), None)
+def decoder_gates(decoder: Decoder, step: ReplayStep) -> Gates:
+    """Return the gates of every decoder layer at one step.
+
+    Args:
+        decoder: Decoder.
+        step: Decoder step.
+    """
+    projected = decoder.project(decoder.oov_to_unk(step.symbols), None)
     if isinstance(decoder, AttendThenStep):
-        projected = projected + decoder.context_projection(taken.step.attention.context)
+        projected = projected + decoder.context_projection(step.step.attention.context)
     elif decoder.context_projection is not None:
-        projected = projected + decoder.context_projection(taken.before.input_feed)
-    found, outputs = Gates(), outputs_of(decoder, taken.step.state.hidden)
+        projected = projected + decoder.context_projection(step.before.input_feed)
+    named_gates, outputs = Gates(), layer_outputs(decoder, step.step.state.hidden)
     for layer, cell in enumerate(decoder.cells):
-        own = "" if len(decoder.cells) == 1 else f"layer {layer + 1} "
-        gates = gates_of(cell, cell.project(outputs[layer - 1]) if layer else projected, taken.before.hidden[:, layer])
-        found.update({f"decoder {own}{name}": values for name, values in gates.items()})
-    return found
+        layer_name = "" if len(decoder.cells) == 1 else f"layer {layer + 1} "
+        gates = gates_of(cell, cell.project(outputs[layer - 1]) if layer else projected, step.before.hidden[:, layer])
+        named_gates.update({f"decoder {layer_name}{name}": values for name, values in gates.items()})
+    return named_gates
 
 
-def outputs_of(decoder: Decoder, hidden: Float[Tensor, "B L H"]) -> list[Float[Tensor, "B H"]]:
-    """Return the output of each layer: its state, after layer normalization and residual connections."""
+def layer_outputs(decoder: Decoder, hidden: Float[Tensor, "B L H"]) -> list[Float[Tensor, "B H"]]:
+    """Return the output of each layer: its state, after layer normalization and residual connections.
+
+    Args:
+        decoder: Decoder.
+        hidden: States of all layers.
+    """
     outputs: list[Tensor] = []
     for layer, state in enumerate(hidden.unbind(dim=1)):
-        risen: Tensor = decoder.normalizations[layer](state)
-        outputs.append(outputs[-1] + risen if decoder.config.residual and layer else risen)
+        normalized: Tensor = decoder.normalizations[layer](state)
+        outputs.append(outputs[-1] + normalized if decoder.config.residual and layer else normalized)
     return outputs
 
 
@@ -96,43 +120,53 @@ def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = F
 
     A trace without source or output has no states.
 
+    Args:
+        transducer: Model.
+        traces: Traces of the model.
+        gates: Compute gate activations too.
+
     Raises:
         InputError: The predictor is an ensemble.
     """
-    found = [nothing(transducer)] * len(traces)
+    states = [empty_states(transducer)] * len(traces)
     with torch.inference_mode(), inference_mode(transducer, len(traces)):
         for replay in build_replays(transducer, traces):
-            for (number, *_), each in zip(replay.sizes, _states(transducer, replay, gates), strict=True):
-                found[number] = each
-    return found
+            for (number, *_), trace_state in zip(replay.sizes, _states(transducer, replay, gates), strict=True):
+                states[number] = trace_state
+    return states
 
 
 def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[DecodingStates]:
     """Return the states of one batch."""
-    alone, guide = start_replay(transducer, replay)
-    read, written, opened = to_array(alone.attendable.memory.states), list[Tensor](), list[Gates]()
-    for step in replay_steps(alone, guide, replay.target):
-        written.append(step.step.state.hidden[:, -1])
+    inference, forced = start_replay(transducer, replay)
+    encoder_states, hidden, step_gates = to_array(inference.attendable.memory.states), list[Tensor](), list[Gates]()
+    for step in replay_steps(inference, forced, replay.target):
+        hidden.append(step.step.state.hidden[:, -1])
         if gates:
-            opened.append(decoder_gates(alone.decoder, step))
-    work, wrote = replay.work, to_array(torch.stack(written, dim=1))
-    inside = encoder_gates(transducer.network.encoder, work.source, work.lengths) if gates else Gates()
-    entering = {name: to_array(values) for name, values in inside.items()}
-    leaving = {name: to_array(torch.stack([each[name] for each in opened], dim=1)) for name in (opened or [Gates()])[0]}
+            step_gates.append(decoder_gates(inference.decoder, step))
+    batch, decoder_states = replay.batch, to_array(torch.stack(hidden, dim=1))
+    source_gates = encoder_gates(transducer.network.encoder, batch.source, batch.lengths) if gates else Gates()
+    by_position = {name: to_array(values) for name, values in source_gates.items()}
+    names = step_gates[0] if step_gates else Gates()
+    by_step = {name: to_array(torch.stack([step[name] for step in step_gates], dim=1)) for name in names}
     return [
         DecodingStates(
-            read[row, :positions],
-            wrote[row, :steps],
+            encoder_states[row, :positions],
+            decoder_states[row, :steps],
             {
-                **{name: values[row, :positions] for name, values in entering.items()},
-                **{name: values[row, :steps] for name, values in leaving.items()},
+                **{name: values[row, :positions] for name, values in by_position.items()},
+                **{name: values[row, :steps] for name, values in by_step.items()},
             },
         )
         for row, (_, positions, steps) in enumerate(replay.sizes)
     ]
 
 
-def nothing(transducer: Predictor) -> DecodingStates:
-    """The states of no step."""
+def empty_states(transducer: Predictor) -> DecodingStates:
+    """Return the states of a trace without source and output.
+
+    Args:
+        transducer: Model, for the sizes of its states.
+    """
     config = transducer.config
     return DecodingStates(np.zeros((0, memory_size(config.encoder))), np.zeros((0, config.decoder.hidden_size)), {})

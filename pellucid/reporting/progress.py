@@ -133,12 +133,12 @@ class ProgressReporter:
             f"{event.folder}: {verb}, {event.parameters:,} parameters, "
             f"{num_source} source symbols{tags}, {num_target} target symbols"
         )
-        for coverage in event.covered:
+        for coverage in event.coverage:
             self._print_line(
                 f"{coverage.path}: pretrained vectors for {coverage.found:,} of {coverage.symbols:,} "
                 f"{coverage.side} symbols"
             )
-        for sentence in event.foreseen:
+        for sentence in event.warnings:
             self._print_line(f"note: {sentence}")
         if event.compiles:
             self._print_line(compilation_note())
@@ -258,7 +258,7 @@ class MultiProgress:
         match event:
             case ModelBuilt():
                 self.print_line(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
-                for sentence in event.foreseen:
+                for sentence in event.warnings:
                     self.print_line(f"{name}: note: {sentence}")
                 if event.compiles:
                     self.print_line(f"{name}: {compilation_note()}")

@@ -80,7 +80,8 @@ def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str,
     if metrics.spans is not None:
         spans = metrics.spans
         rows.append(("span F1", f"{spans.f1:.2f} %", _format_ci(spans.f1_ci95)))
-        counts = f"{spans.right:,} correct of {spans.found:,} predicted, {spans.wanted:,} in the references"
+        predicted, reference = f"{spans.num_predicted:,}", f"{spans.num_reference:,}"
+        counts = f"{spans.num_correct:,} correct of {predicted} predicted, {reference} in the references"
         rows.append(("span precision, recall", f"{spans.precision:.2f} %, {spans.recall:.2f} %", counts))
     return rows
 

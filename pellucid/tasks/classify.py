@@ -34,15 +34,25 @@ class ClassificationTask(LabelingTask):
     )
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder with a decoder that feeds back no symbol."""
+        """Return an encoder with a decoder that feeds back no symbol.
+
+        Args:
+            parts: Encoder, sizes and configuration.
+        """
         decoder = parts.config.decoder
-        silent = msgspec.structs.replace(decoder, embedding="none")
-        return Classifier(parts.encoder, build_decoder(silent, parts.config.attention, parts.sizes), decoder.num_hops)
+        without_feedback = msgspec.structs.replace(decoder, embedding="none")
+        return Classifier(
+            parts.encoder, build_decoder(without_feedback, parts.config.attention, parts.sizes), decoder.num_hops
+        )
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe encoder, attention and decoder."""
-        decoder, score = config.decoder, config.attention.type
-        attention = f"{score} attention" if score != "none" else "no attention"
+        """Describe encoder, attention and decoder.
+
+        Args:
+            config: Configuration.
+        """
+        decoder, attention_type = config.decoder, config.attention.type
+        attention = f"{attention_type} attention" if attention_type != "none" else "no attention"
         steps = f"{decoder.num_hops} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
         return f"A classifier: {describe_encoder(config)}, {attention}, {steps}"
 

@@ -45,11 +45,21 @@ class PointingTask(LabelingTask):
     )
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the symbols of training examples, and all positions that a source may have."""
+        """Return the symbols of training examples, and all positions that a source may have.
+
+        Args:
+            examples: Training examples.
+            tokenizers: Tokenizers of the run.
+            config: Configuration.
+        """
         return learn_position_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder with one attention step."""
+        """Return an encoder with one attention step.
+
+        Args:
+            parts: Encoder, sizes and configuration.
+        """
         config, sizes = parts.config, parts.sizes
         query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
         attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
@@ -58,11 +68,22 @@ class PointingTask(LabelingTask):
     def loss(
         self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
     ) -> Float[Tensor, ""]:
-        """Return the cross-entropy over source positions."""
+        """Return the cross-entropy over source positions.
+
+        Args:
+            network: Network.
+            unrolled: Outputs of the network for the batch.
+            batch: Batch.
+            label_smoothing: Target probability that is spread over all positions.
+        """
         return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe encoder and attention."""
+        """Describe encoder and attention.
+
+        Args:
+            config: Configuration.
+        """
         return f"A pointer: {describe_encoder(config)}, one step of {config.attention.type} attention"
 
 

@@ -13,7 +13,7 @@ from pellucid.model.network import Network, build_parts, seeded
 from pellucid.tasks import classify, point, tag, task_settings, transduce
 from pellucid.tasks.task import Task
 
-BUILT_IN: dict[str, Task] = {each.settings.name: each for each in (transduce.TASK, tag.TASK, classify.TASK, point.TASK)}
+BUILT_IN: dict[str, Task] = {task.settings.name: task for task in (transduce.TASK, tag.TASK, classify.TASK, point.TASK)}
 
 
 def register_task(task: Task) -> None:
@@ -38,19 +38,26 @@ def register_task(task: Task) -> None:
 def get_task(name: str) -> Task:
     """Return the task of a name.
 
+    Args:
+        name: Value of the setting `task`.
+
     Raises:
         ConfigError: There is no such task, or the registered value is not a task.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
-    found = task_settings.get_registered_task(name)
-    if not isinstance(found, Task):
+    task = task_settings.get_registered_task(name)
+    if not isinstance(task, Task):
         raise ConfigError(f"the task {quote(name)} is not an instance of pellucid.Task")
-    return found
+    return task
 
 
 def configured_task(config: Config) -> Task:
-    """Return the task of a configuration."""
+    """Return the task of a configuration.
+
+    Args:
+        config: Configuration.
+    """
     return get_task(config.task)
 
 

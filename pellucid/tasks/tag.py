@@ -44,11 +44,19 @@ class TaggingTask(LabelingTask):
     )
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder with a token classification head."""
+        """Return an encoder with a token classification head.
+
+        Args:
+            parts: Encoder, sizes and configuration.
+        """
         return Tagger(parts.encoder, TokenClassificationHead(parts.sizes.memory, parts.sizes.vocabulary))
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe the encoder."""
+        """Describe the encoder.
+
+        Args:
+            config: Configuration.
+        """
         return f"A tagger: {describe_encoder(config)}, each tag predicted from the encoder state at its position"
 
 

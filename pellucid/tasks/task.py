@@ -41,7 +41,7 @@ class TaskLabels:
     symbols: str
     """Its plural."""
     output: str = "answer"
-    """Name of a whole output, on the page."""
+    """Name of an output, on the page."""
     loss_unit: str
     """Unit over which the loss is averaged, with its article."""
     label: str = ""
@@ -52,9 +52,9 @@ class TaskLabels:
     scores: Mapping[str, str | None] = field(default_factory=dict)
     """Display names of validation metrics on the page, by their keys in the log; None hides a redundant metric."""
     points: bool = False
-    """Whether symbols are source positions, and attention weights their probabilities."""
+    """True if symbols are source positions, and attention weights their probabilities."""
     texts: bool = False
-    """Whether symbols are texts, such as names of classes."""
+    """True if symbols are texts, such as names of classes."""
     weights: str = ATTENTION_CAPTION
     """Sentence that explains the attention weights."""
 
@@ -63,7 +63,7 @@ class Task(ABC):
     """One kind of model. Subclasses define the three attributes and the abstract methods."""
 
     settings: TaskSettings
-    """Its name, the settings that it changes and refuses, and the properties of its outputs."""
+    """Name of the task, the settings that it changes and rejects, and the properties of its outputs."""
     labels: TaskLabels
     """Names for the parts of outputs."""
     metrics: TaskMetrics
@@ -86,7 +86,11 @@ class Task(ABC):
 
     @abstractmethod
     def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the function that encodes examples as ids."""
+        """Return the function that encodes examples as ids.
+
+        Args:
+            config: Configuration.
+        """
 
     @abstractmethod
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
@@ -132,36 +136,69 @@ class Task(ABC):
 
     @abstractmethod
     def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
-        """Return the predictor of several trained networks."""
+        """Return the predictor of several trained networks.
+
+        Args:
+            joined: Shared parts of the members.
+        """
 
     @abstractmethod
     def describe_architecture(self, config: Config) -> str:
-        """Describe the architecture of a network, as a sentence without its full stop."""
+        """Describe the architecture of a network, as a sentence without its full stop.
+
+        Args:
+            config: Configuration.
+        """
 
 
 class LabelingTask(Task):
     """Base of tasks whose networks predict all labels at once, without EOS."""
 
     def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the encoder of labels, which have no EOS."""
+        """Return the encoder of labels, which have no EOS.
+
+        Args:
+            config: Configuration.
+        """
         return encode_labels
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the vocabularies of training examples, with every label."""
+        """Return the vocabularies of training examples, with every label.
+
+        Args:
+            examples: Training examples.
+            tokenizers: Tokenizers of the run.
+            config: Configuration.
+        """
         return learn_label_vocabularies(examples, tokenizers, config)
 
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
-        """Return the predictor of labels."""
+        """Return the predictor of labels.
+
+        Args:
+            config: Configuration of the run.
+            vocabularies: Vocabularies of the run.
+            network: Trained network.
+            name: Name of the model in error messages.
+        """
         return ClassificationPredictor(config, vocabularies, network, name=name)
 
     def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
-        """Return the predictor of labels for several networks."""
+        """Return the predictor of labels for several networks.
+
+        Args:
+            joined: Shared parts of the members.
+        """
         config, vocabularies, network, name, members = joined
         return ClassificationPredictor(config, vocabularies, network, name=name, members=members)
 
 
 def describe_encoder(config: Config) -> str:
-    """Describe the encoder: "bidirectional GRU with 1 layer(s) of 16 units per direction"."""
+    """Describe the encoder: "bidirectional GRU with 1 layer(s) of 16 units per direction".
+
+    Args:
+        config: Configuration.
+    """
     encoder = config.encoder
     widths = " and ".join(map(str, encoder.convolutions))
     before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""

@@ -32,11 +32,11 @@ class TaskSettings:
     check: Callable[[Config], None]
     """Function that raises `ConfigError` for settings that the task does not support."""
     autoregressive: bool = False
-    """Whether outputs are generated symbol by symbol until EOS, each given the previous ones."""
+    """True if outputs are generated symbol by symbol until EOS, each given the previous ones."""
     per_position: bool = False
-    """Whether each source position has one output symbol, predicted from the encoder state at that position."""
+    """True if each source position has one output symbol, predicted from the encoder state at that position."""
     has_ignored_tag: bool = False
-    """Whether outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
+    """True if outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
 
     @property
     def is_single_answer(self) -> bool:
@@ -54,20 +54,32 @@ class RegisteredTask(Protocol):
 
 
 def require_target_symbols(config: Config, required: str = "") -> None:
-    """Raise `ConfigError` unless targets are tokenized as required.
+    """Check that targets are tokenized as required.
 
     Args:
-        config: The configuration.
+        config: Configuration.
         required: Required tokenization of targets; "" for any except "position".
+
+    Raises:
+        ConfigError: They are not.
     """
-    given = config.data.target_symbols
-    if required != given and (required or given == "position"):
-        needed = f"data.target_symbols = {quote(required)}" if required else "data.target_symbols other than 'position'"
-        raise ConfigError(f"task = {quote(config.task)} needs {needed}, got {quote(given)}")
+    target_symbols = config.data.target_symbols
+    if required != target_symbols and (required or target_symbols == "position"):
+        requirement = (
+            f"data.target_symbols = {quote(required)}" if required else "data.target_symbols other than 'position'"
+        )
+        raise ConfigError(f"task = {quote(config.task)} needs {requirement}, got {quote(target_symbols)}")
 
 
 def reject_feature_prefix(config: Config) -> None:
-    """Raise `ConfigError` for features in front of the source, which would shift source positions."""
+    """Check that there are no features in front of the source, which would shift source positions.
+
+    Args:
+        config: Configuration.
+
+    Raises:
+        ConfigError: There are.
+    """
     if config.data.features_column and config.encoder.features == "prefix":
         task = quote(config.task)
         raise ConfigError(
@@ -110,12 +122,19 @@ TAG = TaskSettings(
 CLASSIFY = TaskSettings(name="classify", presets={"data": {"target_symbols": "whole"}}, check=_check_classify)
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)
 
-BUILT_IN = {each.name: each for each in (TRANSDUCE, TAG, CLASSIFY, POINT)}
+BUILT_IN = {settings.name: settings for settings in (TRANSDUCE, TAG, CLASSIFY, POINT)}
 _registered: dict[str, RegisteredTask] = {}
 
 
 def check_task(config: Config) -> None:
-    """Raise `ConfigError` for an unknown task, and for settings that the task does not support."""
+    """Check that the task exists and supports the settings.
+
+    Args:
+        config: Configuration.
+
+    Raises:
+        ConfigError: The task is unknown, or does not support a setting.
+    """
     settings = get_task_settings(config.task)
     settings.check(config)
     _reject_ignored_tag(config)
@@ -133,12 +152,19 @@ def task_names() -> tuple[str, ...]:
 
 
 def is_task(name: str) -> bool:
-    """Return whether a task of this name exists."""
+    """Return whether a task of this name exists.
+
+    Args:
+        name: Value of the setting `task`.
+    """
     return name in BUILT_IN or name in _registered or name in _declared_tasks()
 
 
 def get_task_settings(name: str) -> TaskSettings:
     """Return the settings of a task.
+
+    Args:
+        name: Value of the setting `task`.
 
     Raises:
         ConfigError: There is no such task.
@@ -149,6 +175,9 @@ def get_task_settings(name: str) -> TaskSettings:
 
 def add_task(task: RegisteredTask) -> None:
     """Add a task to the list, or replace a registered one of the same name.
+
+    Args:
+        task: Task.
 
     Raises:
         ConfigError: A built-in task has this name.
@@ -161,8 +190,11 @@ def add_task(task: RegisteredTask) -> None:
 def get_registered_task(name: str) -> RegisteredTask:
     """Return a task that is not built in.
 
+    Args:
+        name: Value of the setting `task`.
+
     Raises:
-        ConfigError: There is no such task, or its entry point gives none.
+        ConfigError: There is no such task, or its entry point does not provide one.
     """
     if name not in _registered:
         declared = _declared_tasks().get(name)
@@ -178,4 +210,4 @@ def get_registered_task(name: str) -> RegisteredTask:
 @cache
 def _declared_tasks() -> dict[str, EntryPoint]:
     """Return the entry points of tasks that installed packages declare, without the names of built-in tasks."""
-    return {each.name: each for each in entry_points(group=ENTRY_POINTS) if each.name not in BUILT_IN}
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS) if entry.name not in BUILT_IN}

@@ -30,40 +30,76 @@ class TransductionTask(Task):
     labels = TaskLabels(symbol="symbol", symbols="symbols", output="output", loss_unit="a symbol")
 
     def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the encoder of pairs; for decoders that copy, with the ids of the extended vocabulary."""
+        """Return the encoder of pairs; for decoders that copy, with the ids of the extended vocabulary.
+
+        Args:
+            config: Configuration.
+        """
         return pair_encoder(config)
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the vocabularies of training examples, without symbols that are too rare."""
+        """Return the vocabularies of training examples, without symbols that are too rare.
+
+        Args:
+            examples: Training examples.
+            tokenizers: Tokenizers of the run.
+            config: Configuration.
+        """
         return learn_pair_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder-decoder."""
+        """Return an encoder-decoder.
+
+        Args:
+            parts: Encoder, sizes and configuration.
+        """
         config = parts.config
         return EncoderDecoder(parts.encoder, build_decoder(config.decoder, config.attention, parts.sizes))
 
     def loss(
         self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
     ) -> Float[Tensor, ""]:
-        """Return the cross-entropy of the targets; for decoders that copy, over vocabulary and copies."""
+        """Return the cross-entropy of the targets; for decoders that copy, over vocabulary and copies.
+
+        Args:
+            network: Network.
+            unrolled: Outputs of the network for the batch.
+            batch: Batch.
+            label_smoothing: Target probability that is spread over all symbols.
+        """
         if require_seq2seq(network).decoder.copying is not None:
             return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
-        """Return the predictor that searches for the best output."""
+        """Return the predictor that searches for the best output.
+
+        Args:
+            config: Configuration of the run.
+            vocabularies: Vocabularies of the run.
+            network: Trained network.
+            name: Name of the model in error messages.
+        """
         return Transducer(config, vocabularies, network, name=name)
 
     def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
-        """Return an ensemble of several networks."""
+        """Return an ensemble of several networks.
+
+        Args:
+            joined: Shared parts of the members.
+        """
         config, vocabularies, network, name, members = joined
         return Ensemble(config, vocabularies, network, name=name, members=members)
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe encoder, attention and decoder."""
-        encoder, decoder, score = config.encoder, config.decoder, config.attention.type
+        """Describe encoder, attention and decoder.
+
+        Args:
+            config: Configuration.
+        """
+        encoder, decoder, attention_type = config.encoder, config.decoder, config.attention.type
         direction = "bidirectional" if encoder.bidirectional else "unidirectional"
-        attention = "without attention" if score == "none" else f"with {score} attention"
+        attention = "without attention" if attention_type == "none" else f"with {attention_type} attention"
         return (
             f"A recurrent encoder-decoder {attention}: {direction} {encoder.cell.upper()} encoder of "
             f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction, "

@@ -26,10 +26,10 @@ from pellucid.training.progress_check import check_progress
 
 MAX_HEADER = 2**24
 """Maximum size of a header, in bytes: enough for several hundred thousand tensors."""
-LENGTH = 8
+LENGTH_FIELD_SIZE = 8
 """Size of the length field before the header, in bytes."""
-NOTES = "__metadata__"
-LONGEST_REASON = 300
+METADATA_KEY = "__metadata__"
+MAX_REASON_LENGTH = 300
 """Maximum length of a message about a damaged header, which may quote it."""
 ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
 """Bytes per number of each supported tensor type."""
@@ -54,7 +54,7 @@ class TensorFile(NamedTuple):
 
     path: Path
     tensors: dict[str, TensorInfo]
-    notes: dict[str, str]
+    metadata: dict[str, str]
     header: bytes
     """All bytes before the tensors."""
     file: IO[bytes]
@@ -62,15 +62,15 @@ class TensorFile(NamedTuple):
     @property
     def total(self) -> int:
         """Return the number of scalars in all tensors."""
-        return sum(prod(each.shape) for each in self.tensors.values())
+        return sum(prod(info.shape) for info in self.tensors.values())
 
     def content(self) -> bytes:
         """Return the whole file; `RunError` if its size differs from that in the header."""
-        promised = len(self.header) + sum(ITEM_SIZES[each.dtype] * prod(each.shape) for each in self.tensors.values())
+        promised = len(self.header) + sum(ITEM_SIZES[info.dtype] * prod(info.shape) for info in self.tensors.values())
         size = os.fstat(self.file.fileno()).st_size
         if size != promised:
             raise _damaged(self.path, f"it has {size:,} bytes, and its header promises {promised:,}")
-        self.file.seek(0)  # the header once more: to join it to the rest would copy all
+        self.file.seek(0)  # reads the header again; to join it to the remaining bytes would copy the file
         return self.file.read(promised)
 
 
@@ -78,32 +78,35 @@ class TensorFile(NamedTuple):
 def open_tensors(path: Path) -> Iterator[TensorFile]:
     """Open a safetensors file and read its header.
 
+    Args:
+        path: Safetensors file.
+
     Raises:
         RunError: It is not a regular safetensors file, or has an unsupported tensor type. The message names the file
             and the field of the header.
     """
     with open_regular(path) as file:
-        start = file.read(LENGTH)
-        length = int.from_bytes(start, "little")
-        if len(start) < LENGTH or length > MAX_HEADER:
+        length_field = file.read(LENGTH_FIELD_SIZE)
+        length = int.from_bytes(length_field, "little")
+        if len(length_field) < LENGTH_FIELD_SIZE or length > MAX_HEADER:
             raise _damaged(path, "it does not begin with the length of a header")
         header = file.read(length)
         if len(header) < length:
             raise _damaged(path, "its header is cut short")
-        yield TensorFile(path, *_decoded(path, header), start + header, file)
+        yield TensorFile(path, *_decode_header(path, header), length_field + header, file)
 
 
-def _decoded(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+def _decode_header(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], dict[str, str]]:
     """Return the tensors and the metadata of a header."""
     try:
         fields = msgspec.convert(parse_json(header), dict[str, object])
-        notes = msgspec.convert(fields.pop(NOTES, {}), dict[str, str])
+        metadata = msgspec.convert(fields.pop(METADATA_KEY, {}), dict[str, str])
     except (ValueError, msgspec.ValidationError) as error:
         raise _damaged(path, f"its header: {abbreviate_reason(error)}") from error
-    return {name: _info(path, name, field) for name, field in fields.items()}, notes
+    return {name: _tensor_info(path, name, field) for name, field in fields.items()}, metadata
 
 
-def _info(path: Path, name: str, field: object) -> TensorInfo:
+def _tensor_info(path: Path, name: str, field: object) -> TensorInfo:
     """Return one tensor entry of a header."""
     try:
         info = msgspec.convert(field, TensorInfo)
@@ -118,7 +121,7 @@ def _info(path: Path, name: str, field: object) -> TensorInfo:
 
 def _damaged(path: Path, reason: str) -> RunError:
     """Return the error for an incomplete file."""
-    return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, LONGEST_REASON)}")
+    return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, MAX_REASON_LENGTH)}")
 
 
 FORMAT, SESSION_FORMAT = 2, 3
@@ -135,29 +138,33 @@ TYPE_NAMES: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.float64: "F
 
 
 def network_file(network: nn.Module) -> bytes:
-    """Return the content of a model file. Equal parameters give equal bytes."""
-    return parameter_file(_plain(network.state_dict()))
+    """Return the content of a model file. Equal parameters give equal bytes.
+
+    Args:
+        network: Network whose parameters are saved.
+    """
+    return parameter_file(_cpu_tensors(network.state_dict()))
 
 
 def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
     """Return the content of a file of parameters, with their checksum.
 
     Args:
-        tensors: The parameters by name, contiguous and on the processor.
+        tensors: Parameters by name, contiguous and on the CPU.
     """
     content = _content(dict(tensors))
-    start = LENGTH + int.from_bytes(content[:LENGTH], "little")
-    # safetensors writes several notes in any order: the header is written here, for the same bytes each time.
-    notes = {"format": str(FORMAT), "sha256": _digest(tensors)}
-    header = msgspec.json.encode({NOTES: notes, **msgspec.json.decode(content[LENGTH:start])})
-    header += b" " * (-len(header) % LENGTH)
-    return b"".join([len(header).to_bytes(LENGTH, "little"), header, memoryview(content)[start:]])
+    start = LENGTH_FIELD_SIZE + int.from_bytes(content[:LENGTH_FIELD_SIZE], "little")
+    # safetensors writes metadata in any order: the header is written here, so that equal files have equal bytes.
+    metadata = {"format": str(FORMAT), "sha256": _digest(tensors)}
+    header = msgspec.json.encode({METADATA_KEY: metadata, **msgspec.json.decode(content[LENGTH_FIELD_SIZE:start])})
+    header += b" " * (-len(header) % LENGTH_FIELD_SIZE)
+    return b"".join([len(header).to_bytes(LENGTH_FIELD_SIZE, "little"), header, memoryview(content)[start:]])
 
 
-def _content(tensors: dict[str, Tensor], notes: dict[str, str] | None = None) -> bytes:
-    """Return the content of a file of tensors; `RunError` where there is no memory for it."""
+def _content(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Return the content of a file of tensors; `RunError` if memory does not suffice."""
     try:
-        return safetensors.torch.save(tensors, notes)
+        return safetensors.torch.save(tensors, metadata)
     except BaseException as error:  # safetensors has no error of its own for this: it panics
         if type(error).__name__ != "PanicException" and not isinstance(error, MemoryError):
             raise
@@ -178,7 +185,15 @@ def load_network(path: Path, network: nn.Module) -> None:
 
 
 def check_network(path: Path, network: nn.Module) -> None:
-    """Raise `RunError` if a file does not hold the parameters of this network."""
+    """Check that a file holds the parameters of this network.
+
+    Args:
+        path: Model file.
+        network: Network of the expected names, types and shapes.
+
+    Raises:
+        RunError: The file is damaged or belongs to another network.
+    """
     _parameters(path, network)
 
 
@@ -194,7 +209,7 @@ def check_header(path: Path, network: nn.Module) -> None:
     """
     with open_tensors(path) as stored:
         _check_format(stored, FORMAT)
-        _check_described(stored, network.state_dict())
+        _check_tensors(stored, network.state_dict())
 
 
 def save_session(path: Path, session: TrainingState, fingerprint: str) -> None:
@@ -205,32 +220,37 @@ def save_session(path: Path, session: TrainingState, fingerprint: str) -> None:
         session: Training state.
         fingerprint: Hash of the settings and the data.
     """
-    tensors, progress = _plain(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
+    tensors, progress = _cpu_tensors(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
     for name, value in sorted(tensors.items()):
         if not bool(value.isfinite().all()):
             raise diverged(session, f"{name} is not finite")
-    notes = {
+    metadata = {
         "format": str(SESSION_FORMAT),
         "progress": progress,
         "fingerprint": fingerprint,
         "sha256": _digest(tensors, progress),
     }
-    write_atomic(path, _content(tensors, notes))
+    write_atomic(path, _content(tensors, metadata))
 
 
 def restore_session(path: Path, session: TrainingState, fingerprint: str) -> None:
     """Restore a training state from a checkpoint, bit for bit.
+
+    Args:
+        path: Checkpoint file.
+        session: New training state with the same settings and data, which is changed.
+        fingerprint: Hash of the settings and the data.
 
     Raises:
         RunError: The checkpoint belongs to other data or another model, or is damaged.
     """
     with open_tensors(path) as stored:
         _check_format(stored, SESSION_FORMAT)
-        progress = _progress(path, stored.notes)
-        if stored.notes.get("fingerprint") != fingerprint:
+        progress = _progress(path, stored.metadata)
+        if stored.metadata.get("fingerprint") != fingerprint:
             raise RunError(
                 f"{path} is of a training on other data (its fingerprint differs); name another run folder, or give "
-                "the data it had"
+                "the same data"
             )
         tensors = _read(stored, _tensors_of(session))
     try:
@@ -238,26 +258,26 @@ def restore_session(path: Path, session: TrainingState, fingerprint: str) -> Non
     except ValueError as error:
         raise RunError(f"{path}: {abbreviate_reason(error)}") from error
     _check_counts(path, tensors, progress.update)
-    _check_moments(path, _part(tensors, "optimizer."))
-    _check_digest(stored, _digest(tensors, stored.notes["progress"]))
-    session.transducer.network.load_state_dict(_part(tensors, "network."))
-    session.optimizer.restore(_part(tensors, "optimizer."))
+    _check_moments(path, _with_prefix(tensors, "optimizer."))
+    _check_digest(stored, _digest(tensors, stored.metadata["progress"]))
+    session.transducer.network.load_state_dict(_with_prefix(tensors, "network."))
+    session.optimizer.restore(_with_prefix(tensors, "optimizer."))
     if session.average is not None:
-        session.average.restore(_part(tensors, "average."))
+        session.average.restore(_with_prefix(tensors, "average."))
     session.progress, session.checkpoint = progress, (path, progress.update)
 
 
 def _check_digest(stored: TensorFile, digest: str) -> None:
-    """`RunError` where a file has no checksum, or another one: a bit that changed would change all that follows."""
-    told = stored.notes.get("sha256")
-    if told is None:
+    """Raise `RunError` if the checksum of a file is missing or differs from that of its content."""
+    checksum = stored.metadata.get("sha256")
+    if checksum is None:
         raise RunError(
             f"{stored.path} has no checksum (sha256 in its header): another program has written it; restore the file"
         )
-    if told != digest:
+    if checksum != digest:
         raise RunError(
-            f"{stored.path} is damaged: its content is not that of its checksum (sha256); restore it from a copy, or "
-            "train anew"
+            f"{stored.path} is damaged: its content does not match its checksum (sha256); restore it from a copy, or "
+            "train the model again"
         )
 
 
@@ -279,25 +299,25 @@ def _tensors_of(session: TrainingState) -> dict[str, Any]:
     return tensors
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names have a prefix, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _progress(path: Path, notes: dict[str, str]) -> Progress:
+def _progress(path: Path, metadata: dict[str, str]) -> Progress:
     """Return the progress in a checkpoint; `RunError` if it is not valid."""
-    told = notes.get("progress", "")
+    content = metadata.get("progress", "")
     try:
-        return msgspec.json.decode(told, type=Progress)
+        return msgspec.json.decode(content, type=Progress)
     except msgspec.ValidationError as error:
-        what, _, where = abbreviate_reason(error).partition(" - at `$.")
-        field = f"progress.{where.rstrip('`')}" if where else "progress"
+        expectation, _, field_path = abbreviate_reason(error).partition(" - at `$.")
+        field = f"progress.{field_path.rstrip('`')}" if field_path else "progress"
         raise RunError(
-            f"{path} is not a checkpoint of this version of Pellucid: {field}: {translate_expectation(what)}"
+            f"{path} is not a checkpoint of this version of Pellucid: {field}: {translate_expectation(expectation)}"
         ) from error
     except msgspec.DecodeError as error:
-        told = abbreviate_reason(error)
-        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {told}") from error
+        content = abbreviate_reason(error)
+        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {content}") from error
 
 
 def _check_counts(path: Path, tensors: dict[str, Tensor], updates: int) -> None:
@@ -314,9 +334,9 @@ def _check_moments(path: Path, state: dict[str, Tensor]) -> None:
         mean, square = state[f"{name}.mean"], state[f"{name}.square"]
         if bool((square < 0).any()):
             raise RunError(f"{path}: optimizer.{name}.square: expected no number below 0, got {float(square.min()):g}")
-        beyond = mean.abs() > MEAN_BOUND * square.sqrt() + MEAN_SLACK
-        if bool(beyond.any()):
-            value = float(mean[beyond].abs().max())
+        impossible = mean.abs() > MEAN_BOUND * square.sqrt() + MEAN_SLACK
+        if bool(impossible.any()):
+            value = float(mean[impossible].abs().max())
             raise RunError(
                 f"{path}: optimizer.{name}.mean: expected numbers within {MEAN_BOUND:g} roots of those of "
                 f"optimizer.{name}.square, got {value:g}"
@@ -333,7 +353,15 @@ def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
 
 
 def check_formats(model: Path, checkpoint: Path) -> None:
-    """Raise `RunError` if one of two files, where it exists, has another format version."""
+    """Check the format versions of a run's files, where they exist.
+
+    Args:
+        model: Model file.
+        checkpoint: Checkpoint file.
+
+    Raises:
+        RunError: A file has another format version.
+    """
     for path, format in ((model, FORMAT), (checkpoint, SESSION_FORMAT)):
         if path.exists():
             with open_tensors(path) as stored:
@@ -342,20 +370,20 @@ def check_formats(model: Path, checkpoint: Path) -> None:
 
 def _check_format(stored: TensorFile, format: int) -> None:
     """Raise `RunError` for another format version."""
-    told = stored.notes.get("format", str(format))
-    if told != str(format):
+    version = stored.metadata.get("format", str(format))
+    if version != str(format):
         raise RunError(
-            f"{stored.path} is of format {abbreviate(told)}, and this version of Pellucid reads format {format}: "
+            f"{stored.path} is of format {abbreviate(version)}, and this version of Pellucid reads format {format}: "
             "train the model again"
         )
 
 
-def _read(stored: TensorFile, own: Mapping[str, Any]) -> dict[str, Tensor]:
+def _read(stored: TensorFile, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the tensors of a file after checking names, types, shapes and finiteness.
 
     The tensors are read only if the header agrees, so a file cannot take more memory than the network.
     """
-    _check_described(stored, own)
+    _check_tensors(stored, expected)
     try:
         tensors = safetensors.torch.load(stored.content())
     except safetensors.SafetensorError as error:
@@ -366,34 +394,36 @@ def _read(stored: TensorFile, own: Mapping[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
-def _check_described(stored: TensorFile, own: Mapping[str, Any]) -> None:
+def _check_tensors(stored: TensorFile, expected: Mapping[str, Any]) -> None:
     """Raise `RunError` if names, types or shapes differ."""
-    described = {name: f"{TYPE_NAMES[value.dtype]} {list(value.shape)}" for name, value in own.items()}
+    described = {name: f"{TYPE_NAMES[value.dtype]} {list(value.shape)}" for name, value in expected.items()}
     _check_names(stored, described)
     for name in sorted(described):
         if str(stored.tensors[name]) != described[name]:
-            raise _unfit(stored, f"{name} is {stored.tensors[name]} there and {described[name]} here")
+            raise _mismatch_error(stored, f"{name} is {stored.tensors[name]} there and {described[name]} here")
 
 
-def _check_names(stored: TensorFile, wanted: Iterable[str]) -> None:
+def _check_names(stored: TensorFile, expected: Iterable[str]) -> None:
     """Raise `RunError` if a file has other names than expected."""
-    foreign, absent = sorted(stored.tensors.keys() - set(wanted)), sorted(set(wanted) - stored.tensors.keys())
+    foreign, absent = sorted(stored.tensors.keys() - set(expected)), sorted(set(expected) - stored.tensors.keys())
     if foreign and absent:
-        raise _unfit(
+        raise _mismatch_error(
             stored,
-            f"it holds {foreign[0]}, which no parameter here is called, and lacks {absent[0]}; it may be of another "
-            "version of Pellucid: train it anew, or read it with the version that wrote it",
+            f"it holds {foreign[0]}, which the network lacks, and lacks {absent[0]}; it may be of another version of "
+            "Pellucid: train the model again, or read it with the version that wrote it",
         )
     if foreign or absent:
-        raise _unfit(stored, f"it holds {foreign[0]}, which is not here" if foreign else f"it lacks {absent[0]}")
+        raise _mismatch_error(
+            stored, f"it holds {foreign[0]}, which the network lacks" if foreign else f"it lacks {absent[0]}"
+        )
 
 
-def _unfit(stored: TensorFile, reason: str) -> RunError:
+def _mismatch_error(stored: TensorFile, reason: str) -> RunError:
     """Return the error for a file of another network."""
     return RunError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")
 
 
-def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:
+def _cpu_tensors(tensors: dict[str, Any]) -> dict[str, Tensor]:
     """Return detached, contiguous CPU tensors with separate memory, as safetensors requires."""
-    held = {name: torch.as_tensor(value).detach() for name, value in tensors.items()}
-    return {name: value.to("cpu", copy=True).contiguous() for name, value in held.items()}
+    detached = {name: torch.as_tensor(value).detach() for name, value in tensors.items()}
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in detached.items()}

@@ -22,7 +22,7 @@ from pellucid.training.loop import TrainingStopped, UpdateCompleted, ValidationC
 from pellucid.training.session import ModelBuilt, RunEvent, TrainingFiles, train_run
 from pellucid.worker_pool import JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
 
-INTERVAL = 0.25
+UPDATE_INTERVAL = 0.25
 """Minimum seconds between two updates reported by a worker process."""
 
 
@@ -52,9 +52,9 @@ def run_job(training: TrainingJob, channel: WorkerChannel) -> bool:
         True if the training finished.
     """
     events = train_run(training.files, training.folder, training.config)
-    for event, told in throttle(events):
-        if told is not None:
-            channel.send_progress(told)
+    for event, reported in throttle(events):
+        if reported is not None:
+            channel.send_progress(reported)
         if channel.stop_requested and not isinstance(event, TrainingStopped):
             events.close()
             return False
@@ -62,19 +62,32 @@ def run_job(training: TrainingJob, channel: WorkerChannel) -> bool:
 
 
 def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | None]]:
-    """Yield each event in the form for the parent process: few updates, and no traces."""
-    last = 0.0
+    """Reduce events for the parent process: few updates, and no traces.
+
+    Args:
+        events: Events of a training.
+
+    Yields:
+        Each event, and the event to report in its place; None for an update that is not reported.
+    """
+    last_time = 0.0
     for event in events:
         now = time.monotonic()
-        if isinstance(event, UpdateCompleted) and now - last <= INTERVAL:
+        if isinstance(event, UpdateCompleted) and now - last_time <= UPDATE_INTERVAL:
             yield event, None
             continue
-        last = now
+        last_time = now
         yield event, event._replace(traces=[]) if isinstance(event, ValidationCompleted) else event
 
 
 def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> list[TrainingJob]:
     """Return the trainings of an ensemble: one folder for each of the seeds `seed` to `seed + size - 1`.
+
+    Args:
+        files: Training and validation data.
+        folder: Folder of the ensemble.
+        config: Configuration of the first member.
+        size: Number of members.
 
     Raises:
         ConfigError: The size is 0 or too large, or the seeds exceed their range.
@@ -102,11 +115,11 @@ def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int)
         Events, and None at intervals without one.
     """
     names = [training.folder.name for training in trainings]
-    _check_own(folder, names)
-    absent = missing_folders(folder)
+    _check_ensemble_folder(folder, names)
+    new_folders = missing_folders(folder)
     waiting = list(enumerate(trainings))[::-1]
-    with ExitStack() as held, WorkerPool[TrainingJob](run_job, 1 if will_compile() else at_once) as pool:
-        begun = False
+    with ExitStack() as stack, WorkerPool[TrainingJob](run_job, 1 if will_compile() else at_once) as pool:
+        folder_locked = False
         try:
             while waiting or pool.busy:
                 while waiting and pool.free_workers:
@@ -115,41 +128,48 @@ def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int)
                     if isinstance(event, JobFailure):
                         raise event.error
                     if isinstance(event, ProgressMessage):
-                        if isinstance(event.content, ModelBuilt) and not begun:
-                            # The files are read, and the folder is no stranger's.
-                            held.enter_context(run.lock_run_folder(folder, (run.ENSEMBLE,)))
+                        if isinstance(event.content, ModelBuilt) and not folder_locked:
+                            # The data files are read, and the folder is new or belongs to this ensemble.
+                            stack.enter_context(run.lock_run_folder(folder, (run.ENSEMBLE,)))
                             write_json(folder / run.ENSEMBLE, {"members": names})
-                            begun = True
-                        if isinstance(
-                            event.content, UpdateCompleted
-                        ):  # kernels are there, compiled by one and not by each
-                            pool.max_workers = at_once
+                            folder_locked = True
+                        if isinstance(event.content, UpdateCompleted):
+                            pool.max_workers = at_once  # the first training has compiled the kernels for the others
                         yield WorkerEvent(trainings[event.job].folder, event.content)
                 yield None
         except BaseException:
             shutdown(pool)
-            remove_empty_folders(absent)
+            remove_empty_folders(new_folders)
             raise
 
 
-def jobs_at_once(asked: int, config: Config) -> int:
-    """Return the number of parallel trainings: as requested, or for 0 as the cores allow (one on a GPU)."""
-    if asked:
-        return asked
+def jobs_at_once(requested: int, config: Config) -> int:
+    """Return the number of parallel trainings.
+
+    Args:
+        requested: Requested number; 0 for as many as the CPU cores allow, and one on a GPU.
+        config: Configuration, with the number of threads of each training.
+    """
+    if requested:
+        return requested
     if find_device(config.device).type != "cpu":
         return 1
     return max(1, available_cores() // config.threads) if config.threads else 1
 
 
 def shutdown(pool: WorkerPool[TrainingJob]) -> None:
-    """Stop all trainings and wait until each has saved its state."""
+    """Stop all trainings and wait until each has saved its state.
+
+    Args:
+        pool: Worker processes.
+    """
     pool.request_stop()
     while pool.busy:
         for _ in pool.events():
             pass
 
 
-def _check_own(folder: Path, members: Sequence[str]) -> None:
+def _check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
     """Raise `RunError` for a folder with a single run or with foreign files."""
     if not folder.is_dir() or (folder / run.ENSEMBLE).exists():
         return

@@ -40,52 +40,62 @@ class Gradients:
         self.task = configured_task(config)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
-        self.replayed = CUDAGraphRunner(self._there_and_back, self.device) if config.cuda_graphs else None
+        self.graph_runner = CUDAGraphRunner(self._loss_and_gradients, self.device) if config.cuda_graphs else None
 
-    def prepared(self, batch: Batch) -> Batch:
+    def prepare(self, batch: Batch) -> Batch:
         """Move a batch to the device, or pad it to a recorded shape.
 
         With CUDA graphs, the batch stays on the host: no other thread may use the GPU while a graph is recorded.
-        """
-        return pad_to_bucket(batch) if self.replayed is not None else batch.to(self.device)
 
-    def __call__(self, batch: Batch, own_share: float = 0.0) -> LossAndGradients:
+        Args:
+            batch: Batch on the host.
+        """
+        return pad_to_bucket(batch) if self.graph_runner is not None else batch.to(self.device)
+
+    def __call__(self, batch: Batch, sampling_probability: float = 0.0) -> LossAndGradients:
         """Return the loss (detached) and the gradients of a batch.
 
         Args:
             batch: Batch on the host, or a prepared one.
-            own_share: Probability of feeding back a predicted symbol (scheduled sampling).
+            sampling_probability: Probability of feeding back a predicted symbol (scheduled sampling).
         """
-        if self.replayed is None:
-            loss = self.loss(batch.to(self.device), own_share)
+        if self.graph_runner is None:
+            loss = self.loss(batch.to(self.device), sampling_probability)
             return LossAndGradients(loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True))
-        loss, *gradients = self.replayed(pad_to_bucket(batch))
+        loss, *gradients = self.graph_runner(pad_to_bucket(batch))
         return LossAndGradients(loss, gradients)
 
-    def loss(self, batch: Batch, own_share: float = 0.0) -> Float[Tensor, ""]:
+    def loss(self, batch: Batch, sampling_probability: float = 0.0) -> Float[Tensor, ""]:
         """Return the training loss of a batch on the device.
 
         With R-Drop weight α, two passes with different dropout masks give (L + L') / 2 + α / 4 (KL(p ‖ p') + KL(p' ‖
-        p)), half of the loss of Liang et al. 2021, equation 3, so that the scale of the loss stays.
+        p)), half of the loss of equation 3, so that the scale of the loss stays.
+
+        Args:
+            batch: Prepared batch.
+            sampling_probability: Probability of feeding back a predicted symbol (scheduled sampling).
+
+        References:
+            Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equation 3.
         """
         with autocast(self.device, self.config.precision):
-            one = self._unrolled(batch, own_share)
-            loss = self._loss_of(one, batch)
+            output = self._forward(batch, sampling_probability)
+            loss = self._pass_loss(output, batch)
             weight = self.config.training.rdrop_alpha
             if not weight:
                 return loss
-            other = self._unrolled(batch, own_share)
-            apart = symmetric_kl(one.logits, other.logits, batch.target)
-            return (loss + self._loss_of(other, batch)) / 2 + weight / 4 * apart
+            second_output = self._forward(batch, sampling_probability)
+            divergence = symmetric_kl(output.logits, second_output.logits, batch.target)
+            return (loss + self._pass_loss(second_output, batch)) / 2 + weight / 4 * divergence
 
-    def _unrolled(self, batch: Batch, own_share: float) -> Seq2SeqOutput:
+    def _forward(self, batch: Batch, sampling_probability: float) -> Seq2SeqOutput:
         """Return the unrolled decoder outputs of one pass."""
-        if own_share:
-            return unroll_sampled(require_seq2seq(self.network), batch, own_share)
+        if sampling_probability:
+            return unroll_sampled(require_seq2seq(self.network), batch, sampling_probability)
         unrolled: Seq2SeqOutput = self.network(batch)
         return unrolled
 
-    def _loss_of(self, unrolled: Seq2SeqOutput, batch: Batch) -> Float[Tensor, ""]:
+    def _pass_loss(self, unrolled: Seq2SeqOutput, batch: Batch) -> Float[Tensor, ""]:
         """Return the loss of one pass: cross-entropy with label smoothing, plus the coverage loss.
 
         With copying, the loss is the mean of the losses with and without the copy distribution.
@@ -93,13 +103,13 @@ class Gradients:
         config = self.config.training
         loss = self.task.loss(self.network, unrolled, batch, config.label_smoothing)
         if unrolled.generated is not None:
-            own = generated_cross_entropy(unrolled.generated, batch.target, config.label_smoothing)
-            loss = (loss + own) / 2
+            generated_loss = generated_cross_entropy(unrolled.generated, batch.target, config.label_smoothing)
+            loss = (loss + generated_loss) / 2
         if config.coverage_loss:
             loss = loss + config.coverage_loss * coverage_loss(unrolled.weights, batch.target)
         return loss
 
-    def _there_and_back(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _loss_and_gradients(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the loss and the gradients of all parameters; no gradient stays on the parameters."""
         loss = self.loss(Batch(*inputs))
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)

@@ -97,6 +97,9 @@ def parse_record(line: str) -> dict[str, Any] | None:
     """Return the record of a line, or None for a damaged line.
 
     Unknown keys with plain values are kept, and nulls are dropped. Every number is finite.
+
+    Args:
+        line: Line of a training log.
     """
     try:
         record = msgspec.convert(parse_json(line), dict[str, Value])

@@ -76,14 +76,14 @@ class TrainingState:
     gradients: Gradients = field(init=False)
     average: Average | None = field(init=False)
     """Weight average that is validated and saved; None without averaging."""
-    ahead: bool = field(init=False)
+    prefetch: bool = field(init=False)
     """Prepare the next batch during an update (on a GPU only)."""
 
     def __post_init__(self) -> None:
         """Create the gradient computation, which may hold recorded graphs."""
         self.gradients = Gradients(self.transducer.network, self.config)
         self.average = build_average(self.transducer.network, self.config.training)
-        self.ahead = self.gradients.device.type == "cuda"
+        self.prefetch = self.gradients.device.type == "cuda"
 
     @property
     def config(self) -> Config:
@@ -96,29 +96,47 @@ class TrainingState:
         return self.config.training.epochs or derived_epochs(self.training.source.num_sequences)
 
     def plan(self, epoch: int) -> list[np.ndarray]:
-        """Return the rows of each batch of an epoch."""
+        """Return the rows of each batch of an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+        """
         training, seed = self.config.training, self.config.seed
         size = training.batch_size or derived_batch_size(self.training.source.num_sequences)
         return sample_batches(self.training, size, training.batch_type, seed, epoch)
 
     def prepare(self, rows: np.ndarray) -> Batch:
-        """Return the batch of these rows on the device."""
-        return self.gradients.prepared(collate(self.training, rows))
+        """Return the batch of these rows on the device.
+
+        Args:
+            rows: Rows of the training examples.
+        """
+        return self.gradients.prepare(collate(self.training, rows))
 
     def feed(self, plan: list[np.ndarray]) -> BatchLoader:
-        """Yield all batches from the current position: the rest of this epoch, then all following epochs."""
+        """Yield all batches from the current position: the remaining ones of this epoch, then all following epochs.
+
+        Args:
+            plan: Rows of each batch of the current epoch.
+
+        Returns:
+            A loader, which must be closed.
+        """
         plans = chain([plan], map(self.plan, count(self.progress.epoch + 1)))
         batches = iterate_batches(plans, self.progress.batch, self.prepare)
-        return PrefetchLoader(batches) if self.ahead else SynchronousLoader(batches)
+        return PrefetchLoader(batches) if self.prefetch else SynchronousLoader(batches)
 
 
 def derived_epochs(examples: int) -> float:
     """Return the default maximum number of epochs: 30 for 3,600 examples, fewer for more.
 
     It grows as √(3600 / n) for fewer examples, up to 200, and falls as the eighth root for more (docs/log.md).
+
+    Args:
+        examples: n, the number of training examples.
     """
-    passes: float = 30.0 * (3600 / examples) ** (0.5 if examples < 3600 else 0.125)
-    return min(200.0, passes)
+    epochs: float = 30.0 * (3600 / examples) ** (0.5 if examples < 3600 else 0.125)
+    return min(200.0, epochs)
 
 
 def derived_batch_size(examples: int) -> int:
@@ -126,18 +144,29 @@ def derived_batch_size(examples: int) -> int:
 
     Examples: 8 for 1,000 examples, 16 for 3,600, 32 for 10,000, 64 from 32,768. On small data, many small updates give
     better accuracy (docs/log.md).
+
+    Args:
+        examples: n, the number of training examples.
     """
     size: int = 2 ** min(6, max(3, round(math.log2(math.sqrt(examples) / 4))))
     return size
 
 
 def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
-    """Return the Adam or AdamW optimizer of the configuration."""
+    """Return the Adam or AdamW optimizer of the configuration.
+
+    Args:
+        network: Network to train.
+        config: Training settings.
+    """
     return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 
 def fit(session: TrainingState) -> Iterator[Event]:
     """Train until the maximum number of epochs or early stopping, from the current state.
+
+    Args:
+        session: Training state, which is changed.
 
     Yields:
         Events: `TrainingStarted`, `UpdateCompleted`, `ValidationCompleted`, `TrainingStopped`.
@@ -150,49 +179,71 @@ def fit(session: TrainingState) -> Iterator[Event]:
     yield TrainingStarted(session.progress, session.epochs, math.ceil(session.epochs * batches))
     with closing(session.feed(plan)) as feed:
         while not session.progress.finished:
-            due = validations_due(session, session.progress, batches)
-            if session.progress.validations < due:
-                yield _validate(session, due, is_over(session, session.progress, batches))
+            num_due = validations_due(session, session.progress, batches)
+            if session.progress.validations < num_due:
+                yield _validate(session, num_due, is_over(session, session.progress, batches))
                 continue
             if session.progress.batch == batches:
                 session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
-            began, upcoming = time.perf_counter(), feed.next()
-            batches = upcoming.batches
-            yield _step(session, upcoming, began)
+            start_time, loaded = time.perf_counter(), feed.next()
+            batches = loaded.batches
+            yield _do_update(session, loaded, start_time)
     yield TrainingStopped(session.progress)
 
 
 def rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
-    """Return the rank of a validation, higher is better: the chosen metric, then symbol error rate, then loss."""
+    """Return the rank of a validation, higher is better: the selected metric, then symbol error rate, then loss.
+
+    Args:
+        metrics: Metrics of the validation.
+        metric: Metric that selects the best model.
+    """
     sign = -1.0 if metric in ("symbol_error_rate", "loss") else 1.0
     return sign * metrics[metric], -metrics["symbol_error_rate"], -metrics["loss"]
 
 
-def _passes(progress: Progress, batches: int) -> float:
+def _epochs_done(progress: Progress, batches: int) -> float:
     """Return the number of passes over the training data so far."""
     return progress.epoch + progress.batch / batches
 
 
 def is_over(session: TrainingState, progress: Progress, batches: int) -> bool:
-    """Return whether the maximum training length is reached. There is at least one update."""
-    return progress.update > 0 and _passes(progress, batches) >= session.epochs - 1e-9
+    """Return whether the maximum training length is reached. There is at least one update.
+
+    Args:
+        session: Training state, for its settings.
+        progress: Progress of the training.
+        batches: Number of batches in the current epoch.
+    """
+    return progress.update > 0 and _epochs_done(progress, batches) >= session.epochs - 1e-9
 
 
 def validations_due(session: TrainingState, progress: Progress, batches: int) -> int:
-    """Return the number of validations due by now, including the one at the end."""
-    due = math.floor(_passes(progress, batches) / session.config.training.eval_interval + 1e-9)
+    """Return the number of validations due by now, including the one at the end.
+
+    Args:
+        session: Training state, for its settings.
+        progress: Progress of the training.
+        batches: Number of batches in the current epoch.
+    """
+    num_due = math.floor(_epochs_done(progress, batches) / session.config.training.eval_interval + 1e-9)
     if not is_over(session, progress, batches):
-        return due
-    last = math.ceil(session.epochs / session.config.training.eval_interval - 1e-9)
-    return max(last, progress.validations + 1)
+        return num_due
+    total = math.ceil(session.epochs / session.config.training.eval_interval - 1e-9)
+    return max(total, progress.validations + 1)
 
 
 def lowers_rate(config: TrainingConfig, stale: int) -> bool:
-    """Return whether the learning rate falls after this number of validations without improvement."""
+    """Return whether the learning rate falls after this number of validations without improvement.
+
+    Args:
+        config: Training settings.
+        stale: Number of validations since the best one.
+    """
     return config.lr_schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
 
 
-def ending(config: TrainingConfig, stale: int, over: bool) -> str:
+def stop_reason(config: TrainingConfig, stale: int, over: bool) -> str:
     """Return the reason to end the training at a validation; empty if it continues.
 
     Args:
@@ -205,49 +256,49 @@ def ending(config: TrainingConfig, stale: int, over: bool) -> str:
     return "all its passes over the data are done" if over else ""
 
 
-def _step(session: TrainingState, upcoming: LoadedBatch, began: float) -> UpdateCompleted:
+def _do_update(session: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
     """Do one update: batch, forward, backward, clip, step."""
-    progress, config, batches = session.progress, session.config.training, upcoming.batches
-    passed = min(1.0, (_passes(progress, batches) + 0.5 / batches) / session.epochs)
+    progress, config, batches = session.progress, session.config.training, loaded.batches
+    passed = min(1.0, (_epochs_done(progress, batches) + 0.5 / batches) / session.epochs)
     rate = learning_rate(config, passed, progress.plateau_factor)
     with torch.random.fork_rng(devices=rng_devices(session.gradients.device)):
-        # The randomness of an update is a function of seed and update: nothing of it has to be saved to resume.
+        # The random numbers of an update depend on seed and update only, so no generator state has to be saved.
         state = np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)
         seed_generators(int(state[0]), session.gradients.device)
-        loss, norm = _update(session, upcoming.batch, rate, sampling_probability(config, passed))
+        loss, norm = _update_parameters(session, loaded.batch, rate, sampling_probability(config, passed))
     session.progress = msgspec.structs.replace(
         progress,
         loss_sum=loss + (progress.loss_sum if progress.update % LOSS_WINDOW else 0.0),
         batch=progress.batch + 1,
         update=progress.update + 1,
-        samples=progress.samples + len(upcoming.batch.source),
-        seconds=progress.seconds + time.perf_counter() - began,
+        samples=progress.samples + len(loaded.batch.source),
+        seconds=progress.seconds + time.perf_counter() - start_time,
     )
     return UpdateCompleted(session.progress, passed, loss, rate, norm)
 
 
-def _update(session: TrainingState, batch: Batch, rate: float, own: float) -> tuple[float, float]:
+def _update_parameters(session: TrainingState, batch: Batch, rate: float, probability: float) -> tuple[float, float]:
     """Update the parameters by one batch; return the loss, and the gradient norm before clipping."""
     config, network = session.config.training, session.transducer.network
-    if not network.training:  # a walk over all modules, of which only a validation changes the mode
+    if not network.training:  # train() visits all modules, and only a validation changes their mode
         network.train()
-    loss, gradients = session.gradients(batch, own)
+    loss, gradients = session.gradients(batch, probability)
     norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
         raise diverged(session, "the gradient is not finite")
     if not math.isfinite(loss):
         raise diverged(session, "the loss is not finite")
     if session.average is not None:
-        session.average.updated()
+        session.average.after_update()
     return float(loss), norm
 
 
-def _validate(session: TrainingState, due: int, over: bool) -> ValidationCompleted:
+def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCompleted:
     """Decode and evaluate the validation set, and update the progress."""
-    began, progress, config = time.perf_counter(), session.progress, session.config.training
+    start_time, progress, config = time.perf_counter(), session.progress, session.config.training
     transducer = session.transducer
     if session.average is not None:
-        session.average.validating()
+        session.average.before_validation()
     with averaged_weights(session.average):
         try:
             traces = transducer.trace(session.development)
@@ -260,31 +311,36 @@ def _validate(session: TrainingState, due: int, over: bool) -> ValidationComplet
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
         raise diverged(session, "the loss on the development data is not finite")
-    better = progress.best is None or rank(metrics, config.metric) > progress.best
-    stale = 0 if better else progress.stale + 1
+    improved = progress.best is None or rank(metrics, config.metric) > progress.best
+    stale = 0 if improved else progress.stale + 1
     session.progress = msgspec.structs.replace(
         progress,
-        validations=due,
-        best=rank(metrics, config.metric) if better else progress.best,
-        best_update=progress.update if better else progress.best_update,
+        validations=num_due,
+        best=rank(metrics, config.metric) if improved else progress.best,
+        best_update=progress.update if improved else progress.best_update,
         stale=stale,
         plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
-        finished=ending(config, stale, over),
-        seconds=progress.seconds + time.perf_counter() - began,
+        finished=stop_reason(config, stale, over),
+        seconds=progress.seconds + time.perf_counter() - start_time,
     )
-    return ValidationCompleted(session.progress, metrics, better, traces, session.config.task)
+    return ValidationCompleted(session.progress, metrics, improved, traces, session.config.task)
 
 
-def diverged(session: TrainingState, what: str) -> DivergenceError:
-    """The error of a training whose numbers have left the finite."""
+def diverged(session: TrainingState, reason: str) -> DivergenceError:
+    """Return the error of a training with numbers that are not finite.
+
+    Args:
+        session: Training state.
+        reason: Description of the number that is not finite.
+    """
     config, update = session.config.training, session.progress.update
     if session.checkpoint is not None and session.checkpoint[1] == update:
         return DivergenceError(
-            f"training diverged at update {update}, the first after {session.checkpoint[0]} was read: {what}; the "
+            f"training diverged at update {update}, the first after {session.checkpoint[0]} was read: {reason}; the "
             f"file may be damaged, or training.learning_rate (now {config.learning_rate:g}) too high"
         )
     return DivergenceError(
-        f"training diverged at update {update}: {what}; "
+        f"training diverged at update {update}: {reason}; "
         f"a lower training.learning_rate (now {config.learning_rate:g}) or training.clip_norm may help"
     )
 
@@ -295,12 +351,12 @@ def _development_loss(session: TrainingState) -> float:
     network, transducer, task = session.transducer.network, session.transducer, configured_task(session.config)
     network.eval()
     encoded = task.example_encoder(session.config)(session.development, transducer.tokenizers, transducer.vocabularies)
-    total, symbols = 0.0, 0
+    total, num_symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
         batch = collate(encoded, np.arange(start, stop)).to(session.gradients.device)
         count = int((batch.target != PAD).sum())
-        if count:  # of answers never seen in training, which have no probability, there may be nothing else
+        if count:  # a batch may hold only answers that training never saw, which have no probability
             total += float(task.loss(network, network(batch), batch, 0.0)) * count
-        symbols += count
-    return total / max(symbols, 1)
+        num_symbols += count
+    return total / max(num_symbols, 1)

@@ -24,9 +24,17 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
     During the warmup (fraction w) the rate is r · passed / w. After it, with x = (passed − w) / (1 − w):
 
         constant              r
-        cosine                r · (1 + cos πx) / 2           Loshchilov & Hutter 2017, section 3, one cycle
-        inverse-square-root   r · √(w / passed)              Vaswani et al. 2017, section 5.3; w at least 0.001
+        cosine                r · (1 + cos πx) / 2           one cycle
+        inverse-square-root   r · √(w / passed)              w at least 0.001
         plateau               r · plateau_factor             the factor falls without improvement (see the loop)
+
+    Args:
+        config: Learning rate r, its schedule and the warmup ratio w.
+        passed: Fraction of the maximum training length, 0 to 1.
+        plateau_factor: Factor of the plateau schedule; without effect for the others.
+
+    References:
+        cosine: Loshchilov & Hutter 2017, section 3. inverse-square-root: Vaswani et al. 2017, section 5.3.
     """
     warmup = config.warmup_ratio
     if passed < warmup:
@@ -46,10 +54,10 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 BLOCK = 1 << 16
 """Number of float32 squares summed at a time; a sum of millions loses digits."""
-GREATEST_NORM = 1.8e19
+MAX_NORM = 1.8e19
 """Norm of gradients whose squares are within float32."""
 MOMENTS = ("mean", "square")
-Turn = Callable[[Tensor, Tensor, Tensor, tuple[float, float, float, float]], None]
+AdamUpdate = Callable[[Tensor, Tensor, Tensor, tuple[float, float, float, float]], None]
 
 
 class Adam:
@@ -64,7 +72,12 @@ class Adam:
     """
 
     def __init__(self, network: nn.Module, weight_decay: float = 0.0) -> None:
-        """Create the optimizer of all trainable parameters, with t = 0 and zero moments."""
+        """Create the optimizer of all trainable parameters, with t = 0 and zero moments.
+
+        Args:
+            network: Network to train.
+            weight_decay: λ; 0 is Adam without weight decay.
+        """
         named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
         self.names = [name for name, _ in named]
         self.parameters: list[Tensor] = [parameter for _, parameter in named]
@@ -106,13 +119,17 @@ class Adam:
 
     def state(self) -> dict[str, Tensor]:
         """Return the state by parameter: both moments and t."""
-        kept = {f"{name}.count": torch.tensor(count) for name, count in zip(self.names, self.counts, strict=True)}
+        state = {f"{name}.count": torch.tensor(count) for name, count in zip(self.names, self.counts, strict=True)}
         for moment in MOMENTS:
-            kept |= {f"{name}.{moment}": part for name, part in zip(self.names, self._moment(moment), strict=True)}
-        return kept
+            state |= {f"{name}.{moment}": part for name, part in zip(self.names, self._moment(moment), strict=True)}
+        return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore the `state` of another optimizer of the same parameters."""
+        """Restore the `state` of another optimizer of the same parameters.
+
+        Args:
+            state: Both moments and t of each parameter.
+        """
         self.counts = [int(state[f"{name}.count"]) for name in self.names]
         for moment in MOMENTS:
             for name, part in zip(self.names, self._moment(moment), strict=True):
@@ -124,26 +141,26 @@ class Adam:
 
     def _parts(self, flat: Float[Tensor, " P"]) -> list[Tensor]:
         """Return views of a flat array, one per parameter."""
-        spans = zip(self.parameters, pairwise(self.ends), strict=True)
-        return [flat[start:stop].view_as(parameter) for parameter, (start, stop) in spans]
+        ranges = zip(self.parameters, pairwise(self.ends), strict=True)
+        return [flat[start:stop].view_as(parameter) for parameter, (start, stop) in ranges]
 
     def _norm(self) -> float:
         """Return the Euclidean norm of all gradients."""
         starts = range(0, len(self.gradients), BLOCK)
         norms = [torch.linalg.vector_norm(self.gradients[start : start + BLOCK]) for start in starts]
         norm = float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
-        return norm if norm < GREATEST_NORM else math.inf  # of one number alone no square was taken
+        return norm if norm < MAX_NORM else math.inf  # the norm of a single number is not squared, so may exceed
 
     def _step(self, present: Sequence[int], rate: float) -> None:
         """Apply the equations above to the parameters with a gradient."""
         for i in present:
             self.counts[i] += 1
-        turn = _compiled() if use_kernel(request_of("adam", self.gradients)) else adam_update
+        update = _compiled_update() if use_kernel(request_of("adam", self.gradients)) else adam_update
         for start, stop, count in self._runs(present):
-            # Both sides of the quotient times √(1 − β₂ᵗ), which spares the loop a product.
+            # Numerator and denominator are multiplied by √(1 − β₂ᵗ), which saves one product per parameter.
             scale = math.sqrt(1 - BETA_2**count)
-            numbers = 1 - BETA_1, 1 - BETA_2, -rate * scale / (1 - BETA_1**count), EPSILON * scale
-            turn(self.gradients[start:stop], self.mean[start:stop], self.square[start:stop], numbers)
+            coefficients = 1 - BETA_1, 1 - BETA_2, -rate * scale / (1 - BETA_1**count), EPSILON * scale
+            update(self.gradients[start:stop], self.mean[start:stop], self.square[start:stop], coefficients)
         parameters = [self.parameters[i] for i in present]
         if parameters and self.weight_decay:
             torch._foreach_mul_(parameters, 1 - rate * self.weight_decay)
@@ -152,7 +169,7 @@ class Adam:
 
     def _runs(self, present: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """Return contiguous ranges of parameters with gradients and equal t, as (start, stop, t); usually one."""
-        # Neighbours differ in number by as much as in place, so that the difference stays the same within a run.
+        # In a contiguous run, the difference between the parameter's index and its position in `present` is constant.
         for (_, count), group in groupby(enumerate(present), lambda pair: (pair[1] - pair[0], self.counts[pair[1]])):
             members = [parameter for _, parameter in group]
             yield self.ends[members[0]], self.ends[members[-1] + 1], count
@@ -162,13 +179,19 @@ def adam_update(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
-    numbers: tuple[float, float, float, float],
+    coefficients: tuple[float, float, float, float],
 ) -> None:
     """Update both moments, and replace the gradients by the changes of the parameters.
 
-    With `numbers` a, b, s and ε: m ← m + a (g − m), v ← v + b (g² − v), g ← s m / (√v + ε).
+    With the coefficients a, b, s and ε: m ← m + a (g − m), v ← v + b (g² − v), g ← s m / (√v + ε).
+
+    Args:
+        gradient: g, replaced by the changes.
+        mean: m, the first moment, updated in place.
+        square: v, the second moment, updated in place.
+        coefficients: a, b, s and ε.
     """
-    mean_weight, square_weight, step, epsilon = numbers
+    mean_weight, square_weight, step, epsilon = coefficients
     mean.lerp_(gradient, mean_weight)
     square.lerp_(gradient * gradient, square_weight)
     torch.sqrt(square, out=gradient).add_(epsilon)
@@ -176,7 +199,7 @@ def adam_update(
 
 
 @cache
-def _compiled() -> Turn:
+def _compiled_update() -> AdamUpdate:
     """Return `adam_update`, compiled. Numba is imported only when it is needed, since the import is slow."""
     from pellucid.kernels import autograd
 
@@ -194,19 +217,24 @@ class MovingAverage:
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
-        """Start from the current weights."""
-        self.named = _trained(network)
+        """Start from the current weights.
+
+        Args:
+            network: Network that is trained.
+            decay: Maximum decay d.
+        """
+        self.named = _trainable_weights(network)
         self.decay = decay
         self.count = 0
         self.mean = [weight.detach().clone() for weight in self.named.values()]
 
-    def updated(self) -> None:
+    def after_update(self) -> None:
         """Update the average after a parameter update."""
         self.count += 1
         decay = min(self.decay, (1 + self.count) / (10 + self.count))
         torch._foreach_lerp_(self.mean, [weight.detach() for weight in self.named.values()], 1 - decay)
 
-    def validating(self) -> None:
+    def before_validation(self) -> None:
         """Do nothing."""
 
     def weights(self) -> Sequence[Tensor]:
@@ -218,7 +246,11 @@ class MovingAverage:
         return {"count": torch.tensor(self.count), **dict(zip(self.named, self.mean, strict=True))}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore the `state` of another average."""
+        """Restore the `state` of another average.
+
+        Args:
+            state: Number of updates and the average of each weight.
+        """
         self.count = int(state["count"])
         for name, mean in zip(self.named, self.mean, strict=True):
             mean.copy_(state[name])
@@ -228,40 +260,54 @@ class CheckpointAverage:
     """Average of the weights at the last k validations (Vaswani et al. 2017, section 6.1), during training."""
 
     def __init__(self, network: nn.Module, last: int) -> None:
-        """Allocate k sets of weights."""
-        self.named = _trained(network)
-        self.count = 0
-        self.kept = [weight.detach().new_zeros(last, *weight.shape) for weight in self.named.values()]
+        """Allocate k sets of weights.
 
-    def updated(self) -> None:
+        Args:
+            network: Network that is trained.
+            last: k, the number of validations.
+        """
+        self.named = _trainable_weights(network)
+        self.count = 0
+        self.stored = [weight.detach().new_zeros(last, *weight.shape) for weight in self.named.values()]
+
+    def after_update(self) -> None:
         """Do nothing."""
 
-    def validating(self) -> None:
+    def before_validation(self) -> None:
         """Replace the oldest weights by the current ones."""
-        for weight, kept in zip(self.named.values(), self.kept, strict=True):
-            kept[self.count % len(kept)] = weight.detach()
+        for weight, stored in zip(self.named.values(), self.stored, strict=True):
+            stored[self.count % len(stored)] = weight.detach()
         self.count += 1
 
     def weights(self) -> Sequence[Tensor]:
         """Return the average of each weight over the stored ones."""
-        return [kept[: self.count].mean(dim=0) for kept in self.kept]
+        return [stored[: self.count].mean(dim=0) for stored in self.stored]
 
     def state(self) -> dict[str, Tensor]:
         """Return the state for a checkpoint."""
-        return {"count": torch.tensor(self.count), **dict(zip(self.named, self.kept, strict=True))}
+        return {"count": torch.tensor(self.count), **dict(zip(self.named, self.stored, strict=True))}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore the `state` of another average."""
+        """Restore the `state` of another average.
+
+        Args:
+            state: Number of validations and the stored weights.
+        """
         self.count = int(state["count"])
-        for name, kept in zip(self.named, self.kept, strict=True):
-            kept.copy_(state[name])
+        for name, stored in zip(self.named, self.stored, strict=True):
+            stored.copy_(state[name])
 
 
 Average = MovingAverage | CheckpointAverage
 
 
 def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
-    """Return the weight average of a configuration, if any."""
+    """Return the weight average of a configuration, if any.
+
+    Args:
+        network: Network that is trained.
+        config: Training settings.
+    """
     match config.weight_averaging:
         case "none":
             return None
@@ -273,21 +319,25 @@ def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
 
 @contextmanager
 def averaged_weights(average: Average | None) -> Iterator[None]:
-    """Use the averaged weights inside the context, and restore the current ones afterwards, bit for bit."""
+    """Use the averaged weights inside the context, and restore the current ones afterwards, bit for bit.
+
+    Args:
+        average: Weight average; None leaves the weights unchanged.
+    """
     if average is None:
         yield
         return
     weights: list[Tensor] = list(average.named.values())
     with torch.no_grad():
-        own = [weight.clone() for weight in weights]
+        current = [weight.clone() for weight in weights]
         torch._foreach_copy_(weights, list(average.weights()))
     try:
         yield
     finally:
         with torch.no_grad():
-            torch._foreach_copy_(weights, own)
+            torch._foreach_copy_(weights, current)
 
 
-def _trained(network: nn.Module) -> dict[str, nn.Parameter]:
+def _trainable_weights(network: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trainable weights by name."""
     return {name: weight for name, weight in network.named_parameters() if weight.requires_grad}

@@ -87,12 +87,20 @@ class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @overload
 def load(run: str | Path, device: Device = "cpu") -> Predictor:
-    """Load one run."""
+    """Load one run.
+
+    Returns:
+        The predictor of the task.
+    """
 
 
 @overload
 def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
-    """Load several runs as an ensemble."""
+    """Load several runs.
+
+    Returns:
+        The ensemble.
+    """
 
 
 def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
@@ -110,14 +118,14 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
         ConfigError: The device is not available.
     """
     prepare_for_forks()
-    given: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
-    if not given:
+    paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
+    if not paths:
         raise ArgumentError("run: expected a path or a list of one path at least, got []")
-    found = find_device(convert_argument("device", device, Device))
-    folders = [folder for each in (given if isinstance(given, list) else [given]) for folder in members(each)]
-    if [given] == folders:
-        return _load(folders[0], found)
-    return build_ensemble([_load(each, found) for each in folders], [str(each) for each in folders])
+    torch_device = find_device(convert_argument("device", device, Device))
+    folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in members(path)]
+    if [paths] == folders:
+        return _load(folders[0], torch_device)
+    return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
 
 
 def _load(folder: Path, device: torch.device) -> Predictor:
@@ -130,7 +138,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
     if not file_exists(folder / MODEL):
         if any(record["event"] == "validated" for record in read_log(folder)):
-            raise RunError(f"{folder / MODEL} is missing, but the log tells of a validation: restore the file")
+            raise RunError(f"{folder / MODEL} is missing, but the log records a validation: restore the file")
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     config = load_run_config(folder)
     vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
@@ -138,9 +146,9 @@ def _load(folder: Path, device: torch.device) -> Predictor:
         max_output_length(config.search, vocabularies)
     except ConfigError as error:
         raise ConfigError(f"{folder / CONFIG}: {error}") from error
-    outline = build_meta_network(config, vocabularies)
-    check_header(folder / MODEL, outline)
-    check_memory(config, outline, "load", device)
+    meta_network = build_meta_network(config, vocabularies)
+    check_header(folder / MODEL, meta_network)
+    check_memory(config, meta_network, "load", device)
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
     move_to_device(network, device)
@@ -152,6 +160,9 @@ def members(folder: Path) -> list[Path]:
 
     A member is a direct subfolder with a single run. It may be a symbolic link, and so may any file of a run.
 
+    Args:
+        folder: Run folder, or folder of an ensemble.
+
     Raises:
         RunError: The list of members is not valid.
     """
@@ -162,12 +173,15 @@ def members(folder: Path) -> list[Path]:
     try:
         return [folder / name for name in decode_json(content, _EnsembleList).members]
     except ValueError as error:
-        told = abbreviate_reason(error)
-        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {told}") from error
+        reason = abbreviate_reason(error)
+        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {reason}") from error
 
 
 def load_run_config(folder: Path) -> Config:
     """Return the configuration of a run folder.
+
+    Args:
+        folder: Run folder.
 
     Raises:
         RunError: The run was written in an older format, whose settings have other names.
@@ -181,7 +195,11 @@ def load_run_config(folder: Path) -> Config:
 
 
 def has_run(folder: Path) -> bool:
-    """Return whether the folder holds a run."""
+    """Return whether the folder holds a run.
+
+    Args:
+        folder: Any folder.
+    """
     return file_exists(folder / CONFIG)
 
 
@@ -190,6 +208,9 @@ def check_own(folder: Path) -> None:
 
     All files that a training writes must be in the folder itself, not behind links.
 
+    Args:
+        folder: Run folder, which need not exist.
+
     Raises:
         RunError: The folder holds other files, a link, or a model without a checkpoint.
     """
@@ -197,7 +218,7 @@ def check_own(folder: Path) -> None:
         if (folder / name).is_symlink():
             raise RunError(
                 f"{folder / name} is a symbolic link, and a training writes only into its own folder: replace it by "
-                "what it leads to, or name another run folder"
+                "its target, or name another run folder"
             )
     if not folder.is_dir() or file_exists(folder / TRAINING):
         return
@@ -205,11 +226,17 @@ def check_own(folder: Path) -> None:
     if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
     if file_exists(folder / MODEL):
-        raise RunError(f"{folder} holds a model but no {TRAINING} to go on from; name a new folder")
+        raise RunError(f"{folder} holds a model but no {TRAINING} to resume from; name a new folder")
 
 
 def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
-    """Write the settings and vocabularies. A run without a checkpoint starts again."""
+    """Write the settings and vocabularies. A run without a checkpoint starts again.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+        vocabularies: Vocabularies of the run.
+    """
     for name in (LOG, CARD):
         remove_file(folder / name)
     vocabularies.save(folder / VOCABULARY)
@@ -217,19 +244,36 @@ def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabulari
 
 
 def check_same_config(folder: Path, config: Config) -> None:
-    """Raise `RunError` that lists the differences if the folder holds a run with other settings."""
+    """Check that the run in a folder, if any, has the same settings.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the training.
+
+    Raises:
+        RunError: Settings differ; the message lists them.
+    """
     if not has_run(folder):
         if file_exists(folder / TRAINING):
-            raise RunError(f"{folder} holds a training but no {CONFIG}: it cannot be known how it was meant to go on")
+            raise RunError(f"{folder} holds a training but no {CONFIG}: restore the file, or name another run folder")
         return
-    changed = config_differences(load_run_config(folder), config)
-    if changed:
-        listed = (f"  {each}" for each in changed)
+    differences = config_differences(load_run_config(folder), config)
+    if differences:
+        listed = (f"  {difference}" for difference in differences)
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
 
 
 def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:
-    """Raise `RunError` if the vocabulary of the run differs from that of the training file."""
+    """Check that the vocabulary of a run equals that of the training file.
+
+    Args:
+        folder: Run folder.
+        vocabularies: Vocabularies of the training file.
+        config: Data settings.
+
+    Raises:
+        RunError: They differ.
+    """
     if load_vocabularies(folder / VOCABULARY, config) != vocabularies:
         raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
 
@@ -253,24 +297,31 @@ class FolderLock(NamedTuple):
 
 
 @contextmanager
-def lock_run_folder(folder: Path, own: Container[str] = FILES) -> Iterator[FolderLock]:
+def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterator[FolderLock]:
     """Lock the folder for one training. The lock ends with the process, also with a killed one.
 
-    Temporary files that a killed process left for the files `own` are removed. If nothing was written, the lock file
-    and the folders created for it are removed.
+    Temporary files of a killed process are removed. If nothing was written, the lock file and the folders created for
+    it are removed.
+
+    Args:
+        folder: Run folder, or folder of an ensemble.
+        own: Names of the files that the training writes, whose temporary files are removed.
+
+    Raises:
+        RunError: Another training holds the lock.
     """
-    made = make_folder(folder)
+    new_folders = make_folder(folder)
     with open_regular_file(folder / LOCK, mode="ab") as file:
-        # Who only looks whether somebody trains holds the lock for a moment.
-        if not any(_taken(file, fcntl.LOCK_EX, pause) for pause in (0.0, 0.05, 0.2)):
+        # `in_use` holds the lock for a moment, so the lock is tried three times.
+        if not any(_try_lock(file, fcntl.LOCK_EX, pause) for pause in (0.0, 0.05, 0.2)):
             raise RunError(f"{folder} is in use: another training is writing to it")
         if not _is_at(file, folder / LOCK):
-            raise RunError(f"{folder} was in use: another training has just ended there, and written nothing")
+            raise RunError(f"{folder} was in use: another training has just ended there without a file; try again")
         try:
-            remove_temporaries(folder, own.__contains__)
+            remove_temporaries(folder, file_names.__contains__)
             yield FolderLock(folder, file)
         finally:
-            _leave(folder, made)
+            _remove_lock(folder, new_folders)
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
@@ -281,24 +332,28 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
         return False
 
 
-def _leave(folder: Path, made: Sequence[Path]) -> None:
+def _remove_lock(folder: Path, new_folders: Sequence[Path]) -> None:
     """Remove the lock from an otherwise empty folder, and then the empty folders among `made`."""
     with suppress(OSError):
         if [path.name for path in folder.iterdir()] == [LOCK] and not (folder / LOCK).stat().st_size:
             (folder / LOCK).unlink()
-            remove_empty_folders(made)
+            remove_empty_folders(new_folders)
 
 
 def in_use(folder: Path) -> bool:
-    """Return whether a training on this machine holds the lock of the folder."""
+    """Return whether a training on this machine holds the lock of the folder.
+
+    Args:
+        folder: Run folder.
+    """
     try:
         with open_regular(folder / LOCK) as file:
-            return not _taken(file, fcntl.LOCK_SH)
+            return not _try_lock(file, fcntl.LOCK_SH)
     except RunError:
         return False
 
 
-def _taken(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
+def _try_lock(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
     """Return whether the lock can be taken within a number of seconds; closing the file releases it."""
     time.sleep(pause)
     try:
@@ -309,50 +364,76 @@ def _taken(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
 
 
 def append_log(folder: Path, *records: dict[str, Any]) -> None:
-    """Append records to the log."""
+    """Append records to the log.
+
+    Args:
+        folder: Run folder.
+        records: Log records, one per line.
+    """
     with open_regular(folder / LOG, mode="ab") as file:
-        file.write(b"".join(map(_line, records)))
+        file.write(b"".join(map(_log_line, records)))
 
 
 def cut_log(folder: Path, progress: Progress) -> None:
     """Remove log lines written after a checkpoint, and damaged lines.
 
     A log without such lines is not rewritten.
+
+    Args:
+        folder: Run folder.
+        progress: Progress in the checkpoint.
     """
     if not file_exists(folder / LOG):
         return
-    kept = [
+    valid_records = [
         record
         for record in read_log(folder)
         if record.get("update", 0) <= progress.update and record.get("validation", 0) <= progress.validations
     ]
-    content = b"".join(map(_line, kept))
+    content = b"".join(map(_log_line, valid_records))
     if content != read_bytes(folder / LOG):
         write_atomic(folder / LOG, content)
 
 
 def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a log contains the end of its training."""
+    """Return whether a log contains the end of its training.
+
+    Args:
+        log: Records of the log.
+    """
     return any(record["event"] == "stopped" for record in log)
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Return the records of a log; damaged lines are skipped (see `log_damage`)."""
+    """Return the records of a log; damaged lines are skipped (see `log_damage`).
+
+    Args:
+        folder: Run folder.
+    """
     return [record for record in _log_lines(folder) if record is not None]
 
 
 def log_damage(folder: Path) -> list[str]:
-    """Return a sentence about damaged lines in the log, if there are any."""
+    """Return a sentence about damaged lines in the log, if there are any.
+
+    Args:
+        folder: Run folder.
+    """
     count = sum(record is None for record in _log_lines(folder))
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
 
 
 def missing_validation(folder: Path, progress: Progress) -> list[str]:
-    """Return a sentence if the best validation is missing from the log."""
+    """Return a sentence if the best validation is missing from the log.
+
+    Args:
+        folder: Run folder.
+        progress: Progress in the checkpoint.
+    """
     if progress.best is None:
         return []
-    told = (record for record in read_log(folder) if record["event"] == "validated" and record["best"])
-    if any(record["update"] == progress.best_update for record in told):
+    best_records = (record for record in read_log(folder) if record["event"] == "validated" and record["best"])
+    if any(record["update"] == progress.best_update for record in best_records):
         return []
     return [f"{folder / LOG} lacks the best validation, at update {progress.best_update:,}: lines were removed"]
 
@@ -364,6 +445,6 @@ def _log_lines(folder: Path) -> Iterator[dict[str, Any] | None]:
         yield from (parse_record(line) for line in lines if line)
 
 
-def _line(record: dict[str, Any]) -> bytes:
+def _log_line(record: dict[str, Any]) -> bytes:
     """Return a record as one line."""
     return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")

@@ -22,12 +22,19 @@ STEEPNESS = 100.0
 def sampling_probability(config: TrainingConfig, passed: float) -> float:
     """Return the probability of feeding back a prediction at fraction `passed` (x, 0 to 1) of the training.
 
-    With the final probability e, all schedules rise from 0 to e. Bengio et al. 2015, section 2.4, define ε, the
-    probability of the true symbol:
+    With the final probability e, all schedules rise from 0 to e. The paper defines ε, the probability of the true
+    symbol:
 
         linear            e x
         exponential       1 − (1 − e)ˣ                              ε = kⁱ
         inverse-sigmoid   e (g(0) − g(x)) / (g(0) − g(1)), g(x) = 1 / (1 + k^(2x − 1))     ε = k / (k + exp(i / k))
+
+    Args:
+        config: Schedule and final probability.
+        passed: Fraction of the maximum training length, 0 to 1.
+
+    References:
+        Bengio et al. 2015, "Scheduled Sampling for Sequence Prediction with Recurrent Neural Networks", section 2.4.
     """
     end = config.sampling_probability
     match config.scheduled_sampling:
@@ -42,31 +49,41 @@ def sampling_probability(config: TrainingConfig, passed: float) -> float:
             return end * (first - now) / (first - last)
 
 
-def unroll_sampled(network: EncoderDecoder, batch: Batch, share: float) -> Seq2SeqOutput:
-    """Unroll the decoder over targets in which each symbol is replaced by a sampled one with probability `share`.
+def unroll_sampled(network: EncoderDecoder, batch: Batch, probability: float) -> Seq2SeqOutput:
+    """Unroll the decoder over targets in which some symbols are replaced by sampled ones.
 
-    Two passes, as in Mihaylova & Martins 2019, section 3. The first pass uses the true symbols, without gradients, and
-    samples ŷ_t ~ p(· | y_<t, x). The second pass reads y_t or ŷ_t at each position t. So kernels can unroll both
-    passes; in Bengio et al. 2015, section 2.3, ŷ_t depends on the previously sampled symbols. No gradient flows through
-    sampling.
+    The first of two passes uses the true symbols, without gradients, and samples ŷ_t ~ p(· | y_<t, x). The second pass
+    reads y_t or ŷ_t at each position t. So kernels can unroll both passes; in Bengio et al. 2015, section 2.3, ŷ_t
+    depends on the previously sampled symbols. No gradient flows through sampling.
+
+    Args:
+        network: Network to train.
+        batch: Batch on the device.
+        probability: Probability of replacing a symbol, independent at each position.
+
+    References:
+        Mihaylova & Martins 2019, "Scheduled Sampling for Transformers", section 3.
     """
     memory = network.encoder(batch.source, batch.source_lengths)
     state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
-    fed = shift_right(batch.target)
+    inputs = shift_right(batch.target)
     with torch.no_grad():
-        drawn = sample_symbols(network.decoder.unroll(fed, state, attendable).logits)
-        coins = torch.rand(fed.shape, device=fed.device) < share
-        coins[:, 0] = False  # BOS, which nobody draws
-        mixed = torch.where(coins, drawn.roll(1, dims=1), fed)
-    return network.decoder.unroll(mixed, state, attendable)
+        sampled = sample_symbols(network.decoder.unroll(inputs, state, attendable).logits)
+        replace = torch.rand(inputs.shape, device=inputs.device) < probability
+        replace[:, 0] = False  # BOS is never sampled
+        mixed_inputs = torch.where(replace, sampled.roll(1, dims=1), inputs)
+    return network.decoder.unroll(mixed_inputs, state, attendable)
 
 
 def sample_symbols(logits: Float[Tensor, "B T W"]) -> Int[Tensor, "B T"]:
     """Sample one symbol per position from softmax(logits), without PAD, BOS, EOS and UNK.
 
     Uses the Gumbel-max trick: the argmax of logits plus noise −log(−log u).
+
+    Args:
+        logits: Logits of each position.
     """
-    closed = torch.zeros(logits.shape[2], dtype=torch.bool, device=logits.device)
-    closed[[PAD, BOS, EOS, UNK]] = True
+    suppressed = torch.zeros(logits.shape[2], dtype=torch.bool, device=logits.device)
+    suppressed[[PAD, BOS, EOS, UNK]] = True
     noise = torch.empty_like(logits).exponential_().log()
-    return (logits - noise).masked_fill(closed, -torch.inf).argmax(dim=2)
+    return (logits - noise).masked_fill(suppressed, -torch.inf).argmax(dim=2)

@@ -71,10 +71,10 @@ class ModelBuilt(NamedTuple):
     resumed: bool
     compiles: bool = False
     """Kernels are about to be compiled for the first time on this machine."""
-    covered: tuple[EmbeddingCoverage, ...] = ()
+    coverage: tuple[EmbeddingCoverage, ...] = ()
     """Coverage of the vocabularies by pretrained embeddings; empty for a resumed training."""
-    foreseen: tuple[str, ...] = ()
-    """What a person should know before it begins."""
+    warnings: tuple[str, ...] = ()
+    """Warnings before the training starts."""
 
 
 class FileSaved(NamedTuple):
@@ -88,9 +88,17 @@ RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved
 
 
 def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[RunEvent]:
-    """Train from files into a run folder, or resume its training, and yield events.
+    """Train from files into a run folder, or resume its training.
 
     Closing the generator between two events stops the training after it has saved its state.
+
+    Args:
+        files: Training and validation data.
+        folder: Run folder, new or with a run of the same settings and data.
+        config: Configuration.
+
+    Yields:
+        Events of the training.
 
     Raises:
         DataError: A data file cannot be read.
@@ -98,49 +106,49 @@ def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[R
     """
     data = config.data
     config = msgspec.structs.replace(config, data=resolve_data(files, data))
-    # As for the format: the run folder tells what was found. A run goes on only where there is such a device.
+    # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
     run.check_own(folder)
     run.check_same_config(folder, config)
     use_threads(config.threads)
     use_determinism(config)
-    read = read_files(files, data, folder / run.CORPUS)
-    reads, development, mapped = read.reads, read.development, read.corpus is not None
+    training_data = read_files(files, data, folder / run.CORPUS)
+    reads, development, is_mapped = training_data.reads, training_data.development, training_data.corpus is not None
     yield from reads
-    made = None
+    augmented = None
     with run.lock_run_folder(folder) as lock:
         run.check_same_config(folder, config)
         if config.training.augmentation != "none":
-            read, made = augment_data(read, config)
-            yield made
-        corpus = encode_training_data(read, config)
-        del read  # the texts of a large file, of which training needs only the ids
-        session, fingerprint, built = _open(folder, config, corpus, development)
-        if not (mapped or session.progress.finished or config.decoder.pointer_generator or made):
+            training_data, augmented = augment_data(training_data, config)
+            yield augmented
+        corpus = encode_training_data(training_data, config)
+        del training_data  # frees the texts of a large file; training needs only the ids
+        session, fingerprint, model_built = _open_session(folder, config, corpus, development)
+        if not (is_mapped or session.progress.finished or config.decoder.pointer_generator or augmented):
             session.training = save_corpus(folder / run.CORPUS, corpus, files, data).encoded
         del corpus
-        yield built
-        if built.compiles:
+        yield model_built
+        if model_built.compiles:
             run.append_log(folder, {"event": "compiling"})
-            is_numba_available()  # before the first update: an interruption has nothing to wait for here
+            is_numba_available()  # compiles before the first update, where the training can be interrupted at once
         if session.progress.finished:
             _conclude(session, folder)
             yield TrainingStopped(session.progress)
         else:
-            yield from _recorded(session, lock, fingerprint, [*reads, *([made] if made else [])])
+            yield from _train_and_save(session, lock, fingerprint, [*reads, *([augmented] if augmented else [])])
 
 
-def _open(
+def _open_session(
     folder: Path, config: Config, corpus: EncodedCorpus, development: Sequence[Example]
 ) -> tuple[TrainingState, str, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data."""
     vocabularies = corpus.vocabularies
-    max_output_length(config.search, vocabularies)  # refuses what no output can be, before anything is trained
+    max_output_length(config.search, vocabularies)  # checks the limits before the training
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
     resumed = file_exists(folder / run.TRAINING)
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     network = build_network(config, vocabularies)
-    covered = () if resumed else load_pretrained(network, config, vocabularies)
+    coverage = () if resumed else load_pretrained(network, config, vocabularies)
     if not resumed:
         run.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
@@ -149,27 +157,27 @@ def _open(
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
         run.check_same_vocabularies(folder, vocabularies, config.data)
-    damaged = run.log_damage(folder)
-    damaged += _mend(session, folder)
-    damaged += run.missing_validation(folder, session.progress)
+    damage = run.log_damage(folder)
+    damage += _repair_folder(session, folder)
+    damage += run.missing_validation(folder, session.progress)
     compiles = not session.progress.finished and config.device == "cpu" and will_compile()
-    known = (*data_warnings(transducer, development), *damaged)
-    built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, covered, known)
-    return session, fingerprint, built
+    warnings = (*data_warnings(transducer, development), *damage)
+    model_built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, coverage, warnings)
+    return session, fingerprint, model_built
 
 
-def _mend(session: TrainingState, folder: Path) -> list[str]:
+def _repair_folder(session: TrainingState, folder: Path) -> list[str]:
     """Bring the run folder to the state of its checkpoint.
 
     The log and the snapshots are written before the checkpoint, so they may be ahead. The best model is written after
     it, so it may be missing; then it equals that of the checkpoint.
     """
-    progress, told = session.progress, list[str]()
+    progress, messages = session.progress, list[str]()
     if progress.best is not None and progress.best_update == progress.update:
         model = _best_model(session)
         if not has_content(folder / run.MODEL, model):
             if _is_damaged(folder / run.MODEL, session):
-                told.append(f"{folder / run.MODEL} was damaged: it is written anew from the checkpoint")
+                messages.append(f"{folder / run.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run.MODEL, model)
     elif progress.best is not None:
         check_network(folder / run.MODEL, session.transducer.network)
@@ -179,9 +187,9 @@ def _mend(session: TrainingState, folder: Path) -> list[str]:
     if file_exists(folder / run.CARD) and is_damaged_card(
         folder / run.CARD, build_model_card(session, run.read_log(folder))
     ):
-        told.append(f"{folder / run.CARD} was damaged: it is written anew at the end of the training")
+        messages.append(f"{folder / run.CARD} was damaged: it is written anew at the end of the training")
         remove_file(folder / run.CARD)
-    return told
+    return messages
 
 
 def _is_damaged(model: Path, session: TrainingState) -> bool:
@@ -200,22 +208,22 @@ def _best_model(session: TrainingState) -> bytes:
         return network_file(session.transducer.network)
 
 
-def _recorded(
+def _train_and_save(
     session: TrainingState, lock: run.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
-    keeper = CheckpointCallback(session, lock, fingerprint)
+    callback = CheckpointCallback(session, lock, fingerprint)
     if not any(record["event"] == "read" for record in run.read_log(lock.folder)):
         run.append_log(lock.folder, *map(_read_record, reads))
     try:
         for event in fit(session):
-            # Everything is on the disk before anybody hears of it: who stops listening now loses nothing.
-            saved = keeper.keep(event)
+            # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
+            saved = callback.keep(event)
             yield event
             yield from saved
     except GeneratorExit:
-        # Nobody listens any more, between two events: the session is whole, and what it has reached is kept.
-        keeper.save()
+        # The consumer closed the generator between two events: the state is consistent, and is saved.
+        callback.save()
         raise
 
 
@@ -223,7 +231,13 @@ class CheckpointCallback:
     """Callback that updates the run folder after each event."""
 
     def __init__(self, session: TrainingState, lock: run.FolderLock, fingerprint: str) -> None:
-        """Create the callback; nothing is written yet."""
+        """Create the callback; nothing is written yet.
+
+        Args:
+            session: Training state.
+            lock: Lock of the run folder.
+            fingerprint: Hash of the settings and the data.
+        """
         self.session = session
         self.lock = lock
         self.folder = lock.folder
@@ -233,8 +247,14 @@ class CheckpointCallback:
     def keep(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires: snapshot and log, then the checkpoint, then the best model.
 
-        This order makes a killed training resumable (`_mend`): files before the checkpoint are cut back to it, and
-        files after it can be written from it.
+        This order makes a killed training resumable (`_repair_folder`): files before the checkpoint are cut back to
+        it, and files after it can be written from it.
+
+        Args:
+            event: Event of the training loop.
+
+        Returns:
+            The checkpoint and the model, if they were written.
         """
         saved: list[FileSaved] = []
         record = _record(event)
@@ -257,8 +277,8 @@ class CheckpointCallback:
         """Write a snapshot, and thin the earlier ones."""
         progress = event.progress
         with averaged_weights(self.session.average):
-            at = (progress.validations, progress.update)
-            snapshots.save_snapshot(self.folder, self.session.transducer, event.traces, at)
+            number = snapshots.SnapshotNumber(progress.validations, progress.update)
+            snapshots.save_snapshot(self.folder, self.session.transducer, event.traces, number)
         snapshots.thin_snapshots(self.folder, progress.validations)
 
     def save(self) -> FileSaved:
@@ -271,55 +291,57 @@ class CheckpointCallback:
 
 def _conclude(session: TrainingState, folder: Path) -> None:
     """Write the files of a finished run, unless they exist."""
-    ended = run.has_stopped(run.read_log(folder))
-    if not ended:
-        run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
+    has_stopped = run.has_stopped(run.read_log(folder))
+    if not has_stopped:
+        run.append_log(
+            folder, {"event": "stopped", **_progress_fields(session.progress), "reason": session.progress.finished}
+        )
     if not file_exists(folder / run.CARD):
         write_text(folder / run.CARD, build_model_card(session, run.read_log(folder)))
-    remove_file(folder / run.CORPUS)  # only going on needs it, and it may be larger than all the rest
+    remove_file(folder / run.CORPUS)  # needed only to resume, and possibly larger than all other files
 
 
 def _record(event: Event) -> dict[str, Any] | None:
     """Return the log record of an event; None for the end and for most updates, whose losses are averaged."""
-    counted = _counted(event.progress)
+    fields = _progress_fields(event.progress)
     match event:
         case TrainingStarted():
-            begun = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            return {"event": "started", **counted, "epochs": event.epochs, "updates": event.updates, "time": begun}
+            start_time = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            return {"event": "started", **fields, "epochs": event.epochs, "updates": event.updates, "time": start_time}
         case UpdateCompleted():
             if event.progress.update % LOSS_WINDOW:
                 return None
             rates = {"learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
-            return {"event": "stepped", **counted, "loss": event.progress.training_loss, **rates}
+            return {"event": "stepped", **fields, "loss": event.progress.training_loss, **rates}
         case ValidationCompleted():
             loss = {"training_loss": event.progress.training_loss}
             number = {"validation": event.progress.validations}
-            return {"event": "validated", **counted, **number, **event.metrics, **loss, "best": event.best}
+            return {"event": "validated", **fields, **number, **event.metrics, **loss, "best": event.best}
         case TrainingStopped():
             return None
 
 
-def _counted(progress: Progress) -> dict[str, Any]:
+def _progress_fields(progress: Progress) -> dict[str, Any]:
     """Return the progress fields of a log record."""
-    counted = {"update": progress.update, "samples": progress.samples, "epoch": progress.epoch}
-    return {**counted, "seconds": round(progress.seconds, 3)}
+    fields = {"update": progress.update, "samples": progress.samples, "epoch": progress.epoch}
+    return {**fields, "seconds": round(progress.seconds, 3)}
 
 
 def _read_record(read: FileRead | DataAugmented) -> dict[str, Any]:
     """Return the log record of a data file with its bad lines, or of augmentation."""
     if isinstance(read, DataAugmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}
-    counted = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
-    beside = {"target": str(read.target)} if read.target else {}
-    return {"event": "read", "path": str(read.path), **beside, **counted}
+    fields = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
+    target = {"target": str(read.target)} if read.target else {}
+    return {"event": "read", "path": str(read.path), **target, **fields}
 
 
-def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:
+def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:
     """Return a hash of the settings and the data, which must be equal when a run is resumed."""
     digest = hashlib.sha256()
     for column in encoded:
         for start in range(0, len(column.values), BLOCK):
             digest.update(column.values[start : start + BLOCK].astype(np.int32).data)
         digest.update(column.offsets.data)
-    digest.update(msgspec.json.encode(told))
+    digest.update(msgspec.json.encode(description))
     return digest.hexdigest()

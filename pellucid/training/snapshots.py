@@ -38,10 +38,10 @@ PROBES = 4
 SYMBOLS = 200
 """Maximum number of embeddings saved per side, of the most frequent symbols."""
 SIDES = ("source", "target")
-GREATEST = float(np.finfo(np.float16).max)
+MAX_FLOAT16 = float(np.finfo(np.float16).max)
 MAX_NUMBERS = 2**28
 """Maximum number of scalars in a snapshot."""
-MOST = 200
+MAX_SNAPSHOTS = 200
 """Approximate number of snapshots kept; beyond it every second one is removed."""
 
 
@@ -70,83 +70,109 @@ class TrainingSnapshot(NamedTuple):
     target: Float[np.ndarray, "N E"]
 
 
-def save_snapshot(folder: Path, transducer: Predictor, traces: Sequence[Trace], at: tuple[int, int]) -> None:
+class SnapshotNumber(NamedTuple):
+    """Number of a validation, and its update, which name a snapshot file."""
+
+    validation: int
+    update: int
+
+
+def save_snapshot(folder: Path, transducer: Predictor, traces: Sequence[Trace], number: SnapshotNumber) -> None:
     """Write a snapshot.
 
     Args:
         folder: Run folder.
         transducer: The current model.
         traces: Traces of the first `PROBES` validation examples.
-        at: Number of the validation, and the update.
+        number: Number of the validation, and the update.
     """
     probes = [trace for trace in traces[:PROBES] if trace.target]
-    entropies = [entropy(each) for each in step_distributions(transducer, probes)]
+    entropies = [entropy(distributions) for distributions in step_distributions(transducer, probes)]
     network, vocabularies, config = transducer.network, transducer.vocabularies, transducer.config
-    source = _vectors(network.encoder.table, config.encoder.embedding, vocabularies.source)
+    source = _embeddings(network.encoder.table, config.encoder.embedding, vocabularies.source)
     if isinstance(network, EncoderDecoder):
-        target = _vectors(network.decoder.table, config.decoder.embedding, vocabularies.target)
-    else:  # answers that are not fed back have no vectors
+        target = _embeddings(network.decoder.table, config.decoder.embedding, vocabularies.target)
+    else:  # answers that are not fed back have no embeddings
         target = np.zeros((min(len(vocabularies.target.symbols), SYMBOLS), 0), np.float16)
     tensors = {"source": source, "target": target}
-    for number, bits in enumerate(entropies):
-        tensors[f"entropy {number}"] = np.ascontiguousarray(bits, np.float32)
-    # One note, for safetensors writes several in any order: the same snapshot is the same bytes.
-    told = encode_json([_rounded(trace).to_record(compact=True) for trace in probes])
-    notes = SnapshotNotes(FORMAT, _digest(tensors, told), msgspec.Raw(told))
+    for row, bits in enumerate(entropies):
+        tensors[f"entropy {row}"] = np.ascontiguousarray(bits, np.float32)
+    # One metadata field, since safetensors writes several in any order: equal snapshots have equal bytes.
+    encoded_traces = encode_json([_rounded(trace).to_record(compact=True) for trace in probes])
+    notes = SnapshotNotes(FORMAT, _digest(tensors, encoded_traces), msgspec.Raw(encoded_traces))
     make_folder(folder / SNAPSHOTS)
-    validation, update = at
-    path = folder / SNAPSHOTS / f"{validation:06}-{update:08}.safetensors"
+    path = folder / SNAPSHOTS / f"{number.validation:06}-{number.update:08}.safetensors"
     write_atomic(path, safetensors.numpy.save(tensors, {"snapshot": encode_json(notes).decode("utf-8")}))
 
 
 def remove_later_snapshots(folder: Path, update: int) -> None:
-    """Remove the snapshots after an update, and incomplete ones."""
+    """Remove the snapshots after an update, and incomplete ones.
+
+    Args:
+        folder: Run folder.
+        update: Last update to keep.
+    """
     remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
     for path in _paths(folder):
-        if _numbers(path)[1] > update:
+        if _snapshot_number(path).update > update:
             remove_file(path)
 
 
 def thin_snapshots(folder: Path, validation: int) -> None:
-    """Keep about `MOST` evenly spaced snapshots: validations divisible by a power of two, and the last one.
+    """Keep about `MAX_SNAPSHOTS` evenly spaced snapshots: validations divisible by a power of two, and the last one.
 
     The result depends only on the number of the last validation, so an interrupted training keeps the same snapshots.
+
+    Args:
+        folder: Run folder.
+        validation: Number of the last validation.
     """
     step = 1
-    while validation // step >= MOST:
+    while validation // step >= MAX_SNAPSHOTS:
         step *= 2
     for path in _paths(folder):
-        if _numbers(path)[0] % step and _numbers(path)[0] != validation:
+        if _snapshot_number(path).validation % step and _snapshot_number(path).validation != validation:
             remove_file(path)
 
 
 def check_snapshots(folder: Path) -> None:
-    """`RunError` for the first snapshot of a run that is damaged, with what to do."""
+    """Check all snapshots of a run.
+
+    Args:
+        folder: Run folder.
+
+    Raises:
+        RunError: A snapshot is damaged; the message says what to do.
+    """
     for path in _paths(folder):
         try:
             _read(path)
         except RunError as error:
-            raise RunError(f"{error}; remove this file to go on without it") from error
+            raise RunError(f"{error}; remove this file to resume without it") from error
 
 
-def read_snapshots(folder: Path, beyond: int = -1) -> list[TrainingSnapshot]:
+def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapshot]:
     """Return the snapshots of a run after an update, in order; a snapshot removed meanwhile is left out.
+
+    Args:
+        folder: Run folder.
+        after_update: Update after which snapshots are read.
 
     Raises:
         RunError: A snapshot is damaged.
     """
-    found = []
+    result = []
     for path in _paths(folder):
-        if _numbers(path)[1] > beyond:
+        if _snapshot_number(path).update > after_update:
             try:
-                found.append(_read(path))
+                result.append(_read(path))
             except RunError:
                 if file_exists(path):
                     raise
                 continue
-            if (found[-1].source.shape, found[-1].target.shape) != (found[0].source.shape, found[0].target.shape):
-                raise RunError(f"{path} is not a snapshot of the run whose others are beside it: it has other sizes")
-    return found
+            if (result[-1].source.shape, result[-1].target.shape) != (result[0].source.shape, result[0].target.shape):
+                raise RunError(f"{path} is not a snapshot of the same run as those before it: it has other sizes")
+    return result
 
 
 def _read(path: Path) -> TrainingSnapshot:
@@ -157,19 +183,19 @@ def _read(path: Path) -> TrainingSnapshot:
         for name, info in stored.tensors.items():
             if info.dtype not in ("F16", "F32"):
                 raise RunError(f"{path} is not a snapshot: it holds {name} as {info.dtype}; expected F16 or F32")
-        content, notes = stored.content(), stored.notes
+        content, metadata = stored.content(), stored.metadata
     try:
-        told, held = decode_json(notes["snapshot"].encode(), SnapshotNotes), safetensors.numpy.load(content)
-        tensors = {name: _finite(name, each) for name, each in held.items()}
-        traces = [Trace.from_record(record) for record in msgspec.json.decode(told.traces, type=Traces)]
-        sizes = [(f"entropy {at}", (len(each.target),)) for at, each in enumerate(traces)]
-        entropies = [_shaped(tensors, name, shape) for name, shape in sizes]
-        source, target = (_shaped(tensors, name, (-1, -1)) for name in SIDES)
-        if _digest(held, bytes(told.traces)) != told.sha256:
-            raise ValueError("its content is not that of its checksum (sha256)")
+        notes, arrays = decode_json(metadata["snapshot"].encode(), SnapshotNotes), safetensors.numpy.load(content)
+        tensors = {name: _finite(name, values) for name, values in arrays.items()}
+        traces = [Trace.from_record(record) for record in msgspec.json.decode(notes.traces, type=Traces)]
+        sizes = [(f"entropy {row}", (len(trace.target),)) for row, trace in enumerate(traces)]
+        entropies = [_tensor_of_shape(tensors, name, shape) for name, shape in sizes]
+        source, target = (_tensor_of_shape(tensors, name, (-1, -1)) for name in SIDES)
+        if _digest(arrays, bytes(notes.traces)) != notes.sha256:
+            raise ValueError("its content does not match its checksum (sha256)")
     except (safetensors.SafetensorError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         raise RunError(f"{path} is not a snapshot of this version of Pellucid: {abbreviate_reason(error)}") from error
-    return TrainingSnapshot(_numbers(path)[1], traces, entropies, source, target)
+    return TrainingSnapshot(_snapshot_number(path).update, traces, entropies, source, target)
 
 
 def _digest(tensors: Mapping[str, np.ndarray], traces: bytes) -> str:
@@ -184,15 +210,15 @@ def _digest(tensors: Mapping[str, np.ndarray], traces: bytes) -> str:
 def _finite(name: str, values: np.ndarray) -> Float[np.ndarray, "..."]:
     """Return the values, with overflows of float16 replaced by its largest number."""
     if np.isnan(values).any():
-        raise ValueError(f"{name} holds numbers that are none")
-    return np.clip(values.astype(np.float32), -GREATEST, GREATEST)
+        raise ValueError(f"{name} holds NaN")
+    return np.clip(values.astype(np.float32), -MAX_FLOAT16, MAX_FLOAT16)
 
 
-def _shaped(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+def _tensor_of_shape(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return a tensor of a shape, where -1 is any size; `ValueError` for another shape."""
     values = tensors[name]
     sizes = zip(shape, values.shape, strict=False)
-    if values.ndim != len(shape) or any(wanted not in (-1, size) for wanted, size in sizes):
+    if values.ndim != len(shape) or any(expected not in (-1, size) for expected, size in sizes):
         raise ValueError(f"{name} has the shape {list(values.shape)}")
     return values
 
@@ -202,22 +228,22 @@ def _paths(folder: Path) -> list[Path]:
     if file_exists(folder / SNAPSHOTS) and not (folder / SNAPSHOTS).is_dir():
         raise RunError(f"{folder / SNAPSHOTS} is not a folder, but snapshots of the training belong there: remove it")
     paths = (folder / SNAPSHOTS).glob("*.safetensors")
-    return sorted((path for path in paths if NAME.fullmatch(path.name)), key=_numbers)
+    return sorted((path for path in paths if NAME.fullmatch(path.name)), key=_snapshot_number)
 
 
-def _numbers(path: Path) -> tuple[int, int]:
+def _snapshot_number(path: Path) -> SnapshotNumber:
     """Return the validation and the update in a file name."""
     validation, update = path.stem.split("-")
-    return int(validation), int(update)
+    return SnapshotNumber(int(validation), int(update))
 
 
-def _vectors(table: Embedding, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
+def _embeddings(table: Embedding, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
     """Return the embeddings of the most frequent symbols; no columns for one-hot symbols."""
     stop = NUM_SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
-    kept = table.weight.detach()[NUM_SPECIAL:stop].float().cpu().numpy()
+    weights = table.weight.detach()[NUM_SPECIAL:stop].float().cpu().numpy()
     if kind == "one-hot":
-        kept = kept[:, :0]
-    return np.ascontiguousarray(kept.clip(-GREATEST, GREATEST), np.float16)
+        weights = weights[:, :0]
+    return np.ascontiguousarray(weights.clip(-MAX_FLOAT16, MAX_FLOAT16), np.float16)
 
 
 def _rounded(trace: Trace) -> Trace:

@@ -41,17 +41,24 @@ def data_warnings(transducer: Predictor, development: Sequence[Example]) -> Iter
     """Return warnings about the data: a single label, or validation targets that the model cannot produce.
 
     A target cannot be produced if a symbol is outside the vocabulary and cannot be copied from the source.
+
+    Args:
+        transducer: The model.
+        development: Validation examples.
     """
-    config, known = transducer.config, frozenset(transducer.vocabularies.target.symbols)
-    if (what := configured_task(config).labels.label) and len(known) == 1:
-        yield f"every training example has the same {what}, {quote(next(iter(known)))}: there is nothing to tell apart"
+    config, target_symbols = transducer.config, frozenset(transducer.vocabularies.target.symbols)
+    if (label := configured_task(config).labels.label) and len(target_symbols) == 1:
+        only = quote(next(iter(target_symbols)))
+        yield f"every training example has the same {label}, {only}: there is nothing to learn"
     if not config.decoder.pointer_generator:
-        cut, known = transducer.tokenizers.target.split, known | {config.data.ignored_tag}
-        strange = [symbol for example in development for symbol in sorted(set(cut(example.target)) - known)[:1]]
-        if strange:
-            others = " or others" if len(set(strange)) > 1 else ""
-            held = f"hold {quote(strange[0])}{others}, which training does not teach"
-            yield f"{len(strange):,} of {len(development):,} development examples cannot be right: they {held}"
+        tokenize, target_symbols = transducer.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
+        unknown = [
+            symbol for example in development for symbol in sorted(set(tokenize(example.target)) - target_symbols)[:1]
+        ]
+        if unknown:
+            others = " or others" if len(set(unknown)) > 1 else ""
+            reason = f"no training target contains {quote(unknown[0])}{others}"
+            yield f"{len(unknown):,} of {len(development):,} development examples cannot be right: {reason}"
 
 
 class EmbeddingCoverage(NamedTuple):
@@ -68,24 +75,32 @@ def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies
 
     The embeddings are trained and saved with the network.
 
+    Args:
+        network: New network.
+        config: Configuration, which names the files.
+        vocabularies: Vocabularies of the network.
+
+    Returns:
+        The coverage of each vocabulary with pretrained embeddings.
+
     Raises:
         DataError: The file is malformed, or its vectors have another size.
     """
-    covered: list[EmbeddingCoverage] = []
+    coverage: list[EmbeddingCoverage] = []
     for side, vocabulary, settings in (
         ("source", vocabularies.source, config.encoder),
         ("target", vocabularies.target, config.decoder),
     ):
         if settings.pretrained:
-            half = network.encoder if side == "source" else require_seq2seq(network).decoder
+            module = network.encoder if side == "source" else require_seq2seq(network).decoder
             path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
-            vectors = read_vectors(path, vocabulary, half.table.size, f"{key}.embedding_size")
-            half.table.load_pretrained(vectors.ids, torch.from_numpy(vectors.values))
-            covered.append(EmbeddingCoverage(path, side, len(vectors.ids), len(vocabulary.symbols)))
-    return tuple(covered)
+            vectors = read_vectors(path, vocabulary, module.table.size, f"{key}.embedding_size")
+            module.table.load_pretrained(vectors.ids, torch.from_numpy(vectors.values))
+            coverage.append(EmbeddingCoverage(path, side, len(vectors.ids), len(vocabulary.symbols)))
+    return tuple(coverage)
 
 
-WORTH_KEEPING = 1 << 23
+MIN_CORPUS_SYMBOLS = 1 << 23
 """Minimum number of symbols for a corpus file; less data is read faster from text."""
 
 
@@ -115,7 +130,7 @@ class TrainingData(NamedTuple):
     """Training data as texts, or as ids of a saved corpus, and validation data."""
 
     key: str
-    found: ReadingReport
+    report: ReadingReport
     training: Sequence[Example]
     corpus: EncodedCorpus | None
     development: Sequence[Example]
@@ -124,18 +139,23 @@ class TrainingData(NamedTuple):
     """Number of columns of the training file; 0 for a corpus, and for a file without columns."""
 
 
-def read_files(files: TrainingFiles, config: DataConfig, kept: Path) -> TrainingData:
-    """Read the data files; the training file only if `kept` is not the corpus of these files and settings.
+def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> TrainingData:
+    """Read the data files; the training file only if `corpus_path` is not the corpus of these files and settings.
+
+    Args:
+        files: Training and validation data.
+        config: Data settings.
+        corpus_path: File of the saved corpus, which need not exist.
 
     Raises:
         DataError: A file cannot be read, or the validation data equals the training data.
     """
-    key, corpus, note = _key(files, config), None, ""
-    if key and kept.exists():
+    key, corpus, note = _corpus_key(files, config), None, ""
+    if key and corpus_path.exists():
         try:
-            corpus = map_corpus(kept, key, bool(config.features_column))
+            corpus = map_corpus(corpus_path, key, bool(config.features_column))
         except CorpusError as error:
-            note = f"{kept} is not used, for {error}"
+            note = f"{corpus_path} is not used, for {error}"
     if corpus is None:
         training, bad, blank = _examples(files.train, config, files.train_target)
     else:
@@ -144,8 +164,8 @@ def read_files(files: TrainingFiles, config: DataConfig, kept: Path) -> Training
         development, valid_bad, valid_blank = _examples(files.valid, config, files.valid_target)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
-    shared = _shared(training, development, files) if corpus is None else corpus.found.shared
-    overlap = f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
+    num_shared = _count_shared(training, development, files) if corpus is None else corpus.found.shared
+    overlap = f"{num_shared:,} of {len(development):,} examples are also in {files.train}" if num_shared else ""
     count = len(training) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training, development, files, config) if corpus is None else ""
     ignored = column_note(files.train, config, files.train_target) if corpus is None else ""
@@ -154,26 +174,39 @@ def read_files(files: TrainingFiles, config: DataConfig, kept: Path) -> Training
         FileRead(files.valid, len(development), valid_bad, valid_blank, overlap, files.valid_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
-    return TrainingData(key, ReadingReport(tuple(bad), blank, shared), training, corpus, development, reads, columns)
+    return TrainingData(
+        key, ReadingReport(tuple(bad), blank, num_shared), training, corpus, development, reads, columns
+    )
 
 
 def resolve_data(files: TrainingFiles, config: DataConfig) -> DataConfig:
     """Return the data settings with the detected format and header of the training file.
 
     Standard input is read in this format at prediction.
+
+    Args:
+        files: Training and validation data.
+        config: Data settings.
     """
     format = "text" if files.train_target else resolve_format(files.train, config)
     return msgspec.structs.replace(config, format=format, header=has_header(config))
 
 
 def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
-    """Return the training examples as ids, from the corpus or encoded now."""
+    """Return the training examples as ids, from the corpus or encoded now.
+
+    Args:
+        data: Training data.
+        config: Configuration.
+    """
     if data.corpus is not None:
         return data.corpus
-    cut, task = learn_tokenizers(data.training, config.data), configured_task(config)
-    vocabularies = msgspec.structs.replace(task.learn_vocabularies(data.training, cut, config), columns=data.columns)
+    tokenizers, task = learn_tokenizers(data.training, config.data), configured_task(config)
+    vocabularies = msgspec.structs.replace(
+        task.learn_vocabularies(data.training, tokenizers, config), columns=data.columns
+    )
     return EncodedCorpus(
-        data.key, data.found, vocabularies, task.example_encoder(config)(data.training, cut, vocabularies)
+        data.key, data.report, vocabularies, task.example_encoder(config)(data.training, tokenizers, vocabularies)
     )
 
 
@@ -181,16 +214,25 @@ def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config:
     """Write a large corpus to disk, and replace it by memory-mapped pages of the file.
 
     If the files changed while they were read, or cannot be read twice, the corpus gets a key that never matches.
+
+    Args:
+        path: Corpus file.
+        corpus: Training examples in ids.
+        files: Data files from which they were read.
+        config: Data settings.
+
+    Returns:
+        The mapped corpus; the given one if it is small or cannot be written.
     """
-    if sum(len(column.values) for column in corpus.encoded) < WORTH_KEEPING:
+    if sum(len(column.values) for column in corpus.encoded) < MIN_CORPUS_SYMBOLS:
         return corpus
-    if corpus.key != _key(files, config):
+    if corpus.key != _corpus_key(files, config):
         corpus = corpus._replace(key="")
     try:
         remove_file(path)
         write_corpus(path, corpus)
         return map_corpus(path, corpus.key, bool(config.features_column))
-    except (CorpusError, RunError):  # of a disk that is full, or that cannot map: memory has it all the same
+    except (CorpusError, RunError):  # the disk is full or cannot be mapped: the corpus stays in memory
         with suppress(RunError):
             remove_file(path)
         return corpus
@@ -208,12 +250,12 @@ def _header_note(
     """Return a remark if the first line may be a header; `HeaderError` if it clearly is one."""
     if not is_header_unknown(files.train, config, files.train_target):
         return ""
-    both = is_header_unknown(files.valid, config, files.valid_target)
-    note = check_shared_header(training, development, str(files.valid)) if both else ""
+    both_unknown = is_header_unknown(files.valid, config, files.valid_target)
+    note = check_shared_header(training, development, str(files.valid)) if both_unknown else ""
     return note or header_note(training)
 
 
-def _key(files: TrainingFiles, config: DataConfig) -> str:
+def _corpus_key(files: TrainingFiles, config: DataConfig) -> str:
     """Return a hash of everything that determines the corpus: version, settings, file names and contents.
 
     Empty for a pipe, which can be read only once, and for unreadable files.
@@ -233,14 +275,14 @@ def _key(files: TrainingFiles, config: DataConfig) -> str:
     return digest.hexdigest()
 
 
-def _shared(training: Sequence[Example], development: Sequence[Example], files: TrainingFiles) -> int:
+def _count_shared(training: Sequence[Example], development: Sequence[Example], files: TrainingFiles) -> int:
     """Return the number of validation examples that are also training examples; `DataError` if the files are equal."""
     both = set(development).intersection(training)
     shared = sum(example in both for example in development)
     if shared == len(development) and all(example in both for example in training):
         raise DataError(
-            f"{files.valid} holds the same examples as {files.train}: a model judged by what it was trained on "
-            f"says nothing; give examples that are not in the training file"
+            f"{files.valid} holds the same examples as {files.train}: scores on training examples do not measure "
+            f"generalization; give examples that are not in the training file"
         )
     return shared
 
@@ -268,70 +310,97 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
     Synthetic pairs are treated like others, also for the vocabularies. A synthetic text longer than `data.max_length`
     is left out.
 
+    Args:
+        data: Training data as texts.
+        config: Configuration, with the kind and the ratio of augmentation.
+
     Raises:
         DataError: No synthetic pair can be made.
     """
     kind, examples = config.training.augmentation, data.training
-    assert kind != "none", "augmentation was asked for"
+    assert kind != "none", "the settings request augmentation"
     generator = np.random.default_rng([config.seed, STREAM])
-    wanted = round(config.training.augmentation_ratio * len(examples))
-    cut, limit = build_tokenizers(config.data), config.data.max_length
+    count = round(config.training.augmentation_ratio * len(examples))
+    tokenizers, limit = build_tokenizers(config.data), config.data.max_length
     if kind == "copy":
-        made = copy_pairs(examples, cut, wanted, generator)
+        synthetic = copy_pairs(examples, tokenizers, count, generator)
     else:
-        made = hallucinate_pairs(examples, cut, wanted, generator)
-    made = [each for each in made if each.source and len(cut.source.split(each.source)) <= limit]
-    return data._replace(training=[*examples, *made]), DataAugmented(kind, len(examples), len(made))
+        synthetic = hallucinate_pairs(examples, tokenizers, count, generator)
+    synthetic = [
+        example for example in synthetic if example.source and len(tokenizers.source.split(example.source)) <= limit
+    ]
+    return data._replace(training=[*examples, *synthetic]), DataAugmented(kind, len(examples), len(synthetic))
 
 
 def copy_pairs(
-    examples: Sequence[Example], cut: Tokenizers, wanted: int, generator: np.random.Generator
+    examples: Sequence[Example], tokenizers: Tokenizers, count: int, generator: np.random.Generator
 ) -> list[Example]:
     """Return pairs whose source equals their target, with `TAG` as features.
 
-    The targets are drawn uniformly from the training set (Liu & Hulden 2022, section 3). Symbols of the target are
-    joined like those of a source: phones separated by spaces become a word.
+    The targets are drawn uniformly from the training set. Symbols of the target are joined like those of a source:
+    phones separated by spaces become a word.
+
+    Args:
+        examples: Training examples.
+        tokenizers: Tokenizers of sources and targets.
+        count: Number of pairs.
+        generator: Random generator.
+
+    References:
+        Liu & Hulden 2022, "Can a Transformer Pass the Wug Test?", section 3.
     """
-    texts = [cut.source.join(cut.target.split(example.target)) for example in examples]
-    rounds = -(-wanted // len(examples))
+    texts = [tokenizers.source.join(tokenizers.target.split(example.target)) for example in examples]
+    rounds = -(-count // len(examples))
     rows = [row for _ in range(rounds) for row in generator.permutation(len(examples)).tolist()]
-    return [Example(texts[row], examples[row].target, TAG) for row in rows[:wanted]]
+    return [Example(texts[row], examples[row].target, TAG) for row in rows[:count]]
 
 
 def hallucinate_pairs(
-    examples: Sequence[Example], cut: Tokenizers, wanted: int, generator: np.random.Generator
+    examples: Sequence[Example], tokenizers: Tokenizers, count: int, generator: np.random.Generator
 ) -> list[Example]:
     """Return pairs whose stems are replaced by random symbols, equal in source and target.
 
     A stem is a run of at least `STEM` symbols shared by source and target, aligned by minimum edit distance. Random
-    symbols come from those that occur on both sides (Anastasopoulos & Neubig 2019, section 3.2).
+    symbols come from those that occur on both sides.
+
+    Args:
+        examples: Training examples.
+        tokenizers: Tokenizers of sources and targets.
+        count: Number of pairs.
+        generator: Random generator.
+
+    Raises:
+        DataError: No pair has a stem.
+
+    References:
+        Anastasopoulos & Neubig 2019, "Pushing the Limits of Low-Resource Morphological Inflection", section 3.2.
     """
-    pairs = [(cut.source.split(example.source), cut.target.split(example.target)) for example in examples]
+    pairs = [(tokenizers.source.split(example.source), tokenizers.target.split(example.target)) for example in examples]
     stems = [_stems(*pair) for pair in pairs]
-    rows = [row for row, found in enumerate(stems) if found]
+    rows = [row for row, shared in enumerate(stems) if shared]
     if not rows:
         raise DataError(
             f'training.augmentation = "hallucinate" needs pairs whose sides share {STEM} symbols in a row; none here do'
         )
-    read, written = ({symbol for pair in pairs for symbol in pair[side]} for side in (0, 1))
-    alphabet, made = sorted(read & written), list[Example]()
-    for row in generator.choice(rows, wanted).tolist():
+    source_symbols, target_symbols = ({symbol for pair in pairs for symbol in pair[side]} for side in (0, 1))
+    alphabet, synthetic = sorted(source_symbols & target_symbols), list[Example]()
+    for row in generator.choice(rows, count).tolist():
         source, target = (list(side) for side in pairs[row])
         for stem in stems[row]:
-            drawn = [alphabet[at] for at in generator.integers(len(alphabet), size=stem.size).tolist()]
+            drawn = [alphabet[index] for index in generator.integers(len(alphabet), size=stem.size).tolist()]
             source[stem.a : stem.a + stem.size] = target[stem.b : stem.b + stem.size] = drawn
-        joined = cut.source.join(source), cut.target.join(target)
-        made.append(Example(*joined, examples[row].features))
-    return made
+        texts = tokenizers.source.join(source), tokenizers.target.join(target)
+        synthetic.append(Example(*texts, examples[row].features))
+    return synthetic
 
 
-def _stems(source: Sequence[str], target: Sequence[str]) -> list["_Stem"]:
+def _stems(source: Sequence[str], target: Sequence[str]) -> list["_SharedStem"]:
     """Return the runs of at least `STEM` shared symbols."""
     blocks = Levenshtein.opcodes(source, target).as_matching_blocks()
-    return [_Stem(*block) for block in blocks if block[2] >= STEM]
+    return [_SharedStem(*block) for block in blocks if block[2] >= STEM]
 
 
-class _Stem(NamedTuple):
+class _SharedStem(NamedTuple):
     """A shared run that starts at position a of the source and b of the target."""
 
     a: int

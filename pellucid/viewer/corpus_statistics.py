@@ -164,7 +164,7 @@ def _decomposition_statistics(predictor: Predictor, sample: Sequence[Trace]) -> 
             "of variance",
             "Share that the symbols add to the temporal component.",
         ),
-        _statistic("residual", parts.rest, "of variance", "Remaining share: context."),
+        _statistic("residual", parts.residual, "of variance", "Remaining share: context."),
     ]
 
 

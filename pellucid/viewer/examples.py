@@ -134,10 +134,10 @@ def attribution_arrays(attribution: Attribution) -> contents.AttributionArrays:
         Encoded arrays.
     """
     return contents.AttributionArrays(
-        occlusion=encode_array(attribution.erasure),
+        occlusion=encode_array(attribution.occlusion),
         input_x_gradient=encode_array(attribution.gradient),
-        occlusion_correlation=attribution.erasure_agreement,
-        gradient_correlation=attribution.gradient_agreement,
+        occlusion_correlation=attribution.occlusion_correlation,
+        gradient_correlation=attribution.gradient_correlation,
     )
 
 

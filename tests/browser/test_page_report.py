@@ -10,7 +10,7 @@ from page_navigation import panel, saved
 from playwright.sync_api import Page, expect
 from report_documents import written_document
 from sample_traces import HOSTILE
-from test_assessment import ROWS, made
+from test_assessment import ROWS, build_assessment
 from test_viewer_report_parts import full, tagged
 
 from pellucid.evaluation.assessment import Assessment, compare_runs
@@ -18,7 +18,10 @@ from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.reports import Report, comparison_report, evaluation_report, write_report
 
 Show = Callable[[Report], Page]
-RUNS = (made(ROWS, "one"), made([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two"))
+RUNS = (
+    build_assessment(ROWS, "one"),
+    build_assessment([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two"),
+)
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def test_drawn_examples_have_weights_and_probabilities(show: Show) -> None:
 
 
 def test_errors_are_opened_searched_and_sorted(show: Show) -> None:
-    page = show(evaluated(made(ROWS)))
+    page = show(evaluated(build_assessment(ROWS)))
     errors = panel(page, "Errors")
     expect(errors.locator("details")).to_have_count(2)
     expect(errors.locator("details").nth(1).locator("mark")).to_have_text(["c", "d"])
@@ -109,7 +112,7 @@ def test_errors_are_opened_searched_and_sorted(show: Show) -> None:
 
 
 def test_confusion_lists_its_examples(show: Show) -> None:
-    page = show(evaluated(made(ROWS)))
+    page = show(evaluated(build_assessment(ROWS)))
     confusions = panel(page, "Confusions")
     expect(confusions.get_by_title("correct", exact=True).first).to_have_text("1")
     confusions.get_by_role("button", name="expected d, predicted c: 1 of 1").click()
@@ -120,7 +123,7 @@ def test_confusion_lists_its_examples(show: Show) -> None:
 
 
 def test_groups_candidates_and_calibration_are_shown(show: Show) -> None:
-    page = show(evaluated(made([("ab", "a", "ab", "b"), ("c", "c", "d", "e")], groups=["p", "q"])))
+    page = show(evaluated(build_assessment([("ab", "a", "ab", "b"), ("c", "c", "d", "e")], groups=["p", "q"])))
     expect(panel(page, "By group").get_by_role("row").last).to_have_text(re.compile("mean2 groups50.00"))
     expect(panel(page, "Reliability").locator(".legend")).to_have_text(re.compile("run.*perfect calibration"))
     for title in ("Selective accuracy", "Errors found by review"):

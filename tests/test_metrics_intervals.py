@@ -15,7 +15,7 @@ def shares(draw: st.DrawFn) -> tuple[int, int]:
 
 
 @given(shares())
-def test_wilson_ends_are_the_shares_from_which_the_observed_one_is_just_credible(share: tuple[int, int]) -> None:
+def test_wilson_ends_are_the_fractions_at_the_critical_distance(share: tuple[int, int]) -> None:
     """The score test that the interval inverts: |p̂ − p| = z √(p(1 − p)/n) at both ends."""
     right, total = share
     observed, interval = right / total, wilson_interval(right, total)
@@ -32,7 +32,7 @@ def test_wilson_published_example() -> None:
 
 
 @given(shares())
-def test_wilson_treats_right_and_wrong_alike(share: tuple[int, int]) -> None:
+def test_wilson_is_symmetric_in_correct_and_wrong(share: tuple[int, int]) -> None:
     right, total = share
     low, high = wilson_interval(total - right, total)
     assert wilson_interval(right, total) == pytest.approx((1 - high, 1 - low), abs=1e-12)
@@ -89,7 +89,7 @@ def test_bootstrap_is_ordered_and_within_the_extremes(pairs: list[tuple[int, int
         assert min(ratios) - 1e-12 <= low and high <= max(ratios) + 1e-12
 
 
-def test_bootstrap_without_spread_has_no_width() -> None:
+def test_bootstrap_without_variance_has_no_width() -> None:
     assert bootstrap_ratio([0, 0, 0], [4, 5, 6]) == (0.0, 0.0)
     assert bootstrap_ratio([2], [8]) == (0.25, 0.25)
     assert bootstrap_ratio([1], [0]) == (1.0, 1.0)
@@ -99,7 +99,7 @@ def test_percent() -> None:
     assert ConfidenceInterval(0.25, 0.5).percent == ConfidenceInterval(25.0, 50.0)
 
 
-def test_a_resample_without_a_ratio_says_nothing() -> None:
+def test_a_resample_without_a_ratio_is_left_out() -> None:
     """A third of the resamples of one sentence with chunks among 20 has none, which is no F1 of 0."""
     assert bootstrap_ratio([0] * 19 + [4], [0] * 19 + [4]) == (1.0, 1.0)
     low, high = bootstrap_ratio([0] * 17 + [4, 2, 4], [0] * 17 + [4, 4, 4])

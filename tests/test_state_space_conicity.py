@@ -10,7 +10,7 @@ from small import SEEDS
 from pellucid.inspection.state_space import conicity
 
 
-def test_known_values() -> None:
+def test_conicity_has_known_values() -> None:
     assert conicity(np.array([[1.0, 0.0], [2.0, 0.0]])) == pytest.approx(1)
     assert conicity(np.array([[1.0, 0.0], [0.0, 1.0]])) == pytest.approx(np.sqrt(0.5))
     assert conicity(np.array([[1.0, 0.0], [-1.0, 0.0]])) == 0
@@ -20,7 +20,7 @@ def test_known_values() -> None:
 
 
 @given(st.integers(1, 9), st.integers(2, 5), SEEDS)
-def test_it_is_the_mean_cosine_to_the_mean(count: int, size: int, seed: int) -> None:
+def test_conicity_is_the_mean_cosine_to_the_mean(count: int, size: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, size))
     mean = vectors.mean(axis=0)
     assert conicity(vectors) == pytest.approx(np.mean([1 - cosine(each, mean) for each in vectors]))

@@ -22,7 +22,7 @@ def table(rows: list[tuple[int, int, int]]) -> OutcomeTable:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def sides(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[OutcomeTable, OutcomeTable]:
+def outcome_tables(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[OutcomeTable, OutcomeTable]:
     return table([a for a, _ in pairs]), table([b for _, b in pairs])
 
 
@@ -44,8 +44,8 @@ def exact_p(a: OutcomeTable, b: OutcomeTable, at: int) -> float:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=9))
-def test_p_is_near_that_of_all_swaps(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> None:
-    a, b = sides(pairs)
+def test_p_is_close_to_that_of_all_permutations(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> None:
+    a, b = outcome_tables(pairs)
     found = compare_outcomes([a], [b])
     # 10,000 draws: five standard deviations of a share are 0.025 at most.
     assert found.exact_match.p == pytest.approx(exact_p(a, b, 0), abs=0.025)
@@ -53,9 +53,9 @@ def test_p_is_near_that_of_all_swaps(pairs: list[tuple[tuple[int, int, int], tup
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(30, 12), (5, 5), (8, 1), (40, 39), (1, 0)])
-def test_p_of_exact_match_is_the_sign_tests(only_a: int, only_b: int) -> None:
+def test_p_of_exact_match_equals_the_sign_test(only_a: int, only_b: int) -> None:
     rows = [((0, 0, 3), (1, 1, 3))] * only_a + [((1, 1, 3), (0, 0, 3))] * only_b + [((0, 0, 3), (0, 0, 3))] * 50
-    a, b = sides(rows)
+    a, b = outcome_tables(rows)
     found = compare_outcomes([a], [b])
     assert found.exact_match.p == pytest.approx(binomtest(only_a, only_a + only_b).pvalue, abs=0.025)
     assert (found.only_a, found.only_b, found.both, found.neither) == (only_a, only_b, 50, 0)
@@ -87,7 +87,7 @@ def test_the_interval_is_that_of_resamples_drawn_one_example_at_a_time() -> None
 def test_a_run_does_not_differ_from_itself(
     pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]],
 ) -> None:
-    a, _ = sides(pairs)
+    a, _ = outcome_tables(pairs)
     found = compare_outcomes([a], [a])
     for each in (found.exact_match, found.symbol_error_rate):
         assert each.difference == 0 and tuple(each.ci95) == (0, 0) and each.p == 1 and each.a_better == 0.5
@@ -95,10 +95,10 @@ def test_a_run_does_not_differ_from_itself(
 
 @settings(max_examples=20, deadline=None)
 @given(PAIRS)
-def test_order_changes_nothing_and_sides_turn_the_sign(
+def test_order_changes_nothing_and_swapped_runs_change_the_sign(
     pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]],
 ) -> None:
-    a, b = sides(pairs)
+    a, b = outcome_tables(pairs)
     order = random.Random(1).sample(range(len(a)), len(a))
     found = compare_outcomes([a], [b])
     assert compare_outcomes([a[order]], [b[order]]) == found
@@ -108,7 +108,7 @@ def test_order_changes_nothing_and_sides_turn_the_sign(
     assert turned.exact_match.p == pytest.approx(found.exact_match.p, abs=0.03)
 
 
-def test_groups_weigh_the_same_whatever_their_size() -> None:
+def test_groups_have_equal_weights() -> None:
     small = table([(1, 2, 4)] * 2), table([(0, 0, 4)] * 2)
     large = table([(0, 0, 4)] * 98), table([(0, 0, 4)] * 98)
     found = compare_outcomes([small[0], large[0]], [small[1], large[1]])
@@ -119,18 +119,18 @@ def test_groups_weigh_the_same_whatever_their_size() -> None:
     assert tuple(mean.wer_ci95) == (50, 50), "each group alone shows no spread"
 
 
-def test_a_clear_difference_has_the_least_p_there_is() -> None:
+def test_a_clear_difference_has_the_smallest_possible_p() -> None:
     found = compare_outcomes([table([(0, 0, 5)] * 60)], [table([(1, 1, 5)] * 60)])
     assert found.exact_match.p == found.symbol_error_rate.p == 1 / 10_001
     assert found.exact_match.a_better == found.symbol_error_rate.a_better == 1
 
 
-def test_other_examples_cannot_be_compared() -> None:
+def test_runs_on_different_examples_are_not_compared() -> None:
     with pytest.raises(InputError, match="same examples"):
         compare_outcomes([table([(0, 0, 1)])], [table([(0, 0, 1)] * 2)])
 
 
-def test_of_labels_the_accuracy_is_compared() -> None:
+def test_labels_are_compared_by_accuracy() -> None:
     """What an error rate leaves of 100: the same difference the other way round, as sure as before."""
     a, b = np.array([[1, 2, 5], [0, 0, 5]]), np.array([[1, 1, 5], [1, 2, 5]])
     found = compare_outcomes([a], [b])
@@ -142,7 +142,7 @@ def test_of_labels_the_accuracy_is_compared() -> None:
     assert list(found._replace(metrics=get_task("classify").metrics).to_dict())[:2] == ["exact_match", "accuracy"]
 
 
-def test_the_rest_of_no_difference_is_none_and_not_below_zero() -> None:
+def test_the_complement_of_no_difference_is_positive_zero() -> None:
     same = table([(0, 0, 3), (1, 2, 3)])
     rest = compare_outcomes([same], [same]).exact_match.complement
     assert f"{rest.difference} {rest.ci95.low} {rest.ci95.high}" == "0.0 0.0 0.0"

@@ -1,4 +1,4 @@
-"""Scheduled sampling: its schedules, its coins, and that the symbols drawn are the model's.
+"""Scheduled sampling: its schedules, its replacement rate, and samples from the model's distribution.
 
 B batch, T target positions.
 """
@@ -20,31 +20,31 @@ from pellucid.model.network import EncoderDecoder, shift_right
 from pellucid.training.scheduled_sampling import sample_symbols, sampling_probability, unroll_sampled
 
 
-def scheduled(kind: SamplingSchedule, end: float) -> TrainingConfig:
+def schedule_config(kind: SamplingSchedule, end: float) -> TrainingConfig:
     return config_of({"training": {"scheduled_sampling": kind, "sampling_probability": end}}).training
 
 
 @given(st.sampled_from(["linear", "exponential", "inverse-sigmoid"]), st.floats(0.01, 0.99))
-def test_every_schedule_rises_from_none_to_its_end(kind: SamplingSchedule, end: float) -> None:
-    shares = [sampling_probability(scheduled(kind, end), step / 20) for step in range(21)]
+def test_every_schedule_rises_from_zero_to_its_final_probability(kind: SamplingSchedule, end: float) -> None:
+    shares = [sampling_probability(schedule_config(kind, end), step / 20) for step in range(21)]
     assert shares[0] == 0 and shares[-1] == pytest.approx(end)
     assert all(one <= other for one, other in pairwise(shares))
 
 
-def test_the_schedules_are_bengios() -> None:
+def test_the_schedules_equal_those_of_bengio_et_al() -> None:
     """Linear: half at half. Exponential: ε = kⁱ, so its logarithm is a line. Inverse sigmoid: k / (k + exp(i / k))."""
-    assert sampling_probability(scheduled("linear", 0.5), 0.5) == 0.25
-    left = [math.log(1 - sampling_probability(scheduled("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)]
+    assert sampling_probability(schedule_config("linear", 0.5), 0.5) == 0.25
+    left = [math.log(1 - sampling_probability(schedule_config("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)]
     assert left == pytest.approx([x * math.log(0.5) for x in (0.0, 0.25, 0.5, 1.0)])
     k, steps = 100.0, 2 * 100.0 * math.log(100.0)
     kept = [k / (k + math.exp(x * steps / k)) for x in (0.0, 0.3, 0.5, 1.0)]
     for x, now in zip((0.3, 0.5), kept[1:3], strict=True):
         expected = 0.9 * (kept[0] - now) / (kept[0] - kept[3])
-        assert sampling_probability(scheduled("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
-    assert sampling_probability(scheduled("none", 0.9), 1.0) == 0
+        assert sampling_probability(schedule_config("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
+    assert sampling_probability(schedule_config("none", 0.9), 1.0) == 0
 
 
-def test_symbols_are_drawn_as_often_as_they_are_likely_and_never_such_as_none_feeds_back() -> None:
+def test_symbols_are_sampled_by_probability_and_special_ones_never() -> None:
     torch.manual_seed(1)
     logits = torch.tensor([9.0, 9.0, 9.0, 9.0, math.log(0.7), math.log(0.3), -torch.inf])
     drawn = sample_symbols(logits.expand(100, 200, 7)).flatten()
@@ -70,7 +70,7 @@ def fed_symbols(
     return given_
 
 
-def test_a_coin_for_each_symbol_says_which_is_fed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_symbol_is_replaced_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that always writes one symbol: it stands where the coin fell so, and the truth everywhere else."""
     network = network_of(config_of({}), 1)
     with torch.no_grad():
@@ -88,7 +88,7 @@ def test_a_coin_for_each_symbol_says_which_is_fed_back(monkeypatch: pytest.Monke
 
 @few
 @given(batches(), SEEDS)
-def test_no_own_symbol_is_teacher_forcing_and_all_own_are_not(batch: Batch, seed: int) -> None:
+def test_probability_0_is_teacher_forcing_and_probability_1_is_not(batch: Batch, seed: int) -> None:
     network = network_of(config_of({}), seed)
     torch.manual_seed(seed)
     near(unroll_sampled(network, batch, 0.0).logits, network(batch).logits)

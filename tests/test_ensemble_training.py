@@ -1,4 +1,4 @@
-"""Ensembles: runs of one configuration and several seeds, side by side."""
+"""Training of ensembles: runs of one configuration with several seeds, in parallel."""
 
 import shutil
 from functools import cache
@@ -26,7 +26,7 @@ from pellucid.training.session import ModelBuilt
 from pellucid.training.training_data import TrainingFiles
 
 
-def given(run: Path, size: int) -> list[object]:
+def train_arguments(run: Path, size: int) -> list[object]:
     """The command that makes an ensemble of the shared small run's settings."""
     files = copies_run().files
     return ["train", files.train, "--valid", files.valid, "--run", run, *flags(copies_run().config), "--ensemble", size]
@@ -36,12 +36,12 @@ def given(run: Path, size: int) -> list[object]:
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """An ensemble of three, and what its making said."""
     folder = tmp_path_factory.mktemp("ensemble") / "run"
-    done = pellucid(*given(folder, 3), "--jobs", "2")
+    done = pellucid(*train_arguments(folder, 3), "--jobs", "2")
     assert done.code == 0, done
     return folder, done.err
 
 
-def test_each_member_is_the_run_of_its_seed_to_the_bit(ensemble: tuple[Path, str], tmp_path: Path) -> None:
+def test_each_member_equals_the_run_of_its_seed_bit_for_bit(ensemble: tuple[Path, str], tmp_path: Path) -> None:
     folder, said = ensemble
     assert "3 runs, seeds 1 to 3, 2 in parallel" in said
     assert [path.name for path in members(folder)] == ["seed-1", "seed-2", "seed-3"]
@@ -55,28 +55,28 @@ def test_each_member_is_the_run_of_its_seed_to_the_bit(ensemble: tuple[Path, str
     ("size", "shown"),
     [(0, "0"), (1001, "1001"), pytest.param(10**5000, "a number with thousands of digits", id="huge")],
 )
-def test_a_size_that_no_ensemble_has_is_refused(tmp_path: Path, size: int, shown: str) -> None:
+def test_an_impossible_size_is_refused(tmp_path: Path, size: int, shown: str) -> None:
     with pytest.raises(ConfigError, match=f"^ensemble: expected 1 to 1,000 runs, got {shown}$"):
         plan_ensemble(copies_run().files, tmp_path / "runs", copies_run().config, size)
 
 
-def test_all_members_read_the_data_as_the_same_symbols_and_are_different_models(ensemble: tuple[Path, str]) -> None:
+def test_members_share_vocabularies_and_are_different_models(ensemble: tuple[Path, str]) -> None:
     loaded = [load(folder) for folder in members(ensemble[0])]
     assert all(transducer.vocabularies == loaded[0].vocabularies for transducer in loaded)
     models = {(folder / "model.safetensors").read_bytes() for folder in members(ensemble[0])}
     assert len(models) == 3
 
 
-def test_a_finished_ensemble_stays_as_it_is_and_can_grow(ensemble: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_finished_ensemble_is_unchanged_and_can_get_more_members(ensemble: tuple[Path, str], tmp_path: Path) -> None:
     folder = copy_of(ensemble[0], tmp_path / "run")
     before = contents(folder / "seed-2")
-    assert pellucid(*given(folder, 4)).code == 0
+    assert pellucid(*train_arguments(folder, 4)).code == 0
     assert contents(folder / "seed-2") == before
     assert len(members(folder)) == 4 and members(folder)[3].name == "seed-4"
 
 
-def test_an_error_of_one_training_is_the_users_and_ends_all(ensemble: tuple[Path, str], tmp_path: Path) -> None:
-    message = complaint(pellucid(*given(ensemble[0], 3), "--training.clip-norm", "2"))
+def test_an_error_of_one_training_is_raised_and_stops_all(ensemble: tuple[Path, str], tmp_path: Path) -> None:
+    message = complaint(pellucid(*train_arguments(ensemble[0], 3), "--training.clip-norm", "2"))
     assert "different configuration" in message and "training.clip_norm: 1.0 in the run, 2.0 now" in message
     (tmp_path / "dev.tsv").write_text("one column\n")
     files = copies_run().files
@@ -85,15 +85,15 @@ def test_an_error_of_one_training_is_the_users_and_ends_all(ensemble: tuple[Path
     assert not (tmp_path / "run").exists()
 
 
-def test_an_ensemble_takes_no_folder_of_other_things(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     run = copy_of(copies_run().run, tmp_path / "run")
-    assert complaint(pellucid(*given(run, 2))).startswith(f"{run} holds a single run; name a new folder")
+    assert complaint(pellucid(*train_arguments(run, 2))).startswith(f"{run} holds a single run; name a new folder")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("Dear")
-    assert "(letter.txt)" in complaint(pellucid(*given(tmp_path / "other", 2)))
+    assert "(letter.txt)" in complaint(pellucid(*train_arguments(tmp_path / "other", 2)))
 
 
-def test_whoever_stops_listening_stops_all(tmp_path: Path) -> None:
+def test_closing_the_generator_stops_all_trainings(tmp_path: Path) -> None:
     config = small_config({"epochs": 2000, "eval_interval": 50})
     files = copy_files(tmp_path)
     trainings = plan_ensemble(files, tmp_path / "run", config, 2)
@@ -110,7 +110,7 @@ LONG = small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
 
 
 @cache
-def trained_without_stop() -> tuple[TrainingFiles, dict[str, Path]]:
+def uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
     """The files of an ensemble, and its members by their names, each trained by itself and never stopped."""
     folder = shared_folder() / "trained-without-stop"
     folder.mkdir()
@@ -122,8 +122,8 @@ def trained_without_stop() -> tuple[TrainingFiles, dict[str, Path]]:
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
-def test_what_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> None:
-    (files, alone), run = trained_without_stop(), tmp_path / "run"
+def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, how: str) -> None:
+    (files, alone), run = uninterrupted_members(), tmp_path / "run"
     command = ["train", files.train, "--valid", files.valid, "--run", run, *flags(LONG), "--ensemble", 2, "--jobs", 2]
     with started(*command) as process:
         wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
@@ -140,7 +140,7 @@ def test_what_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> N
         assert_same_outcome(run / name, whole)
 
 
-def test_a_member_killed_at_its_first_validation_goes_on_and_leaves_nothing_behind(
+def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
     ensemble: tuple[Path, str], tmp_path: Path
 ) -> None:
     """Before the list of members was written, and before one's model was; another had not begun."""
@@ -162,30 +162,30 @@ def test_a_member_killed_at_its_first_validation_goes_on_and_leaves_nothing_behi
 
 def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:
     with lock_run_folder(ensemble[0], ()):
-        assert complaint(pellucid(*given(ensemble[0], 3))) == (
+        assert complaint(pellucid(*train_arguments(ensemble[0], 3))) == (
             f"{ensemble[0]} is in use: another training is writing to it"
         )
 
 
-def test_a_run_stands_for_itself(tmp_path: Path) -> None:
+def test_a_single_run_is_its_own_member(tmp_path: Path) -> None:
     assert members(copies_run().run) == [copies_run().run]
     assert members(tmp_path / "nothing") == [tmp_path / "nothing"]
 
 
 @pytest.mark.parametrize("listed", ["", "[]", '{"members": []}', '{"members": ["../a"]}', '{"members": [1]}', "null"])
-def test_a_list_that_is_none_is_refused(tmp_path: Path, listed: str) -> None:
+def test_an_invalid_member_list_is_refused(tmp_path: Path, listed: str) -> None:
     (tmp_path / ENSEMBLE).write_text(listed)
     with pytest.raises(RunError, match="does not list the members"):
         members(tmp_path)
 
 
-def test_seeds_beyond_the_last_are_refused(tmp_path: Path) -> None:
-    message = complaint(pellucid(*given(tmp_path / "run", 2), "--seed", 2**32 - 1))
+def test_seeds_beyond_the_maximum_are_refused(tmp_path: Path) -> None:
+    message = complaint(pellucid(*train_arguments(tmp_path / "run", 2), "--seed", 2**32 - 1))
     assert "leaves no room for the seeds of 2 runs" in message
     assert not (tmp_path / "run").exists()
 
 
-def test_one_training_has_no_jobs(tmp_path: Path) -> None:
+def test_a_single_training_needs_no_parallel_jobs(tmp_path: Path) -> None:
     message = complaint(
         pellucid("train", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", "--jobs", 2)
     )

@@ -1,4 +1,4 @@
-"""What drives attention: the parts by hand, and models whose drive is known."""
+"""Decomposition of attention scores: components by hand, and models with known components."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from inspected import made, traces_of
 from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
 from pellucid.inspection.replay import Replay, start_replay
-from pellucid.inspection.score_decomposition import _Looks, decompose_scores, parted
+from pellucid.inspection.score_decomposition import _TraceAttention, decompose_scores, mean_components
 from pellucid.inspection.states import trace_states
 from pellucid.model.network import require_seq2seq
 
@@ -19,11 +19,13 @@ SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
 PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
 
 
-def centred(scores: np.ndarray) -> np.ndarray:
+def centered(scores: np.ndarray) -> np.ndarray:
     return np.asarray(scores - scores.mean(axis=1, keepdims=True))
 
 
-def decomposed(values: list[np.ndarray], symbols: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray]]:
+def components_by_definition(
+    values: list[np.ndarray], symbols: Sequence[Sequence[str]]
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """μ and μ + χ, by loops."""
     found = []
     for own, names in zip(values, symbols, strict=True):
@@ -41,17 +43,17 @@ def decomposed(values: list[np.ndarray], symbols: Sequence[Sequence[str]]) -> li
     return found
 
 
-def test_parts_are_the_means_of_the_definition() -> None:
+def test_components_are_the_defined_means() -> None:
     values = [torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [1.0], [7.0]])]
     symbols = [["a", "b"], ["b", "a", "a"]]
-    (first, first_both), (second, second_both) = parted(values, symbols)
+    (first, first_both), (second, second_both) = mean_components(values, symbols)
     assert first[:, 0].tolist() == [2, 3] and second[:, 0].tolist() == [2, 3, 7]
     a, b = (-1 + -2 + 0) / 3, (2 + 1) / 2
     assert first_both[:, 0].tolist() == pytest.approx([2 + a, 3 + b])
     assert second_both[:, 0].tolist() == pytest.approx([2 + b, 3 + a, 7 + a])
 
 
-def test_shares_are_those_of_the_products_of_the_parts() -> None:
+def test_fractions_equal_those_of_the_component_products() -> None:
     """General attention, e = qᵀ W h, whose queries are the decoder's states before: in NumPy."""
     transducer = made("general")
     traces = traces_of(transducer, PAIRS)
@@ -66,11 +68,14 @@ def test_shares_are_those_of_the_products_of_the_parts() -> None:
     queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, own, strict=True)]
     memories = [each.encoder for each in own]
     fed = [("begin", *trace.target[:-1]) for trace in traces]
-    parts = [decomposed(queries, fed), decomposed(memories, [trace.source for trace in traces])]
+    parts = [
+        components_by_definition(queries, fed),
+        components_by_definition(memories, [trace.source for trace in traces]),
+    ]
     sums, total = np.zeros(3), 0.0
     for n in range(len(traces)):
         scores = [
-            centred(query @ weight @ memory.T)
+            centered(query @ weight @ memory.T)
             for query, memory in (
                 (parts[0][n][0], parts[1][n][0]),
                 (parts[0][n][1], parts[1][n][1]),
@@ -84,20 +89,20 @@ def test_shares_are_those_of_the_products_of_the_parts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "heads", "copying", "general"])
-def test_shares_sum_to_one_for_every_attention_by_a_softmax(kind: str) -> None:
+def test_fractions_sum_to_one_for_every_softmax_attention(kind: str) -> None:
     transducer = made(kind)
     found = decompose_scores(transducer, traces_of(transducer, PAIRS))
     assert sum(found) == pytest.approx(1) and np.isfinite(found).all()
 
 
-def test_one_source_again_and_again_is_all_temporal() -> None:
+def test_a_repeated_source_is_fully_temporal() -> None:
     """Every state is the mean of its place."""
     transducer = made()
     found = decompose_scores(transducer, traces_of(transducer, [("abc", "vwx")] * 3))
     np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
 
 
-def test_states_that_know_nothing_but_their_symbol_are_driven_by_the_input() -> None:
+def test_states_that_depend_on_their_symbol_only_are_input_driven() -> None:
     """An encoder that forgets all before, and a query that never changes: e depends on the symbol alone."""
     transducer = made("general")
     parameters = dict(transducer.network.named_parameters())
@@ -117,7 +122,7 @@ def test_states_that_know_nothing_but_their_symbol_are_driven_by_the_input() -> 
     np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
 
 
-def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch) -> None:
     """e = q₀ h₀ by hand: of two positions, ±a by the place, ±b by the symbol there, ±d by neither, in all signs.
 
     Each row is ±(a + σ b + γ d), σ and γ ±1 as often with each other, so the products between the parts sum to zero
@@ -129,25 +134,25 @@ def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch)
         weight.zero_()[0, 0] = 1.0
     rows = [("ab", 1), ("ab", -1), ("ba", 1), ("ba", -1)]
 
-    def looks(_: object, replay: Replay) -> list[Any]:
+    def trace_attention(_: object, replay: Replay) -> list[Any]:
         """Queries (1, 0, …) at both steps; memories whose first unit is the sum of the parts, the others noise."""
-        alone, found = start_replay(transducer, replay)[0], []
+        inference, result = start_replay(transducer, replay)[0], []
         for source, sign in rows:
             memory = torch.zeros(2, weight.shape[1], dtype=torch.float64)
-            own = place + (symbol if source == "ab" else -symbol) + rest * sign
-            memory[:, 0] = torch.tensor([own, -own]) + 7  # what all positions share is nothing
+            value = place + (symbol if source == "ab" else -symbol) + rest * sign
+            memory[:, 0] = torch.tensor([value, -value]) + 7  # a constant of all positions has no effect
             queries = torch.zeros(2, weight.shape[0], dtype=torch.float64)
             queries[:, 0] = 1
-            found.append((alone, _Looks(memory, [*source], queries, ["begin", "v"], [None, None])))
-        return found
+            result.append(_TraceAttention(inference, memory, [*source], queries, ["begin", "v"], [None, None]))
+        return result
 
-    monkeypatch.setattr("pellucid.inspection.score_decomposition._looks", looks)
+    monkeypatch.setattr("pellucid.inspection.score_decomposition._trace_attention", trace_attention)
     found = decompose_scores(transducer, traces_of(transducer, [(source, "v") for source, _ in rows]))
     total = place**2 + symbol**2 + rest**2
     np.testing.assert_allclose(found, [place**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)
 
 
-def test_what_cannot_be_taken_apart_is_refused() -> None:
+def test_models_without_softmax_scores_are_refused() -> None:
     for kind in ("monotonic", "none"):
         model = made(kind)
         with pytest.raises(InputError, match="by a softmax"):

@@ -1,4 +1,4 @@
-"""The model card: every number in it is the run's own."""
+"""The model card: every number in it comes from the run."""
 
 import re
 
@@ -16,15 +16,15 @@ def card() -> str:
     return (digits_run().run / "card.md").read_text("utf-8")
 
 
-def test_the_card_tells_the_best_validation() -> None:
+def test_the_card_contains_the_best_validation() -> None:
     best = [record for record in read_log(digits_run().run) if record["event"] == "validated" and record["best"]][-1]
     assert f"On 40 examples, by greedy decoding, at update {best['update']:,}:" in card()
     assert f"exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)" in card()
     assert f"symbol error rate {best['symbol_error_rate']:.2f} %" in card()
-    assert f"cross-entropy {best['loss']:.4f} a symbol" in card()
+    assert f"cross-entropy {best['loss']:.4f} per symbol" in card()
 
 
-def test_the_card_tells_the_model_and_its_data() -> None:
+def test_the_card_describes_the_model_and_its_data() -> None:
     held = safetensors.torch.load_file(digits_run().run / "model.safetensors")
     assert f"{sum(tensor.numel() for tensor in held.values()):,} parameters" in card()
     assert "Trained on 300 examples: 3,000 samples in 150 updates" in card()
@@ -35,17 +35,17 @@ def test_the_card_tells_the_model_and_its_data() -> None:
     assert "Stopped because all its passes over the data are done." in card()
 
 
-def test_the_card_is_markdown_without_paths_of_this_machine() -> None:
+def test_the_card_is_markdown_without_local_paths() -> None:
     assert card().startswith("# A Pellucid model\n") and card().endswith("\n")
     assert re.findall(r"^## (.*)$", card(), re.MULTILINE) == [
         "Scores on the development data",
-        "What it cannot know",
+        "Limitations",
         "Use",
     ]
     assert str(digits_run().run) not in card()
 
 
-def test_the_best_is_not_the_last_where_a_later_one_was_worse() -> None:
+def test_the_best_validation_need_not_be_the_last() -> None:
     """The small run's validations go up and down; its card must show the best, which the log marks."""
     validations = [record for record in read_log(copies_run().run) if record["event"] == "validated"]
     best = [record for record in validations if record["best"]][-1]
@@ -56,16 +56,16 @@ def test_the_best_is_not_the_last_where_a_later_one_was_worse() -> None:
 @pytest.mark.parametrize(
     ("task", "lines"),
     [
-        ("tag", ["* tag accuracy 90.00 %", "* sequence accuracy 12.50 %", "* cross-entropy 0.5000 a tag"]),
-        ("classify", ["* accuracy 12.50 %", "* cross-entropy 0.5000 a class"]),
-        ("point", ["* accuracy 12.50 %", "* cross-entropy 0.5000 a position"]),
+        ("tag", ["* tag accuracy 90.00 %", "* sequence accuracy 12.50 %", "* cross-entropy 0.5000 per tag"]),
+        ("classify", ["* accuracy 12.50 %", "* cross-entropy 0.5000 per class"]),
+        ("point", ["* accuracy 12.50 %", "* cross-entropy 0.5000 per position"]),
     ],
 )
-def test_other_answers_are_told_by_what_they_are(task: Task, lines: list[str]) -> None:
+def test_each_task_has_its_own_score_names(task: Task, lines: list[str]) -> None:
     best = {"update": 3, "exact_match": 12.5, "symbol_error_rate": 10.0, "symbol_accuracy": 90.0, "loss": 0.5}
     assert _scores(best, 7, get_task(task)) == ["On 7 examples, at update 3:", "", *lines]
 
 
-def test_span_f1_is_told_where_the_log_has_it() -> None:
+def test_span_f1_is_listed_if_the_log_has_it() -> None:
     best = {"update": 3, "exact_match": 12.5, "symbol_accuracy": 90.0, "span_f1": 80.0, "loss": 0.5}
     assert _scores(best, 7, get_task("tag"))[2:4] == ["* span F1 80.00 %", "* tag accuracy 90.00 %"]

@@ -1,4 +1,4 @@
-"""Traces in ids again: whatever a search wrote, its steps can be taken once more."""
+"""Replay of traces: the decoder steps of any decoded output."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from pellucid.inspection.replay import build_replays, inference_mode, replay_ste
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_the_steps_look_where_the_trace_says(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "POSITIONS", 6)
+def test_replayed_steps_have_the_attention_of_the_trace(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "MAX_POSITIONS", 6)
     transducer = made(kind)
     traces = [*transducer.predict(["abc", "", "cab?", "b"]), *traces_of(transducer, PAIRS)]
     seen: list[int] = []
@@ -31,7 +31,7 @@ def test_the_steps_look_where_the_trace_says(kind: str, monkeypatch: pytest.Monk
     assert sorted(seen) == [0, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_what_was_copied_has_the_id_of_its_place() -> None:
+def test_a_copied_symbol_has_the_id_of_its_source_position() -> None:
     transducer = made("copying")
     trace = traces_of(transducer, [("ab?!", "v!q")])[0]
     assert target_ids(transducer, trace) == [4, 9 + 3, 3, 2]
@@ -39,13 +39,13 @@ def test_what_was_copied_has_the_id_of_its_place() -> None:
     assert found.shape == (4, 10) and np.isfinite(trace.log_probabilities).all()
 
 
-def test_unfinished_outputs_have_no_end() -> None:
+def test_unfinished_outputs_have_no_eos() -> None:
     transducer = made()
     cut = next(each for each in transducer.predict(["abc", "cab", "ccc", "bab"]) if not each.finished)
     assert len(target_ids(transducer, cut)) == len(cut.target) == 6
 
 
-def test_given_attention_stays_given() -> None:
+def test_forced_attention_stays_forced() -> None:
     transducer = made().with_options(DecodingOptions(painted=(ForcedAttention(1, (0.0, 0.0, 1.0)),)))
     trace = traces_of(transducer, [("abc", "vw")])[0]
     with torch.inference_mode():

@@ -12,7 +12,7 @@ CANDIDATES = st.lists(st.lists(LETTERS, min_size=1, max_size=4), min_size=1, max
 
 
 @given(CANDIDATES)
-def test_oracle_and_rank_by_plain_loops(outputs: list[list[str]]) -> None:
+def test_oracle_accuracy_and_reciprocal_rank_equal_plain_loops(outputs: list[list[str]]) -> None:
     scored = [[ScoredExample((output,), (("a",), ("b",)), 1) for output in own] for own in outputs]
     for each in oracle_accuracy(scored, 4):
         right = sum(any(output in "ab" for output in own[: each.k]) for own in outputs)

@@ -1,4 +1,4 @@
-"""The lattice of a beam: a tree whose paths are the outputs, and whose nodes are what the network says."""
+"""The search tree of a beam: its paths are the outputs, and its nodes have the network's log-probabilities."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, batches, few
-from small_searches import KINDS, SCORES, Asked, forced, network_like, searched
+from small_searches import KINDS, SCORES, SearchCase, run_search, score_outputs, small_network
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
@@ -27,12 +27,12 @@ def path(tree: SearchTreeIds, node: int) -> list[int]:
 
 @few
 @given(st.sampled_from(KINDS), batches(), SEEDS, SCORES, st.integers(1, 4))
-def test_every_node_is_what_the_network_says_of_the_way_to_it(
+def test_every_node_has_the_log_probability_of_its_path(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
-    network, asked = network_like(kind, seed), Asked(width=width, best=width, score=score, lattice=True)
-    without = searched(network, batch, asked._replace(lattice=False))
-    for row, found in enumerate(searched(network, batch, asked)):
+    network, asked = small_network(kind, seed), SearchCase(beam_size=width, nbest=width, score=score, lattice=True)
+    without = run_search(network, batch, asked._replace(lattice=False))
+    for row, found in enumerate(run_search(network, batch, asked)):
         assert [each.decoded.ids.tolist() for each in found] == [each.decoded.ids.tolist() for each in without[row]]
         tree = found[0].tree
         assert tree is not None and len(tree.ids) > len(tree.attention) > 0
@@ -41,7 +41,7 @@ def test_every_node_is_what_the_network_says_of_the_way_to_it(
         for each in found:
             assert path(tree, each.leaf) == each.decoded.ids.tolist()
         nodes = range(0, len(tree.ids), 5)
-        for node, again in zip(nodes, forced(network, batch, row, [path(tree, n) for n in nodes]), strict=True):
+        for node, again in zip(nodes, score_outputs(network, batch, row, [path(tree, n) for n in nodes]), strict=True):
             np.testing.assert_allclose(tree.sums[node], again.log_probabilities.sum(), atol=1e-4)
             np.testing.assert_allclose(tree.log_probabilities[node], again.log_probabilities[-1], atol=1e-4)
             np.testing.assert_allclose(tree.attention[tree.looks[node]], again.weights[-1], atol=1e-5)
@@ -50,7 +50,7 @@ def test_every_node_is_what_the_network_says_of_the_way_to_it(
         assert all(fate != "kept" for fate, node in zip(tree.fates, tree.ids, strict=True) if node == EOS)
 
 
-def test_a_trace_holds_its_lattice_where_asked() -> None:
+def test_a_trace_has_its_search_tree_if_requested() -> None:
     transducer = transducer_of({"search": {"max_length": 5, "beam_size": 3}})
     plain, lattice = (
         transducer.predict(["abc"])[0],

@@ -1,4 +1,4 @@
-"""A run folder from a stranger: what cannot be used is refused at once, in one message that names file and field."""
+"""Damaged and malicious run folders: each is refused at once, in one message that names file and field."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def refusal(act: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def go_on(run: Path) -> None:
+def resume(run: Path) -> None:
     """The command that made the run, given again."""
     list(train_run(copies_run().files, run, copies_run().config))
 
@@ -65,21 +65,21 @@ READERS: dict[str, Callable[[Path], object]] = {
     "model.safetensors": load,
     "ensemble.json": load,
     "log.jsonl": read_log,
-    "training.safetensors": go_on,
+    "training.safetensors": resume,
     "snapshot": read_snapshots,
 }
 """The files of a run folder, and what reads each."""
 
 
-def place(run: Path, name: str) -> Path:
+def path_of(run: Path, name: str) -> Path:
     """The file of that name."""
     return snapshot(run) if name == "snapshot" else run / name
 
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge", "loop"])
-def test_what_is_no_regular_file_or_has_no_end_is_refused_at_once(run: Path, name: str, kind: str) -> None:
-    path = place(run, name)
+def test_special_and_endless_files_are_refused_at_once(run: Path, name: str, kind: str) -> None:
+    path = path_of(run, name)
     path.unlink(missing_ok=True)
     match kind:
         case "pipe":
@@ -99,7 +99,7 @@ def test_what_is_no_regular_file_or_has_no_end_is_refused_at_once(run: Path, nam
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_link_to_a_regular_file_is_read(run: Path, name: str) -> None:
-    path = place(run, name)
+    path = path_of(run, name)
     if name == ENSEMBLE:
         return
     path.rename(run.parent / "elsewhere")
@@ -137,15 +137,15 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
         run = run.parent / "begun"
     (run / name).rename(run.parent / "old")
     (run / name).symlink_to(elsewhere if name == "snapshots" else elsewhere / "file")
-    message = refusal(lambda: go_on(run))
+    message = refusal(lambda: resume(run))
     assert message.startswith(f"{run / name} is a symbolic link, and a training writes only into its own folder: ")
     assert sorted(path.read_bytes() for path in elsewhere.iterdir()) == [b"precious", b"precious\n"]
     (run / name).unlink()
     (run / name).symlink_to(elsewhere / "new")
-    assert str(run / name) in refusal(lambda: go_on(run)) and not (elsewhere / "new").exists()
+    assert str(run / name) in refusal(lambda: resume(run)) and not (elsewhere / "new").exists()
     (run / name).unlink()
     (run.parent / "old").rename(run / name)
-    go_on(run)
+    resume(run)
     assert_same_outcome(copies_run().run, run)
 
 
@@ -159,7 +159,7 @@ def test_a_link_that_appears_later_is_not_written_through_either(run: Path, name
     assert not (run.parent / "new").exists()
 
 
-def test_what_the_system_makes_up_is_read_as_far_as_any_file(tmp_path: Path) -> None:
+def test_virtual_files_are_read_up_to_the_size_limit(tmp_path: Path) -> None:
     """/proc tells no sizes: pagemap is half a terabyte."""
     (tmp_path / "a").symlink_to("/proc/self/pagemap")
     assert stat.S_ISREG((tmp_path / "a").stat().st_mode)
@@ -167,7 +167,7 @@ def test_what_the_system_makes_up_is_read_as_far_as_any_file(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("size", [9, 10, 11])
-def test_a_file_is_read_up_to_its_greatest_size(tmp_path: Path, size: int) -> None:
+def test_a_file_is_read_up_to_the_size_limit(tmp_path: Path, size: int) -> None:
     (tmp_path / "a").write_bytes(b"x" * size)
     if size <= 10:
         assert read_bytes(tmp_path / "a", limit=10) == b"x" * size
@@ -199,7 +199,7 @@ def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) ->
         ("[search]\nlength_penalty_alpha = 1e308", "search.length_penalty_alpha: expected"),
     ],
 )
-def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
+def test_impossible_settings_are_refused(run: Path, content: str, told: str) -> None:
     (run / "config.toml").write_text(content)
     message = refusal(lambda: load(run))
     assert message.startswith(f"{run / 'config.toml'}") and told in message and len(message) < 1000
@@ -208,7 +208,7 @@ def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["longest_source", "longest_target"])
-def test_a_vocabulary_tells_of_no_text_that_is_longer_than_the_run_allows(run: Path, key: str) -> None:
+def test_a_vocabulary_with_too_long_training_texts_is_refused(run: Path, key: str) -> None:
     told = json.loads((run / "vocabulary.json").read_text("utf-8")) | {key: 1001}
     (run / "vocabulary.json").write_text(json.dumps(told), "utf-8")
     assert refusal(lambda: load(run)) == (
@@ -235,7 +235,7 @@ def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum:
     "key", ["encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "attention.size"]
 )
 @pytest.mark.parametrize("size", [20_000, 2**20])
-def test_sizes_that_the_parameters_do_not_have_take_no_memory(run: Path, key: str, size: int) -> None:
+def test_sizes_other_than_those_of_the_parameters_take_no_memory(run: Path, key: str, size: int) -> None:
     section, _, name = key.partition(".")
     lines = (run / "config.toml").read_text("utf-8").split("\n")
     start = lines.index(f"[{section}]")
@@ -261,7 +261,7 @@ VOCABULARIES: dict[str, tuple[str, object]] = {
 
 
 @pytest.mark.parametrize("kind", VOCABULARIES)
-def test_a_vocabulary_that_cannot_be(run: Path, kind: str) -> None:
+def test_an_impossible_vocabulary_is_refused(run: Path, kind: str) -> None:
     key, value = VOCABULARIES[kind]
     told = json.loads((run / "vocabulary.json").read_text("utf-8"))
     if key == "counts":
@@ -284,7 +284,7 @@ def test_a_vocabulary_that_cannot_be(run: Path, kind: str) -> None:
         ("ensemble.json", "members", "does not list the members of an ensemble by their folders' names: "),
     ],
 )
-def test_a_key_that_stands_twice_is_refused(run: Path, name: str, key: str, told: str) -> None:
+def test_a_duplicate_key_is_refused(run: Path, name: str, key: str, told: str) -> None:
     """Readers of JSON take one of the two values, and not all of them the same."""
     if name == "ensemble.json":
         (run / name).write_text(f'{{"{key}": ["a"]}}')
@@ -294,7 +294,7 @@ def test_a_key_that_stands_twice_is_refused(run: Path, name: str, key: str, told
     assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' occurs twice in an object"
 
 
-def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """A safetensors file with another header."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
@@ -304,7 +304,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_bytes(len(told).to_bytes(8, "little") + told + content[8 + length :])
 
 
-def first_of(header: dict[str, Any]) -> dict[str, Any]:
+def first_tensor(header: dict[str, Any]) -> dict[str, Any]:
     """The first tensor of a header."""
     tensor: dict[str, Any] = header[next(name for name in sorted(header) if name != "__metadata__")]
     return tensor
@@ -313,37 +313,37 @@ def first_of(header: dict[str, Any]) -> dict[str, Any]:
 HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "notes that are none": (lambda h: h.update(__metadata__=None), "its header: Expected `object`, got `null`"),
     "notes of numbers": (lambda h: h.update(__metadata__={"format": 1}), "its header: Expected `str`, got `int`"),
-    "a type that nothing has": (lambda h: first_of(h).update(dtype="F8_E4M3"), "as F8_E4M3: expected one of BOOL"),
-    "another type": (lambda h: first_of(h).update(dtype="I32"), "is I32 ["),
-    "bits": (lambda h: first_of(h).update(dtype="BOOL"), "is BOOL ["),
-    "half of the bits": (lambda h: first_of(h).update(dtype="F16"), "is F16 ["),
-    "a size below zero": (lambda h: first_of(h).update(shape=[-1, 2]), "Expected `int` >= 0 - at `$.shape[0]`"),
-    "an endless size": (lambda h: first_of(h).update(shape=[2**60, 2]), "Expected `int` <= 9007199254740992"),
-    "endless sizes": (lambda h: first_of(h).update(shape=[9] * 1000), "Expected `array` of length <= 8"),
-    "places that cross": (lambda h: first_of(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
-    "another tensor": (lambda h: h.update(x=first_of(h)), "it holds x, which is not here"),
+    "a type that nothing has": (lambda h: first_tensor(h).update(dtype="F8_E4M3"), "as F8_E4M3: expected one of BOOL"),
+    "another type": (lambda h: first_tensor(h).update(dtype="I32"), "is I32 ["),
+    "bits": (lambda h: first_tensor(h).update(dtype="BOOL"), "is BOOL ["),
+    "half of the bits": (lambda h: first_tensor(h).update(dtype="F16"), "is F16 ["),
+    "a size below zero": (lambda h: first_tensor(h).update(shape=[-1, 2]), "Expected `int` >= 0 - at `$.shape[0]`"),
+    "an endless size": (lambda h: first_tensor(h).update(shape=[2**60, 2]), "Expected `int` <= 9007199254740992"),
+    "endless sizes": (lambda h: first_tensor(h).update(shape=[9] * 1000), "Expected `array` of length <= 8"),
+    "places that cross": (lambda h: first_tensor(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
+    "another tensor": (lambda h: h.update(x=first_tensor(h)), "it holds x, which the network lacks"),
     "a tensor less": (lambda h: h.pop("encoder.table.weight"), "it lacks encoder.table.weight"),
     "no tensor": (lambda h: h.update(x=None), "x in its header: Expected `object`, got `null`"),
 }
 
 
 @pytest.mark.parametrize("kind", HEADERS)
-def test_a_header_that_cannot_be(run: Path, kind: str) -> None:
+def test_an_impossible_header_is_refused(run: Path, kind: str) -> None:
     change, told = HEADERS[kind]
-    rewritten(run / "model.safetensors", change)
+    rewrite_header(run / "model.safetensors", change)
     message = refusal(lambda: load(run))
     assert message.startswith(f"{run / 'model.safetensors'} ") and told in message, message
 
 
 @pytest.mark.parametrize("content", [DEEP, "{" * 9, f'{{"a":{DIGITS}}}', "\ud800", "[]", '{"a":"\\ud800"}'])
-def test_a_header_that_is_no_json(run: Path, content: str) -> None:
+def test_a_header_that_is_not_json_is_refused(run: Path, content: str) -> None:
     told = content.encode("utf-8", "surrogatepass")
     (run / "model.safetensors").write_bytes(len(told).to_bytes(8, "little") + told)
     assert "model.safetensors is not a whole safetensors file: " in refusal(lambda: load(run))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2**63, 2**64 - 1])
-def test_a_header_of_another_length(run: Path, length: int) -> None:
+def test_a_header_of_another_length_is_refused(run: Path, length: int) -> None:
     content = (run / "model.safetensors").read_bytes()
     (run / "model.safetensors").write_bytes(length.to_bytes(8, "little") + content[8:])
     assert "model.safetensors is not a whole safetensors file: " in refusal(lambda: load(run))
@@ -382,7 +382,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_damaged_line_of_a_log_is_counted_and_is_nothing_else(run: Path, line: str) -> None:
+def test_a_damaged_log_line_is_counted_and_has_no_other_effect(run: Path, line: str) -> None:
     whole = read_log(run)
     assert log_damage(run) == []
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:
@@ -394,10 +394,10 @@ def test_a_damaged_line_of_a_log_is_counted_and_is_nothing_else(run: Path, line:
     assert read_log(run) == whole and log_damage(run) == []
 
 
-def test_a_log_that_lacks_the_best_validation_is_told_where_a_training_goes_on(run: Path) -> None:
+def test_a_log_without_the_best_validation_is_reported_on_resume(run: Path) -> None:
     def known() -> tuple[str, ...]:
         events = train_run(copies_run().files, run, copies_run().config)
-        return next(event.foreseen for event in events if isinstance(event, ModelBuilt))
+        return next(event.warnings for event in events if isinstance(event, ModelBuilt))
 
     assert not any("lacks" in line for line in known())
     (run / "log.jsonl").unlink()
@@ -405,7 +405,7 @@ def test_a_log_that_lacks_the_best_validation_is_told_where_a_training_goes_on(r
     assert told.startswith(f"{run / 'log.jsonl'} lacks the best validation, at update ")
 
 
-def test_a_log_that_names_a_file_no_system_can_have(run: Path) -> None:
+def test_a_log_with_an_impossible_file_name_is_read(run: Path) -> None:
     for name in (LONG, "a\0b"):
         line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}
         (run / "log.jsonl").write_text(f"{json.dumps(line)}\n" * 2, "utf-8")
@@ -431,13 +431,13 @@ def test_a_log_that_names_a_file_no_system_can_have(run: Path) -> None:
     ],
     ids=lambda listed: listed[:20],
 )
-def test_a_list_of_members_that_cannot_be(run: Path, listed: str) -> None:
+def test_an_impossible_list_of_members_is_refused(run: Path, listed: str) -> None:
     (run / ENSEMBLE).write_text(listed)
     message = refusal(lambda: members(run))
     assert message.startswith(f"{run / ENSEMBLE} does not list the members of an ensemble by their folders' names: ")
 
 
-def test_a_member_whose_name_is_too_long_for_the_system(tmp_path: Path) -> None:
+def test_a_member_with_a_too_long_name_is_refused(tmp_path: Path) -> None:
     for name in (LONG, "a" * 256, "é" * 128):
         (tmp_path / ENSEMBLE).write_text(json.dumps({"members": [name]}))
         message = refusal(lambda: load(tmp_path))
@@ -445,7 +445,7 @@ def test_a_member_whose_name_is_too_long_for_the_system(tmp_path: Path) -> None:
     assert "a path that is not too long for the system" in refusal(lambda: load(tmp_path / LONG))
 
 
-def test_an_ensemble_of_ensembles_is_refused_and_one_of_itself_does_not_go_round(tmp_path: Path, run: Path) -> None:
+def test_nested_and_recursive_ensembles_are_refused(tmp_path: Path, run: Path) -> None:
     """Members are single runs. A link may lead out: whoever made the folder has set it."""
     (tmp_path / "outer" / "inner").mkdir(parents=True)
     for name in ("outer", "outer/inner"):
@@ -474,7 +474,7 @@ SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", SNAPSHOTS)
-def test_a_snapshot_that_cannot_be(run: Path, kind: str) -> None:
+def test_an_impossible_snapshot_is_refused(run: Path, kind: str) -> None:
     path = snapshot(run)
 
     def change(header: dict[str, Any]) -> None:
@@ -482,34 +482,34 @@ def test_a_snapshot_that_cannot_be(run: Path, kind: str) -> None:
         SNAPSHOTS[kind](told)
         header["__metadata__"]["snapshot"] = json.dumps(told)
 
-    rewritten(path, change)
+    rewrite_header(path, change)
     assert refusal(lambda: read_snapshots(run)).startswith(f"{path} is not a snapshot of this version of Pellucid: ")
 
 
-def test_a_changed_bit_of_a_snapshot_is_noticed_and_stops_a_training_that_goes_on(run: Path) -> None:
+def test_a_changed_bit_of_a_snapshot_is_noticed_and_stops_a_resumed_training(run: Path) -> None:
     path = snapshot(run)
     content = path.read_bytes()
     for at in (len(content) - 1, content.index(b"log_probabilities") + 25):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         message = refusal(lambda: read_snapshots(run))
         assert message.startswith(f"{path} is not a snapshot of this version of Pellucid: "), message
-        assert refusal(lambda: go_on(run)) == f"{message}; remove this file to go on without it"
+        assert refusal(lambda: resume(run)) == f"{message}; remove this file to resume without it"
     path.unlink()
-    go_on(run)
+    resume(run)
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe"])
-def test_what_stands_for_the_folder_of_snapshots_is_told(run: Path, kind: str) -> None:
+def test_a_file_in_place_of_the_snapshot_folder_is_reported(run: Path, kind: str) -> None:
     (run / "snapshots").rename(run.parent / "old")
     if kind == "file":
         (run / "snapshots").touch()
     else:
         os.mkfifo(run / "snapshots")
     told = f"{run / 'snapshots'} is not a folder, but snapshots of the training belong there: remove it"
-    assert refusal(lambda: read_snapshots(run)) == refusal(lambda: go_on(run)) == told
+    assert refusal(lambda: read_snapshots(run)) == refusal(lambda: resume(run)) == told
 
 
-def test_a_link_that_leads_to_itself_is_told_on_the_page(tmp_path: Path) -> None:
+def test_a_link_to_itself_is_reported_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert run_names([tmp_path / "loop"]) == ["loop"]
 
@@ -524,26 +524,26 @@ CARDS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", CARDS)
-def test_a_damaged_card_is_told_and_written_anew(run: Path, kind: str) -> None:
+def test_a_damaged_card_is_reported_and_written_again(run: Path, kind: str) -> None:
     card = run / "card.md"
     whole = card.read_bytes()
     card.write_bytes(CARDS[kind](whole))
     told = [
-        event.foreseen
+        event.warnings
         for event in train_run(copies_run().files, run, copies_run().config)
         if isinstance(event, ModelBuilt)
     ]
     assert f"{card} was damaged: it is written anew at the end of the training" in told[0]
     assert card.read_bytes() == whole
     card.write_bytes(whole + b"Ours.\n")
-    go_on(run)
+    resume(run)
     assert card.read_bytes() == whole + b"Ours.\n"
     card.unlink()
     os.mkfifo(card)
-    assert refusal(lambda: go_on(run)) == f"{card} is a named pipe, not a regular file"
+    assert refusal(lambda: resume(run)) == f"{card} is a named pipe, not a regular file"
 
 
-def test_a_damaged_model_is_told_and_written_anew_where_the_checkpoint_has_it(tmp_path: Path) -> None:
+def test_a_damaged_model_is_reported_and_written_again_from_the_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     events = train_run(copies_run().files, run, copies_run().config)
     next(event for event in events if isinstance(event, FileSaved) and event.best)
@@ -552,33 +552,33 @@ def test_a_damaged_model_is_told_and_written_anew_where_the_checkpoint_has_it(tm
     whole = model.read_bytes()
     model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     events = train_run(copies_run().files, run, copies_run().config)
-    known = next(event.foreseen for event in events if isinstance(event, ModelBuilt))
+    known = next(event.warnings for event in events if isinstance(event, ModelBuilt))
     events.close()
     assert f"{model} was damaged: it is written anew from the checkpoint" in known
     assert model.read_bytes() == whole
-    go_on(run)
+    resume(run)
     assert_same_outcome(copies_run().run, run)
 
 
 @pytest.mark.parametrize("value", [DEEP, DIGITS, "", "null"])
-def test_the_notes_of_a_snapshot_that_are_none(run: Path, value: str) -> None:
-    rewritten(snapshot(run), lambda header: header["__metadata__"].update(snapshot=value))
+def test_invalid_snapshot_metadata_is_refused(run: Path, value: str) -> None:
+    rewrite_header(snapshot(run), lambda header: header["__metadata__"].update(snapshot=value))
     assert "is not a snapshot" in refusal(lambda: read_snapshots(run))
 
 
-def test_a_snapshot_of_another_run_is_refused_and_other_names_are_no_snapshots(run: Path) -> None:
+def test_a_snapshot_of_another_run_is_refused_and_files_with_other_names_are_ignored(run: Path) -> None:
     other = snapshot(digits_run().run).read_bytes()
     (run / "snapshots" / "²-³.safetensors").write_bytes(b"")
     (run / "snapshots" / f"{'9' * 200}-00000001.safetensors").write_bytes(other)
     assert "it has other sizes" in refusal(lambda: read_snapshots(run))
 
 
-def test_types_that_no_snapshot_has(run: Path) -> None:
+def test_snapshots_with_other_tensor_types_are_refused(run: Path) -> None:
     for name in ("source", "entropy 0"):
         for kind in ("BF16", "I16", "F16", "F8_E5M2"):
             path = snapshot(run)
             content = path.read_bytes()
-            rewritten(path, lambda header, name=name, kind=kind: header[name].update(dtype=kind))  # type: ignore[misc]
+            rewrite_header(path, lambda header, name=name, kind=kind: header[name].update(dtype=kind))  # type: ignore[misc]
             if (name, kind) != ("source", "F16"):
                 with pytest.raises(RunError, match=r"\.safetensors (is not a|holds)"):
                     read_snapshots(run)

@@ -1,4 +1,4 @@
-"""Beam search: against a loop over one sentence with a list of hypotheses, and against every output there is.
+"""Beam search: compared with a plain loop over hypotheses, and with all possible outputs.
 
 B batch, S source positions, T steps, V vocabulary, K width of the beam.
 """
@@ -56,7 +56,7 @@ def plain_beam(
         for hypothesis in running:
             last = torch.tensor([hypothesis.ids[-1] if hypothesis.ids else BOS])
             step = network.decoder.step(last, hypothesis.state, attendable)
-            found = symbol_log_probabilities(step.logits[0], closed.at(written, limits)).tolist()
+            found = symbol_log_probabilities(step.logits[0], closed.mask(written, limits)).tolist()
             extended += [
                 Hypothesis(hypothesis.score + found[i], [*hypothesis.ids, i], step.state)
                 for i in range(WIDTH)
@@ -86,7 +86,7 @@ def test_beam_equals_a_loop_over_single_hypotheses(
     config: Config, batch: Batch, seed: int, width: int, minimum: int
 ) -> None:
     network, limits = hasty(config, seed), LengthLimits(minimum, LIMIT)
-    found = beam(network, batch.source, batch.source_lengths, limits, width, best=width)
+    found = beam(network, batch.source, batch.source_lengths, limits, width, nbest=width)
     assert len(found) == len(batch.source)
     for outputs, source, length in zip(found, batch.source, batch.source_lengths.tolist(), strict=True):
         plain = plain_beam(network, source[:length], limits, width)
@@ -106,12 +106,12 @@ def test_a_beam_of_one_is_greedy(config: Config, batch: Batch, seed: int) -> Non
 
 @settings(max_examples=8, deadline=None)
 @given(NETWORKS, batches(), SEEDS)
-def test_a_beam_wide_enough_finds_the_likeliest_of_all_outputs(config: Config, batch: Batch, seed: int) -> None:
+def test_a_beam_wide_enough_finds_the_most_probable_of_all_outputs(config: Config, batch: Batch, seed: int) -> None:
     network, symbols = hasty(config, seed), range(NUM_SPECIAL, WIDTH)
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     every = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
     limits, width = LengthLimits(0, 2), len(every)
-    found = beam(network, source, lengths, limits, width + len(symbols) ** 3, best=width)[0]
+    found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
     attendable, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH).after
     scores = {}
@@ -128,15 +128,15 @@ def test_a_beam_wide_enough_finds_the_likeliest_of_all_outputs(config: Config, b
 
 @few
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3), st.randoms(use_true_random=False))
-def test_batch_mates_padding_and_order_change_nothing(
+def test_batch_composition_padding_and_order_change_nothing(
     config: Config, batch: Batch, seed: int, width: int, columns: int, random: Random
 ) -> None:
     network = hasty(config, seed)
-    found = beam(network, batch.source, batch.source_lengths, LIMITS, width, best=2)
+    found = beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=2)
     order = list(range(len(found)))
     random.shuffle(order)
     source = littered(batch.source, batch.source_lengths, seed, columns)
-    other = beam(network, source[order], batch.source_lengths[order], LIMITS, width, best=2)
+    other = beam(network, source[order], batch.source_lengths[order], LIMITS, width, nbest=2)
     for row, outputs in zip(order, other, strict=True):
         for one, two in zip(outputs, found[row], strict=True):
             same(one, two)
@@ -158,11 +158,11 @@ def test_dropping_finished_sources_changes_nothing(
 
 @few
 @given(NETWORKS, batches(), SEEDS, WIDTHS)
-def test_every_hypothesis_has_the_scores_and_the_attention_of_the_network_forced_on_it(
+def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
     config: Config, batch: Batch, seed: int, width: int
 ) -> None:
     network, closed = hasty(config, seed), suppressed_symbols(WIDTH).after
-    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, best=width)):
+    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=width)):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
             forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
@@ -174,7 +174,7 @@ def test_every_hypothesis_has_the_scores_and_the_attention_of_the_network_forced
             np.testing.assert_allclose(decoded.weights, weights, rtol=1e-5, atol=1e-6)
 
 
-def test_the_memory_is_not_copied_for_the_hypotheses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(config_of({}), 1)
     seen: list[tuple[int, int]] = []
     step = network.decoder.step

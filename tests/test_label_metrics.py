@@ -34,7 +34,7 @@ def test_correlation_is_that_of_the_indicators(rows: list[list[int]]) -> None:
         assert found == pytest.approx((x * y).sum() / spread if spread > 1e-9 else 0.0, abs=1e-9)
 
 
-def test_macro_f1_weighs_labels_alike() -> None:
+def test_macro_f1_gives_labels_equal_weights() -> None:
     """By hand: F1 of 2·8/(8 + 10) = 8/9, and of a label never answered 0."""
     assert macro_f1(np.array([[8, 0], [2, 0]])) == pytest.approx(100 * (2 * 8 / 18) / 2)
 
@@ -49,7 +49,7 @@ def test_a_class_never_seen_counts_as_wrong() -> None:
     assert evaluate_examples(scored).symbol_accuracy == 50.0
 
 
-def test_tags_of_structure_have_q3() -> None:
+def test_secondary_structure_tags_have_q3() -> None:
     tags = [("HHEC", "HHEE"), ("CC", "CC")]
     traces = [answered("tag", output, list(output)) for output, _ in tags]
     found = score_labels([ScoredExample(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
@@ -58,13 +58,13 @@ def test_tags_of_structure_have_q3() -> None:
     assert others.q3 is None and "q3" not in others.to_dict()
 
 
-def test_slots_have_span_f1_beside_the_class_in_front() -> None:
+def test_slots_have_span_f1_with_an_intent_tag_in_front() -> None:
     scored = [ScoredExample(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
     found = score_labels(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
     assert found.spans is not None and found.spans.f1 == 100.0 and found.accuracy == pytest.approx(200 / 3)
 
 
-def test_positions_are_looked_for_among_the_first_three() -> None:
+def test_positions_have_top_3_accuracy() -> None:
     tops = (["1", "2", "3", "4"], ["1", "5", "2"], ["1", "2", "3", "4"])
     traces = [answered("point", "abcde", ["1"], top) for top in tops]
     scored = [ScoredExample(("1",), ((wanted,),), 5, True) for wanted in ("1", "2", "4")]

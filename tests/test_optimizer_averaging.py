@@ -1,4 +1,4 @@
-"""Averaged weights, against sums written out; what is judged and kept is the average, and what trains is not."""
+"""Weight averaging: equals explicit sums; the average is validated and saved, and does not affect training."""
 
 from pathlib import Path
 
@@ -18,48 +18,50 @@ from pellucid.training.session import TrainingFiles
 
 
 @pytest.fixture
-def walk() -> tuple[nn.Linear, list[Tensor]]:
+def layer_and_weights() -> tuple[nn.Linear, list[Tensor]]:
     """A layer, and the weights that it passes through."""
     torch.manual_seed(1)
     return nn.Linear(2, 3), [torch.randn(3, 2) for _ in range(7)]
 
 
-def move(layer: nn.Linear, to: Tensor) -> None:
+def set_weights(layer: nn.Linear, to: Tensor) -> None:
     with torch.no_grad():
         layer.weight.copy_(to)
 
 
-def test_the_moving_average_is_its_recurrence(walk: tuple[nn.Linear, list[Tensor]]) -> None:
-    layer, path = walk
+def test_the_moving_average_equals_its_recurrence(layer_and_weights: tuple[nn.Linear, list[Tensor]]) -> None:
+    layer, path = layer_and_weights
     average, mean = MovingAverage(layer, 0.3), layer.weight.detach().clone()
     for t, weights in enumerate(path, start=1):
-        move(layer, weights)
-        average.updated()
+        set_weights(layer, weights)
+        average.after_update()
         decay = min(0.3, (1 + t) / (10 + t))
         mean = decay * mean + (1 - decay) * weights
         torch.testing.assert_close(average.weights()[0], mean)
 
 
-def test_the_last_mean_is_that_of_the_last(walk: tuple[nn.Linear, list[Tensor]]) -> None:
-    layer, path = walk
+def test_the_checkpoint_average_is_the_mean_of_the_last_validations(
+    layer_and_weights: tuple[nn.Linear, list[Tensor]],
+) -> None:
+    layer, path = layer_and_weights
     average = CheckpointAverage(layer, 3)
     for t, weights in enumerate(path, start=1):
-        move(layer, weights)
-        average.updated()
-        average.validating()
+        set_weights(layer, weights)
+        average.after_update()
+        average.before_validation()
         torch.testing.assert_close(average.weights()[0], torch.stack(path[max(0, t - 3) : t]).mean(dim=0))
 
 
 @pytest.mark.parametrize("kind", [MovingAverage, CheckpointAverage])
-def test_a_network_has_the_average_within_and_its_own_bits_afterwards(
-    walk: tuple[nn.Linear, list[Tensor]], kind: type[MovingAverage] | type[CheckpointAverage]
+def test_the_context_uses_the_average_and_restores_the_weights_bit_for_bit(
+    layer_and_weights: tuple[nn.Linear, list[Tensor]], kind: type[MovingAverage] | type[CheckpointAverage]
 ) -> None:
-    layer, path = walk
+    layer, path = layer_and_weights
     average = MovingAverage(layer, 0.9) if kind is MovingAverage else CheckpointAverage(layer, 4)
     for weights in path:
-        move(layer, weights)
-        average.updated()
-        average.validating()
+        set_weights(layer, weights)
+        average.after_update()
+        average.before_validation()
     with pytest.raises(ZeroDivisionError), averaged_weights(average):
         assert torch.equal(layer.weight, average.weights()[0]) and not torch.equal(layer.weight, path[-1])
         raise ZeroDivisionError
@@ -72,7 +74,7 @@ def test_a_network_has_the_average_within_and_its_own_bits_afterwards(
 
 
 @pytest.mark.parametrize("kind", ["ema", "last"])
-def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: Path, kind: str) -> None:
+def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path: Path, kind: str) -> None:
     files = copy_files(tmp_path)
     settings = {"epochs": 3, "metric": "loss", "ema_decay": 0.9, "averaged_checkpoints": 2}
     plainly = train_to_end(files, tmp_path / "none", small_config(settings, dropout=0.2))
@@ -92,7 +94,7 @@ def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: P
         load_network(tmp_path / kind / "training.safetensors", own_network)
 
 
-def test_another_average_is_another_configuration(tmp_path: Path) -> None:
+def test_another_averaging_is_another_configuration(tmp_path: Path) -> None:
     files: TrainingFiles = copy_files(tmp_path)
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}))
     with pytest.raises(RunError, match=r"training\.weight_averaging: 'none' in the run, 'ema' now"):

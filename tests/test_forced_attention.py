@@ -1,4 +1,4 @@
-"""Attention that a person gives: painted rows and hidden positions, in every kind of decoding and of model.
+"""Forced attention and masked positions, in every kind of decoding and of model.
 
 B batch, S source positions, T target positions, K hypotheses.
 """
@@ -48,21 +48,21 @@ KINDS: dict[str, dict[str, Any]] = {
 ONE_HOT = ForcedAttention(1, (0.0, 0.0, 1.0))
 
 
-def made(kind: str) -> Transducer:
+def model_of(kind: str) -> Transducer:
     """An untrained transducer of a kind, in float64 as that of `transducer_of`."""
     return transducer_of({**KINDS[kind], "search": SEARCH})
 
 
-def close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
+def assert_traces_close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
     assert (one.target, one.output) == (two.target, two.output)
     np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=tolerance)
     np.testing.assert_allclose(one.attention, two.attention, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> None:
+def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
     options = DecodingOptions(painted=(ForcedAttention(1, (1.0, 0.0, 3.0)), ForcedAttention(0, (0.0, 2.0, 0.0))))
-    given = made(kind).with_options(options)
+    given = model_of(kind).with_options(options)
     found = [
         *given.nbest(["abc"], 3)[0],
         given.with_beam(1).predict(["abc"])[0],
@@ -78,7 +78,7 @@ def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> 
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "monotonic", "none"])
-def test_features_that_are_added_to_the_symbols_have_no_painted_weights(score: str) -> None:
+def test_added_features_have_no_forced_weights(score: str) -> None:
     data = {"features_column": "3", "features_symbols": "characters"}
     settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"type": score}, "search": SEARCH}
     tagged = transducer_of(settings, features="VN")
@@ -95,9 +95,9 @@ def test_features_that_are_added_to_the_symbols_have_no_painted_weights(score: s
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
-def test_a_hidden_position_has_no_weight_in_any_decoding(kind: str) -> None:
-    hidden = made(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
-    plain = made(kind).with_options(DecodingOptions(masked=(1,)))
+def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
+    hidden = model_of(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
+    plain = model_of(kind).with_options(DecodingOptions(masked=(1,)))
     traces = [
         *hidden.nbest(["abc"], 3)[0],
         hidden.with_beam(1).predict(["abc"])[0],
@@ -114,7 +114,7 @@ def test_a_hidden_position_has_no_weight_in_any_decoding(kind: str) -> None:
 
 @few
 @given(optioned(), batches(), SEEDS, st.integers(0, 5))
-def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Batch, seed: int, place: int) -> None:
+def test_masking_is_a_softmax_with_minus_infinity_there(config: Config, batch: Batch, seed: int, place: int) -> None:
     """Of the same first look, the rest of the weights in proportion: for one head, and for each of several."""
     longer = batch.source_lengths > max(place, 1)
     if not longer.any() or config.attention.type in ("none", "monotonic"):
@@ -133,7 +133,7 @@ def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Ba
     torch.testing.assert_close(heads[1], rest / rest.sum(dim=-1, keepdim=True), rtol=1e-9, atol=1e-12)
 
 
-def test_hiding_equals_scores_changed_by_hand_at_every_step() -> None:
+def test_masking_equals_scores_changed_by_hand_at_every_step() -> None:
     """The whole output of a dot score, whose keys are changed so that the hidden position scores −∞ by itself."""
     transducer = transducer_of({"attention": {"type": "general"}, "search": SEARCH})
     hidden = transducer.with_options(DecodingOptions(masked=(2,))).force([Example("abca", "vwxy")])[0]
@@ -159,7 +159,9 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def by_hand(transducer: Transducer, source: str, target: str, rows: dict[int, np.ndarray]) -> np.ndarray:
+def forced_log_probabilities_by_hand(
+    transducer: Transducer, source: str, target: str, rows: dict[int, np.ndarray]
+) -> np.ndarray:
     """ln p of a target under additive attention and GRUs, in NumPy from the weights alone; `rows` replace softmaxes."""
     weight = {name: tensor.numpy() for name, tensor in transducer.network.state_dict().items()}
 
@@ -212,7 +214,9 @@ def test_forced_attention_is_a_model_whose_softmax_row_was_replaced_by_hand(rows
     transducer = transducer_of({"search": SEARCH})
     painted = tuple(ForcedAttention(step, weights) for step, weights in rows.items())
     found = transducer.with_options(DecodingOptions(painted=painted)).force([Example("abc", "vwx")])[0]
-    expected = by_hand(transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()})
+    expected = forced_log_probabilities_by_hand(
+        transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()}
+    )
     np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
 
 
@@ -226,7 +230,7 @@ def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(
     """Beam 5, batch 8: the viewer's acceptance test (d), and the same where attention is given."""
     if kind == "none" and options.masked:
         return
-    alone, beam = made(kind).with_options(options), made(kind).with_options(options).with_beam(5)
+    alone, beam = model_of(kind).with_options(options), model_of(kind).with_options(options).with_beam(5)
     sources = ["abc", "cab", "bbb", "aac", "bca", "ccc", "cba", "aba"]
     if not (options.painted or options.masked):
         sources = ["abc", "a", "cabca", "bb", "acbacb", "c", "cba", "ab"]
@@ -240,7 +244,7 @@ def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(
             assert trace.painted == again.painted
 
 
-def test_every_member_of_an_ensemble_gets_the_row_and_hides_the_position() -> None:
+def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
     models = [member(3), member(4, cell="lstm"), member(5, score="location")]
     both = ensemble(models, ["a", "b", "c"])
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
@@ -257,8 +261,8 @@ def test_every_member_of_an_ensemble_gets_the_row_and_hides_the_position() -> No
     assert not mixed.with_options(DecodingOptions(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
 
 
-def test_painting_a_bottleneck_reads_the_states_it_names() -> None:
-    bottleneck = made("none")
+def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
+    bottleneck = model_of("none")
     plain, painted = (
         bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
         for options in (DecodingOptions(), DecodingOptions(painted=(ONE_HOT,)))
@@ -268,23 +272,23 @@ def test_painting_a_bottleneck_reads_the_states_it_names() -> None:
     assert not np.isclose(plain.log_probabilities[1:], painted.log_probabilities[1:]).any()
 
 
-def test_what_is_hidden_is_taken_out_of_painted_rows() -> None:
+def test_masked_positions_are_removed_from_forced_rows() -> None:
     options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked=(2,))
-    trace = made("gru").with_options(options).predict(["abc"])[0]
+    trace = model_of("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
-def test_endless_sums_are_scaled_too() -> None:
+def test_rows_with_an_infinite_sum_are_scaled() -> None:
     options = DecodingOptions(painted=(ForcedAttention(0, (1e308, 1e308, 5e-324)),))
-    trace = made("gru").with_options(options).predict(["abc"])[0]
+    trace = model_of("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["gru", "copying", "location", "none"])
 @pytest.mark.parametrize("width", [1, 3])
-def test_a_what_if_with_nothing_changed_changes_nothing(kind: str, width: int) -> None:
+def test_an_unchanged_what_if_changes_nothing(kind: str, width: int) -> None:
     """Bitwise: the viewer's acceptance test (h)."""
-    transducer = made(kind).with_beam(width)
+    transducer = model_of(kind).with_beam(width)
     same = transducer.with_options(DecodingOptions(painted=(), masked=()))
     for one, two in zip(transducer.nbest(["abc"], 3)[0], same.nbest(["abc"], 3)[0], strict=True):
         assert one.target == two.target
@@ -297,19 +301,19 @@ def test_a_what_if_with_nothing_changed_changes_nothing(kind: str, width: int) -
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "luong", "location"])
-def test_painting_what_was_there_changes_nothing_but_rounding(kind: str) -> None:
-    transducer = made(kind)
+def test_forcing_the_models_own_weights_changes_only_rounding(kind: str) -> None:
+    transducer = model_of(kind)
     plain = transducer.predict(["abc"])[0]
     rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(plain.attention))
-    close(plain, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
+    assert_traces_close(plain, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_no_kernel_of_a_whole_search_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_whole_search_kernel_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a whole search knows nothing of given attention")
 
-    transducer = made("gru").with_beam(1 if name == "greedy" else 3)
+    transducer = model_of("gru").with_beam(1 if name == "greedy" else 3)
     monkeypatch.setattr(module, name, refuse)
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(0,))):
         assert transducer.with_options(options).predict(["abc"])[0].output is not None
@@ -317,7 +321,7 @@ def test_no_kernel_of_a_whole_search_is_asked(name: str, monkeypatch: pytest.Mon
         transducer.predict(["abc"])
 
 
-def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
+def test_kernels_and_torch_agree_on_forced_attention() -> None:
     """float32 with compiled single steps, against float64 without."""
     config = config_from({"search": SEARCH})
     known = vocabularies("abc")
@@ -330,7 +334,7 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
             each.with_options(options).force([Example("abc", "vwxyz")])[0]
             for each in (Transducer(config, known, network), slow)
         )
-        close(one, two, 1e-4)
+        assert_traces_close(one, two, 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -342,10 +346,10 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
             DecodingOptions(painted=(ForcedAttention(0, (1.0, 0.0)),)),
             "step 0 has 2 weights, but source 1 has 3 positions",
         ),
-        (DecodingOptions(painted=(ForcedAttention(0, (0.0, 0.0, 0.0)),)), "step 0 has no weight anywhere: expected"),
+        (DecodingOptions(painted=(ForcedAttention(0, (0.0, 0.0, 0.0)),)), "step 0 has no weight above 0: expected"),
         (
             DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),), masked=(1,)),
-            "no weight anywhere once what is masked is",
+            "no weight above 0 outside masked positions",
         ),
         (
             DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)), ForcedAttention(0, (1.0, 0.0, 0.0)))),
@@ -353,11 +357,11 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
         ),
         (DecodingOptions(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
         (DecodingOptions(masked=(-1,)), "there is no position -1"),
-        (DecodingOptions(masked=(0, 2, 1)), "all 3 positions of source 1 are hidden"),
+        (DecodingOptions(masked=(0, 2, 1)), "all 3 positions of source 1 are masked"),
     ],
 )
-def test_what_cannot_be_is_said(options: DecodingOptions, words: str) -> None:
-    transducer = made("gru").with_options(options)
+def test_invalid_forced_attention_is_refused(options: DecodingOptions, words: str) -> None:
+    transducer = model_of("gru").with_options(options)
     calls: list[Callable[[], object]] = [
         lambda: transducer.predict(["abc"]),
         lambda: transducer.nbest(["abc"], 2),
@@ -375,9 +379,9 @@ def test_a_weight_is_a_number_of_0_or_more(weight: float) -> None:
         ForcedAttention(0, (1.0, weight, 0.0))
 
 
-def test_nothing_is_hidden_from_a_model_that_does_not_look() -> None:
+def test_masking_needs_a_model_with_attention() -> None:
     with pytest.raises(InputError, match="no attention"):
-        made("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
+        model_of("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
 
 
 def test_features_are_positions_and_an_empty_source_has_none() -> None:
@@ -390,8 +394,8 @@ def test_features_are_positions_and_an_empty_source_has_none() -> None:
         tagged.with_options(options).predict(["ab", "a"], ["V", "V"])
 
 
-def test_prefixes_are_texts_or_symbols_and_are_told() -> None:
-    transducer = made("gru")
+def test_prefixes_are_texts_or_symbols_and_are_recorded() -> None:
+    transducer = model_of("gru")
     by_text = transducer.hypotheses([Example("abc", "")], 2, prefixes=["vw"])[0]
     by_symbols = transducer.hypotheses([Example("abc", "")], 2, prefixes=[["v", "w"]])[0]
     for one, two in zip(by_text, by_symbols, strict=True):
@@ -402,7 +406,7 @@ def test_prefixes_are_texts_or_symbols_and_are_told() -> None:
         transducer.predict(["abc"], prefixes=[["vw"]])
 
 
-def test_guided_rows_are_taken_with_their_hypotheses() -> None:
+def test_forced_rows_are_kept_when_hypotheses_are_selected() -> None:
     network = network_of(config_from({}), 3)
     source = torch.tensor([[4, 5, 6], [6, 5, 4]])
     rows = {1: torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)}

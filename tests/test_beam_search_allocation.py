@@ -1,4 +1,4 @@
-"""Places of a beam by required symbols met: who gets one, and that narrow beams no longer write to their limit."""
+"""Beam allocation by the number of met required symbols, and narrow beams that end in time."""
 
 import numpy as np
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from trained_runs import digits_run
 
 from pellucid.decoding.beam_search import allocate_beam, constrained_beam_size
-from pellucid.decoding.constraints import FREE, Constraints
+from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.training.run_folder import load
@@ -14,24 +14,26 @@ from pellucid.training.run_folder import load
 SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
 
 
-def places(open_: str, met: str, required: int, width: int) -> str:
+def allocation_pattern(open_: str, met: str, required: int, width: int) -> str:
     """The extensions that get a place, as ones: they stand by falling score."""
     rows = np.array([[each == "1" for each in open_]]), np.array([[*map(int, met)]])
     return "".join(map(str, allocate_beam(*rows, required, width)[0].astype(int)))
 
 
-def test_each_count_has_its_places_and_what_is_left_goes_to_the_best() -> None:
-    assert places("111111", "000011", 1, 4) == "110011"
-    assert places("111111", "000011", 1, 3) == "100011"  # the odd place goes to those that hold more
-    assert places("111111", "000001", 1, 4) == "111001"  # a count that cannot fill its places gives them away
-    assert places("111101", "000011", 1, 4) == "111001"  # what cannot go on has none
-    assert places("111111", "001122", 2, 3) == "101010"
-    assert places("111111", "222222", 2, 3) == "111000"
-    assert places("110", "010", 1, 5) == "110"
+def test_each_count_has_its_slots_and_the_best_get_the_remaining_ones() -> None:
+    assert allocation_pattern("111111", "000011", 1, 4) == "110011"
+    assert allocation_pattern("111111", "000011", 1, 3) == "100011"  # the odd slot goes to those that hold more
+    assert (
+        allocation_pattern("111111", "000001", 1, 4) == "111001"
+    )  # a count that cannot fill its slots gives them away
+    assert allocation_pattern("111101", "000011", 1, 4) == "111001"  # an extension that cannot be continued has none
+    assert allocation_pattern("111111", "001122", 2, 3) == "101010"
+    assert allocation_pattern("111111", "222222", 2, 3) == "111000"
+    assert allocation_pattern("110", "010", 1, 5) == "110"
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=20))
-def test_no_place_is_given_twice_or_left_empty(required: int, width: int, each: list[tuple[bool, int]]) -> None:
+def test_every_slot_is_used_exactly_once(required: int, width: int, each: list[tuple[bool, int]]) -> None:
     open_, met = np.array([[o for o, _ in each]], bool), np.array([[min(m, required) for _, m in each]], np.int64)
     got = allocate_beam(open_, met, required, width)
     assert not (got & ~open_).any() and got.sum() == min(width, open_.sum())
@@ -41,8 +43,8 @@ def test_no_place_is_given_twice_or_left_empty(required: int, width: int, each: 
         assert not (np.diff(got[own].astype(int)) > 0).any()  # the best of a count come first
 
 
-def test_a_beam_has_a_place_for_each_count() -> None:
-    assert constrained_beam_size(1, FREE) == 1 and constrained_beam_size(7, FREE) == 7
+def test_a_beam_has_a_slot_for_each_count() -> None:
+    assert constrained_beam_size(1, NO_CONSTRAINTS) == 1 and constrained_beam_size(7, NO_CONSTRAINTS) == 7
     asked = Constraints(required=np.array([4, 5]))
     assert (constrained_beam_size(1, asked), constrained_beam_size(9, asked)) == (3, 9)
 
@@ -58,7 +60,7 @@ def test_narrow_beams_end_soon_after_the_symbol_is_met() -> None:
     assert all({"7", "4"} <= {*trace.output} and len(trace.output) <= 5 for trace in both)
 
 
-def test_samples_take_the_symbol_where_they_would_have_ended() -> None:
+def test_samples_contain_the_required_symbol_instead_of_an_early_eos() -> None:
     model = load(digits_run().run).with_options(DecodingOptions(required=("7",)))
     for drawn in model.sample(SOURCES, SamplingConfig(samples=5, top_k=1)):
         for trace in drawn:

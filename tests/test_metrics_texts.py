@@ -1,4 +1,4 @@
-"""Scores of texts: against sacrebleu itself where there is one reference each, plain recurrences, and by hand."""
+"""Metrics of texts: compared with sacrebleu, plain recurrences, and values by hand."""
 
 import random
 
@@ -65,6 +65,6 @@ def test_empty_texts_are_scored(outputs: list[str], references: list[list[str]],
 
 
 @pytest.mark.parametrize(("outputs", "references"), [([], []), (["a"], [[]])])
-def test_nothing_to_compare_with_is_refused(outputs: list[str], references: list[list[str]]) -> None:
+def test_missing_references_are_refused(outputs: list[str], references: list[list[str]]) -> None:
     with pytest.raises(InputError, match="expected at least one output"):
         score_texts(outputs, references)

@@ -42,21 +42,19 @@ def scale(schedule: str, warmup: float, passed: float, plateau_factor: float = 1
         ("plateau", 0.9, 0.25),
     ],
 )
-def test_each_schedule_takes_its_closed_form_after_a_warm_up_of_a_fifth(
-    schedule: str, passed: float, expected: float
-) -> None:
+def test_each_schedule_equals_its_closed_form_after_the_warmup(schedule: str, passed: float, expected: float) -> None:
     assert scale(schedule, 0.2, passed, plateau_factor=0.25) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(st.floats(0.001, 0.99), st.floats(0, 1, exclude_max=True))
-def test_the_warm_up_is_a_straight_line_from_zero(schedule: str, warmup: float, share: float) -> None:
+def test_the_warmup_is_linear_from_zero(schedule: str, warmup: float, share: float) -> None:
     assert scale(schedule, warmup, warmup * share) == pytest.approx(share, abs=1e-9)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(st.floats(1e-6, 0.99))
-def test_nothing_jumps_where_the_warm_up_ends(schedule: str, warmup: float) -> None:
+def test_the_rate_is_continuous_at_the_end_of_the_warmup(schedule: str, warmup: float) -> None:
     assert scale(schedule, warmup, warmup) == pytest.approx(1, abs=1e-9)
     step = 1e-9 * warmup
     assert scale(schedule, warmup, warmup - step) == pytest.approx(scale(schedule, warmup, warmup + step), abs=1e-6)
@@ -64,7 +62,7 @@ def test_nothing_jumps_where_the_warm_up_ends(schedule: str, warmup: float) -> N
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(st.floats(0, 0.99), st.floats(0, 1), st.floats(0, 1))
-def test_the_rate_stays_within_bounds_and_never_rises_after_the_warm_up(
+def test_the_rate_stays_within_bounds_and_never_rises_after_the_warmup(
     schedule: str, warmup: float, one: float, two: float
 ) -> None:
     early, late = sorted((one, two))
@@ -74,7 +72,7 @@ def test_the_rate_stays_within_bounds_and_never_rises_after_the_warm_up(
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_without_a_warm_up_training_starts_at_the_highest_rate(schedule: str) -> None:
+def test_without_a_warmup_training_starts_at_the_highest_rate(schedule: str) -> None:
     assert scale(schedule, 0.0, 0.0) == pytest.approx(1)
 
 

@@ -1,4 +1,4 @@
-"""The nearest states, against every cosine taken by hand."""
+"""Nearest states: compared with all cosines."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ from pellucid.inspection.states import trace_states
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 256])
-def test_the_nearest_are_those_of_the_greatest_cosines(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
+def test_the_nearest_states_have_the_largest_cosines(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRACES_PER_CHUNK", at_once)
     transducer = made()
     traces = traces_of(transducer, PAIRS)
     gathered, own = collect_states(transducer, traces), trace_states(transducer, traces)
@@ -27,10 +27,10 @@ def test_the_nearest_are_those_of_the_greatest_cosines(at_once: int, monkeypatch
         assert [(n, at) for n, at, _ in found] == [pairs[at][:2] for at in order]
 
 
-def test_it_stops_at_the_most_and_asks_for_no_more_than_there_are() -> None:
+def test_collection_stops_at_the_maximum_and_neighbors_are_at_most_all_states() -> None:
     transducer = made()
     traces = traces_of(transducer, PAIRS)
-    gathered = collect_states(transducer, traces, most=4)
+    gathered = collect_states(transducer, traces, max_states=4)
     assert gathered.encoder.traces.tolist() == [0, 0, 0, 1] and gathered.decoder.traces.tolist() == [0] * 4
     assert len(nearest_states(gathered.encoder, np.ones(gathered.encoder.vectors.shape[1]), 99)) == 4
     empty = collect_states(transducer, []).encoder
@@ -38,7 +38,7 @@ def test_it_stops_at_the_most_and_asks_for_no_more_than_there_are() -> None:
     assert nearest_states(empty, vector, 3) == [] and nearest_states(gathered.encoder, vector, 0) == []
 
 
-def test_equal_states_come_in_their_order_and_zero_is_near_to_nothing() -> None:
+def test_equal_states_keep_their_order_and_zero_has_cosine_zero() -> None:
     vectors = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     side = StateVectors(vectors, np.arange(4), np.zeros(4, np.int64))
     assert [(trace, cosine) for trace, _, cosine in nearest_states(side, np.array([3.0, 0.0]), 4)] == [

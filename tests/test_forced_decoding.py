@@ -1,4 +1,4 @@
-"""Forced decoding: a given output is told of as the search tells of its own."""
+"""Forced decoding: a given output has the scores and the trace that a search gives it."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, batches, close, few
-from small_searches import KINDS, forced, network_like
+from small_searches import KINDS, score_outputs, small_network
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
@@ -24,14 +24,16 @@ TRANSDUCER = transducer_of({"search": {"max_length": 6, "beam_size": 3}})
 @few
 @given(st.sampled_from(KINDS), batches(), SEEDS)
 def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, seed: int) -> None:
-    network = network_like(kind, seed)
+    network = small_network(kind, seed)
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LengthLimits(0, 5), 3, 3)):
-        for one, two in zip(outputs, forced(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True):
+        for one, two in zip(
+            outputs, score_outputs(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True
+        ):
             for first, second in zip(one, two, strict=True):
                 close(first, second, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_predicted_is_scored_alike_whatever_the_batch() -> None:
+def test_predicted_outputs_have_equal_scores_in_any_batch() -> None:
     sources = ["abc", "a", "cab", "bb", "abcabc"]
     found = [trace for trace in TRANSDUCER.predict(sources) if trace.finished]
     scored = TRANSDUCER.force([Example(trace.text, trace.output) for trace in found])
@@ -42,7 +44,7 @@ def test_what_is_predicted_is_scored_alike_whatever_the_batch() -> None:
         assert TRANSDUCER.force([Example(one.text, one.output)])[0].score == pytest.approx(two.score, abs=1e-5)
 
 
-def test_an_unknown_symbol_of_a_target_is_said_and_keeps_its_spelling() -> None:
+def test_an_unknown_target_symbol_is_listed_and_keeps_its_spelling() -> None:
     trace = TRANSDUCER.force([Example("ab", "vqé")])[0]
     assert trace.target == ("v", "q", "é", END) and trace.output == "vqé" and trace.finished
     assert trace.unknown_target == (1, 2) and json.loads(trace.to_json())["unknown_target"] == [1, 2]
@@ -50,7 +52,7 @@ def test_an_unknown_symbol_of_a_target_is_said_and_keeps_its_spelling() -> None:
     assert TRANSDUCER.force([Example("ab", "v")])[0].unknown_target == ()
 
 
-def test_an_empty_target_is_the_end_alone_and_an_empty_source_is_refused() -> None:
+def test_an_empty_target_is_eos_alone_and_an_empty_source_is_refused() -> None:
     assert TRANSDUCER.force([Example("ab", "")])[0].target == (END,)
     with pytest.raises(DataError, match="source 2 is empty"):
         TRANSDUCER.force([Example("ab", "v"), Example("", "v")])

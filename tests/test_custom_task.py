@@ -1,4 +1,4 @@
-"""A fifth task, which lives in this file alone: where the marked part of a source begins and ends.
+"""A fifth task, defined in this file only: where the marked part of a source begins and ends.
 
 It is registered from here, then trained, predicted, evaluated and viewed by the ordinary commands.
 """
@@ -90,7 +90,7 @@ def share_of_starts(scored: Sequence[ScoredExample]) -> float:
     return 100 * float(np.mean([example.output[:1] == example.reference[:1] for example in scored]))
 
 
-class Span(LabelingTask):
+class SpanTask(LabelingTask):
     """Where the marked part of a source begins and ends: "2-4"."""
 
     settings = TaskSettings(
@@ -144,7 +144,7 @@ class Span(LabelingTask):
         return "Two pointers over one encoder"
 
 
-class Made(NamedTuple):
+class TrainedTask(NamedTuple):
     """A run that the command line trained, and the pairs it was validated on."""
 
     run: Path
@@ -154,12 +154,12 @@ class Made(NamedTuple):
 
 def pairs(count: int, seed: int) -> list[Example]:
     """Small letters, some of which in a row are x."""
-    generator, made = random.Random(seed), list[Example]()
+    generator, trained_task = random.Random(seed), list[Example]()
     for _ in range(count):
         before, inside, after = generator.randint(0, 3), generator.randint(1, 3), generator.randint(0, 3)
         letters = [*generator.choices("abc", k=before), *"x" * inside, *generator.choices("abc", k=after)]
-        made.append(Example("".join(letters), f"{before + 1}-{before + inside}"))
-    return made
+        trained_task.append(Example("".join(letters), f"{before + 1}-{before + inside}"))
+    return trained_task
 
 
 def exported_contents(path: Path) -> PageContents:
@@ -172,10 +172,10 @@ PROGRAM = """
 import json, sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-import pellucid, test_fifth_task
+import pellucid, test_custom_task
 from pellucid.cli import main
 
-pellucid.register_task(test_fifth_task.Span())
+pellucid.register_task(test_custom_task.SpanTask())
 for arguments in json.load(sys.stdin):
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         code = main(arguments)
@@ -204,34 +204,34 @@ def registered() -> Iterator[None]:
     """The task is there while these tests run, and gone afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_settings, "_registered", {})
-        pellucid.register_task(Span())
+        pellucid.register_task(SpanTask())
         yield
 
 
 @pytest.fixture(scope="module")
-def made(registered: None, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def trained_task(registered: None, tmp_path_factory: pytest.TempPathFactory) -> TrainedTask:
     """A run that has nearly learned where the x begin and end."""
     folder = tmp_path_factory.mktemp("span")
     train, dev = write_pairs(folder / "train.tsv", pairs(300, 1)), write_pairs(folder / "dev.tsv", pairs(40, 2))
     sizes = ("--size", "tiny", "--max-length", 20)
     course = ("--training.epochs", 12, "--training.batch-size", 20, "--training.learning-rate", 0.02)
     (said,) = commands(("train", train, "--valid", dev, "--run", folder / "run", "--task", "span", *sizes, *course))
-    return Made(folder / "run", dev, said)
+    return TrainedTask(folder / "run", dev, said)
 
 
-def test_it_is_trained_and_told_by_its_own_scores(made: Made) -> None:
-    assert "spans right" in made.said.err and "ends right" in made.said.err
-    log = [record for record in read_log(made.run) if record["event"] == "validated"]
+def test_the_task_is_trained_and_reported_with_its_own_scores(trained_task: TrainedTask) -> None:
+    assert "spans right" in trained_task.said.err and "ends right" in trained_task.said.err
+    log = [record for record in read_log(trained_task.run) if record["event"] == "validated"]
     assert all(0 <= record["starts_right"] <= 100 for record in log) and log[-1]["exact_match"] > 90
-    card = (made.run / "card.md").read_text("utf-8")
+    card = (trained_task.run / "card.md").read_text("utf-8")
     assert "Two pointers over one encoder" in card and "* spans right" in card and "cross-entropy" in card
-    config = load_config(made.run / "config.toml")
+    config = load_config(trained_task.run / "config.toml")
     assert config.task == "span" and config.data.target_symbols == "-" and config.training.metric == "symbol_accuracy"
 
 
-def test_it_predicts_texts_and_traces(made: Made, tmp_path: Path) -> None:
+def test_the_task_predicts_texts_and_traces(trained_task: TrainedTask, tmp_path: Path) -> None:
     sources = write_pairs(tmp_path / "sources.tsv", [Example("abxxc", ""), Example("xa", "")])
-    predict = ("predict", made.run, sources)
+    predict = ("predict", trained_task.run, sources)
     texts, jsonl = commands(predict, (*predict, "--format", "jsonl"))
     assert texts.out == "3-4\n1-1\n"
     lines = jsonl.out.splitlines()
@@ -239,16 +239,16 @@ def test_it_predicts_texts_and_traces(made: Made, tmp_path: Path) -> None:
     assert [trace.output for trace in traces] == ["3-4", "1-1"] and json.loads(lines[0])["task"] == "span"
     assert traces[0].target == ("3", "4") and traces[0].attention.shape == (2, 5) and traces[0].finished
     np.testing.assert_allclose(traces[0].attention.sum(axis=1), 1, atol=1e-4)
-    model = pellucid.load(made.run)
+    model = pellucid.load(trained_task.run)
     (alone,) = model.predict(["abxxc"])
     assert alone.target == traces[0].target
-    both = pellucid.load([made.run, made.run]).predict(["abxxc"])[0]
+    both = pellucid.load([trained_task.run, trained_task.run]).predict(["abxxc"])[0]
     assert both.output == "3-4"
     np.testing.assert_allclose(both.attention, traces[0].attention, atol=1e-5)
 
 
-def test_what_it_has_not_is_refused(made: Made) -> None:
-    model = pellucid.load(made.run)
+def test_unsupported_operations_are_refused(trained_task: TrainedTask) -> None:
+    model = pellucid.load(trained_task.run)
     with pytest.raises(ConfigError, match="nbest: a model whose task is 'span' gives one output"):
         model.nbest(["abxxc"], 2)
     with pytest.raises(ConfigError, match="needs task = 'transduce'"):
@@ -259,11 +259,11 @@ def test_what_it_has_not_is_refused(made: Made) -> None:
         pellucid.register_task(get_task("tag"))
 
 
-def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
-    copy = shutil.copytree(made.run, tmp_path / "copy")
+def test_the_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask, tmp_path: Path) -> None:
+    copy = shutil.copytree(trained_task.run, tmp_path / "copy")
     one, two = commands(
-        ("evaluate", made.run, made.dev, "--json", "--html", tmp_path / "one.html"),
-        ("evaluate", made.run, copy, made.dev, "--html", tmp_path / "two.html"),
+        ("evaluate", trained_task.run, trained_task.dev, "--json", "--html", tmp_path / "one.html"),
+        ("evaluate", trained_task.run, copy, trained_task.dev, "--html", tmp_path / "two.html"),
     )
     found = json.loads(one.out)
     assert found["task"] == "span" and found["accuracy"] > 90 and "wer" not in found
@@ -273,9 +273,9 @@ def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
     assert written_document(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
 
 
-def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
+def test_the_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
-    look = ("look", made.run, made.dev)
+    look = ("look", trained_task.run, trained_task.dev)
     shown, *_ = commands((*look, "--terminal", "--limit", 2), *((*look, "--export", tmp_path / name) for name in names))
     assert shown.out.endswith("The weights point at both ends of the span.\n")
     page = exported_contents(tmp_path / "page.html")
@@ -288,10 +288,17 @@ def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
     assert Trace.from_json((tmp_path / "trace.json").read_text("utf-8")).task == "span"
 
 
-def test_the_page_shows_it_in_its_own_words(made: Made, tmp_path: Path, opened: chromium.Open) -> None:
+def test_the_page_uses_the_labels_of_the_task(trained_task: TrainedTask, tmp_path: Path, opened: chromium.Open) -> None:
     """The page was built without knowing of this task."""
-    shown, told, copy = tmp_path / "page.html", tmp_path / "report.html", shutil.copytree(made.run, tmp_path / "copy")
-    commands(("look", made.run, made.dev, "--export", shown), ("evaluate", made.run, copy, made.dev, "--html", told))
+    shown, told, copy = (
+        tmp_path / "page.html",
+        tmp_path / "report.html",
+        shutil.copytree(trained_task.run, tmp_path / "copy"),
+    )
+    commands(
+        ("look", trained_task.run, trained_task.dev, "--export", shown),
+        ("evaluate", trained_task.run, copy, trained_task.dev, "--html", told),
+    )
     page = opened(shown.as_uri())
     expect(page.get_by_role("tab", name="Examples")).to_be_visible()
     for name in ("Beam", "Space"):
@@ -318,17 +325,17 @@ def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch
         build_config({"task": "spam"}, "a test")
 
 
-class Declared(Span):
+class DeclaredTask(SpanTask):
     """The same under another name."""
 
-    settings = replace(Span.settings, name="declared")
+    settings = replace(SpanTask.settings, name="declared")
 
 
-DECLARED = Declared()
+DECLARED = DeclaredTask()
 
 
 @pytest.mark.parametrize("value", [None, 5, pellucid.Task, "span", object()])
-def test_what_is_no_task_is_not_registered(value: object) -> None:
+def test_other_objects_are_not_registered(value: object) -> None:
     register = cast("Callable[[object], None]", inspect.unwrap(pellucid.register_task))  # tests check types before it
     with pytest.raises(ArgumentError, match=r"^task: expected an instance of pellucid\.Task with settings and a name"):
         register(value)

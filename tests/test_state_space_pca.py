@@ -1,4 +1,4 @@
-"""The plane of the principal components, against a singular value decomposition; and points turned onto others."""
+"""Principal components, compared with a singular value decomposition; and Procrustes alignment."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from pellucid.inspection.state_space import pca, procrustes
 
 
 @given(st.integers(3, 20), st.integers(2, 6), SEEDS)
-def test_it_is_that_of_the_singular_value_decomposition(count: int, size: int, seed: int) -> None:
+def test_components_equal_the_singular_value_decomposition(count: int, size: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, size)) * np.arange(1, size + 1) ** 2
     found = pca(vectors)
     centred = vectors - vectors.mean(axis=0)
@@ -34,7 +34,7 @@ def test_signs_do_not_depend_on_the_order() -> None:
     np.testing.assert_allclose(pca(vectors).axes, pca(vectors[::-1]).axes, atol=1e-9)
 
 
-def test_few_numbers_and_few_vectors_have_a_plane_too() -> None:
+def test_few_dimensions_and_few_vectors_have_a_plane() -> None:
     line = pca(np.array([[1.0], [3.0]]))
     assert line.explained == (1, 0) and line.project(np.array([[4.0]])).tolist() == [[2, 0]]
     point = pca(np.array([[1.0, 2.0, 3.0]]))
@@ -44,7 +44,7 @@ def test_few_numbers_and_few_vectors_have_a_plane_too() -> None:
 
 
 @given(st.integers(3, 10), st.floats(0, 6.28), st.booleans(), SEEDS)
-def test_what_was_turned_mirrored_and_moved_comes_back(count: int, angle: float, mirror: bool, seed: int) -> None:
+def test_rotation_reflection_and_translation_are_undone(count: int, angle: float, mirror: bool, seed: int) -> None:
     generator = np.random.default_rng(seed)
     onto = generator.normal(size=(count, 2))
     matrix = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]) @ np.diag(
@@ -53,7 +53,7 @@ def test_what_was_turned_mirrored_and_moved_comes_back(count: int, angle: float,
     np.testing.assert_allclose(procrustes(onto @ matrix + [5, -3], onto), onto, atol=1e-9)
 
 
-def test_no_turn_comes_nearer_and_nothing_is_scaled() -> None:
+def test_no_rotation_is_closer_and_nothing_is_scaled() -> None:
     generator = np.random.default_rng(1)
     points, onto = generator.normal(size=(2, 12, 2))
     found = procrustes(points, onto)
@@ -68,6 +68,6 @@ def test_no_turn_comes_nearer_and_nothing_is_scaled() -> None:
 
 
 def test_points_without_a_partner_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^onto: expected an array of shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"^reference: expected an array of shape \(3, 2\)"):
         procrustes(np.zeros((3, 2)), np.zeros((2, 2)))
     assert procrustes(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0, 2)

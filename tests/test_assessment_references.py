@@ -1,4 +1,4 @@
-"""Traces beside references: what is compared with what."""
+"""Scoring of traces: which symbols are compared with which references."""
 
 import msgspec
 import numpy as np
@@ -33,7 +33,7 @@ def trace(source: str, target: tuple[str, ...], features: int = 0, finished: boo
     )
 
 
-def test_references_of_one_source_are_merged_in_order_and_once() -> None:
+def test_references_of_one_source_are_merged_in_order_without_duplicates() -> None:
     pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1"), ("b", "2")]
     assert merge_references([Example(*pair) for pair in pairs]) == [
         (Example("a", "1"), ("1", "3")),
@@ -41,16 +41,16 @@ def test_references_of_one_source_are_merged_in_order_and_once() -> None:
     ]
 
 
-def test_sources_with_other_features_are_other_examples() -> None:
+def test_sources_with_different_features_stay_separate() -> None:
     examples = [Example("a", "1", "x"), Example("a", "2", "y"), Example("a", "3", "x")]
     assert merge_references(examples) == [(examples[0], ("1", "3")), (examples[1], ("2",))]
 
 
-def test_no_examples_merge_to_none() -> None:
+def test_no_examples_merge_to_an_empty_list() -> None:
     assert merge_references([]) == []
 
 
-def test_the_end_is_no_symbol_of_the_output() -> None:
+def test_eos_is_not_a_symbol_of_the_output() -> None:
     (whole,) = score_traces([trace("ab", ("x", "y", END))], [("xy",)], CHARACTERS)
     assert whole.output == ("x", "y") and whole.exact and whole.source_length == 2
 
@@ -65,23 +65,23 @@ def test_an_empty_output_is_empty() -> None:
     assert ended.output == nothing.output == () and nothing.source_length == 0
 
 
-def test_references_are_cut_into_the_symbols_of_the_target() -> None:
+def test_references_are_split_by_the_target_tokenizer() -> None:
     (words,) = score_traces([trace("ab", ("HH", "AH", END))], [("HH  AH", "HH")], WORDS)
     assert words.references == (("HH", "AH"), ("HH",)) and words.exact
 
 
-def test_features_do_not_count_for_the_length_of_a_source() -> None:
+def test_features_do_not_count_in_the_source_length() -> None:
     (tagged,) = score_traces([trace("abc", (END,), features=2)], [("x",)], CHARACTERS)
     assert tagged.source_length == 3
 
 
-def test_target_normalization_holds_for_references() -> None:
+def test_references_get_the_target_normalization() -> None:
     taken_apart = build_tokenizers(msgspec.structs.replace(DataConfig(), target_normalization="nfd"))
     (accented,) = score_traces([trace("e", ("e", "\u0301", END))], [("\u00e9",)], taken_apart)
     assert accented.exact
 
 
-def test_real_decodings_score_as_their_texts_do() -> None:
+def test_decoded_traces_score_like_their_texts() -> None:
     transducer = load(digits_run().run)
     examples = [Example("nine one", "91"), Example("two", "2"), Example("three", "33")]
     traces = transducer.trace(examples)

@@ -24,7 +24,7 @@ def scored(output: str, reference: str) -> ScoredExample:
         ("B I O", [(0, 2, "")]),
     ],
 )
-def test_chunks_are_those_of_conlleval(tags: str, found: list[tuple[int, int, str]]) -> None:
+def test_chunks_equal_those_of_conlleval(tags: str, found: list[tuple[int, int, str]]) -> None:
     assert extract_chunks(tags.split()) == {Chunk(*each) for each in found}
 
 
@@ -37,7 +37,7 @@ def test_rates_are_over_all_chunks_together() -> None:
             scored("O O B-b", "B-c O B-a"),  # its type is wrong: 0 of 1, 2 wanted
         ]
     )
-    assert (found.right, found.found, found.wanted) == (2, 4, 5)
+    assert (found.num_correct, found.num_predicted, found.num_reference) == (2, 4, 5)
     assert (found.precision, found.recall) == (50.0, 40.0) and found.f1 == pytest.approx(100 * 4 / 9)
     assert found.f1_ci95.low <= found.f1 <= found.f1_ci95.high
 
@@ -48,7 +48,7 @@ def test_without_any_chunk_all_rates_are_zero() -> None:
     assert not has_chunks(["O", "H", "I-x"]) and has_chunks(["O", "B-x"])
 
 
-def test_training_follows_the_same_span_f1() -> None:
+def test_the_training_log_has_the_same_span_f1() -> None:
     rows = [scored("B-a I-a O B-b", "B-a I-a O B-b"), scored("B-a O O", "B-a I-a O"), scored("O O B-b", "B-c O B-a")]
     assert chunk_metrics_for_log(rows) == {"span_f1": score_chunks(rows).f1}
     assert chunk_metrics_for_log([scored("O B-a", "O B-a"), scored("O", "O")]) == {"span_f1": 100.0}

@@ -1,4 +1,4 @@
-"""The run folder: what loads, and what is said of a folder that does not."""
+"""The run folder: what can be loaded, and the error messages for other folders."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ def test_the_model_alone_needs_neither_log_nor_checkpoint_nor_card(tmp_path: Pat
     assert load(moved).predict(["nine"])[0].output
 
 
-def test_what_is_no_run_folder(tmp_path: Path) -> None:
+def test_other_folders_and_files_are_refused(tmp_path: Path) -> None:
     assert message(tmp_path / "none") == f"{tmp_path / 'none'} is not a run folder: there is no such folder"
     (tmp_path / "file").write_text("x")
     assert message(tmp_path / "file") == f"{tmp_path / 'file'} is not a run folder: it is a file"
@@ -66,10 +66,10 @@ def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
     assert message(folder) == f"{folder} holds no model yet: its training has not reached a first validation"
 
 
-def test_a_model_that_was_removed_is_told_as_missing(tmp_path: Path) -> None:
+def test_a_removed_model_file_is_reported_as_missing(tmp_path: Path) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     (folder / "model.safetensors").unlink()
-    told = f"{folder / 'model.safetensors'} is missing, but the log tells of a validation: restore the file"
+    told = f"{folder / 'model.safetensors'} is missing, but the log records a validation: restore the file"
     assert message(folder) == told
     (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
     assert message(folder) == told
@@ -94,7 +94,7 @@ def replace_by_a_folder(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [cut, garble, empty, replace_by_a_folder])
 @pytest.mark.parametrize("name", ["config.toml", "vocabulary.json", "model.safetensors"])
-def test_a_spoilt_file_is_named(tmp_path: Path, name: str, spoil: Callable[[Path], None]) -> None:
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: Callable[[Path], None]) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     spoil(folder / name)
     if (name, spoil) == ("config.toml", cut):
@@ -110,7 +110,7 @@ def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"source": 3}', '"\\ud800"', "nul"])
-def test_json_that_is_no_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
+def test_json_without_a_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     (folder / "vocabulary.json").write_text(content)
     assert message(folder).startswith(f"{folder / 'vocabulary.json'} is not a vocabulary: ")
@@ -156,7 +156,7 @@ def test_a_lock_file_of_another_program_keeps_its_content(tmp_path: Path) -> Non
     assert (tmp_path / ".lock").read_text() == "pid 17"
 
 
-def test_a_lock_that_another_training_has_just_removed_is_none(tmp_path: Path) -> None:
+def test_a_lock_removed_by_another_training_does_not_count(tmp_path: Path) -> None:
     """Of two trainings that open the same file, the first removes it: the second must not write beside a third."""
     with lock_run_folder(tmp_path / "run"):
         opened = (tmp_path / "run" / ".lock").open("ab")
@@ -168,12 +168,12 @@ def test_a_lock_that_another_training_has_just_removed_is_none(tmp_path: Path) -
             pass
 
 
-def test_an_error_while_locked_is_told_as_it_is(tmp_path: Path) -> None:
+def test_an_error_inside_the_lock_is_raised_unchanged(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError, match="the network is slow"), lock_run_folder(tmp_path):
         raise TimeoutError("the network is slow")
 
 
-def test_the_log_is_cut_back_to_the_checkpoint_and_goes_on(tmp_path: Path) -> None:
+def test_the_log_is_cut_back_to_the_checkpoint_and_continued(tmp_path: Path) -> None:
     counted = {"samples": 1, "epoch": 0, "seconds": 0.5}
     lines = [{"event": "stepped", "update": update, **counted, "loss": 1.5, "word": "naïve"} for update in (1, 2, 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"upda', "utf-8")
@@ -195,7 +195,7 @@ def test_the_log_is_cut_back_to_the_checkpoint_and_goes_on(tmp_path: Path) -> No
         '{"event": "stopped", "update": 7}',
     ],
 )
-def test_a_line_that_training_never_wrote_is_passed_over(tmp_path: Path, line: str) -> None:
+def test_an_invalid_log_line_is_skipped(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f"{line}\n", "utf-8")
     assert read_log(tmp_path) == []
     cut_log(tmp_path, Progress(update=9))
@@ -205,7 +205,7 @@ def test_no_log_is_an_empty_log(tmp_path: Path) -> None:
     assert read_log(tmp_path) == []
 
 
-def test_settings_in_the_folder_are_told_with_every_key() -> None:
+def test_the_saved_settings_contain_every_key() -> None:
     text = (copies_run().run / "config.toml").read_text("utf-8")
     assert all(f"[{name}]" in text for name in ("data", "encoder", "attention", "decoder", "training", "search"))
     keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""Whether a group lies apart: against counting by hand, and properties."""
+"""Separation of groups: compared with plain counting, and its invariances."""
 
 from itertools import combinations
 
@@ -25,7 +25,7 @@ def members(n: int, group: set[int]) -> Bool[np.ndarray, " n"]:
 
 
 @given(st.integers(0, 999), st.integers(2, 4))
-def test_it_equals_counting_every_group(seed: int, k: int) -> None:
+def test_p_equals_counting_every_group(seed: int, k: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(7, 2))
     own = set(range(k))
     found = separation(vectors, members(7, own))
@@ -34,7 +34,7 @@ def test_it_equals_counting_every_group(seed: int, k: int) -> None:
     assert found.p == pytest.approx(np.mean([other >= ratio(vectors, own) - 1e-9 for other in others]))
 
 
-def test_a_group_far_away_is_the_only_one_so_far_apart() -> None:
+def test_a_distant_group_has_the_smallest_p() -> None:
     vectors = np.random.default_rng(1).normal(size=(26, 2))
     group = {0, 4, 8, 14, 20}
     vectors[list(group)] = vectors[list(group)] / 10 + 9
@@ -43,19 +43,19 @@ def test_a_group_far_away_is_the_only_one_so_far_apart() -> None:
 
 
 @given(st.integers(0, 99), st.floats(0.1, 10), st.floats(0, 6))
-def test_size_and_turning_change_nothing(seed: int, scale: float, angle: float) -> None:
+def test_scaling_and_rotation_change_nothing(seed: int, scale: float, angle: float) -> None:
     vectors = np.random.default_rng(seed).normal(size=(8, 2))
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     one, two = (separation(each, members(8, {1, 5})) for each in (vectors, scale * vectors @ turn + 3))
     assert one.ratio == pytest.approx(two.ratio) and one.p == two.p and one.nearest == two.nearest
 
 
-def test_the_most_alone_is_the_first() -> None:
+def test_the_most_isolated_vector_has_rank_1() -> None:
     alone, ranks = isolation(np.array([[0.0], [1.0], [5.0], [6.5]]))
     assert alone.tolist() == [1.0, 1.0, 1.5, 1.5] and ranks.tolist() == [3, 3, 1, 1]
 
 
 @pytest.mark.parametrize(("n", "k"), [(5, 1), (5, 5), (60, 30)])
-def test_groups_that_cannot_be_compared(n: int, k: int) -> None:
+def test_invalid_groups_are_refused(n: int, k: int) -> None:
     with pytest.raises(ValueError, match=f"^members: expected .* got a group of {k} among {n}$"):
         separation(np.zeros((n, 2)), members(n, set(range(k))))

@@ -1,4 +1,4 @@
-"""What is said before a training that cannot come to much."""
+"""Warnings about data on which training cannot succeed."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pellucid.tasks.registry import build_network
 from pellucid.training.training_data import data_warnings
 
 
-def said(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:
+def warnings_of(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:
     """What is foreseen of a small training."""
     symbols = "characters" if task == "transduce" else "words"
     config = msgspec.structs.replace(small_config(data={"target_symbols": symbols}), task=task)
@@ -24,29 +24,29 @@ def said(task: Task, train: list[Example], development: list[Example], copying: 
     return list(data_warnings(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
 
 
-def test_one_class_alone_is_nothing_to_learn() -> None:
+def test_a_single_class_is_reported() -> None:
     train = [Example("ab", "one")] * 4
-    assert said("classify", train, train) == [
-        "every training example has the same class, 'one': there is nothing to tell apart"
+    assert warnings_of("classify", train, train) == [
+        "every training example has the same class, 'one': there is nothing to learn"
     ]
-    assert said("classify", [*train, Example("b", "two")], train) == []
-    assert "has the same tag, 'O'" in said("tag", [Example("ab", "O O")], [])[0]
+    assert warnings_of("classify", [*train, Example("b", "two")], train) == []
+    assert "has the same tag, 'O'" in warnings_of("tag", [Example("ab", "O O")], [])[0]
 
 
 @pytest.mark.parametrize("copying", [False, True])
-def test_targets_out_of_reach_are_counted(copying: bool) -> None:
+def test_targets_that_the_model_cannot_produce_are_counted(copying: bool) -> None:
     train = [Example("abc", "abc")] * 4
     development = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
-    told = said("transduce", train, development, copying)
-    out_of_reach = "2 of 3 development examples cannot be right: they hold 'x' or others, which training does not teach"
+    told = warnings_of("transduce", train, development, copying)
+    out_of_reach = "2 of 3 development examples cannot be right: no training target contains 'x' or others"
     assert told == ([] if copying else [out_of_reach])
 
 
-def test_a_person_reads_it_before_the_training(tmp_path: Path) -> None:
+def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("ab\tA\n" * 20, "utf-8")
     (tmp_path / "dev.tsv").write_text("ab\tB\n" * 5, "utf-8")
     task = ("--task", "classify", "--size", "tiny", "--training.epochs", "1")
     done = pellucid("train", tmp_path / "train.tsv", "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", *task)
     assert done.code == 0
     assert "note: every training example has the same class, 'A'" in done.err
-    assert "note: 5 of 5 development examples cannot be right: they hold 'B'" in done.err
+    assert "note: 5 of 5 development examples cannot be right: no training target contains 'B'" in done.err
