@@ -141,7 +141,9 @@ def api_pages() -> None:
     lines = ["# pellucid\n", "Public names, available as attributes of `pellucid`.\n"]
     homes = pellucid._HOMES  # noqa: SLF001 (the names and the modules that define them)
     for name in sorted(homes, key=str.lower):
-        lines.append(f"::: {homes[name]}.{name}\n    options:\n      heading_level: 2\n      show_root_full_path: false\n")
+        lines.append(
+            f"::: {homes[name]}.{name}\n    options:\n      heading_level: 2\n      show_root_full_path: false\n"
+        )
     write_page("reference/api/pellucid.md", lines)
     for package in API_PACKAGES:
         folder = ROOT / "pellucid" / package
@@ -170,7 +172,9 @@ def build() -> int:
     write_page("reference/settings.md", list(settings_page()))
     write_page("reference/commands.md", list(commands_page()))
     api_pages()
-    return subprocess.run([Path(sys.executable).with_name("zensical"), "build", "--clean", "--strict"], cwd=ROOT).returncode
+    return subprocess.run(
+        [Path(sys.executable).with_name("zensical"), "build", "--clean", "--strict"], cwd=ROOT
+    ).returncode
 
 
 if __name__ == "__main__":
