@@ -1,4 +1,4 @@
-"""Build the documentation site in build/site, from docs/, the docstrings, the settings and the help of the command line.
+"""Build the documentation site in build/site, from docs/, docstrings, settings and the help of the command line.
 
 Run with: make docs. Every warning, such as a broken link, is an error. The site works offline, its search included.
 """
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import get_args
@@ -89,8 +89,9 @@ def settings_page() -> Iterator[str]:
     presets = {size: read_settings(size) for size in get_args(Size)}
     yield "# Settings\n"
     yield (
-        "Every setting of a TOML file (`--config`), of a run's `config.toml` and of `pellucid.train(config=...)`. The flag of "
-        "`encoder.hidden_size` is `--encoder.hidden-size`; settings of `data` and the general ones have flags without a prefix. "
+        "Every setting of a TOML file (`--config`), of a run's `config.toml` and of `pellucid.train(config=...)`. "
+        "The flag of `encoder.hidden_size` is `--encoder.hidden-size`; settings of `data` and the general ones have "
+        "flags without a prefix. "
         "A task may have other defaults.\n"
     )
     for section, (title, summary) in SECTIONS.items():
@@ -128,18 +129,16 @@ def commands_page() -> Iterator[str]:
 def _help(arguments: list[str]) -> str:
     """Return the help that the command line prints, without colors."""
     output = StringIO()
-    with patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}), redirect_stdout(output):
-        try:
-            main([*arguments, "--help"])
-        except SystemExit:
-            pass
+    plain = patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"})
+    with plain, redirect_stdout(output), suppress(SystemExit):
+        main([*arguments, "--help"])
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
 def api_pages() -> None:
     """Write a page for each package, with the documentation of its modules, and one for the public names."""
     lines = ["# pellucid\n", "Public names, available as attributes of `pellucid`.\n"]
-    homes = pellucid._HOMES  # noqa: SLF001 (the names and the modules that define them)
+    homes = pellucid._HOMES
     for name in sorted(homes, key=str.lower):
         lines.append(
             f"::: {homes[name]}.{name}\n    options:\n      heading_level: 2\n      show_root_full_path: false\n"
