@@ -9,7 +9,7 @@ BIN = .venv/bin
 # Tests start Python some hundred times: what one process compiles, the next ones load.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup test lint format kernels page check-page fresh-page chromium demo lessons bench-g2p bench-peers clean
+.PHONY: help setup test lint format kernels page check-page fresh-page chromium docs dist demo lessons bench-g2p bench-peers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -59,6 +59,15 @@ chromium:
 	    apt-get update && apt-get install --yes --no-install-recommends chromium; \
 	else echo "/usr/bin/chromium is missing: tests in a browser are skipped (as root: apt-get install chromium)" >&2; \
 	    [ -z "$$CI" ]; fi
+
+docs: .venv/test.stamp ## build the documentation site, in build/site
+	$(BIN)/python docs/build_site.py
+
+dist: .venv/test.stamp ## build and check the wheel and the source distribution, in dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
 
 demo: setup ## train on spelled-out digits and look at the result, in runs/demo
 	$(BIN)/pellucid recipe digits-attention --out runs/demo

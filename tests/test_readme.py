@@ -50,5 +50,5 @@ def test_the_python_example_prints_the_numeral_its_score_and_its_attention(folde
     output, score, symbols, shape = run([sys.executable, "-"], script, folder).splitlines()
     assert output == "MCMLXXXIV"
     assert -1.5 < float(score) <= 0
-    assert symbols.startswith("('1', '9', '8', '4') ('M', 'C', 'M', 'L', 'X', 'X', 'X', 'I', 'V', '⟨end⟩')")
+    assert symbols == "('M', 'C', 'M', 'L', 'X', 'X', 'X', 'I', 'V', '⟨end⟩')"
     assert shape == "(10, 4)"

@@ -1,4 +1,4 @@
-"""The rules that keep the code short, typed and told, measured from its syntax trees; and the tree in README."""
+"""Rules for the code, measured from its syntax trees, and the page on the architecture."""
 
 import ast
 import re
@@ -202,48 +202,30 @@ def test_kept_rules_are_no_fault() -> None:
     assert faults("pellucid/data/utils.py", GOOD) == ["pellucid/data/utils.py: is named after nothing in particular"]
 
 
-def tree_in(readme: str) -> dict[str, str]:
-    """Path → description of each line of the fenced tree that starts with pellucid/; two spaces a level."""
-    block = re.search(r"^```\w*\n(pellucid/.*?)^```", readme, re.MULTILINE | re.DOTALL)
-    listed: dict[str, str] = {}
-    parents: list[str] = []
-    for line in block[1].splitlines() if block else []:
-        name, _, description = line.strip().partition(" ")
-        parents = [*parents[: (len(line) - len(line.lstrip())) // 2], name]
-        listed["".join(parents)] = description.strip()
-    return listed
+def table_rows(text: str) -> list[tuple[str, str]]:
+    """Return the package and its first module of each row of the table in the page on the architecture."""
+    return re.findall(r"^\| `(\w+)` \| \S.*? \| `(\w+\.py)` \|$", text, re.MULTILINE)
 
 
-def tree_faults(readme: str, needed: set[str], existing: set[str]) -> list[str]:
-    """What the tree lacks, what it lists and is not there, and what it leaves without a description."""
-    listed = tree_in(readme)
-    missing = [f"README's tree lacks {path}" for path in sorted(needed - listed.keys())]
-    foreign = [f"README's tree lists {path}, which is not there" for path in sorted(listed.keys() - existing)]
-    silent = [f"README's tree says nothing of {path}" for path in listed if not listed[path] and path != "pellucid/"]
-    return missing + foreign + silent
+def test_the_architecture_page_lists_every_package_and_module() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rows = table_rows(text)
+    top = {package.removeprefix("pellucid/") for package in PACKAGES if package.count("/") == 1}
+    assert sorted(package for package, _ in rows) == sorted(top)
+    for package, start in rows:
+        assert f"Start with: {start}." in SOURCES[f"pellucid/{package}/__init__.py"]
+    modules = {Path(path).stem for path in SOURCES if path.count("/") == 1} - {"__init__", "__main__"}
+    assert [module for module in modules if f"`{module}`" not in text] == []
 
 
-def test_the_tree_in_readme_is_the_package() -> None:
-    files = [
-        path.relative_to(ROOT) for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    ]
-    folders = {f"{folder.as_posix()}/" for path in files for folder in path.parents if folder != Path()}
-    existing = {path.as_posix() for path in files} | folders
-    modules = {path for path in SOURCES if path.count("/") == 1 and not path.endswith("__init__.py")}
-    needed = modules | {f"{package}/" for package in PACKAGES if package.count("/") <= 1}
-    assert tree_faults((ROOT / "README.md").read_text("utf-8"), needed, existing) == []
-
-
-def test_wrong_trees_are_found() -> None:
-    paths = {"pellucid/", "pellucid/data/", "pellucid/data/tokenizers.py", "pellucid/files.py"}
-    right = "Text\n```\npellucid/\n  files.py      writes\n  data/         text in\n    tokenizers.py cut\n```\n"
-    assert tree_faults(right, paths, paths) == []
-    assert tree_faults("no tree", paths, paths) == [f"README's tree lacks {path}" for path in sorted(paths)]
-    assert tree_faults(right.replace("    tok", "  tok"), paths, paths) != []
-    assert tree_faults(right, paths - {"pellucid/files.py"}, paths - {"pellucid/files.py"}) != []
-    assert tree_faults(right.replace("cut", ""), paths, paths) == [
-        "README's tree says nothing of pellucid/data/tokenizers.py"
-    ]
+def test_the_architecture_page_orders_packages_by_imports() -> None:
+    packages = [package for package, _ in table_rows((ROOT / "docs" / "architecture.md").read_text("utf-8"))]
+    for position, package in enumerate(packages):
+        later = set(packages[position + 1 :]) & set(imported_packages(package))
+        allowed = (
+            {"tasks"} if package in ("config", "decoding") else set()
+        )  # the settings of tasks (tasks/task_settings.py)
+        assert later <= allowed, f"{package} imports {later}"
 
 
 def imported_packages(folder: str) -> list[str]:

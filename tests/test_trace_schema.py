@@ -41,7 +41,7 @@ from pellucid.tasks.task_settings import BUILT_IN
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "using.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "guides" / "decoding.md"
 SYMBOLS = st.sampled_from(["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE if each != "\ud800")])
 WEIGHTS = st.floats(0, 1, width=32)
 LOGS = st.one_of(st.floats(-50, 0, width=32), st.just(-math.inf))
@@ -341,7 +341,7 @@ def test_every_field_is_documented() -> None:
     text = DOCUMENT.read_text("utf-8")
     for kind in (TraceRecord, LatticeRecord):
         missing = [name for name in kind.__struct_fields__ if f"| `{name}` |" not in text]
-        assert not missing, f"docs/using.md has no row for {missing}"
+        assert not missing, f"docs/guides/decoding.md has no row for {missing}"
 
 
 @given(arrays.arrays(np.float32, arrays.array_shapes(max_dims=3, min_side=0), elements=st.floats(-1e6, 1e6, width=32)))

@@ -156,7 +156,7 @@ class Trace:
         return float(self.log_probabilities.sum(dtype=np.float64))
 
     def to_json(self, compact: bool = False) -> str:
-        """Return the trace as one line of JSON (the schema of `TraceRecord`; docs/using.md documents its fields).
+        """Return the trace as one line of JSON (schema `TraceRecord`; fields: docs/guides/decoding.md).
 
         Args:
             compact: Write arrays in base64, to the bit; otherwise as lists of numbers, to six decimals. `top` is

@@ -1,6 +1,6 @@
 """The JSON form of a trace: one versioned schema for `predict --format jsonl`, snapshots, the page and files.
 
-TypeScript's types are generated from it. docs/using.md documents every field.
+TypeScript's types are generated from it. docs/guides/decoding.md documents every field.
 
 T steps (the end symbol's included), S source positions, N heads, L looks or rows, M nodes of a lattice.
 """
