@@ -1,7 +1,9 @@
 """Streams: of a list a list, of an iterator an iterator; the same outputs, in order, and never much read ahead."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
@@ -131,6 +133,23 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.usefixtures("three_at_once")
+@pytest.mark.parametrize("method", ["predict", "trace", "hypotheses"])
+def test_no_reference_cycle_keeps_results(method: str) -> None:
+    decode, more = getattr(PLAIN, method), {"hypotheses": (2,)}.get(method, ())
+    given: list[Any] = ["abc", "ab"] if method == "predict" else EXAMPLES[:2]
+
+    def discarded() -> list[weakref.ref[np.ndarray]]:
+        results = decode(given, *more)
+        return [weakref.ref(trace.attention) for trace in flat(results)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert all(each() is None for each in discarded())
+    finally:
+        gc.enable()
+
+
 def test_features_and_prefixes_go_along_with_a_stream() -> None:
     tags, texts = ["V", "N", "V;N", "", "N"], TEXTS[:5]
     for features in (tags, iter(tags)):
