@@ -254,14 +254,19 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
 
 def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN401
     """Return a value as the first matching type of a union; raise the mismatch that is nested most deeply."""
+    if value is None and type(None) in kinds:
+        return None
     mismatches = list[TypeMismatchError]()
     for kind in kinds:
         if kind is str and Path in kinds:
             continue  # a str is converted as a path
         try:
-            return _convert(value, kind)
+            converted = _convert(value, kind)
         except TypeMismatchError as error:
             mismatches.append(error)
+        else:
+            mismatches.clear()  # a reference cycle: each holds the frames, and so the variables, of all callers
+            return converted
     deepest = max(mismatches, key=lambda member: len(member.path))
     if deepest.path:
         raise deepest

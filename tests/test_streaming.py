@@ -1,7 +1,9 @@
 """Streams: a list for a list, an iterator for an iterator; equal outputs in order, and bounded read-ahead."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
@@ -126,6 +128,24 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         [sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 250_000
+
+
+@pytest.mark.usefixtures("chunks_of_three")
+@pytest.mark.parametrize("method", ["predict", "trace", "hypotheses"])
+def test_no_reference_cycle_keeps_results(method: str) -> None:
+    decode, more = getattr(PLAIN, method), {"hypotheses": (2,)}.get(method, ())
+    given: list[Any] = ["abc", "ab"] if method == "predict" else EXAMPLES[:2]
+
+    def discarded() -> list[weakref.ref[np.ndarray]]:
+        results = decode(given, *more)
+        return [weakref.ref(trace.attention) for trace in flatten(results)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert all(each() is None for each in discarded())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.usefixtures("chunks_of_three")

@@ -211,7 +211,7 @@ def test_beam_node_shows_its_attention(opened: Open, address: str) -> None:
         fits = [at for at, each in enumerate(beam.fates) if each == fate and beam.parents[at] >= 0 and at != beam.leaf]
         index = fits[0]
         panel(page, "Beam").locator(f"g[data-node='{index}']").click()
-        expect(panel(page, "Beam").locator("[aria-live]")).to_contain_text(fate)
+        expect(panel(page, "Beam").locator("[aria-live]")).to_contain_text(shown)
         weights = decode_array(beam.attention)[beam.looks[index]]
         depth = len(way(beam.parents, index))
         page.mouse.move(*cell(page, "Attention", (depth - 1, 1), (depth, len(weights))))
