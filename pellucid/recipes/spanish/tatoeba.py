@@ -176,7 +176,7 @@ class AttentionLink(NamedTuple):
     """An output symbol, its frequency, and the source symbol with most of its attention."""
 
     target: str
-    count: int
+    frequency: int
     source: str
     share: float
     """Fraction of the attention of the output symbol on the source symbol."""
@@ -484,7 +484,7 @@ def _report_parts(result: TranslationResult) -> Iterator[ReportPart]:
         for statistic in _alignment_statistics(result)
     ]
     yield ReportText(title, "; ".join(statistics) + ".")
-    rows = [[link.target, f"{link.count:,}", link.source, f"{100 * link.share:.0f} %"] for link in result.links]
+    rows = [[link.target, f"{link.frequency:,}", link.source, f"{100 * link.share:.0f} %"] for link in result.links]
     caption = (
         "The most frequent output symbols, each with the source symbol of greatest weight, summed over the test set."
     )

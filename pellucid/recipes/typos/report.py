@@ -509,8 +509,8 @@ def _post_parts(typo_runs: TypoRuns) -> Iterator[ReportPart]:
     yield ReportFigure(
         title,
         "Yellow is the probability that a letter is wrong. In the post's figure only the values of the black letters "
-        "were read from the image. A red line marks positions where another letter makes a word of the list. No word at a "
-        "distance of one letter from these is in the training set.",
+        "were read from the image. A red line marks positions where another letter makes a word of the list. No word "
+        "at a distance of one letter from these is in the training set.",
         to_svg(highlight_figure(columns)),
     )
     heads = ("form", "possible positions", "the post's figure", *(f"seed {run.seed}" for run in typo_runs.runs))
