@@ -1,4 +1,4 @@
-"""Small measurements for the tests of the benchmark."""
+"""Small requests and results for the tests of the benchmark."""
 
 from pellucid.bench.cases import BenchCase, BenchRequest, BenchTask
 from pellucid.bench.results import BenchResult
@@ -18,17 +18,17 @@ GRU = StepShape(
     target_symbols=5,
     parameters=10,
 )
-"""Sizes small enough to be counted by hand."""
+"""Sizes whose work can be counted by hand."""
 RATES = MachineRates(2e9, 1e-6, 1e-6, 1e-6, 1e6, 1e6)
 
 
-def small(task: BenchTask = "train", cell: Cell = "gru", seconds: float = 0.05) -> BenchRequest:
+def small_request(task: BenchTask = "train", cell: Cell = "gru", seconds: float = 0.05) -> BenchRequest:
     """Return a request for a small network on short numbers."""
     return BenchRequest(task, "tiny", BenchCase(6, 4, 5, 4), cell, digits=3, repeats=2, seconds=seconds)
 
 
-def measured(operations: float, milliseconds: float, mib: float, shape: StepShape = GRU) -> BenchResult:
-    """Return a fabricated result."""
+def fake_result(operations: float, milliseconds: float, mib: float, shape: StepShape = GRU) -> BenchResult:
+    """Return a result with given operations and time, without a measurement."""
     return BenchResult(
         task="train",
         case="tiny",

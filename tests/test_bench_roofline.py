@@ -1,4 +1,4 @@
-"""The lower bound of the time of a step: work, rates, floor."""
+"""Lower bound of the time of a step: work, rates, floor."""
 
 import math
 
@@ -10,55 +10,54 @@ from bench_cases import GRU, RATES
 from small import config_of, network_of, padded, vocabularies
 from torch.utils.flop_counter import FlopCounterMode
 
-from pellucid.bench import loops
-from pellucid.bench import roofline as rates
+from pellucid.bench import loops, roofline
 from pellucid.bench.roofline import StepShape, StepWork, compute_floor, search_work, training_work
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.network import require_seq2seq
 from pellucid.tasks.registry import build_network
 
 
-def test_an_update_of_a_gru_by_hand() -> None:
-    once = 2 * 3 * (4 + 4) + 2 * 2 * 2 + 5 * 3 * 2 + 6 * 2  # both directions, first state, target table, keys
+def test_work_of_a_gru_update_counted_by_hand() -> None:
+    per_source = 2 * 3 * (4 + 4) + 2 * 2 * 2 + 5 * 3 * 2 + 6 * 2  # both directions, first state, target table, keys
     step = 2 + 3 * 2 * (2 + 2) + 5 * (2 + 2)  # query, gates, logits
     assert training_work(GRU) == StepWork(
-        multiply_adds=3 * (once + 6 * step),
-        bends=6 * 2 * 3 + 2 * 2 + 6 * 2 * 3,
+        multiply_adds=3 * (per_source + 6 * step),
+        activations=6 * 2 * 3 + 2 * 2 + 6 * 2 * 3,
         energies=2 * 18,
         exponentials=18 + 6 * 5,
-        look_multiply_adds=3 * 18 * 3,
-        look_bytes=4 * 18 * (2 * 3 + 2),
+        attention_multiply_adds=3 * 18 * 3,
+        attention_bytes=4 * 18 * (2 * 3 + 2),
         update_bytes=4 * 7 * 10,
     )
 
 
-def test_an_update_of_an_lstm_by_hand() -> None:
+def test_work_of_an_lstm_update_counted_by_hand() -> None:
     work = training_work(msgspec.structs.replace(GRU, gates=4, states=2))
-    once = 2 * 4 * (4 + 4) + 2 * 2 * 2 * 2 + 5 * 4 * 2 + 6 * 2
-    assert work.multiply_adds == 3 * (once + 6 * (2 + 4 * 2 * 4 + 20))
-    assert work.bends == 6 * 2 * 5 + 2 * 2 + 6 * 2 * 5
+    per_source = 2 * 4 * (4 + 4) + 2 * 2 * 2 * 2 + 5 * 4 * 2 + 6 * 2
+    assert work.multiply_adds == 3 * (per_source + 6 * (2 + 4 * 2 * 4 + 20))
+    assert work.activations == 6 * 2 * 5 + 2 * 2 + 6 * 2 * 5
 
 
-def test_a_beam_of_two_by_hand() -> None:
+def test_work_of_beam_size_two_counted_by_hand() -> None:
     work = search_work(msgspec.structs.replace(GRU, beam=2))
     assert work == StepWork(
         multiply_adds=98 + 10 * 46,
-        bends=40 + 10 * 2 * 3,
+        activations=40 + 10 * 2 * 3,
         energies=30,
         exponentials=30 + 10 * 5,
-        look_multiply_adds=30 * 3,
-        look_bytes=4 * 3 * 6 * 3,
+        attention_multiply_adds=30 * 3,
+        attention_bytes=4 * 3 * 6 * 3,
         update_bytes=0,
     )
 
 
-def test_greedy_search_is_a_third_of_the_products_of_an_update() -> None:
+def test_greedy_search_has_a_third_of_the_products_of_an_update() -> None:
     assert 3 * search_work(GRU).multiply_adds == training_work(GRU).multiply_adds
     assert search_work(GRU).operations < training_work(GRU).operations / 2
 
 
 @pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])
-def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> None:
+def test_products_of_a_step_agree_with_the_count_of_pytorch(cell: str, gates: int) -> None:
     sizes = {"cell": cell, "embedding_size": 3}
     config = config_of(
         {"encoder": {**sizes, "hidden_size": 2}, "decoder": {**sizes, "hidden_size": 5}, "attention": {"size": 7}}
@@ -67,20 +66,20 @@ def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> N
     rows, length, symbols = 6, 8, len(vocabularies().target)
     with torch.inference_mode(), disable_kernels():
         memory = network.encoder(padded([length] * rows, 1), torch.full((rows,), length))
-        state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+        state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
         with FlopCounterMode(display=False) as counter:
-            network.decoder.step(torch.full((rows,), 4), state, attendable)
+            network.decoder.step(torch.full((rows,), 4), state, cache)
     shape = StepShape(rows, float(rows * length), 1.0, 3, 5, 2, 7, gates, 1, symbols, 1)
-    longer = msgspec.structs.replace(shape, steps=2.0)
-    products = search_work(longer).multiply_adds - search_work(shape).multiply_adds
+    two_steps = msgspec.structs.replace(shape, steps=2.0)
+    products = search_work(two_steps).multiply_adds - search_work(shape).multiply_adds
     contexts = rows * length * 4
     energies = rows * length * 7
-    projected = rows * 3 * gates * 5  # a single step projects its symbols, not the table
+    projections = rows * 3 * gates * 5  # a single step projects its symbols, not the table
     counted = counter.get_total_flops() / 2
-    assert counted in (products + contexts + projected, products + contexts + projected + energies)
+    assert counted in (products + contexts + projections, products + contexts + projections + energies)
 
 
-def test_the_encoder_and_the_keys_are_counted_as_they_are_built() -> None:
+def test_products_of_encoder_and_keys_agree_with_the_network() -> None:
     network = require_seq2seq(
         build_network(config_of({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), vocabularies())
     )
@@ -106,23 +105,23 @@ def test_loops_compute_their_sums() -> None:
     assert loops.sum_values(VALUES, 2) == pytest.approx(2 * VALUES.sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("compiles", [True, False])
-def test_rates_are_those_of_a_processor(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not compiles:
-        monkeypatch.setattr(rates, "is_numba_available", lambda: False)
-    measured = rates.measure_rates(GRU, 0.4)
+@pytest.mark.parametrize("has_numba", [True, False])
+def test_rates_are_plausible(has_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_numba:
+        monkeypatch.setattr(roofline, "is_numba_available", lambda: False)
+    measured = roofline.measure_rates(GRU, 0.4)
     assert 1e9 < measured.operations < 1e13
-    for seconds in (measured.bend_seconds, measured.energy_seconds, measured.exponential_seconds):
+    for seconds in (measured.activation_seconds, measured.energy_seconds, measured.exponential_seconds):
         assert 1e-12 < seconds < 1e-6
-    for read in (measured.row_bytes, measured.update_bytes):
-        assert math.isfinite(read) and read > 1e6
+    for bandwidth in (measured.row_bytes, measured.update_bytes):
+        assert math.isfinite(bandwidth) and bandwidth > 1e6
 
 
-def test_the_number_of_threads_is_as_it_was() -> None:
+def test_number_of_threads_is_restored() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        rates.measure_rates(GRU, 0.04)
+        roofline.measure_rates(GRU, 0.04)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -130,27 +129,27 @@ def test_the_number_of_threads_is_as_it_was() -> None:
 
 WORK = StepWork(
     multiply_adds=3e9,
-    bends=1_000,
+    activations=1_000,
     energies=2_000,
     exponentials=4_000,
-    look_multiply_adds=1e6,
-    look_bytes=1_000,
+    attention_multiply_adds=1e6,
+    attention_bytes=1_000,
     update_bytes=5_000,
 )
 
 
-def test_each_part_is_its_work_over_its_rate() -> None:
+def test_each_part_of_the_floor_is_work_divided_by_rate() -> None:
     floor = compute_floor(WORK, RATES)
-    parts = (floor.products_ms, floor.bends_ms, floor.look_ms, floor.softmax_ms, floor.update_ms)
+    parts = (floor.products_ms, floor.activations_ms, floor.attention_ms, floor.softmax_ms, floor.update_ms)
     assert parts == pytest.approx((3000, 1, 2 + 1, 4, 5))
     assert floor.total_ms == pytest.approx(sum(parts))
 
 
-def test_reading_counts_only_where_it_takes_longer_than_computing() -> None:
+def test_attention_time_is_the_longer_of_reading_and_computing() -> None:
     slow = msgspec.structs.replace(RATES, row_bytes=1e5)
-    assert compute_floor(WORK, slow).look_ms == pytest.approx(10)
+    assert compute_floor(WORK, slow).attention_ms == pytest.approx(10)
     assert compute_floor(WORK, slow).total_ms == pytest.approx(compute_floor(WORK, RATES).total_ms + 7)
 
 
-def test_no_work_takes_no_time() -> None:
+def test_floor_of_no_work_is_zero() -> None:
     assert compute_floor(StepWork(0, 0, 0, 0, 0, 0, 0), RATES).total_ms == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_cases import measured as pretended
+from bench_cases import fake_result
 from command_line import complaint, ended, interrupt, pellucid, started
 
 from pellucid.bench import scaling
@@ -40,8 +40,8 @@ def test_json_of_one_case_is_one_object() -> None:
 def test_table_has_a_row_per_case_a_legend_the_machine_and_the_profile(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "run_measurement", lambda asked: pretended(1e9, 5.0, 100.0))
-    monkeypatch.setattr(bench, "run_profile", lambda asked: [StageTime("reading", 1.0, 1.0, 0.25, 0.5)])
+    monkeypatch.setattr(bench, "run_measurement", lambda request: fake_result(1e9, 5.0, 100.0))
+    monkeypatch.setattr(bench, "run_profile", lambda request: [StageTime("reading", 1.0, 1.0, 0.25, 0.5)])
     assert bench.main(["train", "--case", "tiny", "--cell", "gru", "--profile"]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out and max(map(len, out.splitlines())) <= bench.MIN_TABLE_WIDTH
@@ -55,7 +55,7 @@ def test_table_has_a_row_per_case_a_legend_the_machine_and_the_profile(
 
 
 def test_json_of_several_cases_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench, "run_measurement", lambda asked: pretended(1e9, 5.0, 100.0))
+    monkeypatch.setattr(bench, "run_measurement", lambda request: fake_result(1e9, 5.0, 100.0))
     assert bench.main(["all", "--case", "tiny", "small", "--json", "--plain"]) == 0
     records = json.loads(capsys.readouterr().out)
     assert len(records) == 3 * 2 * 2 * 2
@@ -66,7 +66,7 @@ def test_json_of_several_cases_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys
 def test_scaling_curves_are_plotted_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scaling, "run_step_measurement", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
+    monkeypatch.setattr(scaling, "run_step_measurement", lambda request: fake_result(1e9 * request.digits, 5.0, 100.0))
     assert bench.main(["greedy", "--scaling", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count("hidden") == 5

@@ -57,7 +57,7 @@ def request_(tmp_path: Path) -> RecipeRequest:
 
 
 @pytest.mark.parametrize(
-    ("design", "count"),
+    ("architecture", "count"),
     [
         (DigitsArchitecture("repeat"), 1891),
         (DigitsArchitecture("attention"), 2551),
@@ -65,9 +65,9 @@ def request_(tmp_path: Path) -> RecipeRequest:
         (DigitsArchitecture(embedding="learned"), 1891 + 27 * 27),
     ],
 )
-def test_networks_have_as_many_parameters_as_the_authors_count(design: DigitsArchitecture, count: int) -> None:
+def test_number_of_parameters_is_that_of_the_authors(architecture: DigitsArchitecture, count: int) -> None:
     torch.manual_seed(1)
-    assert sum(int(np.prod(shape)) for _, shape in parameter_shapes(DigitsNetwork(design))) == count
+    assert sum(int(np.prod(shape)) for _, shape in parameter_shapes(DigitsNetwork(architecture))) == count
 
 
 def test_initial_weights_are_those_of_the_authors() -> None:
@@ -81,7 +81,7 @@ def test_initial_weights_are_those_of_the_authors() -> None:
 
 
 @pytest.mark.parametrize(
-    "design",
+    "architecture",
     [
         DigitsArchitecture("repeat"),
         DigitsArchitecture("initialize"),
@@ -89,35 +89,37 @@ def test_initial_weights_are_those_of_the_authors() -> None:
         DigitsArchitecture("attention", "lstm"),
     ],
 )
-def test_kernels_and_plain_pytorch_agree(design: DigitsArchitecture) -> None:
+def test_kernels_and_plain_pytorch_agree(architecture: DigitsArchitecture) -> None:
     torch.manual_seed(2)
-    network = DigitsNetwork(design)
+    network = DigitsNetwork(architecture)
     samples = draw_digits(6, 1, 4, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)
-    fast = network(inputs, lengths, 5)
+    with_kernels = network(inputs, lengths, 5)
     with disable_kernels():
-        slow = network(inputs, lengths, 5)
-    torch.testing.assert_close(fast.logits, slow.logits, rtol=1e-4, atol=1e-6)
+        without_kernels = network(inputs, lengths, 5)
+    torch.testing.assert_close(with_kernels.logits, without_kernels.logits, rtol=1e-4, atol=1e-6)
 
 
-def test_only_the_notebooks_attention_sees_padding() -> None:
+def test_only_the_notebooks_attention_includes_padding() -> None:
     torch.manual_seed(3)
     samples = draw_digits(4, 1, 6, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)
-    outside = torch.from_numpy(samples.input_masks) == 0
-    assert outside.any()
-    for sees in (True, False):
-        attention = DigitsNetwork(DigitsArchitecture("attention", attends_padding=sees))(inputs, lengths, 3).attention
+    is_padding = torch.from_numpy(samples.input_masks) == 0
+    assert is_padding.any()
+    for attends in (True, False):
+        attention = DigitsNetwork(DigitsArchitecture("attention", attends_padding=attends))(
+            inputs, lengths, 3
+        ).attention
         assert attention is not None
-        assert bool((attention.transpose(1, 2)[outside] > 0).all()) is sees
+        assert bool((attention.transpose(1, 2)[is_padding] > 0).all()) is attends
         torch.testing.assert_close(attention.sum(dim=2), torch.ones(4, 3))
 
 
 def test_gradients_are_clipped_by_value_then_by_norm() -> None:
     gradients = [torch.tensor([5.0, -1.0]), torch.tensor([[-7.0]])]
-    bounded = np.array([3.0, -1.0, -3.0])
-    found = torch.cat([gradient.flatten() for gradient in clip_gradients(gradients)]).numpy()
-    np.testing.assert_allclose(found, bounded * 3 / np.linalg.norm(bounded), rtol=1e-6)
+    by_value = np.array([3.0, -1.0, -3.0])
+    clipped = torch.cat([gradient.flatten() for gradient in clip_gradients(gradients)]).numpy()
+    np.testing.assert_allclose(clipped, by_value * 3 / np.linalg.norm(by_value), rtol=1e-6)
     small = [torch.tensor([0.1, 0.2])]
     np.testing.assert_allclose(clip_gradients(small)[0].numpy(), [0.1, 0.2], rtol=1e-5)
 
@@ -133,43 +135,43 @@ def test_study_is_reproducible(decoder: Any, masked: bool) -> None:  # noqa: ANN
     assert len(first.final.per_position) == 4 and (first.final.attention_mean is None) == (decoder == "repeat")
 
 
-def test_another_seed_and_another_optimizer_change_the_outcome() -> None:
+def test_seed_and_optimizer_change_the_result() -> None:
     study = DigitsStudy("small", DigitsArchitecture(), SMALL, 3)
-    costs = [
-        [point.loss for point in run_study(each).curve]
-        for each in (
+    losses = [
+        [point.loss for point in run_study(changed).curve]
+        for changed in (
             study,
             study._replace(seed=4),
             study._replace(plan=SMALL._replace(optimizer="adagrad", learning_rate=0.05)),
         )
     ]
-    assert costs[0] != costs[1] != costs[2] != costs[0]
+    assert losses[0] != losses[1] != losses[2] != losses[0]
 
 
 def test_evaluation_excludes_padding() -> None:
     torch.manual_seed(4)
     network = DigitsNetwork(DigitsArchitecture("attention"))
     samples = draw_digits(30, 1, 3, np.random.default_rng(2))
-    judged = evaluate_network(network, samples)
+    evaluation = evaluate_network(network, samples)
     with torch.inference_mode():
         lengths = torch.from_numpy(samples.lengths)
-        written = network(torch.from_numpy(samples.inputs).long(), lengths, 4).logits.argmax(dim=-1).numpy()
-    pairs = [
-        (written[row, place] == samples.targets[row, place], row, place)
-        for row, place in zip(*np.nonzero(samples.target_masks), strict=True)
+        outputs = network(torch.from_numpy(samples.inputs).long(), lengths, 4).logits.argmax(dim=-1).numpy()
+    symbols = [
+        (outputs[row, column] == samples.targets[row, column], row)
+        for row, column in zip(*np.nonzero(samples.target_masks), strict=True)
     ]
-    assert judged.symbol_accuracy == pytest.approx(np.mean([right for right, _, _ in pairs]))
-    wrong = {row for right, row, _ in pairs if not right}
-    assert judged.exact_match == pytest.approx(1 - len(wrong) / 30)
+    assert evaluation.symbol_accuracy == pytest.approx(np.mean([is_correct for is_correct, _ in symbols]))
+    wrong_rows = {row for is_correct, row in symbols if not is_correct}
+    assert evaluation.exact_match == pytest.approx(1 - len(wrong_rows) / 30)
 
 
 def test_spans_are_words_with_the_following_space() -> None:
     samples = draw_digits(5, 2, 4, np.random.default_rng(3))
-    known = word_spans(samples)
+    spans = word_spans(samples)
     for row, (source, target) in enumerate(samples.texts()):
-        assert int(known.known[row].sum()) == len(target) - 1
-        for place, word in enumerate(source.split(" ")):
-            first, stop = known.first[row, place], known.stop[row, place]
+        assert int(spans.known[row].sum()) == len(target) - 1
+        for index, word in enumerate(source.split(" ")):
+            first, stop = spans.first[row, index], spans.stop[row, index]
             assert source[first:stop].rstrip() == word
 
 
@@ -177,7 +179,7 @@ SHORT = ["digits-repeat", "digits-init", "digits-attention-faithful", "digits-va
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_a_lesson_writes_its_page_and_its_numbers(
+def test_lesson_writes_its_page_and_its_numbers(
     name: str, request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lesson, "run_jobs", lambda task, jobs, request: iter([task(_short(job)) for _, job in jobs]))
@@ -195,7 +197,7 @@ def _short(study: DigitsStudy) -> DigitsStudy:
     return study._replace(plan=study.plan._replace(digits=(2, 3), validation_samples=20))
 
 
-def test_the_data_lesson_shows_samples_and_shapes(request_: RecipeRequest) -> None:
+def test_data_lesson_has_samples_and_shapes(request_: RecipeRequest) -> None:
     lines = "\n".join(find_recipe("digits-data")(request_))
     assert "four five" in lines and "1,891 parameters" in lines and "2,551 parameters" in lines
     assert "(100, 21, 11)" in lines and "NOT" not in lines
@@ -212,13 +214,14 @@ def test_damaged_curves_raise_data_error(request_: RecipeRequest) -> None:
         load_reference_curves(request_.data, "repeat")
 
 
-def outcome(*accuracies: float, name: str = "x", seed: int = 1) -> DigitsResult:
-    study = run_study(DigitsStudy(name, DigitsArchitecture(), SMALL._replace(samples=50), seed))
-    points = [DigitsValidation(5000 * (at + 1), 1.0, accuracy, 0.0) for at, accuracy in enumerate(accuracies)]
-    return study._replace(curve=points, final=study.final._replace(symbol_accuracy=accuracies[-1]))
+def result_with_curve(*accuracies: float) -> DigitsResult:
+    """Return the result of a training with these accuracies every 5,000 samples."""
+    result = run_study(DigitsStudy("x", DigitsArchitecture(), SMALL._replace(samples=50), 1))
+    points = [DigitsValidation(5000 * number, 1.0, accuracy, 0.0) for number, accuracy in enumerate(accuracies, 1)]
+    return result._replace(curve=points, final=result.final._replace(symbol_accuracy=accuracies[-1]))
 
 
-def test_the_notebooks_adam_adds_its_epsilon_before_the_correction() -> None:
+def test_lasagne_adam_adds_epsilon_before_the_bias_correction() -> None:
     """Compare with the equation for gradients far below ε, where PyTorch's Adam takes other steps."""
     parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
     optimizer, expected = LasagneAdam([parameter], 0.1), parameter.tolist()
@@ -227,43 +230,42 @@ def test_the_notebooks_adam_adds_its_epsilon_before_the_correction() -> None:
         parameter.grad = torch.tensor([scale, 1.0], dtype=torch.float64)
         optimizer.step()
         rate = 0.1 * (1 - 0.999**update) ** 0.5 / (1 - 0.9**update)
-        for at, gradient in enumerate((scale, 1.0)):
-            moments[0][at] += 0.1 * (gradient - moments[0][at])
-            moments[1][at] += 0.001 * (gradient**2 - moments[1][at])
-            expected[at] -= rate * moments[0][at] / (moments[1][at] ** 0.5 + 1e-8)
+        for index, gradient in enumerate((scale, 1.0)):
+            moments[0][index] += 0.1 * (gradient - moments[0][index])
+            moments[1][index] += 0.001 * (gradient**2 - moments[1][index])
+            expected[index] -= rate * moments[0][index] / (moments[1][index] ** 0.5 + 1e-8)
         assert parameter.tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_an_interrupted_training_keeps_its_curve(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
+def test_interrupted_training_keeps_its_curve(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
         yield from islice(training_steps(network, plan._replace(eval_interval=100), seed), 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(study_module, "training_steps", stopped)
-    outcome = run_study(DigitsStudy("x", DigitsArchitecture(), SMALL, 1))
-    assert outcome.interrupted and [point.samples for point in outcome.curve] == [100, 200]
+    monkeypatch.setattr(study_module, "training_steps", interrupted_steps)
+    result = run_study(DigitsStudy("x", DigitsArchitecture(), SMALL, 1))
+    assert result.interrupted and [point.samples for point in result.curve] == [100, 200]
     lines = list(find_recipe("digits-repeat")(request_))
     assert "; interrupted" in lines[0] and (request_.out / "report.html").is_file()
 
 
-def test_seeds_enclose_a_curve_where_it_lies_between_them() -> None:
-    group = DigitsRuns("x", [outcome(0.1, 0.2), outcome(0.3, 0.4)])
-    assert studies.enclosed_share(group, ReferenceCurve("theirs", [(5000, 0.2), (10000, 0.5)])) == 0.5
-    assert group.median is group.outcomes[0]
+def test_enclosed_fraction_counts_validations_within_the_range_of_the_seeds() -> None:
+    group = DigitsRuns("x", [result_with_curve(0.1, 0.2), result_with_curve(0.3, 0.4)])
+    assert studies.enclosed_fraction(group, ReferenceCurve("notebook", [(5000, 0.2), (10000, 0.5)])) == 0.5
+    assert group.median is group.results[0]
 
 
-def test_roughness_is_the_mean_step_of_the_last_third() -> None:
-    rough = studies.roughness(outcome(0.0, 0.9, 0.0, 0.1, 0.4, 0.2))
-    assert rough == pytest.approx(0.2)
+def test_roughness_is_the_mean_change_over_the_last_third() -> None:
+    assert studies.roughness(result_with_curve(0.0, 0.9, 0.0, 0.1, 0.4, 0.2)) == pytest.approx(0.2)
 
 
-def test_probe_reads_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_predicts_digits_from_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "PROBE_SAMPLES", 400)
-    found = analysis.train_and_probe(
+    result = analysis.train_and_probe(
         DigitsStudy("small", DigitsArchitecture(), SMALL._replace(digits=(1, 1), samples=4_000), 1)
     )
-    assert len(found.probed) == 2 and found.probed[1] == 1.0
-    assert found.probed[0] >= found.outcome.final.per_position[0] - 0.1
+    assert len(result.probe_accuracy) == 2 and result.probe_accuracy[1] == 1.0
+    assert result.probe_accuracy[0] >= result.training_result.final.per_position[0] - 0.1
 
 
 def test_extrapolation_is_measured_at_every_length(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +287,7 @@ def _trace(weights: np.ndarray) -> Trace:
 
 def test_stationary_steps_are_counted() -> None:
     rows = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], np.float32)
-    assert attention_models.stationary_share([_trace(rows), _trace(rows[:1])]) == 0.5
+    assert attention_models.stationary_fraction([_trace(rows), _trace(rows[:1])]) == 0.5
 
 
 def test_best_learning_rate_gets_all_samples(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,17 +295,19 @@ def test_best_learning_rate_gets_all_samples(request_: RecipeRequest, monkeypatc
     monkeypatch.setattr(studies, "LEARNING_RATES", {"adam": (0.005, 0.0001, 10.0), "sgd": (0.3, 0.1, 0.01)})
     list(studies.run_optimizers(request_._replace(samples=3_000)))
     report = json.loads((request_.out / "report.json").read_text())
-    for each in report["runs"]:
-        name, rate = each["run"].split(", rate ")
-        tried = report["rates_tried"][name]
-        assert tried[str(float(rate))] == max(tried.values())
+    for run in report["runs"]:
+        name, rate = run["run"].split(", learning rate ")
+        accuracies = report["learning_rates"][name]
+        assert accuracies[str(float(rate))] == max(accuracies.values())
 
 
-def test_fewest_samples_are_those_of_the_curve(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_to_99_percent_are_none_without_reaching_it(
+    request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attention_models, "FEWEST_DEV_PAIRS", 10)
     monkeypatch.setattr(attention_models, "FEWEST_TEST_PAIRS", 10)
     monkeypatch.setattr(
-        attention_models, "ABLATIONS", {"ours": {}, "no symbol fed back": {"decoder": {"embedding": "none"}}}
+        attention_models, "ABLATIONS", {"pellucid": {}, "no feedback": {"decoder": {"embedding": "none"}}}
     )
     monkeypatch.setattr(attention_models, "ADDITIONS", {})
     monkeypatch.setattr(
@@ -311,4 +315,4 @@ def test_fewest_samples_are_those_of_the_curve(request_: RecipeRequest, monkeypa
     )
     list(attention_models.run_fewest(request_._replace(samples=60)))
     report = json.loads((request_.out / "report.json").read_text())
-    assert report["samples_to_99"] == {"ours, seed 1": None, "no symbol fed back, seed 1": None}
+    assert report["samples_to_99"] == {"pellucid, seed 1": None, "no feedback, seed 1": None}

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from test_kernels_unroll import memory_of
 from trained_runs import train_to_end
 
 from pellucid.config.toml import build_config
 from pellucid.model import attention, cells
-from pellucid.model.memory import Memory
 from pellucid.training.session import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
@@ -66,8 +66,7 @@ def guide_code(name: str, module: ModuleType) -> dict[str, Any]:
 
 def test_the_attention_of_the_guide_attends() -> None:
     cosine = guide_code("attention.md", attention)["CosineAttention"](query_size=3, memory_size=4)
-    states, lengths = torch.randn(2, 5, 4), torch.tensor([5, 3])
-    memory = Memory(states, lengths, torch.randn(2, 4))
+    memory = memory_of(torch.randn(2, 5, 4), torch.tensor([5, 3]))
     output = cosine(torch.randn(4, 3), cosine.prepare(memory), None)
     assert output.weights.shape == (4, 5)
     torch.testing.assert_close(output.weights.sum(dim=1), torch.ones(4))

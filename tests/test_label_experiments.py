@@ -16,14 +16,12 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError
 from pellucid.evaluation.metrics import ConfidenceInterval
-from pellucid.recipes import experiments as experiment
-from pellucid.recipes import label_experiments as conducting
+from pellucid.recipes import experiments, label_experiments
 from pellucid.recipes import sequence_tagging as tagging
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.label_experiments import LabelScore
 from pellucid.recipes.proteins.localization import LOCATIONS
-from pellucid.recipes.recipe import RecipeRequest
-from pellucid.recipes.recipe import load_recipe_config as real_config
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.progress import multi_progress
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
@@ -33,7 +31,7 @@ FOLDERS = {"snips": "slu-snips", "protein-structure": "protein-ss3-flip", "prote
 SEEDS = {"snips": 2, "protein-structure": 1, "protein-place": 1}
 
 
-class Made(NamedTuple):
+class RecipeRun(NamedTuple):
     """A recipe that has run on generated data."""
 
     name: str
@@ -43,13 +41,16 @@ class Made(NamedTuple):
 
 
 def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
-    """The smallest sizes and some passes, with the recipe's own task, cut of texts and attention."""
-    real = real_config(name, overrides)
-    made = small_config({"epochs": 12, "learning_rate": 0.02, "eval_interval": 6, "metric": real.training.metric})
-    attention = msgspec.structs.replace(made.attention, type=real.attention.type, num_heads=real.attention.num_heads)
-    decoder = msgspec.structs.replace(made.decoder, output=real.decoder.output)
+    """Return a configuration with the smallest sizes and 12 epochs, with the recipe's task, data and attention."""
+    config = load_recipe_config(name, overrides)
+    training = {"epochs": 12, "learning_rate": 0.02, "eval_interval": 6, "metric": config.training.metric}
+    small = small_config(training)
+    attention = msgspec.structs.replace(
+        small.attention, type=config.attention.type, num_heads=config.attention.num_heads
+    )
+    decoder = msgspec.structs.replace(small.decoder, output=config.decoder.output)
     return msgspec.structs.replace(
-        made, task=real.task, seed=real.seed, data=real.data, attention=attention, decoder=decoder
+        small, task=config.task, seed=config.seed, data=config.data, attention=attention, decoder=decoder
     )
 
 
@@ -96,42 +97,42 @@ WRITERS: Mapping[str, Callable[[Path], None]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    """Small networks, and no further processes."""
+    """Small networks, no worker processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "load_recipe_config", quick_config)
-        patch.setattr(conducting, "run_jobs", right_here)
+        patch.setattr(experiments, "load_recipe_config", quick_config)
+        patch.setattr(label_experiments, "run_jobs", right_here)
         yield
 
 
 @pytest.fixture(scope="module", params=FOLDERS)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Each recipe, run once."""
+def recipe_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RecipeRun:
+    """Run each recipe once."""
     name: str = request.param
     folder = tmp_path_factory.mktemp(name)
     WRITERS[name](folder / "data" / FOLDERS[name])
-    asked = RecipeRequest(folder / "out", SEEDS[name], 0, folder / "data")
-    lines = list(find_recipe(name)(asked))
-    return Made(name, asked, lines, json.loads((folder / "out" / "report.json").read_text()))
+    recipe_request = RecipeRequest(folder / "out", SEEDS[name], 0, folder / "data")
+    lines = list(find_recipe(name)(recipe_request))
+    return RecipeRun(name, recipe_request, lines, json.loads((folder / "out" / "report.json").read_text()))
 
 
-def test_every_run_has_its_line_and_the_ensemble_has_one(made: Made) -> None:
-    names = [each["name"] for each in made.report["experiments"]]
-    heads = [line.split(":")[0] for line in made.lines]
-    wanted = [f"{name}, seed {seed}" for seed in range(1, SEEDS[made.name] + 1) for name in names]
-    if SEEDS[made.name] > 1:
+def test_report_has_a_line_for_each_run_and_ensemble(recipe_run: RecipeRun) -> None:
+    names = [each["name"] for each in recipe_run.report["experiments"]]
+    heads = [line.split(":")[0] for line in recipe_run.lines]
+    wanted = [f"{name}, seed {seed}" for seed in range(1, SEEDS[recipe_run.name] + 1) for name in names]
+    if SEEDS[recipe_run.name] > 1:
         wanted += [f"{name}, ensemble of 2" for name in names] + [f"{name}, mean of 2 seeds" for name in names]
     assert heads == [*wanted, "report"]
-    assert len(names) == (4 if made.name == "protein-place" else 1)
+    assert len(names) == (4 if recipe_run.name == "protein-place" else 1)
 
 
-def test_the_report_holds_the_scores_of_the_files(made: Made) -> None:
-    for each in made.report["experiments"]:
+def test_scores_are_computed_on_the_written_files(recipe_run: RecipeRun) -> None:
+    for each in recipe_run.report["experiments"]:
         run = each["runs"][0]
-        transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
-        path = made.request.out / "data" / each["name"] / "test.tsv"
+        transducer = load(recipe_run.request.out / "runs" / f"{each['name']}-seed-1")
+        path = recipe_run.request.out / "data" / each["name"] / "test.tsv"
         examples = read_examples(path, transducer.config.data).examples
         traces = transducer.trace(examples)
-        if made.name == "protein-structure":
+        if recipe_run.name == "protein-structure":
             pairs = [
                 (a, b) for t, e in zip(traces, examples, strict=True) for a, b in zip(t.target, e.target, strict=True)
             ]
@@ -139,62 +140,63 @@ def test_the_report_holds_the_scores_of_the_files(made: Made) -> None:
             assert run["test"]["Q3"] == pytest.approx(100 * sum(scored) / len(scored))
             assert run["test"]["Q3"] == run["test"]["labels"]["q3"]
         else:
-            name = "sentence accuracy" if made.name == "snips" else "accuracy"
+            name = "sentence accuracy" if recipe_run.name == "snips" else "accuracy"
             right = sum(trace.output == example.target for trace, example in zip(traces, examples, strict=True))
             assert run["test"][name] == pytest.approx(100 * right / len(examples))
-        for which in ("test", "dev"):
-            for name, (low, high) in run[which]["ci95"].items():
-                assert low <= run[which][name] <= high
+        for split in ("test", "dev"):
+            for name, (low, high) in run[split]["ci95"].items():
+                assert low <= run[split][name] <= high
         assert run["seed"] == 1 and run["updates"] > 0 and run["config"]["task"] == transducer.config.task
 
 
-def test_the_page_has_the_table_of_all_runs(made: Made) -> None:
-    document = written_document(made.request.out / "report.html")
+def test_page_has_the_table_of_all_runs(recipe_run: RecipeRun) -> None:
+    document = written_document(recipe_run.request.out / "report.html")
     titles = titles_of(document)
     assert "All runs" in titles and "seed 1" in str(parts_of(document, ReportTable, "All runs"))
     assert len(parts_of(document, ReportSettings)) == 1
-    assert ("Published" in titles) == (made.name == "snips")
-    drawn = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(made.name, ("Accuracy",))
+    assert ("Published" in titles) == (recipe_run.name == "snips")
+    drawn = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(
+        recipe_run.name, ("Accuracy",)
+    )
     (curves,) = parts_of(document, ReportCharts)
     assert [chart.title for chart in curves.charts] == ["Loss", *drawn]
     tagged = [example for part in parts_of(document, ReportExamples) for example in part.examples]
-    assert (bool(tagged) and tagged[0].outputs[0].traces[0].task == "tag") == (made.name == "snips")
+    assert (bool(tagged) and tagged[0].outputs[0].traces[0].task == "tag") == (recipe_run.name == "snips")
     assert "Confusion matrix" in titles
 
 
-def test_attention_is_reported_if_present(made: Made) -> None:
-    for each in made.report["experiments"]:
-        found = each["runs"][0]["test"].get("attention")
-        assert (found is not None) == each["name"].endswith("-attention")
-        drawn = list(made.request.out.glob(f"*{each['name']}-seed-1.svg"))
-        assert len(drawn) == (found is not None)
-        if found:
-            assert all(0 <= share["attention"] <= 100.001 for one in found.values() for share in one["shares"])
+def test_attention_is_reported_if_present(recipe_run: RecipeRun) -> None:
+    for each in recipe_run.report["experiments"]:
+        profiles = each["runs"][0]["test"].get("attention")
+        assert (profiles is not None) == each["name"].endswith("-attention")
+        figures = list(recipe_run.request.out.glob(f"*{each['name']}-seed-1.svg"))
+        assert len(figures) == (profiles is not None)
+        if profiles:
+            assert all(0 <= share["attention"] <= 100.001 for one in profiles.values() for share in one["shares"])
 
 
-def test_second_call_trains_nothing_and_repeats_the_report(made: Made) -> None:
-    def kept() -> dict[str, tuple[bytes, int]]:
-        """All files but the report and its pictures, which are written anew."""
-        found = contents(made.request.out)
-        return {name: told for name, told in found.items() if "/" in name}
+def test_second_call_trains_nothing_and_repeats_the_report(recipe_run: RecipeRun) -> None:
+    def unchanged_files() -> dict[str, tuple[bytes, int]]:
+        """Return all files except the report and its figures, which are written anew."""
+        return {name: file for name, file in contents(recipe_run.request.out).items() if "/" in name}
 
-    before = kept()
-    assert list(find_recipe(made.name)(made.request)) == made.lines
-    assert kept() == before
+    before = unchanged_files()
+    assert list(find_recipe(recipe_run.name)(recipe_run.request)) == recipe_run.lines
+    assert unchanged_files() == before
 
 
 def test_reduction_and_progress_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_snips(tmp_path / "data" / FOLDERS["snips"])
-    with multi_progress() as seen:
-        asked = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", progress=seen)
-        list(find_recipe("snips")(asked))
-    told = capsys.readouterr().err
-    assert told.startswith("snips: 12 of 24 training pairs, 8 of 8 validation pairs, at most 12 epochs\n")
-    assert told.count(" training pairs") == 1
+    with multi_progress() as progress:
+        request = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", progress=progress)
+        list(find_recipe("snips")(request))
+    messages = capsys.readouterr().err
+    assert messages.startswith("snips: 12 of 24 training pairs, 8 of 8 validation pairs, at most 12 epochs\n")
+    assert messages.count(" training pairs") == 1
     for seed in (1, 2):
-        for what in ("new run, ", "update ", "stopped: ", "predicting for evaluation\n"):
-            assert f"snips, seed {seed}: {what}" in told
-    assert "snips, ensemble of 2: predicting for evaluation\n" in told
+        for message in ("new run, ", "update ", "stopped: ", "predicting for evaluation\n"):
+            assert f"snips, seed {seed}: {message}" in messages
+    assert "snips, ensemble of 2: predicting for evaluation\n" in messages
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -204,16 +206,16 @@ def test_missing_data_error_names_source(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_rare_words_are_read_as_their_signature(tmp_path: Path) -> None:
+def test_rare_words_are_replaced_by_their_signature(tmp_path: Path) -> None:
     write_snips(tmp_path)
     write(tmp_path / "train" / "seq.in", ["play paris", "play xylophone", "play 1984", "rain paris"])
     write(tmp_path / "train" / "seq.out", ["O B-city"] * 4)
     write(tmp_path / "train" / "label", ["Play"] * 3 + ["Rain"])
-    found = tagging.read_snips(tmp_path)
-    sources = [example.source for example in found.train]
+    splits = tagging.read_snips(tmp_path)
+    sources = [example.source for example in splits.train]
     assert sources == ["<intent> play paris", "<intent> play <ne>", "<intent> play <number>", "<intent> <in> paris"]
-    assert found.train[0].target == "Play O B-city"
-    assert all("berlin" not in example.source for example in (*found.dev, *found.test))
+    assert splits.train[0].target == "Play O B-city"
+    assert all("berlin" not in example.source for example in (*splits.dev, *splits.test))
 
 
 def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
@@ -226,7 +228,7 @@ def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
         tagging.read_snips(tmp_path)
 
 
-def test_residues_that_were_not_resolved_are_not_scored(tmp_path: Path) -> None:
+def test_unresolved_residues_are_not_scored(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
     write(path, ["a\tMKL\tCHE\t011", "b\tMK\tCH\t00", "c\tM\tC\t1"])
     assert list(tagging.read_structure_part(path)) == [Example("MKL", "-HE"), Example("M", "C")]

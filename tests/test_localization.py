@@ -13,15 +13,15 @@ from small import few
 from pellucid.errors import DataError
 from pellucid.recipes.proteins.localization import (
     HELD_OUT_FRACTION,
+    KMER_LENGTH,
     LOCATIONS,
+    MAX_KMER_PROTEINS,
     MAX_RESIDUES,
-    MAX_STRETCH_PROTEINS,
-    MIN_SHARED_STRETCHES,
+    MIN_SHARED_KMERS,
     PROFILE_BINS,
     PROFILE_RESIDUES,
     START_LENGTH,
     START_RESIDUES,
-    STRETCH_LENGTH,
     Protein,
     assign_families,
     build_profile,
@@ -40,47 +40,46 @@ from pellucid.reporting.figures import to_svg
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 
 
-def protein(seed: int, length: int = 200) -> str:
+def random_residues(seed: int, length: int = 200) -> str:
     return "".join(random.Random(seed).choices(LETTERS, k=length))
 
 
 def test_unrelated_proteins_are_families_of_one() -> None:
-    assert assign_families([protein(seed) for seed in range(20)]).tolist() == list(range(20))
+    assert assign_families([random_residues(seed) for seed in range(20)]).tolist() == list(range(20))
 
 
-def test_a_copy_with_some_other_residues_is_of_the_family() -> None:
-    text = protein(1)
+def test_copy_with_some_other_residues_is_in_the_family() -> None:
+    text = random_residues(1)
     changed = "".join("W" if at % 15 == 7 else letter for at, letter in enumerate(text))
-    assert assign_families([protein(2), text, protein(3), changed]).tolist() == [0, 1, 2, 1]
+    assert assign_families([random_residues(2), text, random_residues(3), changed]).tolist() == [0, 1, 2, 1]
 
 
-def test_near_copies_of_near_copies_are_of_one_family() -> None:
-    one, two = protein(1, 60), protein(2, 60)
+def test_near_copies_of_near_copies_are_in_one_family() -> None:
+    one, two = random_residues(1, 60), random_residues(2, 60)
     middle = one + two
-    assert set(near_copy_pairs([one + protein(3), middle, two + protein(4)])) == {(0, 1), (1, 2)}
-    assert assign_families([one + protein(3), middle, two + protein(4)]).tolist() == [0, 0, 0]
+    assert set(near_copy_pairs([one + random_residues(3), middle, two + random_residues(4)])) == {(0, 1), (1, 2)}
+    assert assign_families([one + random_residues(3), middle, two + random_residues(4)]).tolist() == [0, 0, 0]
 
 
-def test_one_common_stretch_is_no_evidence() -> None:
-    stretch = protein(1, STRETCH_LENGTH + MIN_SHARED_STRETCHES - 2)
-    assert not list(near_copy_pairs([protein(2) + stretch, protein(3) + stretch]))
-    longer = protein(1, STRETCH_LENGTH + 10)
-    assert list(near_copy_pairs([protein(2) + longer, protein(3) + longer])) == [(0, 1)]
+def test_too_few_common_kmers_are_no_evidence() -> None:
+    common = random_residues(1, KMER_LENGTH + MIN_SHARED_KMERS - 2)
+    assert not list(near_copy_pairs([random_residues(2) + common, random_residues(3) + common]))
+    longer = random_residues(1, KMER_LENGTH + 10)
+    assert list(near_copy_pairs([random_residues(2) + longer, random_residues(3) + longer])) == [(0, 1)]
 
 
-def test_the_same_beginning_is_enough() -> None:
-    text = protein(1, START_LENGTH)
+def test_proteins_with_the_same_first_residues_are_one_family() -> None:
+    text = random_residues(1, START_LENGTH)
     others = [text + "A" * at for at in range(3)]
     assert assign_families(others).tolist() == [0, 0, 0]
 
 
-def test_stretches_of_many_proteins_are_ignored() -> None:
-    repeat = protein(1, 40)
-    texts = [protein(seed, 60) + repeat for seed in range(10, 11 + MAX_STRETCH_PROTEINS)]
+def test_kmers_of_many_proteins_are_ignored() -> None:
+    repeat = random_residues(1, 40)
+    texts = [random_residues(seed, 60) + repeat for seed in range(10, 11 + MAX_KMER_PROTEINS)]
     assert set(assign_families(texts[:-1]).tolist()) == {0}
-    assert (
-        len(set(assign_families(texts).tolist())) > MAX_STRETCH_PROTEINS / 2
-    )  # by chance some have the residues before it in common, too
+    # Some proteins have the residues before the repeat in common, too, by chance.
+    assert len(set(assign_families(texts).tolist())) > MAX_KMER_PROTEINS / 2
 
 
 @few
@@ -102,10 +101,12 @@ def fasta(path: Path, text: str) -> Path:
 
 
 def proteins(count: int = 120) -> list[Protein]:
-    """A third of them near-copies of another third."""
+    """Return proteins of which a third are near-copies of another third."""
     generator = random.Random(1)
-    made = [Protein("".join(generator.choices("ACDEFGHIKLMNPQRSTVWY", k=60)), "nucleus") for _ in range(2 * count // 3)]
-    return made + [Protein("M" + protein.residues[:50], protein.place) for protein in made[: count // 3]]
+    originals = [
+        Protein("".join(generator.choices("ACDEFGHIKLMNPQRSTVWY", k=60)), "nucleus") for _ in range(2 * count // 3)
+    ]
+    return originals + [Protein("M" + each.residues[:50], each.location) for each in originals[: count // 3]]
 
 
 def test_sequences_are_joined_from_their_lines(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_locations_are_files_and_duplicates_are_removed(tmp_path: Path) -> None:
     for name in LOCATIONS:
         fasta(tmp_path / f"{name}.fasta.gz", f">a\nM{name.upper()}\n>b\nMK\n>c\nMK\n")
     found = read_proteins(tmp_path)
-    assert [protein.place for protein in found] == [place for place in LOCATIONS.values() for _ in range(2)]
+    assert [each.location for each in found] == [location for location in LOCATIONS.values() for _ in range(2)]
     assert found[1] == Protein("MK", "cytosol")
 
 
@@ -144,35 +145,36 @@ def test_a_long_protein_keeps_both_ends() -> None:
 
 @pytest.mark.parametrize("split", [random_split, family_split])
 def test_splits_hold_every_protein_once_and_do_not_change(split: type) -> None:
-    given = proteins()
-    pairs = split(given)
-    assert sorted([*pairs.train, *pairs.dev, *pairs.test]) == sorted(protein.example for protein in given)
-    held = round(HELD_OUT_FRACTION * len(given))
-    assert len(pairs.test) == held and held - 1 <= len(pairs.dev) <= held
-    assert split(given) == pairs
+    all_proteins = proteins()
+    splits = split(all_proteins)
+    assert sorted([*splits.train, *splits.dev, *splits.test]) == sorted(each.example for each in all_proteins)
+    held_out = round(HELD_OUT_FRACTION * len(all_proteins))
+    assert len(splits.test) == held_out and held_out - 1 <= len(splits.dev) <= held_out
+    assert split(all_proteins) == splits
 
 
 def test_no_family_is_in_two_splits() -> None:
-    given = proteins()
-    pairs = family_split(given)
-    of = dict(zip((p.example for p in given), assign_families([p.residues for p in given]).tolist(), strict=True))
-    parts = [{of[example] for example in part} for part in pairs]
-    assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
-    assert count_near_copies(given, pairs) == (len(pairs.test), 0)
-    assert count_near_copies(given, random_split(given))[1] > 0
+    all_proteins = proteins()
+    splits = family_split(all_proteins)
+    families = assign_families([each.residues for each in all_proteins]).tolist()
+    family_of = dict(zip((each.example for each in all_proteins), families, strict=True))
+    train, dev, test = ({family_of[example] for example in split} for split in splits)
+    assert not train & dev and not train & test and not dev & test
+    assert count_near_copies(all_proteins, splits) == (len(splits.test), 0)
+    assert count_near_copies(all_proteins, random_split(all_proteins))[1] > 0
 
 
-def test_equal_weights_are_the_measure() -> None:
+def test_uniform_attention_has_uniform_shares() -> None:
     profile = build_profile([np.full(length, 1 / length) for length in (25, 150, 400)])
     assert profile.proteins == 3
     assert profile.beginning == pytest.approx([1.0] * PROFILE_RESIDUES)
-    assert profile.along == pytest.approx([100 / PROFILE_BINS] * PROFILE_BINS)
+    assert profile.by_bin == pytest.approx([100 / PROFILE_BINS] * PROFILE_BINS)
     for share in profile.shares:
         assert share.attention == pytest.approx(share.uniform)
         assert share.interval.low <= share.attention <= share.interval.high
 
 
-def test_shares_of_the_beginning_are_counted_protein_by_protein() -> None:
+def test_shares_of_the_first_residues_are_means_over_proteins() -> None:
     first, last = np.zeros(100), np.zeros(100)
     first[START_RESIDUES[0] - 1], last[START_RESIDUES[0]] = 1.0, 1.0
     short, long = build_profile([first, last]).shares
@@ -182,13 +184,13 @@ def test_shares_of_the_beginning_are_counted_protein_by_protein() -> None:
     assert long.interval.low == long.interval.high == pytest.approx(100)
 
 
-def test_parts_of_a_protein_shorter_than_the_parts_share_its_residues() -> None:
+def test_residues_are_divided_between_bins_of_a_short_protein() -> None:
     profile = build_profile([np.array([0.25, 0.75])])
-    assert profile.along == pytest.approx([2.5] * (PROFILE_BINS // 2) + [7.5] * (PROFILE_BINS // 2))
+    assert profile.by_bin == pytest.approx([2.5] * (PROFILE_BINS // 2) + [7.5] * (PROFILE_BINS // 2))
     assert profile.beginning[:2] == pytest.approx([0.5, 1.5]) and np.isnan(profile.beginning[2:]).all()
 
 
-def test_the_table_and_the_picture_hold_every_place() -> None:
+def test_table_and_figure_have_every_location() -> None:
     generator = np.random.default_rng(1)
     rows = [generator.dirichlet(np.ones(length)) for length in (120, 300)]
     profiles = {place: build_profile(rows).to_json() for place in ("nucleus", "secreted")}

@@ -33,7 +33,7 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
-    """Output folder and lines of digits-attention with three digits, few samples and two seeds."""
+    """Return the output folder and the lines of digits-attention with three digits, few samples and two seeds."""
     small = {"DEMO_DIGITS": 3, "DEMO_DEV_PAIRS": 20, "DEMO_TEST_PAIRS": 30, "DEMO_NUMBERS": ("314",)}
     for name, value in small.items():
         patched.setattr(attention_models, name, value)
@@ -41,7 +41,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch
     return out, list(find_recipe("digits-attention")(RecipeRequest(out, seeds=2, samples=120)))
 
 
-def test_the_list_names_every_recipe() -> None:
+def test_recipe_list_has_every_recipe() -> None:
     done = pellucid("recipe", "list")
     assert done.code == 0 and done.err == ""
     assert [line.split()[0] for line in done.out.splitlines()] == list(RECIPES)
@@ -71,7 +71,7 @@ def test_an_unknown_recipe_is_an_input_error() -> None:
         find_recipe("x")
 
 
-def test_digit_data_differ_by_seed_and_split(digits: tuple[Path, list[str]]) -> None:
+def test_digit_pairs_differ_by_seed_and_split(digits: tuple[Path, list[str]]) -> None:
     out, _ = digits
     texts = [(out / "data" / f"seed-{seed}" / name).read_text() for seed in (1, 2) for name in SIZES]
     assert len(set(texts)) == 6
@@ -81,7 +81,7 @@ def test_digit_data_differ_by_seed_and_split(digits: tuple[Path, list[str]]) -> 
 SIZES = {"train.tsv": 120, "dev.tsv": 20, "test.tsv": 30}
 
 
-def test_digits_report_agrees_with_the_runs(digits: tuple[Path, list[str]]) -> None:
+def test_report_of_digits_attention_agrees_with_the_runs(digits: tuple[Path, list[str]]) -> None:
     out, _ = digits
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     assert report["name"] == "digits-attention" and [run["seed"] for run in report["runs"]] == [1, 2]
@@ -100,7 +100,7 @@ def test_digits_report_agrees_with_the_runs(digits: tuple[Path, list[str]]) -> N
     assert len(parts_of(document, ReportFigure)) >= 2 and len(parts_of(document, ReportExamples)) >= 1
 
 
-def test_lines_of_the_digits_recipe(digits: tuple[Path, list[str]]) -> None:
+def test_lines_of_digits_attention(digits: tuple[Path, list[str]]) -> None:
     lines = digits[1]
     assert "three one four →" in lines[0]
     assert [line.split(":")[0] for line in lines[-3:]] == ["attention, seed 1", "attention, seed 2", "report"]
@@ -119,54 +119,54 @@ def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPa
     assert data_folder() == Path("/somewhere/else")
 
 
-class Count(NamedTuple):
+class CountingJob(NamedTuple):
     """A job that counts to a number."""
 
-    to: int
+    number: int
 
 
-def climb(job: Count, tell: ProgressCallback) -> int:
-    """Report half of the count and its end."""
-    tell(SampleProgress(job.to // 2, job.to, "half"))
-    tell("there")
-    return job.to
+def count_to(job: CountingJob, tell: ProgressCallback) -> int:
+    """Report progress at half of the count and at its end."""
+    tell(SampleProgress(job.number // 2, job.number, "half"))
+    tell("finished")
+    return job.number
 
 
 @pytest.mark.parametrize("jobs", [[8], [4, 6, 8]])
 def test_progress_of_jobs_is_reported_with_their_number(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
-    with multi_progress() as seen:
-        request = RecipeRequest(Path("unused"), progress=seen)
-        results = list(run_jobs(climb, [(f"to {each}", Count(each)) for each in jobs], request))
-    told = capsys.readouterr().err
-    assert results == jobs and told.count("half") == told.count("there") == len(jobs)
+    with multi_progress() as progress:
+        request = RecipeRequest(Path("unused"), progress=progress)
+        results = list(run_jobs(count_to, [(f"to {number}", CountingJob(number)) for number in jobs], request))
+    output = capsys.readouterr().err
+    assert results == jobs and output.count("half") == output.count("finished") == len(jobs)
     if len(jobs) > 1:
-        assert "to 4 (1 of 3): 2 of 4 samples · half\n" in told and "to 8 (3 of 3): there\n" in told
+        assert "to 4 (1 of 3): 2 of 4 samples · half\n" in output and "to 8 (3 of 3): finished\n" in output
     else:
-        assert told == "to 8: 4 of 8 samples · half\nto 8: there\n"
+        assert output == "to 8: 4 of 8 samples · half\nto 8: finished\n"
 
 
 def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Path) -> None:
-    whole, dev = copies(400, seed=1), copies(100, seed=2)
-    experiment = Experiment("copies", lambda folder: DataSplits(whole, dev, dev))
+    train, dev = copies(400, seed=1), copies(100, seed=2)
+    experiment = Experiment("copies", lambda folder: DataSplits(train, dev, dev))
     paths = write_splits(experiment, tmp_path, tmp_path / "pairs", 120)
     counts = [len(path.read_text().splitlines()) for path in paths[:3] if isinstance(path, Path)]
     assert counts == [120, 30, 100] and paths.max_epochs == round(derived_epochs(400))
     assert paths.reduction == "120 of 400 training pairs, 30 of 100 validation pairs"
-    few = write_splits(experiment, tmp_path, tmp_path / "few", 10)
-    assert len(few.dev.read_text().splitlines()) == MIN_DEV_PAIRS
+    reduced = write_splits(experiment, tmp_path, tmp_path / "few", 10)
+    assert len(reduced.dev.read_text().splitlines()) == MIN_DEV_PAIRS
     for samples in (0, 400, 500):
-        uncut = write_splits(experiment, tmp_path, tmp_path / "whole", samples)
-        assert uncut.reduction == "" and len(uncut.dev.read_text().splitlines()) == 100
+        full = write_splits(experiment, tmp_path, tmp_path / "full", samples)
+        assert full.reduction == "" and len(full.dev.read_text().splitlines()) == 100
     assert sample_evenly(dev, 3) == [dev[0], dev[33], dev[66]] and sample_evenly(dev[:2], 9) == dev[:2]
 
 
 def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
-    for part, count in {"train": 3600, "dev": 30, "test": 8}.items():  # of so many pairs, 30 passes
+    for part, count in {"train": 3600, "dev": 30, "test": 8}.items():  # 30 epochs by default for this number of pairs
         lines = "".join(f"{each.source}\t{each.target}\n" for each in copies(count, seed=count))
         (tmp_path / "spelling-codespell").mkdir(exist_ok=True)
         (tmp_path / "spelling-codespell" / f"{part}.tsv").write_text(lines)
-    asked = ("recipe", "spelling-codespell", "--out", tmp_path / "out", "--samples", 24, "--data", tmp_path)
-    done = pellucid(*asked)
+    arguments = ("recipe", "spelling-codespell", "--out", tmp_path / "out", "--samples", 24, "--data", tmp_path)
+    done = pellucid(*arguments)
     assert done.code == 0
     assert "codespell: 24 of 3,600 training pairs, 20 of 30 validation pairs, at most 30 epochs\n" in done.err
     first = "codespell, seed 1 (1 of 2)"

@@ -25,7 +25,7 @@ from pellucid.recipes.spanish.tatoeba import (
     join_words,
     read_tatoeba,
     split_words,
-    unknown_share,
+    unknown_percentage,
 )
 from pellucid.training.run_folder import load
 
@@ -33,7 +33,7 @@ pytest.importorskip("tokenizers")
 
 
 @given(st.text(st.characters(exclude_characters=JOINER, exclude_categories=["Cs"])))
-def test_joined_words_are_the_text_up_to_width_of_spaces(text: str) -> None:
+def test_joined_words_are_the_text_except_for_the_width_of_spaces(text: str) -> None:
     assert join_words(split_words(text)) == " ".join(text.split())
 
 
@@ -51,27 +51,27 @@ def test_joiner_marks_sides_without_space(text: str, words: str) -> None:
 
 
 def test_each_source_occurs_once_with_all_translations() -> None:
-    asked = group_references([Example("a", "x"), Example("b", "y"), Example("a", "z"), Example("a", "x")])
-    assert asked.sources == ["a", "b"] and asked.references == [("x", "z"), ("y",)]
+    grouped = group_references([Example("a", "x"), Example("b", "y"), Example("a", "z"), Example("a", "x")])
+    assert grouped.sources == ["a", "b"] and grouped.references == [("x", "z"), ("y",)]
 
 
 def test_unknown_symbols_are_counted() -> None:
     from pellucid.data.vocabulary import Vocabulary
 
-    assert unknown_share([["a", "b"], ["c", "a"]], Vocabulary(("a", "b"), (2, 1))) == 25.0
-    assert unknown_share([], Vocabulary((), ())) == 0.0
+    assert unknown_percentage([["a", "b"], ["c", "a"]], Vocabulary(("a", "b"), (2, 1))) == 25.0
+    assert unknown_percentage([], Vocabulary((), ())) == 0.0
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with the twenty pairs as training set and some of them as the other sets."""
+    """Return a data folder with the twenty pairs, divided into three splits."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "mt-tatoeba-spa-eng" / "derived-split").mkdir(parents=True)
     for part, pairs in zip(PARTS, (PAIRS[:14], PAIRS[14:17], PAIRS[17:]), strict=True):
         with gzip.open(
             folder / "mt-tatoeba-spa-eng" / "derived-split" / f"{part}.tsv.gz", "wt", encoding="utf-8"
-        ) as to:
-            to.writelines(f"{english}\t{spanish}\n" for english, spanish in pairs)
+        ) as file:
+            file.writelines(f"{english}\t{spanish}\n" for english, spanish in pairs)
     return folder
 
 
@@ -93,13 +93,13 @@ def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeyp
     assert [line.split(",")[0] for line in lines[:2]] == ["words", "subwords"]
     report = json.loads((out / "report.json").read_text())
     for run in report["runs"]:
-        assert run["test"]["sentences"] == 3 and 0 <= run["test"]["chrf"] <= 100 and run["passes"] == pytest.approx(2)
+        assert run["test"]["sentences"] == 3 and 0 <= run["test"]["chrf"] <= 100 and run["epochs"] == pytest.approx(2)
         assert "refs:" in run["test"]["bleu_signature"] or "nrefs" in run["test"]["bleu_signature"]
     subwords = load(out / "runs" / "subwords-seed-1")
     assert subwords.vocabularies.pieces.target is not None
     (trace,) = subwords.predict(["My cat sleeps."])
     assert "".join(trace.source) == "My cat sleeps."
-    assert attention_links([trace], 3)[0].times >= 1
+    assert attention_links([trace], 3)[0].frequency >= 1
     titles = titles_of(written_document(out / "report.html"))
     assert {"Attention as alignment: words, seed 1", "Attention as alignment: subwords, seed 1"} <= set(titles)
 

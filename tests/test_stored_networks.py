@@ -22,7 +22,7 @@ from pellucid.recipes.proteins.stored_networks import (
 
 FOLDER = DATA / "protein-golden"
 has_weights = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason=f"{FOLDER} is not there: the weights of 2016 are not at hand"
+    not FOLDER.is_dir(), reason=f"{FOLDER} does not exist: the weights of 2016 are missing"
 )
 
 
@@ -32,40 +32,40 @@ def test_every_published_number_is_reproduced(tmp_path: Path) -> None:
     assert done.code == 0 and done.err == "" and done.out.count(" equal\n") == 28
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     attention = report["networks"][ATTENTION]
-    assert attention["loss"] == pytest.approx(0.624966, abs=5e-7) and attention["right"] == 527
+    assert attention["loss"] == pytest.approx(0.624966, abs=5e-7) and attention["num_correct"] == 527
     assert attention["correlation"] == pytest.approx(0.7983, abs=5e-5)
     assert attention["parameters"] == 16_935 and sum(map(sum, attention["counts"])) == 635
     assert all(check["agrees"] for check in report["checks"])
-    moved = next(check for check in report["checks"] if check["measure"] == "loss, peephole in its place")
-    assert moved["ours"] == pytest.approx(0.6252, abs=5e-5)
+    corrected = next(check for check in report["checks"] if check["metric"] == "loss, corrected peephole")
+    assert corrected["computed"] == pytest.approx(0.6252, abs=5e-5)
     assert "28 of 28" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
 @has_weights
-def test_a_number_that_differs_is_named_and_fails(tmp_path: Path) -> None:
+def test_differing_number_fails_and_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "protein-golden"
     shutil.copytree(FOLDER, folder)
-    few = {"X_val": slice(0, 40), "y_val": slice(0, 40), "mask_val": slice(0, 40)}
+    rows = {"X_val": slice(0, 40), "y_val": slice(0, 40), "mask_val": slice(0, 40)}
     with np.load(FOLDER / "reduced_val.npz") as stored:
-        np.savez(folder / "reduced_val.npz", **{name: stored[name][part] for name, part in few.items()})
+        np.savez(folder / "reduced_val.npz", **{name: stored[name][part] for name, part in rows.items()})
     done = pellucid("recipe", "protein-golden", "--out", tmp_path / "out", "--data", tmp_path / "data")
-    assert done.code == 1 and "proteins right, port: 3" in done.err and ", not 527" in done.err
+    assert done.code == 1 and "correct predictions, port: 3" in done.err and ", not 527" in done.err
     assert "Traceback" not in done.err and (tmp_path / "out" / "report.html").exists()
 
 
 def test_missing_weights_error_names_the_source(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "protein-golden", "--out", tmp_path / "out", "--data", tmp_path))
-    assert "reduced_val.npz does not exist: the weights are those of github.com/JJAlmagro" in message
+    assert "reduced_val.npz does not exist: the weights are from github.com/JJAlmagro" in message
 
 
 @has_weights
-def test_proteins_are_as_described() -> None:
+def test_proteins_have_the_published_counts() -> None:
     proteins = read_validation_set(FOLDER)
     assert proteins.profiles.shape == (635, 400, 20) and proteins.lengths.min() >= 1
-    assert torch.bincount(proteins.places).tolist() == [95, 151, 131, 64, 69, 13, 60, 18, 19, 15]
+    assert torch.bincount(proteins.locations).tolist() == [95, 151, 131, 64, 69, 13, 60, 18, 19, 15]
 
 
-def test_rounding_is_no_difference() -> None:
+def test_numbers_agree_up_to_rounding() -> None:
     assert NumberCheck("", "", 0.62496583, "0.624966").agrees and NumberCheck("", "", 527, "527").agrees
     assert NumberCheck("", "", 0.7826772, "0.783").agrees and not NumberCheck("", "", 0.7824, "0.783").agrees
     assert not NumberCheck("", "", 526, "527").agrees
@@ -88,17 +88,20 @@ def test_lstm_state_is_copied_over_padding() -> None:
     assert torch.allclose(run_masked_lstm(inputs[1:, :2], lengths[1:], weights), states[1:, :2])
 
 
-def test_the_lstm_is_the_cell_step_by_step() -> None:
+def test_lstm_equals_single_cell_steps() -> None:
     weights, inputs = lstm_weights(3, 4), torch.randn(1, 3, 3, dtype=torch.float64)
-    state, seen = PeepholeState(weights[16], weights[15]), []
+    state, states = PeepholeState(weights[16], weights[15]), []
     for vector in inputs[0]:
-        sums = [vector @ weights[3 * at] + state.hidden @ weights[3 * at + 1] + weights[3 * at + 2] for at in range(4)]
-        state = peephole_step(torch.cat(sums, dim=1), state, Peepholes(*weights[12:15]))
-        seen.append(state.hidden)
-    assert torch.allclose(run_masked_lstm(inputs, torch.tensor([3]), weights), torch.stack(seen, dim=1))
+        preactivations = [
+            vector @ weights[3 * gate] + state.hidden @ weights[3 * gate + 1] + weights[3 * gate + 2]
+            for gate in range(4)
+        ]
+        state = peephole_step(torch.cat(preactivations, dim=1), state, Peepholes(*weights[12:15]))
+        states.append(state.hidden)
+    assert torch.allclose(run_masked_lstm(inputs, torch.tensor([3]), weights), torch.stack(states, dim=1))
 
 
-def test_weights_reach_the_decoder_in_their_places() -> None:
+def test_decoder_weights_are_assigned_to_their_gates() -> None:
     generator = torch.Generator().manual_seed(2)
     gates = [(6, 6), (6,)] * 4 + [(5, 6)] * 4 + [(6,)] * 3
     shapes = [*gates, (6, 3), (5, 3), (3, 1), (1, 6), (1, 6)]
@@ -107,5 +110,5 @@ def test_weights_reach_the_decoder_in_their_places() -> None:
     state = torch.randn(2, 6, dtype=torch.float64)
     for gate in range(4):
         rows = slice(6 * gate, 6 * gate + 6)
-        ours = nn.functional.linear(state, decoder.hidden_weight[rows], decoder.bias[rows])
-        assert torch.allclose(ours, state @ weights[2 * gate] + weights[2 * gate + 1])
+        output = nn.functional.linear(state, decoder.hidden_weight[rows], decoder.bias[rows])
+        assert torch.allclose(output, state @ weights[2 * gate] + weights[2 * gate + 1])

@@ -1,4 +1,4 @@
-"""The four sizes that are measured, and how much work each of them is."""
+"""The four cases of the benchmark: sizes of networks and batches, and typical rates."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -10,7 +10,7 @@ TASKS: tuple[Task, ...] = ("train", "start", "greedy", "beam")
 DIGITS = 20
 """Digits of every pair, and symbols of every output."""
 DECODING_BATCH = 64
-"""Sources decoded at once, by every system."""
+"""Batch size of decoding, for every system."""
 BEAM = 5
 
 
@@ -19,15 +19,15 @@ class Case(NamedTuple):
 
     name: str
     hidden: int
-    """Units of the decoder, and of the encoder's two directions together."""
+    """Units of the decoder, and of both encoder directions together."""
     embedding: int
     units: int
-    """Units of the additive attention, where a system lets one choose."""
+    """Units of additive attention, in systems with a setting for it."""
     batch: int
     block: int
-    """Updates of which one rate is taken."""
-    usual: Mapping[Task, float]
-    """Samples or sentences a second of a usual system: a first guess of how many to measure, no more."""
+    """Updates of a block, for which one rate is computed."""
+    typical_rates: Mapping[Task, float]
+    """Samples or sentences per second of a typical system; they determine the size of the first attempt."""
 
 
 CASES = {

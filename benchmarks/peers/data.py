@@ -8,72 +8,96 @@ from benchmarks.peers.cases import DIGITS
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 
-TRAINING, DEVELOPMENT = 10_000, 2
+TRAIN_PAIRS, DEV_PAIRS = 10_000, 2
 SPACE = "▁"
-"""Stands for a space where symbols are separated by spaces."""
+"""Symbol for a space in files with symbols separated by spaces."""
 
 
-class Pairs(NamedTuple):
-    """The files of the same pairs."""
+class PairFiles(NamedTuple):
+    """Paths of the same pairs in several formats."""
 
     tsv: Path
-    """Source, tab, target."""
+    """File with source, tab and target."""
     plain: Path
-    """Sources as they are, in PLAIN.src; targets in PLAIN.trg."""
-    cut: Path
-    """Sources as symbols separated by spaces, in CUT.src; targets in CUT.trg."""
+    """Prefix of plain texts: sources in PLAIN.src, targets in PLAIN.trg."""
+    symbols: Path
+    """Prefix of symbols separated by spaces: sources in SYMBOLS.src, targets in SYMBOLS.trg."""
 
 
-class Data(NamedTuple):
-    """Everything the systems train with, and the folder of what they decode."""
+class BenchmarkData(NamedTuple):
+    """Training and validation pairs, and the folder of the sources to decode."""
 
-    train: Pairs
-    dev: Pairs
+    train: PairFiles
+    dev: PairFiles
     folder: Path
 
 
-def cut(text: str) -> str:
-    """A text as symbols separated by spaces: "one two" is "o n e ▁ t w o"."""
+def split_symbols(text: str) -> str:
+    """Return a text as symbols separated by spaces: "one two" becomes "o n e ▁ t w o".
+
+    Args:
+        text: The text.
+    """
     return " ".join(text.replace(" ", SPACE))
 
 
-def beside(path: Path, ending: str) -> Path:
-    """The path with one more ending."""
-    return path.with_name(f"{path.name}.{ending}")
+def append_suffix(path: Path, suffix: str) -> Path:
+    """Return the path with another suffix.
+
+    Args:
+        path: The path.
+        suffix: Suffix without its dot.
+    """
+    return path.with_name(f"{path.name}.{suffix}")
 
 
-def write_data(folder: Path) -> Data:
-    """Write the training and the development pairs, once."""
+def write_data(folder: Path) -> BenchmarkData:
+    """Write the training and validation pairs unless the files exist.
+
+    Args:
+        folder: Folder of the files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    train = write_pairs(folder / "train", spelled_digits(TRAINING, DIGITS, DIGITS, seed=1))
-    dev = write_pairs(folder / "dev", spelled_digits(DEVELOPMENT, DIGITS, DIGITS, seed=2))
-    return Data(train, dev, folder)
+    train = write_pairs(folder / "train", spelled_digits(TRAIN_PAIRS, DIGITS, DIGITS, seed=1))
+    dev = write_pairs(folder / "dev", spelled_digits(DEV_PAIRS, DIGITS, DIGITS, seed=2))
+    return BenchmarkData(train, dev, folder)
 
 
-def sources(data: Data, count: int) -> Pairs:
-    """The first `count` of an endless list of sources, as files (that of targets is left out)."""
+def write_sources(data: BenchmarkData, count: int) -> PairFiles:
+    """Write the first sources of an endless list, without targets, unless the files exist.
+
+    Args:
+        data: BenchmarkData of the benchmark.
+        count: Number of sources.
+    """
     path = data.folder / f"sources-{count}"
     return write_pairs(path, spelled_digits(count, DIGITS, DIGITS, seed=3), targets=False)
 
 
-def write_pairs(path: Path, examples: Sequence[Example], targets: bool = True) -> Pairs:
-    """Write pairs in every format, unless the last of the files is there already."""
-    pairs = Pairs(beside(path, "tsv"), path, beside(path, "cut"))
-    if beside(pairs.cut, "src").exists():
-        return pairs
-    told = [(example.source, example.target) for example in examples]
-    _write(pairs.tsv, [f"{source}\t{target}" if targets else source for source, target in told])
+def write_pairs(path: Path, examples: Sequence[Example], targets: bool = True) -> PairFiles:
+    """Write pairs in every format unless the files exist.
+
+    Args:
+        path: Prefix of the files.
+        examples: The files.
+        targets: Write targets, too.
+    """
+    files = PairFiles(append_suffix(path, "tsv"), path, append_suffix(path, "symbols"))
+    if append_suffix(files.symbols, "src").exists():  # the last file to be written
+        return files
+    texts = [(example.source, example.target) for example in examples]
+    _write(files.tsv, [f"{source}\t{target}" if targets else source for source, target in texts])
     if targets:
-        _write(beside(pairs.plain, "trg"), [target for _, target in told])
-        _write(beside(pairs.cut, "trg"), [cut(target) for _, target in told])
-    _write(beside(pairs.plain, "src"), [source for source, _ in told])
-    _write(beside(pairs.cut, "src"), [cut(source) for source, _ in told])
-    return pairs
+        _write(append_suffix(files.plain, "trg"), [target for _, target in texts])
+        _write(append_suffix(files.symbols, "trg"), [split_symbols(target) for _, target in texts])
+    _write(append_suffix(files.plain, "src"), [source for source, _ in texts])
+    _write(append_suffix(files.symbols, "src"), [split_symbols(source) for source, _ in texts])
+    return files
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
-    """Write lines whole: a file that is there is complete."""
-    # Two lanes may write the same file at the same time: each its own, then one rename.
-    part = path.with_name(f".{path.name}.{id(lines):x}")
-    part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    part.replace(path)
+    """Write a file atomically, so that an existing file is complete."""
+    # Two lanes may write the same file at the same time: each writes its own temporary file and renames it.
+    temporary = path.with_name(f".{path.name}.{id(lines):x}")
+    temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    temporary.replace(path)

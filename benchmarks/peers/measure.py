@@ -1,4 +1,4 @@
-"""Running a command as a child and measuring it: processor seconds, wall seconds, memory, updates."""
+"""Measurement of a command in a child process: CPU seconds, wall seconds, memory and updates."""
 
 import contextlib
 import itertools
@@ -16,141 +16,180 @@ CLOCK = Path(__file__).parent / "clock"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
 OFFLINE = {"CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
 POLL_SECONDS = 0.05
-TAIL = 12
-"""Last lines of a failed command's output that are kept."""
+NUM_LAST_LINES = 12
+"""Number of last lines of the output of a failed command in its error message."""
 
 
 class Command(NamedTuple):
-    """What is run."""
+    """A command with its environment and files."""
 
     arguments: Sequence[str]
     folder: Path
+    """Working directory."""
     environment: Mapping[str, str] = {}
     stdin: Path | None = None
     stdout: Path | None = None
-    """Where standard output goes; to the log, with standard error, if it is None."""
+    """File of standard output; None writes it to the log, with standard error."""
 
 
-class Tick(NamedTuple):
-    """An update: the monotonic clock and the processor seconds when it was made."""
+class UpdateTime(NamedTuple):
+    """Time of an update: monotonic clock, and CPU seconds since the start of the process."""
 
     wall: float
     cpu: float
 
 
-class Outcome(NamedTuple):
-    """What a command cost: all processes that it started are counted in."""
+class CommandResult(NamedTuple):
+    """Time and memory of a command, including all processes that it starts."""
 
     cpu: float
-    """Processor seconds, user and system."""
+    """CPU seconds, user and system."""
     wall: float
     peak_mib: float
-    """Largest resident set of one of its processes."""
-    began: float
-    """The monotonic clock at its start."""
+    """Maximum resident set size of one of its processes."""
+    started: float
+    """Monotonic clock at the start."""
     log: str
-    ticks: Sequence[Tick]
+    """Standard error, and standard output unless it is written to a file."""
+    updates: Sequence[UpdateTime]
 
 
-class FailedError(Exception):
-    """A command did not do what it should: the reason, for the table."""
+class MeasurementError(Exception):
+    """A command failed; the message is the reason in the table."""
 
 
-class StoppedError(Exception):
-    """The whole benchmark was told to stop."""
+class BenchmarkStoppedError(Exception):
+    """The benchmark was stopped."""
 
 
-class Children:
-    """The children that are running, so that none outlives the benchmark."""
+class ChildProcesses:
+    """Running child processes, so that they can be ended with the benchmark."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start without child processes."""
         self.running: set[int] = set()
         self.stopped = False
 
     def stop(self) -> None:
-        """End all of them, and start no more."""
+        """Kill all child processes and refuse to start further ones."""
         self.stopped = True
         for child in list(self.running):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
 
 
-CHILDREN = Children()
+CHILDREN = ChildProcesses()
 
 
-def run_command(command: Command, log: Path, limit: float, core: int | None = None) -> Outcome:
-    """Run to the end and measure. `FailedError` with the last lines of the output if it fails or takes too long."""
+def run_command(command: Command, log: Path, limit: float, core: int | None = None) -> CommandResult:
+    """Run a command and measure it.
+
+    Args:
+        command: The command.
+        log: File of its output.
+        limit: Maximum duration in seconds.
+        core: Core to which the process is pinned; None for any.
+
+    Raises:
+        MeasurementError: The command fails or takes too long; the message has the last lines of the output.
+        BenchmarkStoppedError: The benchmark was stopped.
+    """
     if CHILDREN.stopped:
-        raise StoppedError
+        raise BenchmarkStoppedError
     log.parent.mkdir(parents=True, exist_ok=True)
-    ticks = log.with_suffix(".ticks")
-    ticks.unlink(missing_ok=True)
-    began = time.monotonic()
-    process = _start(command, log, ticks)
+    updates = log.with_suffix(".updates")
+    updates.unlink(missing_ok=True)
+    started = time.monotonic()
+    process = _start(command, log, updates)
     if core is not None:
         os.sched_setaffinity(process.pid, {core})
     CHILDREN.running.add(process.pid)
-    status, usage = _wait(process, began + limit)
+    status, usage = _wait(process, started + limit)
     CHILDREN.running.discard(process.pid)
     if CHILDREN.stopped:
-        raise StoppedError
-    wall = time.monotonic() - began
+        raise BenchmarkStoppedError
+    wall = time.monotonic() - started
     text = log.read_text("utf-8", errors="replace")
     if status is None:
-        raise FailedError(f"stopped after {limit:.0f} s; {tail(text)}")
+        raise MeasurementError(f"stopped after {limit:.0f} s; {last_lines(text)}")
     if code := os.waitstatus_to_exitcode(status):
-        raise FailedError(f"exit code {code}; {tail(text)}")
+        raise MeasurementError(f"exit code {code}; {last_lines(text)}")
     cpu = usage.ru_utime + usage.ru_stime
-    return Outcome(cpu, wall, usage.ru_maxrss / 1024, began, text, read_ticks(ticks))
+    return CommandResult(cpu, wall, usage.ru_maxrss / 1024, started, text, read_update_times(updates))
 
 
-def tail(text: str) -> str:
-    """The last lines of an output, blank ones left out."""
+def last_lines(text: str) -> str:
+    """Return the last non-empty lines of an output.
+
+    Args:
+        text: The output.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "\n".join(line[:300] for line in lines[-TAIL:])
+    return "\n".join(line[:300] for line in lines[-NUM_LAST_LINES:])
 
 
-def environment(command: Command, ticks: Path) -> dict[str, str]:
-    """The environment of a child: one thread, nothing from outside, the clock of updates."""
-    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    own |= dict.fromkeys(THREADS, "1") | OFFLINE | {"PEERS_TICKS": str(ticks)} | dict(command.environment)
+def child_environment(command: Command, updates: Path) -> dict[str, str]:
+    """Return the environment of a child process: one thread, no network access of libraries, the clock of updates.
+
+    Args:
+        command: The command.
+        updates: File of the times of the updates.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    environment |= dict.fromkeys(THREADS, "1") | OFFLINE | {"PEERS_TICKS": str(updates)} | dict(command.environment)
     paths = [str(CLOCK), *filter(None, [command.environment.get("PYTHONPATH")])]
-    return own | {"PYTHONPATH": os.pathsep.join(paths)}
+    return environment | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
-def read_ticks(path: Path) -> list[Tick]:
-    """The updates that a child has written down; none if it made none."""
+def read_update_times(path: Path) -> list[UpdateTime]:
+    """Return the times of the updates of a child process; none without a file.
+
+    Args:
+        path: File that the clock has written.
+    """
     if not path.exists():
         return []
-    return [Tick(*map(float, line.split())) for line in path.read_text().splitlines()]
+    return [UpdateTime(*map(float, line.split())) for line in path.read_text().splitlines()]
 
 
-def rates(ticks: Sequence[Tick], block: int, batch: int) -> list[float]:
-    """Samples a processor second of each whole block of updates after the first block, which is warming up."""
-    marks = [tick.cpu for tick in ticks[max(block, 2) - 1 :: block]]
-    return [block * batch / (end - start) for start, end in itertools.pairwise(marks) if end > start]
+def block_rates(updates: Sequence[UpdateTime], block: int, batch: int) -> list[float]:
+    """Return the samples per CPU second of each complete block of updates after the first, which is the warm-up.
+
+    Args:
+        updates: Times of the updates.
+        block: Updates of a block.
+        batch: Samples of an update.
+    """
+    block_ends = [update.cpu for update in updates[max(block, 2) - 1 :: block]]
+    return [block * batch / (end - start) for start, end in itertools.pairwise(block_ends) if end > start]
 
 
-def median_rate(found: Sequence[float]) -> float:
-    """The rate that counts. `FailedError` if there is none."""
-    if not found:
-        raise FailedError("too few updates were seen for a rate")
-    return statistics.median(found)
+def median_rate(rates: Sequence[float]) -> float:
+    """Return the median rate.
+
+    Args:
+        rates: Rates of the blocks.
+
+    Raises:
+        MeasurementError: There is no rate.
+    """
+    if not rates:
+        raise MeasurementError("too few updates for a rate: expected at least two blocks after the first")
+    return statistics.median(rates)
 
 
-def _start(command: Command, log: Path, ticks: Path) -> subprocess.Popen[bytes]:
-    """Start the child, in a session of its own."""
+def _start(command: Command, log: Path, updates: Path) -> subprocess.Popen[bytes]:
+    """Start a child process in a new session."""
     with (
         open(log, "wb") as errors,
-        open(command.stdin or os.devnull, "rb") as given,
+        open(command.stdin or os.devnull, "rb") as source,
         open(command.stdout or os.devnull, "wb") as output,
     ):
         return subprocess.Popen(
             list(command.arguments),
             cwd=command.folder,
-            env=environment(command, ticks),
-            stdin=given,
+            env=child_environment(command, updates),
+            stdin=source,
             stdout=output if command.stdout else errors,
             stderr=errors,
             start_new_session=True,
@@ -158,14 +197,14 @@ def _start(command: Command, log: Path, ticks: Path) -> subprocess.Popen[bytes]:
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: float) -> tuple[int | None, "resource.struct_rusage"]:
-    """Wait for the child and all it waited for; past the deadline, end its session. None tells of that."""
-    late = False
+    """Wait for a child process and its children; after the deadline kill its session and return the status None."""
+    is_late = False
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
-            return (None if late else status), usage
-        if time.monotonic() > deadline and not late:
-            late = True
+            return (None if is_late else status), usage
+        if time.monotonic() > deadline and not is_late:
+            is_late = True
             os.killpg(process.pid, signal.SIGKILL)
         time.sleep(POLL_SECONDS)

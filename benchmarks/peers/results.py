@@ -1,4 +1,4 @@
-"""What was measured, kept in a JSON file that is whole after every measurement."""
+"""Results of the benchmark in a JSON file that is complete after every measurement."""
 
 import json
 import statistics
@@ -13,7 +13,7 @@ from benchmarks.peers.cases import Cell, Task
 
 @dataclass
 class Record:
-    """One measurement of one system, or the reason why there is none."""
+    """One measurement of one system, or the reason of its failure."""
 
     case: str
     cell: Cell
@@ -21,52 +21,70 @@ class Record:
     task: Task
     repeat: int
     rate: float | None = None
-    """Samples (train) or sentences (greedy, beam) a processor second in steady state."""
+    """Samples (train) or sentences (greedy, beam) per CPU second in the steady state."""
     start_wall: float | None = None
-    """Seconds from the start of the process to the end of the first update."""
+    """Wall seconds from the start of the process to the end of the first update."""
     start_cpu: float | None = None
+    """CPU seconds of the same time."""
     peak_mib: float | None = None
     reason: str = ""
-    """Why there is no number."""
+    """Reason of a failure; empty for a successful measurement."""
     raw: dict[str, Any] = field(default_factory=dict)
-    """Everything that the numbers were made of."""
+    """Raw values from which the numbers are computed."""
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """What was measured."""
+        """Return case, cell, system, task and repeat, which identify the measurement."""
         return self.case, self.cell, self.system, self.task, self.repeat
 
 
 class Results:
-    """The records of a run, old and new."""
+    """Records of earlier runs and of this one."""
 
     def __init__(self, path: Path) -> None:
-        """Read what an earlier run has left."""
+        """Read the file if it exists.
+
+        Args:
+            path: The JSON file.
+        """
         self.path = path
         self.lock = threading.Lock()
-        told = json.loads(path.read_text("utf-8")) if path.exists() else {"machine": {}, "records": []}
-        self.machine: dict[str, Any] = told["machine"]
-        self.records = [Record(**record) for record in told["records"]]
+        content = json.loads(path.read_text("utf-8")) if path.exists() else {"machine": {}, "records": []}
+        self.machine: dict[str, Any] = content["machine"]
+        self.records = [Record(**record) for record in content["records"]]
 
-    def has(self, key: tuple[str, str, str, str, int]) -> bool:
-        """Whether it was measured already; what failed is tried again."""
+    def is_measured(self, key: tuple[str, str, str, str, int]) -> bool:
+        """Return True if there is a successful measurement.
+
+        Args:
+            key: Key of a record.
+        """
         return any(record.key == key and not record.reason for record in self.records)
 
     def add(self, record: Record) -> None:
-        """Keep a record, in place of an older one of the same, and write the file."""
+        """Add a record, which replaces an older one with the same key, and write the file.
+
+        Args:
+            record: The record.
+        """
         with self.lock:
             self.records = [other for other in self.records if other.key != record.key] + [record]
             self.write()
 
     def write(self) -> None:
-        """Write everything."""
-        told = {"machine": self.machine, "records": [asdict(record) for record in self.records]}
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(told, indent=1, ensure_ascii=False), "utf-8")
-        part.replace(self.path)
+        """Write the file."""
+        content = {"machine": self.machine, "records": [asdict(record) for record in self.records]}
+        temporary = self.path.with_suffix(".part")
+        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), "utf-8")
+        temporary.replace(self.path)
 
 
-def median(records: Sequence[Record], what: str) -> float | None:
-    """The median of one number over repeats; None where there is none."""
-    found = [value for record in records if (value := getattr(record, what)) is not None]
-    return statistics.median(found) if found else None
+def median_field(records: Sequence[Record], field_name: str) -> float | None:
+    """Return the median of a field over repeats; None without a value.
+
+    Args:
+        records: Records of the repeats.
+        field_name: Name of the field.
+    """
+    values = [value for record in records if (value := getattr(record, field_name)) is not None]
+    return statistics.median(values) if values else None

@@ -1,4 +1,4 @@
-"""Pellucid and its peers, trained and decoding side by side: python benchmarks/peers/run.py --out DIR."""
+"""Benchmark of training and decoding of Pellucid and its peers: python benchmarks/peers/run.py --out DIR."""
 
 import argparse
 import os
@@ -18,52 +18,73 @@ from benchmarks.peers.cases import CASES, CELLS, TASKS  # noqa: E402
 from benchmarks.peers.data import write_data  # noqa: E402
 from benchmarks.peers.figure import write_figure  # noqa: E402
 from benchmarks.peers.install import install, torch_version  # noqa: E402
-from benchmarks.peers.lane import Lane, Plan  # noqa: E402
-from benchmarks.peers.measure import CHILDREN, FailedError  # noqa: E402
+from benchmarks.peers.lane import BenchmarkPlan, Lane  # noqa: E402
+from benchmarks.peers.measure import CHILDREN, MeasurementError  # noqa: E402
 from benchmarks.peers.results import Results  # noqa: E402
 from benchmarks.peers.systems import SYSTEMS  # noqa: E402
-from benchmarks.peers.table import table  # noqa: E402
-from benchmarks.peers.worker import Terms  # noqa: E402
+from benchmarks.peers.table import format_tables  # noqa: E402
+from benchmarks.peers.worker import MeasurementOptions  # noqa: E402
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Install, measure, write. An interrupted run goes on where it was with the same --out."""
-    given = parser().parse_args(arguments)
-    out = given.out.resolve()
-    pythons = {name: environment(name, given.environments.resolve()) for name in given.system}
-    if given.install:
+    """Install the systems, make the missing measurements and write the results.
+
+    Args:
+        arguments: Command-line arguments; an interrupted run is continued with the same --out.
+
+    Returns:
+        The exit status.
+    """
+    options = build_parser().parse_args(arguments)
+    out = options.out.resolve()
+    pythons = {name: install_system(name, options.environments.resolve()) for name in options.system}
+    if options.install:
         return int(any(isinstance(python, str) for python in pythons.values()))
     out.mkdir(parents=True, exist_ok=True)
     results = Results(out / "results.json")
-    results.machine = machine(given)
-    plan = Plan(given.case, given.system, given.task, given.repeats, out, write_data(out / "data"), pythons)
-    measure(given, plan, results)
+    results.machine = describe_machine(options)
+    data = write_data(out / "data")
+    plan = BenchmarkPlan(options.case, options.system, options.task, options.repeats, out, data, pythons)
+    run_lanes(options, plan, results)
     results.write()
-    (given.table or out / "table.md").write_text(table(results), "utf-8")
+    (options.table or out / "table.md").write_text(format_tables(results), "utf-8")
     write_figure(results, out / "figure.svg")
-    sys.stdout.write(table(results))
+    sys.stdout.write(format_tables(results))
     return 0
 
 
-def environment(name: str, folder: Path) -> Path | str:
-    """The interpreter of a system, or the reason why there is none."""
-    say(f"environment of {name}")
+def install_system(name: str, folder: Path) -> Path | str:
+    """Install a system.
+
+    Args:
+        name: Name of the system.
+        folder: Folder of all environments.
+
+    Returns:
+        Python interpreter of the system, or the reason of a failure.
+    """
+    log(f"environment of {name}")
     try:
         return install(SYSTEMS[name], folder)
-    except FailedError as error:
-        say(f"{name}: {error}")
+    except MeasurementError as error:
+        log(f"{name}: {error}")
         return str(error)
 
 
-def measure(given: argparse.Namespace, plan: Plan, results: Results) -> None:
-    """Run the lanes, each in a thread that mostly waits for its child."""
+def run_lanes(options: argparse.Namespace, plan: BenchmarkPlan, results: Results) -> None:
+    """Run the lanes, each in a thread that waits for its child process.
+
+    Args:
+        options: Parsed arguments.
+        plan: Selected measurements.
+        results: Results, which receive the records.
+    """
     cores = sorted(os.sched_getaffinity(0))
-    alone = given.lanes == 1
-    lanes = [
-        Lane(plan, cells, Terms(given.seconds, given.limit, None if alone else cores[at % len(cores)]), results)
-        for at, cells in enumerate([given.cell] if alone else [[cell] for cell in given.cell])
-    ]
-    threads = [threading.Thread(target=lane.run, args=(say,), daemon=True) for lane in lanes]
+    lanes = []
+    for number, cells in enumerate([options.cell] if options.lanes == 1 else [[cell] for cell in options.cell]):
+        core = None if options.lanes == 1 else cores[number % len(cores)]
+        lanes.append(Lane(plan, cells, MeasurementOptions(options.seconds, options.limit, core), results))
+    threads = [threading.Thread(target=lane.run, args=(log,), daemon=True) for lane in lanes]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         for thread in threads:
@@ -74,27 +95,37 @@ def measure(given: argparse.Namespace, plan: Plan, results: Results) -> None:
         CHILDREN.stop()
 
 
-def parser() -> argparse.ArgumentParser:
-    """The flags."""
-    made = argparse.ArgumentParser(description=__doc__)
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__)
     folder = ROOT / "runs" / "peers"
-    made.add_argument("--environments", type=Path, default=folder / "environments", help="where the peers live")
-    made.add_argument("--out", type=Path, default=folder / "results", help="results; an interrupted run goes on")
-    made.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
-    made.add_argument("--cell", nargs="+", choices=CELLS, default=list(CELLS))
-    made.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
-    made.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
-    made.add_argument("--repeats", type=int, default=1, help="how many times around")
-    made.add_argument("--seconds", type=float, default=10.0, help="processor seconds of each measurement, about")
-    made.add_argument("--limit", type=float, default=900.0, help="longest time of one command, in seconds")
-    made.add_argument("--lanes", type=int, choices=(1, 2), default=1, help="2: GRU and LSTM at once, each on its core")
-    made.add_argument("--table", type=Path, help="where the table goes (default: table.md of --out)")
-    made.add_argument("--install", action="store_true", help="make the environments and stop")
-    return made
+    parser.add_argument(
+        "--environments", type=Path, default=folder / "environments", help="folder of the virtual environments"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=folder / "results", help="folder of the results; an interrupted run continues"
+    )
+    parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--cell", nargs="+", choices=CELLS, default=list(CELLS))
+    parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--repeats", type=int, default=1, help="number of repeats of all measurements")
+    parser.add_argument("--seconds", type=float, default=10.0, help="approximate CPU seconds of each measurement")
+    parser.add_argument("--limit", type=float, default=900.0, help="maximum duration of one command in seconds")
+    parser.add_argument(
+        "--lanes", type=int, choices=(1, 2), default=1, help="2: GRU and LSTM in parallel, each pinned to a core"
+    )
+    parser.add_argument("--table", type=Path, help="file of the table (default: table.md of --out)")
+    parser.add_argument("--install", action="store_true", help="only install the environments")
+    return parser
 
 
-def machine(given: argparse.Namespace) -> dict[str, str]:
-    """Where and how it was measured."""
+def describe_machine(options: argparse.Namespace) -> dict[str, str]:
+    """Return hardware, versions, date and options of the measurements.
+
+    Args:
+        options: Parsed arguments.
+    """
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = next((line.partition(":")[2].strip() for line in info.splitlines() if "model name" in line), "")
     return {
@@ -103,13 +134,17 @@ def machine(given: argparse.Namespace) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch_version(),
         "date": time.strftime("%Y-%m-%d"),
-        "lanes": str(given.lanes),
-        "seconds": f"{given.seconds:g}",
+        "lanes": str(options.lanes),
+        "seconds": f"{options.seconds:g}",
     }
 
 
-def say(text: str) -> None:
-    """Tell how it goes."""
+def log(text: str) -> None:
+    """Write a message with the time to standard error.
+
+    Args:
+        text: The message.
+    """
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 

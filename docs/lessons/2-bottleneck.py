@@ -1,21 +1,21 @@
 # %% [markdown]
 # # 2. The bottleneck
 #
-# [All lessons](README.md) · [this page as a notebook](2-bottleneck.ipynb) · before: [1. The data](1-data.md) · next:
+# [All lessons](README.md) · [this page as a notebook](2-bottleneck.ipynb) · previous: [1. The data](1-data.md) · next:
 # [3. Attention](3-attention.md)
 #
-# **What is left of twenty digits when they must pass through ten numbers?**
+# **How much of twenty digits does a code of ten numbers preserve?**
 #
-# The first network of the blog and the notebook is an encoder-decoder without attention. A GRU reads the letters; its
-# last state, ten numbers, is the *code*; a second GRU of ten units writes from it. No symbol that was written is fed
-# back, so given the code the digits are written independently of each other.
+# The first network of the blog and the notebook is an encoder-decoder without attention. A GRU encodes the letters; its
+# last state, ten numbers, is the *code*; a second GRU of ten units decodes it. No output symbol is fed back, so the
+# digits are conditionally independent given the code.
 
 # %%
 SAMPLES = 300_000
-LONG = 900_000
-EVERY = 5_000
-VALIDATION = 5_000
-PROBED = 20_000
+LONG_SAMPLES = 900_000
+EVAL_INTERVAL = 5_000
+VALIDATION_SAMPLES = 5_000
+PROBE_SAMPLES = 20_000
 
 # %%
 import numpy as np
@@ -37,131 +37,132 @@ from pellucid.recipes.recipe import data_folder
 from pellucid.reporting.figures import to_png
 
 # %% [markdown]
-# ## Two ways to hand over the code
+# ## Two uses of the code
 #
-# The code can be the decoder's *input* at every step, or its *first state*:
+# The code can be the decoder's *input* at every step, or its *initial state*:
 #
-# * repeated: h_t = GRU(code, h_{t−1}), h_0 = 0
-# * first state: h_t = GRU(nothing, h_{t−1}), h_0 = code
+# * input: h_t = GRU(code, h_{t−1}), h_0 = 0
+# * initial state: h_t = GRU(nothing, h_{t−1}), h_0 = code
 #
-# The authors named both and built the first. Everything is as they had it: weights from N(0, 0.1), batches of 100
-# fresh samples, Adam with a rate of 0.005, gradients clipped. Accuracy counts symbols, the `#` among them.
+# The authors name both and implement the first. All hyperparameters are theirs: weights from N(0, 0.1), batches of 100
+# new samples, Adam with a learning rate of 0.005, gradient clipping. Symbol accuracy includes the `#`.
 
 # %%
-plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION)
-network, repeated = train_network(DigitsStudy("repeated", DigitsArchitecture("repeat"), plan, seed=1))
-first_state = run_study(DigitsStudy("first state", DigitsArchitecture("initialize"), plan, seed=1))
-for run in (repeated, first_state):
+plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVAL_INTERVAL, validation_samples=VALIDATION_SAMPLES)
+network, code_input = train_network(DigitsStudy("code as input", DigitsArchitecture("repeat"), plan, seed=1))
+initial_state = run_study(DigitsStudy("code as initial state", DigitsArchitecture("initialize"), plan, seed=1))
+for run in (code_input, initial_state):
     print(
-        f"{run.name}: {run.parameters:,} parameters, {100 * run.accuracy:.1f} % of the symbols, "
-        f"{100 * run.final.exact_match:.1f} % of the sequences"
+        f"{run.name}: {run.parameters:,} parameters, symbol accuracy {100 * run.accuracy:.1f} %, "
+        f"exact match {100 * run.final.exact_match:.1f} %"
     )
 
 # %%
 try:
-    theirs = load_reference_curves(data_folder(), "repeat")
+    references = load_reference_curves(data_folder(), "repeat")
 except DataError:
-    theirs = []
-    print("The authors' curves are not at hand; the picture does without them.")
-groups = [DigitsRuns(run.name, [run]) for run in (repeated, first_state)]
-Image(to_png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy without attention, over the samples")
+    references = []
+    print("The authors' curves are missing; the figure is drawn without them.")
+groups = [DigitsRuns(run.name, [run]) for run in (code_input, initial_state)]
+figure = curve_figure(groups, references, SAMPLES)
+Image(to_png(figure, 100), alt="Validation accuracy without attention, over the samples")
 
 # %% [markdown]
-# Guessing gives 0.143. The repeated code runs along the authors' curves, not far above that. As a first state the code
-# does worse: nothing reminds the decoder of it. More training helps little: the blog saw ten times as many samples and
-# reached 0.36.
+# Chance is 0.143. The network with the code as input follows the authors' curves, not far above chance. The code as
+# initial state is worse: the decoder receives the code only once. More training has a small effect: the blog used ten
+# times as many samples and reached 0.36.
 #
-# ## Which digits are right?
+# ## Accuracy by position
 
 # %%
 figure = position_figure(groups, POSITIONS_REPEAT, "the blog, after 3,000,000 samples")
 Image(to_png(figure, 100), alt="Accuracy by position without attention: high at the ends, near chance in the middle")
 
 # %%
-for run in (repeated, first_state):
-    right = np.array(run.final.per_position)
+for run in (code_input, initial_state):
+    accuracies = np.array(run.final.per_position)
     print(
-        f"{run.name}: first three digits {right[:3].mean():.2f}, middle ten {right[5:15].mean():.2f}, "
-        f"last three {right[17:20].mean():.2f}, the end {right[20]:.2f}"
+        f"{run.name}: first three digits {accuracies[:3].mean():.2f}, middle ten {accuracies[5:15].mean():.2f}, "
+        f"last three {accuracies[17:20].mean():.2f}, end symbol {accuracies[20]:.2f}"
     )
 
 # %% [markdown]
-# The `#` is always in the same place and is easy. With the repeated code the last digits come next: they were read
-# last, and the code still holds them. The other arm of the blog's U, the first digits, came only with ten times the
-# samples. With the code as first state it is the first digits that are best: they are written while the decoder's
-# state is still close to the code.
+# The `#` is always at the same position and is easy. With the code as input the last digits have the next highest
+# accuracy: they were read last, and the code still encodes them. The blog also has a high accuracy of the first digits,
+# but only after ten times as many samples. With the code as initial state the first digits have the highest accuracy:
+# they are decoded while the decoder's state is still similar to the code.
 #
-# Is it the distance between a letter and the code that decides? Train the same network on inputs that are read from
-# their end to their beginning. Now the first digits are nearest to the code, and the shape should turn round.
+# Is the distance between a letter and the code the cause? The same network is trained on reversed inputs. Now the first
+# digits are the nearest to the code, and the curve should be mirrored.
 
 # %%
-backwards_plan = plan._replace(reverse_inputs=True)
-backwards_network, backwards = train_network(
-    DigitsStudy("read backwards", DigitsArchitecture("repeat"), backwards_plan, seed=1)
+reversed_plan = plan._replace(reverse_inputs=True)
+reversed_network, reversed_input = train_network(
+    DigitsStudy("reversed input", DigitsArchitecture("repeat"), reversed_plan, seed=1)
 )
-turned = [DigitsRuns("read forwards", [repeated]), DigitsRuns("read backwards", [backwards])]
-Image(to_png(position_figure(turned), 100), alt="Accuracy by position, for inputs read forwards and backwards")
+directions = [DigitsRuns("input in order", [code_input]), DigitsRuns("reversed input", [reversed_input])]
+Image(to_png(position_figure(directions), 100), alt="Accuracy by position, for inputs in order and reversed")
 
 # %%
-for name, run in (("forwards", repeated), ("backwards", backwards)):
-    right = np.array(run.final.per_position)
-    print(f"read {name}: first five digits {right[:5].mean():.3f}, last five {right[15:20].mean():.3f}")
+for name, run in (("input in order", code_input), ("reversed input", reversed_input)):
+    accuracies = np.array(run.final.per_position)
+    print(f"{name}: first five digits {accuracies[:5].mean():.3f}, last five {accuracies[15:20].mean():.3f}")
 
 # %% [markdown]
-# The high arm moves from the last digits to the first, if not to the same height.
+# The high accuracy moves from the last digits to the first, though not to the same value.
 #
-# ## What does the code hold?
+# ## Content of the code
 #
-# Perhaps the code holds more than the decoder can unpack. A *probe* asks it directly: a softmax regression from the
-# ten numbers to the digit at each place, fitted on samples of its own. If the probe reads what the decoder misses, the
-# decoder is to blame; if it reads no more, the code is.
+# The code may encode more than the decoder can decode. A *probe* measures its content directly: a softmax regression
+# from the ten numbers to the digit at each position, fitted on other samples. If the probe has a higher accuracy than
+# the decoder, the decoder is the limit; otherwise the code is.
 
 # %%
 generator = np.random.default_rng(7)
-probed = probe_codes(network, *(plan.draw_samples(PROBED, generator) for _ in range(2)))
-reading = repeated._replace(final=repeated.final._replace(per_position=probed))
-figure = position_figure([DigitsRuns("written by the decoder", [repeated]), DigitsRuns("read by the probe", [reading])])
+probe_accuracy = probe_codes(network, *(plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2)))
+probe_result = code_input._replace(final=code_input.final._replace(per_position=probe_accuracy))
+figure = position_figure([DigitsRuns("decoder", [code_input]), DigitsRuns("probe", [probe_result])])
 Image(to_png(figure, 100), alt="Accuracy by position of the decoder and of the probe")
 
 # %%
-written, held = np.array(repeated.final.per_position[:20]), np.array(probed[:20])
-print(f"digits right: {written.mean():.3f} by the decoder, {held.mean():.3f} by the probe")
-print(f"over the places the two go together with a correlation of {np.corrcoef(written, held)[0, 1]:.2f}")
+decoder, probe = np.array(code_input.final.per_position[:20]), np.array(probe_accuracy[:20])
+print(f"mean accuracy of the digits: {decoder.mean():.3f} by the decoder, {probe.mean():.3f} by the probe")
+print(f"correlation of the two over positions: {np.corrcoef(decoder, probe)[0, 1]:.2f}")
 
 # %% [markdown]
-# The probe finds digits where the decoder finds digits. What is not written is not there, or lies in the code in a way
-# that no straight line separates: it is the code that is short of digits, not the decoder that is clumsy.
+# The probe predicts digits at the positions where the decoder predicts them. The other digits are not in the code, or
+# not in a linearly separable form: the code is the limit, not the decoder.
 #
-# ## Why does the curve of a long run look like a jig-saw?
+# ## Sawtooth in the curve of a long run
 #
-# The notebook asks this of its own picture: after some hundred thousand samples the accuracy jumps up and down. The
-# validation samples are the same each time, so it is the network that moves. One suspect is the rate: at 0.005 an
-# update may overshoot. The test is the same training with a rate that falls to zero along half a cosine.
+# The notebook asks why the accuracy of its long run oscillates after some hundred thousand samples. The validation
+# samples are always the same, so the network itself changes. The learning rate may be the cause: at 0.005 an update may
+# overshoot. The test is the same training with cosine decay of the learning rate to zero.
 
 # %%
-long = DigitsTrainingPlan(LONG, eval_interval=EVERY, validation_samples=VALIDATION)
-constant = run_study(DigitsStudy("constant rate", DigitsArchitecture(), long, seed=1))
-falling = run_study(DigitsStudy("falling rate", DigitsArchitecture(), long._replace(decay="cosine"), seed=1))
-longer = [DigitsRuns(run.name, [run]) for run in (constant, falling)]
-Image(
-    to_png(curve_figure(longer, theirs, LONG), 100), alt="Accuracy over a long training, with two courses of the rate"
-)
+long_plan = DigitsTrainingPlan(LONG_SAMPLES, eval_interval=EVAL_INTERVAL, validation_samples=VALIDATION_SAMPLES)
+constant = run_study(DigitsStudy("constant learning rate", DigitsArchitecture(), long_plan, seed=1))
+decaying = run_study(DigitsStudy("cosine decay", DigitsArchitecture(), long_plan._replace(decay="cosine"), seed=1))
+groups = [DigitsRuns(run.name, [run]) for run in (constant, decaying)]
+figure = curve_figure(groups, references, LONG_SAMPLES)
+Image(to_png(figure, 100), alt="Accuracy over a long training, with a constant and a decaying learning rate")
 
 # %%
-for run in (constant, falling):
+for run in (constant, decaying):
     print(
-        f"{run.name}: ends at {100 * run.accuracy:.1f} %; in the last third the accuracy changes by "
+        f"{run.name}: final accuracy {100 * run.accuracy:.1f} %; in the last third the accuracy changes by "
         f"{100 * roughness(run):.2f} points from one validation to the next"
     )
 
 # %% [markdown]
-# The teeth go with the rate: the same network, the same samples in the same order, and the curve is smooth. Smooth is
-# not better, though. The rate explains the teeth; the level is the code's.
+# The oscillation disappears with the decay, for the same network and the same samples in the same order. The smooth
+# curve is not higher: the learning rate explains the oscillation, and the size of the code explains the level.
 #
-# ## What to remember
+# ## Summary
 #
-# A code of fixed size is a bottleneck. Training and rates move the ends of the curve a little; the middle of the input
-# stays lost. The cure is not to squeeze the input through one vector at all: [lesson 3](3-attention.md).
+# A code of fixed size is a bottleneck. Training and learning rates change the accuracy at the ends of the input; the
+# middle of the input is lost. The solution is to keep more than one vector of the input:
+# [lesson 3](3-attention.md).
 #
 # ## Try it
 #
@@ -169,4 +170,4 @@ for run in (constant, falling):
 # pellucid recipe digits-positions --out runs/positions
 # ```
 #
-# In the notebook, change `digits=(20, 20)` in the plan to `(5, 5)`: how many digits fit through ten numbers?
+# In the notebook, add `digits=(5, 5)` to the plan: how many digits can ten numbers encode?

@@ -1,14 +1,13 @@
 # %% [markdown]
 # # 3. Attention
 #
-# [All lessons](README.md) · [this page as a notebook](3-attention.ipynb) · before: [2. The bottleneck](2-bottleneck.md)
-# · next: [4. A better network](4-better.md)
+# [All lessons](README.md) · [this page as a notebook](3-attention.ipynb) · previous:
+# [2. The bottleneck](2-bottleneck.md) · next: [4. A better network](4-better.md)
 #
-# **How does a decoder find the word it needs among a hundred letters, and why does it take so long to learn it?**
+# **How does a decoder find the right word among a hundred letters, and why does it learn this so late?**
 #
-# The encoder is the one of lesson 2, but all its states are kept, one for each letter. Before each symbol the decoder
-# looks at them: it scores each state, turns the scores into weights that sum to one, and takes the weighted mean, the
-# *context*.
+# The encoder is that of lesson 2, but all its states are kept, one per letter. At each target position the decoder
+# scores every state, normalizes the scores to weights that sum to one, and computes the weighted mean, the *context*.
 #
 # * score: e_s = vᵀ tanh(W h_{t−1} + U m_s), with m_s the encoder's state at letter s
 # * weights: α = softmax(e)
@@ -16,14 +15,14 @@
 # * state: h_t = LSTM(z_t, h_{t−1}), h_0 = 0
 # * symbol: softmax(V z_t + b)
 #
-# This is the decoder of the 2016 notebook to the letter. Three of its choices are unusual. The symbol is read from the
-# context alone, so the state speaks only through where it looks. Nothing that was written is fed back. And padding is
-# looked at as if it were letters.
+# This is exactly the decoder of the 2016 notebook. Three of its properties are unusual. The output layer reads the
+# context alone, so the state acts only through the attention weights. No output symbol is fed back. And attention
+# includes padding.
 
 # %%
 SAMPLES = 150_000
-EVERY = 5_000
-VALIDATION = 5_000
+EVAL_INTERVAL = 5_000
+VALIDATION_SAMPLES = 5_000
 
 # %%
 import numpy as np
@@ -56,147 +55,152 @@ from pellucid.recipes.recipe import data_folder
 from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_weights_figure, style_axes, to_png
 
 # %% [markdown]
-# ## Training, watched
+# ## Training
 #
-# `train` takes updates and stops for each validation. There we judge the network, and look at the gradients again that
-# were so uneven in [lesson 1](1-data.md).
+# `training_steps` updates the network and yields at each validation. There the network is evaluated, and the gradients
+# of [lesson 1](1-data.md) are computed again.
 
 # %%
 torch.manual_seed(1)
 torch.set_num_threads(1)
 network, plan = (
     DigitsNetwork(DigitsArchitecture("attention")),
-    DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION),
+    DigitsTrainingPlan(SAMPLES, eval_interval=EVAL_INTERVAL, validation_samples=VALIDATION_SAMPLES),
 )
 names = [name for name, _ in parameter_shapes(network)]
-validation, batch = (draw_digits(count, 20, 20, np.random.default_rng([1, count])) for count in (VALIDATION, 100))
+validation, batch = (
+    draw_digits(count, 20, 20, np.random.default_rng([1, count])) for count in (VALIDATION_SAMPLES, 100)
+)
 norms, curve = {0: gradient_norms(network, batch)}, []
-for samples, cost in training_steps(network, plan, seed=1):
-    judged = evaluate_network(network, validation)
-    curve.append(DigitsValidation(samples, cost, judged.symbol_accuracy, judged.exact_match))
+for samples, loss in training_steps(network, plan, seed=1):
+    evaluation = evaluate_network(network, validation)
+    curve.append(DigitsValidation(samples, loss, evaluation.symbol_accuracy, evaluation.exact_match))
     norms[samples] = gradient_norms(network, batch)
-run = DigitsResult("attention of 2016", 1, parameter_count(network), 0.0, curve, judged)
+run = DigitsResult("attention of 2016", 1, parameter_count(network), 0.0, curve, evaluation)
 print(
-    f"{run.parameters:,} parameters, {100 * judged.symbol_accuracy:.1f} % of the symbols, "
-    f"{100 * judged.exact_match:.1f} % of the sequences after {samples:,} samples"
+    f"{run.parameters:,} parameters, symbol accuracy {100 * evaluation.symbol_accuracy:.1f} %, "
+    f"exact match {100 * evaluation.exact_match:.1f} % after {samples:,} samples"
 )
 
 # %%
 try:
-    theirs = load_reference_curves(data_folder(), "attention")
+    references = load_reference_curves(data_folder(), "attention")
 except DataError:
-    theirs = []
-    print("The authors' curves are not at hand; the picture does without them.")
-figure = curve_figure([DigitsRuns(run.name, [run])], theirs, SAMPLES)
+    references = []
+    print("The authors' curves are missing; the figure is drawn without them.")
+figure = curve_figure([DigitsRuns(run.name, [run])], references, SAMPLES)
 Image(to_png(figure, 100), alt="Validation accuracy with attention, over the samples")
 
 # %% [markdown]
-# With half the samples of lesson 2 it gets far beyond it. The authors' two complete runs reached 0.731 and 0.892; no
-# seed was set, and such runs differ widely.
+# The accuracy is much higher than in lesson 2, with half of the samples. The authors' two complete runs reached 0.731
+# and 0.892; they had no fixed seed, and such runs differ widely.
 #
-# ## Why does it take off late?
+# ## Late rise of the accuracy
 #
-# All runs wait near the floor, then climb. The gradients say what they wait for.
+# The accuracy of all runs stays near chance at first and then rises. The gradients show the cause.
 
 # %%
 figure = empty_figure(7.2, 3.4)
 axes = figure.add_subplot()
-watched = {
+drawn_parameters = {
     "decoder.attention.query_projection.weight": "query: W",
     "decoder.attention.key_projection.weight": "key: U",
     "output.weight": "output: V",
 }
-for (name, label), color in zip(watched.items(), ("#1f5fc0", "#15803d", "#c2410c"), strict=True):
-    axes.plot(list(norms), [each[names.index(name)] for each in norms.values()], color=color, label=label)
+for (name, label), color in zip(drawn_parameters.items(), ("#1f5fc0", "#15803d", "#c2410c"), strict=True):
+    axes.plot(list(norms), [values[names.index(name)] for values in norms.values()], color=color, label=label)
 style_axes(axes)
 axes.set_yscale("log")
 axes.set_xlabel("samples seen", color=MUTED)
-axes.set_ylabel("norm of the gradient", color=MUTED)
+axes.set_ylabel("gradient norm", color=MUTED)
 axes.legend(frameon=False, labelcolor="linecolor")
 Image(
-    to_png(freeze_layout(figure), 100), alt="Gradients of query, key and output while training, on a logarithmic scale"
+    to_png(freeze_layout(figure), 100),
+    alt="Gradients of query, key and output during training, on a logarithmic scale",
 )
 
 # %%
 query = names.index("decoder.attention.query_projection.weight")
 largest = max(norms, key=lambda seen: norms[seen][query])
-print(f"the query's gradient: {norms[0][query]:.1e} at the start, {norms[largest][query]:.1e} at {largest:,} samples")
-print(f"accuracy reaches 0.3 at {next((p.samples for p in curve if p.symbol_accuracy > 0.3), 'no')} samples")
+initial_norm, largest_norm = norms[0][query], norms[largest][query]
+print(f"gradient of the query: {initial_norm:.1e} at initialization, {largest_norm:.1e} at {largest:,} samples")
+print(f"samples to an accuracy of 0.3: {next((p.samples for p in curve if p.symbol_accuracy > 0.3), 'not reached')}")
 
 # %% [markdown]
-# At the start all weights are small, so all states of the encoder are nearly the same, all scores are nearly the same,
-# and the context is their plain mean. Then it hardly matters what is asked: the gradient of W passes through v, through
-# differences between states and through a decoder state that is close to zero, and each of these is a small factor. The
-# output and the encoder learn first; once states differ there is something to ask for, and everything grows together.
-# Accuracy leaves the floor when the query's gradient has caught up with the others. That explains the wait; why the
-# climb then takes so long, [lesson 4](4-better.md) will ask.
+# At initialization all weights are small, so all encoder states are similar, all scores are similar, and the context is
+# the mean of the states. The query has nearly no effect: the gradient of W contains v, differences between states and a
+# decoder state close to zero as factors, and each of them is small. Output layer and encoder learn first; when the
+# states differ, the query has an effect, and all gradients grow. The accuracy rises above chance when the gradient of
+# the query is as large as the others. This explains the late rise; [lesson 4](4-better.md) explains why the accuracy
+# then rises so slowly.
 #
-# ## Where does it look?
+# ## Attention weights
 #
-# The mean weights over all validation samples, a line for each of the 21 symbols that are written, as in the notebook:
+# The mean weights over all validation samples, a line for each of the 21 target positions, as in the notebook:
 
 # %%
-figure = mean_weights_figure(np.array(judged.attention_mean))
-Image(to_png(figure, 100), alt="Mean weights, a line for each symbol written")
+figure = mean_weights_figure(np.array(evaluation.attention_mean))
+Image(to_png(figure, 100), alt="Mean attention weights, a line for each target position")
 
 # %% [markdown]
-# Each symbol looks further right than the one before it, by a word and a space. The peaks are narrow first and wide
-# later. That is not doubt. The place of a late word differs more from sample to sample, as lesson 1 has measured, so
-# the mean over samples is wider even where each single look is narrow. The last digits do spread, into the padding on
-# the right. The end, 21, reads no word at all.
+# The attention of each symbol is to the right of that of the symbol before it, by a word and a space. The peaks are
+# narrow at first and wide later. The width does not show uncertainty: the position of a late word varies more between
+# samples (lesson 1), so the mean over samples is wide even if the weights of each sample are concentrated. The weights
+# of the last digits do spread, into the padding on the right. The end symbol at position 21 has no word.
 #
-# The generator knows where each word stands, so looking can be judged, too.
+# The generator records the position of each word, so attention can be evaluated as an alignment.
 
 # %%
-steps = np.diff(np.argmax(judged.attention_mean, axis=1)[:10])
-print(f"over the first ten symbols the peak moves by {steps.mean():.1f} letters a symbol")
-agreed = judged.agreement
-print(f"the greatest weight lies outside the right word for {100 * agreed.error:.1f} % of the digits")
-print(f"{100 * agreed.mass:.1f} % of the weight lies on the right word")
+steps = np.diff(np.argmax(evaluation.attention_mean, axis=1)[:10])
+print(f"over the first ten symbols the peak moves by {steps.mean():.1f} letters per symbol")
+agreement = evaluation.agreement
+print(f"alignment error: the greatest weight is outside the right word for {100 * agreement.error:.1f} % of the digits")
+print(f"{100 * agreement.mass:.1f} % of the weight is on the right word")
 
 # %% [markdown]
-# A weight beside the word need not be wrong: the state at a letter knows what was read before it.
+# A weight outside the word is not necessarily an error: the state at a letter also encodes the letters before it.
 #
-# ## Which symbols are right?
+# ## Accuracy by position
 
 # %%
 figure = position_figure([DigitsRuns(run.name, [run])], POSITIONS_ATTENTION, "the better run of 2016")
 Image(to_png(figure, 100), alt="Accuracy by position with attention")
 
 # %% [markdown]
-# The U of lesson 2 is gone. What is wrong now is wrong late, with a dip shortly before the end, in our run and in the
-# authors'. Perhaps it is hard to count that many words. Or perhaps there is something near the end that disturbs.
+# The accuracy of the middle digits is no longer low. Errors are at late positions, with a minimum shortly before the
+# end, in this run and in the authors'. The network may fail to count that many words, or something near the end of the
+# input may disturb it.
 #
-# ## Looking at padding
+# ## Attention on padding
 #
-# Inputs end at different places, and behind the end the encoder repeats its last state. This network may look there.
-# Does it?
+# Inputs have different lengths, and after the end of an input the encoder repeats its last state. The attention of this
+# network includes these positions. How much of it is there?
 
 # %%
 with torch.inference_mode():
     weights = network(*to_tensors(validation, slice(0, 500)), 21).attention.numpy()
-outside = (weights * (validation.input_masks[:500] == 0)[:, None]).sum(axis=2).mean(axis=0)
-print("share of the weight on padding, for each symbol written:")
-print(*(f"{place}: {share:.2f}" for place, share in enumerate(outside, 1)), sep="  ")
+on_padding = (weights * (validation.input_masks[:500] == 0)[:, None]).sum(axis=2).mean(axis=0)
+print("share of the attention on padding, for each target position:")
+print(*(f"{position}: {share:.2f}" for position, share in enumerate(on_padding, 1)), sep="  ")
 
 # %% [markdown]
-# It does, and just where the dip is. Padding is one and the same state many times over, the last one, and each copy
-# gets its weight: together they outweigh the few letters of a late word. Here is the same training with padding out of
-# sight.
+# Attention covers padding at the positions of the minimum. Padding is many copies of the last state, and each copy has
+# a weight: together they outweigh the few letters of a late word. The same network is trained with masked padding.
 
 # %%
 masked = run_study(DigitsStudy("padding masked", DigitsArchitecture("attention", attends_padding=False), plan, seed=1))
 print(
-    f"padding masked: {100 * masked.accuracy:.1f} % of the symbols, alignment error "
-    f"{100 * masked.final.agreement.error:.1f} %; padding seen: {100 * run.accuracy:.1f} %, {100 * agreed.error:.1f} %"
+    f"padding masked: symbol accuracy {100 * masked.accuracy:.1f} %, alignment error "
+    f"{100 * masked.final.agreement.error:.1f} %; padding attended: {100 * run.accuracy:.1f} %, "
+    f"{100 * agreement.error:.1f} %"
 )
-figure = position_figure([DigitsRuns("padding seen", [run]), DigitsRuns("padding masked", [masked])])
-Image(to_png(figure, 100), alt="Accuracy by position, with padding seen and masked")
+figure = position_figure([DigitsRuns("padding attended", [run]), DigitsRuns("padding masked", [masked])])
+Image(to_png(figure, 100), alt="Accuracy by position, with padding attended and masked")
 
 # %% [markdown]
-# The dip is gone. Counting was not the trouble; a mask that the notebook forgot was. (This is one seed, and such runs
-# differ from seed to seed; but the dip is in the authors' plot at the same place.) What remains is the number of
-# samples it takes: [lesson 4](4-better.md).
+# The minimum has disappeared. Its cause was the missing mask, not counting. (This is one seed, and such runs differ
+# between seeds; but the authors' curve has its minimum at the same position.) The remaining problem is the number of
+# samples: [lesson 4](4-better.md).
 #
 # ## Try it
 #
@@ -204,6 +208,7 @@ Image(to_png(figure, 100), alt="Accuracy by position, with padding seen and mask
 # pellucid recipe digits-bidirectional --out runs/bidirectional
 # ```
 #
-# trains this network with padding masked, and a bidirectional encoder; `digits-attention-faithful --seeds 3` trains the
-# original thrice, where the authors' curves are at hand (`--data`). In the notebook, take
-# `Design("attention", initial="scaled")`, whose weights start larger: when does the query's gradient wake up?
+# trains this network with masked padding and a bidirectional encoder; `digits-attention-faithful --seeds 3` trains the
+# original network with three seeds, and requires the authors' curves (`--data`). In the notebook, use
+# `DigitsArchitecture("attention", initial="scaled")`, which has larger initial weights: when does the gradient of the
+# query grow?

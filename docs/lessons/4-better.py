@@ -1,21 +1,22 @@
 # %% [markdown]
 # # 4. A better network
 #
-# [All lessons](README.md) · [this page as a notebook](4-better.ipynb) · before: [3. Attention](3-attention.md) · next:
-# [5. Longer](5-longer.md)
+# [All lessons](README.md) · [this page as a notebook](4-better.ipynb) · previous: [3. Attention](3-attention.md) ·
+# next: [5. Longer](5-longer.md)
 #
-# **The network of 2016 takes some 150,000 samples, even with padding masked. How many are enough, and what makes the
+# **The network of 2016 needs some 150,000 samples, even with masked padding. How many are necessary, and what makes the
 # difference?**
 #
-# Here is Pellucid's own network, with as many units and fewer parameters. Like any of Pellucid's it never looks at
-# padding. It differs from the one of lesson 3 in seven more ways: it is bidirectional; it is told what it wrote last;
-# its output sees the state beside the context; it starts from the encoder's last state; its batches are small; its rate
-# is higher; and the rate falls. Which of them matter?
+# This lesson trains Pellucid's network, with as many units and fewer parameters. Like all of Pellucid's networks it
+# masks padding. It differs from the network of lesson 3 in seven more properties: the encoder is bidirectional; the
+# previous output symbol is fed back; the output layer reads the state beside the context; the initial state is computed
+# from the encoder's last state; the batches are small; the learning rate is higher; and it decays. Which of these
+# properties matter?
 
 # %%
 SAMPLES = 30_000
-DEVELOPMENT = 500
-TEST = 2_000
+DEV_PAIRS = 500
+TEST_PAIRS = 2_000
 
 # %%
 import tempfile
@@ -43,124 +44,145 @@ from pellucid.training.run_folder import load
 # %% [markdown]
 # ## One training
 #
-# The pairs are written to files and trained on as any other pairs would be, each seen once. The settings are a file of
-# the package; these are the ones that count.
+# The pairs are written to files, and the network is trained on them as on any other pairs; each pair is seen once. The
+# settings are a file of the package; these are the important ones.
 
 # %%
 out = Path(tempfile.mkdtemp())
 
 
-def trained(name: str, changes: dict) -> TrainedDigitsRun:
-    """Our network with some settings changed."""
+def train(name: str, changes: dict) -> TrainedDigitsRun:
+    """Train Pellucid's network with changed settings.
+
+    Args:
+        name: Name of the run.
+        changes: Settings that override those of digits-fewest.
+    """
     config = load_recipe_config("digits-fewest", {"seed": 1, **changes})
-    return train_and_evaluate(DigitsJob(name, out, 1, SAMPLES, config, development=DEVELOPMENT, test=TEST))
+    return train_and_evaluate(DigitsJob(name, out, 1, SAMPLES, config, dev_pairs=DEV_PAIRS, test_pairs=TEST_PAIRS))
 
 
 config = load_recipe_config("digits-fewest", {})
-print(f"encoder: {config.encoder.cell}, {config.encoder.hidden_size} units, reads {config.encoder.bidirectional} ways")
+print(
+    f"encoder: {config.encoder.cell}, {config.encoder.hidden_size} units, bidirectional {config.encoder.bidirectional}"
+)
 print(f"attention: {config.attention.type}, {config.attention.size} units")
 print(f"decoder: {config.decoder.cell}, {config.decoder.hidden_size} units, output from {config.decoder.output}")
-print(f"training: batches of {config.training.batch_size}, rate {config.training.learning_rate}")
+print(f"training: batch size {config.training.batch_size}, learning rate {config.training.learning_rate}")
 
 # %%
-ours = trained("ours", {})
-enough = samples_to_accuracy(ours.outcome, 0.99)
+run = train("pellucid", {})
+needed = samples_to_accuracy(run.result, 0.99)
 print(
-    f"{ours.outcome.parameters:,} parameters, {100 * ours.outcome.accuracy:.2f} % of the symbols, "
-    f"{100 * ours.outcome.final.exact_match:.1f} % of the sequences of the test set"
+    f"{run.result.parameters:,} parameters, symbol accuracy {100 * run.result.accuracy:.2f} %, "
+    f"exact match {100 * run.result.final.exact_match:.1f} % on the test set"
 )
-print(f"99 % of the symbols were right after {f'{enough:,}' if enough else 'more than all'} samples")
+print(f"samples to a symbol accuracy of 99 %: {f'{needed:,}' if needed else 'not reached'}")
 
 # %% [markdown]
-# ## Beside the network of 2016
+# ## Comparison with the network of 2016
 #
-# The same number of samples, drawn as it draws them; then the same network with one thing changed.
+# The network of 2016 is trained on the same number of samples, and then with one change at a time.
 
 # %%
-notebook, short = (
+architecture, plan = (
     DigitsArchitecture("attention"),
-    DigitsTrainingPlan(SAMPLES, eval_interval=max(SAMPLES // 20, 1), validation_samples=DEVELOPMENT),
+    DigitsTrainingPlan(SAMPLES, eval_interval=max(SAMPLES // 20, 1), validation_samples=DEV_PAIRS),
 )
-theirs = [
-    run_study(DigitsStudy("2016", notebook, short, seed=1)),
-    run_study(DigitsStudy("2016, weights scaled by size", notebook._replace(initial="scaled"), short, seed=1)),
+notebook_results = [
+    run_study(DigitsStudy("2016", architecture, plan, seed=1)),
+    run_study(DigitsStudy("2016, scaled initialization", architecture._replace(initial="scaled"), plan, seed=1)),
     run_study(
-        DigitsStudy("2016, rate 0.02 falling", notebook, short._replace(learning_rate=0.02, decay="cosine"), seed=1)
+        DigitsStudy(
+            "2016, learning rate 0.02 with cosine decay",
+            architecture,
+            plan._replace(learning_rate=0.02, decay="cosine"),
+            seed=1,
+        )
     ),
 ]
-figure = curve_figure([DigitsRuns(run.name, [run]) for run in (ours.outcome, *theirs)], [], SAMPLES)
-Image(to_png(figure, 100), alt="Accuracy over the samples: Pellucid's network, and three of 2016")
+groups = [DigitsRuns(result.name, [result]) for result in (run.result, *notebook_results)]
+Image(
+    to_png(curve_figure(groups, [], SAMPLES), 100),
+    alt="Accuracy over the samples: Pellucid's network, and three variants of 2016",
+)
 
 # %% [markdown]
-# ## Which ingredient does what?
+# ## Ablations
 #
-# Each is taken away by itself; everything else stays.
+# Each ingredient is removed by itself; all other settings are unchanged.
 
 # %%
-runs = [ours.outcome, *(trained(name, changes).outcome for name, changes in ABLATIONS.items() if changes), *theirs]
+ablations = [train(name, changes).result for name, changes in ABLATIONS.items() if changes]
 
 
-def row(run: DigitsResult) -> str:
-    """One line of the table."""
-    enough = samples_to_accuracy(run, 0.99)
-    return f"| {run.name} | {f'{enough:,}' if enough else '–'} | {100 * run.accuracy:.1f} | {run.parameters:,} |"
+def format_row(result: DigitsResult) -> str:
+    """Return a row of the table.
+
+    Args:
+        result: Result of a training.
+    """
+    needed = samples_to_accuracy(result, 0.99)
+    samples = f"{needed:,}" if needed else "–"
+    return f"| {result.name} | {samples} | {100 * result.accuracy:.1f} | {result.parameters:,} |"
 
 
-head = "| network | samples to 99 % | symbols right, % | parameters |\n|---|--:|--:|--:|\n"
-display(Markdown(head + "\n".join(map(row, runs))))
+head = "| network | samples to 99 % | symbol accuracy, % | parameters |\n|---|--:|--:|--:|\n"
+display(Markdown(head + "\n".join(map(format_row, [run.result, *ablations, *notebook_results]))))
 
 # %%
-without = runs[1 : len(ABLATIONS)]
-order = sorted(without, key=lambda run: run.accuracy)
-print(f"taken away, it costs most: {order[0].name} ({100 * order[0].accuracy:.1f} % of the symbols are left)")
-unharmed = [run.name for run in without if run.accuracy > 0.99]
-print(f"still above 99 %: {'; '.join(unharmed) or 'none'}")
+lowest = min(ablations, key=lambda result: result.accuracy)
+print(f"lowest accuracy: {lowest.name} ({100 * lowest.accuracy:.1f} %)")
+above = [result.name for result in ablations if result.accuracy > 0.99]
+print(f"accuracy above 99 %: {'; '.join(above) or 'none'}")
 
 # %% [markdown]
-# One seed each, so differences are chance unless they are large and come back: over three seeds of the recipe,
-# starting from zero fails in one, as it does here, and gets there in two. Small batches and a high rate make many
-# large steps out of few samples, and that is what gets the query over the flat ground of lesson 3: without them no
-# seed gets there. Feedback and a bidirectional encoder matter little: over three seeds the networks
-# without them get there a little later, and more surely. Added alone to the network of 2016, larger weights or a
-# higher rate do nothing within so few samples: what helps is the combination.
+# Each row is one seed, so only large differences that other seeds confirm are meaningful. Over three seeds of the
+# recipe, a zero initial state fails with one seed, as here, and reaches 99 % with two. Small batches and a high
+# learning rate make many large updates from few samples, which overcome the small gradients of the query at
+# initialization (lesson 3): without them no seed reaches 99 %. Feedback of the output symbol and a bidirectional
+# encoder have a small effect: over three seeds the networks without them need somewhat more samples, and reach 99 %
+# with more of the seeds. Larger initial weights or a higher learning rate alone have no effect on the network of 2016
+# with so few samples: the combination of the ingredients matters.
 #
 # ## One decoding
 #
-# Everything that one decoding did is a `Trace`: the symbols read and written, the probability of each, the runners-up,
-# and the weights. Here are the first digits of π; of twenty, the first seven are drawn.
+# A `Trace` holds the result of decoding one source: source and target symbols, the probability of each, the most
+# probable alternatives, and the attention weights. The source is the first twenty digits of π; the figure has the first
+# seven.
 
 # %%
-(trace,) = load(ours.folder).predict([spell_digits("31415926535897932384")])
+(trace,) = load(run.folder).predict([spell_digits("31415926535897932384")])
 print(f"{trace.output}, log p = {trace.score:.3f}")
 least = int(trace.log_probabilities.argmin())
 (best, second), (p, q) = trace.top_symbols[least][:2], np.exp(trace.top_log_probabilities[least][:2])
-print(f"least certain of symbol {least + 1}: {best!r} with p = {p:.4f}, then {second!r} with p = {q:.4f}")
+print(f"least probable symbol: number {least + 1}, {best!r} with p = {p:.4f}, then {second!r} with p = {q:.4f}")
 
 # %%
-few, letters = 7, 32
-part = replace(
+num_digits, num_letters = 7, 32
+beginning = replace(
     trace,
-    source=trace.source[:letters],
-    target=trace.target[:few],
-    attention=trace.attention[:few, :letters],
-    log_probabilities=trace.log_probabilities[:few],
+    source=trace.source[:num_letters],
+    target=trace.target[:num_digits],
+    attention=trace.attention[:num_digits, :num_letters],
+    log_probabilities=trace.log_probabilities[:num_digits],
 )
-Image(to_png(attention_figure(part), 90), alt="Where the network looked to write the first seven digits of pi")
+Image(to_png(attention_figure(beginning), 90), alt="Attention weights of the first seven digits of pi")
 
 # %%
 words = trace.text.split()
-seen = [words[trace.text[:at].count(" ")] for at in trace.attention.argmax(axis=1)]
-print("; ".join(f"{symbol} from {word!r}" for symbol, word in zip(trace.target, seen, strict=True)))
-agreed = ours.outcome.final.agreement
-print(f"the greatest weight lies outside the right word for {100 * agreed.error:.1f} % of the digits of the test set")
+attended = [words[trace.text[:position].count(" ")] for position in trace.attention.argmax(axis=1)]
+print("; ".join(f"{symbol} from {word!r}" for symbol, word in zip(trace.target, attended, strict=True)))
+error = run.result.final.agreement.error
+print(f"alignment error: the greatest weight is outside the right word for {100 * error:.1f} % of the test digits")
 
 # %% [markdown]
-# Each row moves on by one word. How a word's letters share the weight is the network's own choice: it is bidirectional,
-# so the state at one letter knows its neighbors, too. Spaces get almost none.
+# Each target symbol attends to the next word. The distribution of the weight over the letters of a word is arbitrary:
+# the encoder is bidirectional, so the state at one letter also encodes its neighbors. Spaces have almost no weight.
 
 # %%
-figure = mean_weights_figure(np.array(ours.outcome.final.attention_mean))
-Image(to_png(figure, 100), alt="Mean weights of Pellucid's network, a line for each symbol written")
+figure = mean_weights_figure(np.array(run.result.final.attention_mean))
+Image(to_png(figure, 100), alt="Mean attention weights of Pellucid's network, a line for each target position")
 
 # %% [markdown]
 # ## Try it
@@ -169,7 +191,7 @@ Image(to_png(figure, 100), alt="Mean weights of Pellucid's network, a line for e
 # pellucid recipe digits-attention --out runs/demo
 # ```
 #
-# trains with more samples, shows three decodings and writes a report. `digits-fewest --seeds 3` makes the table for
-# three seeds, with more changes to the network of 2016, where the authors' curves are at hand (`--data`). In the
-# notebook, see whether larger batches can be made up for by a higher rate:
-# `trained("both", {"training": {"batch_size": 100, "learning_rate": 0.06}})`.
+# trains with more samples, prints three decodings and writes a report. `digits-fewest --seeds 3` computes the table for
+# three seeds, with more changes to the network of 2016, and requires the authors' curves (`--data`). In the notebook,
+# test whether a higher learning rate compensates for larger batches:
+# `train("both", {"training": {"batch_size": 100, "learning_rate": 0.06}})`.

@@ -1,20 +1,20 @@
 # %% [markdown]
 # # 6. Exercises
 #
-# [All lessons](README.md) · [this page as a notebook](6-exercises.ipynb) · before: [5. Longer](5-longer.md)
+# [All lessons](README.md) · [this page as a notebook](6-exercises.ipynb) · previous: [5. Longer](5-longer.md)
 #
-# **What happens if one part is exchanged for another?**
+# **What is the effect of each component?**
 #
-# Here are the exercises of 2015 and 2016, each with a short run and an answer. Try to answer each question before you
-# run its cell. The runs are shorter than those of the lessons, and each has one seed: they show directions, not
-# decimals. Exercises on the curve's teeth and on accuracy by position are in
+# These are the exercises of 2015 and 2016, each with a short training and an answer. Try to answer each question before
+# you run its cell. The trainings are shorter than those of the lessons and have one seed: they show tendencies, not
+# exact values. The exercises on the sawtooth of the curve and on accuracy by position are in
 # [lesson 2](2-bottleneck.md).
 
 # %%
 SAMPLES = 100_000
-LOOKING = 60_000
-EVERY = 10_000
-VALIDATION = 2_000
+ATTENTION_SAMPLES = 60_000
+EVAL_INTERVAL = 10_000
+VALIDATION_SAMPLES = 2_000
 
 # %%
 import numpy as np
@@ -26,95 +26,100 @@ from pellucid.recipes.digits.studies import LEARNING_RATES
 from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, DigitsTrainingPlan, run_study
 from pellucid.reporting.figures import to_png
 
-plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION)
+plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVAL_INTERVAL, validation_samples=VALIDATION_SAMPLES)
 
 
-def trained(name: str, design: DigitsArchitecture, plan: DigitsTrainingPlan = plan) -> DigitsResult:
-    """Train once, and tell."""
-    run = run_study(DigitsStudy(name, design, plan, seed=1))
+def train(name: str, architecture: DigitsArchitecture, plan: DigitsTrainingPlan = plan) -> DigitsResult:
+    """Train a network and print its accuracy.
+
+    Args:
+        name: Name of the run.
+        architecture: Architecture of the network.
+        plan: Hyperparameters.
+    """
+    result = run_study(DigitsStudy(name, architecture, plan, seed=1))
     print(
-        f"{name:24} {run.parameters:6,} parameters, {100 * run.accuracy:5.1f} % of the symbols, "
-        f"{100 * run.final.exact_match:5.1f} % of the sequences"
+        f"{name:28} {result.parameters:6,} parameters, symbol accuracy {100 * result.accuracy:5.1f} %, "
+        f"exact match {100 * result.final.exact_match:5.1f} %"
     )
-    return run
+    return result
 
 
-def groups(*runs: DigitsResult) -> list[DigitsRuns]:
-    """Each run as a line of a picture."""
-    return [DigitsRuns(run.name, [run]) for run in runs]
+def groups(*results: DigitsResult) -> list[DigitsRuns]:
+    """Return each result as a line of a figure."""
+    return [DigitsRuns(result.name, [result]) for result in results]
 
 
 # %% [markdown]
 # ## 1. A bidirectional encoder
 #
-# *A second GRU reads the input from its end. How should its states join those of the first, and what will it change
-# where there is no attention?*
+# *A second GRU reads the input backwards. How can its states be merged with those of the first, and what is the effect
+# without attention?*
 
 # %%
-forward = trained("forward", DigitsArchitecture())
-both = [
-    trained(f"bidirectional, {merge}", DigitsArchitecture(bidirectional=True, merge=merge))
+forward = train("unidirectional", DigitsArchitecture())
+bidirectional = [
+    train(f"bidirectional, {merge}", DigitsArchitecture(bidirectional=True, merge=merge))
     for merge in ("concatenate", "sum", "product")
 ]
 
 # %%
-figure = position_figure(groups(forward, *both))
+figure = position_figure(groups(forward, *bidirectional))
 Image(to_png(figure, 100), alt="Accuracy by position: unidirectional and bidirectional, merged in three ways")
 
 # %% [markdown]
-# The code now holds two last states: that of the GRU that has just read the last word, and that of the GRU that has
-# just read the first. So the first digits gain a little; the middle is far from both. Concatenated, each has ten
-# numbers of its own; added or multiplied, they share ten. It is still a bottleneck. (The original snippet took the
-# backward GRU's state at the last letter, where it has read one letter; its answer stands at the first.)
+# The code now merges two last states: that of the forward GRU, which has read the last word, and that of the backward
+# GRU, which has read the first word. So the accuracy of the first digits rises a little; the middle is far from both.
+# Concatenated states have ten numbers each; with a sum or a product they share ten. The code is still a bottleneck.
+# (The original snippet takes the backward GRU's state at the last letter, where it has read one letter; its final state
+# is at the first letter.)
 #
-# ## 2. Targets of unequal length
+# ## 2. Targets of different lengths
 #
-# *Let rows have one to twenty digits. Short targets are padded with 0, which is also the digit 0. What does a network
-# learn from a cost that counts padding?*
+# *Inputs have one to twenty digits. Short targets are padded with 0, which is also the digit 0. What does a network
+# learn from a loss that includes padding?*
 
 # %%
 varying = plan._replace(digits=(1, 20))
-masked = trained("mask in the cost", DigitsArchitecture(), varying._replace(masked=True))
-unmasked = trained("no mask in the cost", DigitsArchitecture(), varying)
-padding = 1 - varying.draw_samples(VALIDATION, np.random.default_rng(1)).target_masks.mean()
-print(f"{100 * padding:.0f} % of the places in the targets are padding")
+masked = train("masked loss", DigitsArchitecture(), varying._replace(masked=True))
+unmasked = train("unmasked loss", DigitsArchitecture(), varying)
+padding = 1 - varying.draw_samples(VALIDATION_SAMPLES, np.random.default_rng(1)).target_masks.mean()
+print(f"{100 * padding:.0f} % of the target positions are padding")
 
 # %%
 figure = position_figure(groups(masked, unmasked))
-Image(
-    to_png(figure, 100), alt="Accuracy by position of targets of unequal length, with the mask in the cost and without"
-)
+Image(to_png(figure, 100), alt="Accuracy by position of targets of different lengths, with masked and unmasked loss")
 
 # %% [markdown]
-# Accuracy counts only symbols that are there, in both. Without the mask much of what the network is paid for is
-# writing zeros behind the end: late places of the target are mostly padding, and it writes 0 there where a digit should
-# stand. With the mask it is paid for digits alone.
+# Both accuracies exclude padding. Without the mask a large part of the loss rewards zeros after the end: late target
+# positions are mostly padding, and the network predicts 0 there instead of a digit. With the mask only real symbols
+# count.
 #
-# ## 3. Symbols given or learned
+# ## 3. One-hot or learned embeddings
 #
-# *The notebook freezes its embedding at one-hot and suggests to remove that line. What can 27 × 27 more parameters
-# add?*
+# *The notebook freezes its embedding at one-hot and suggests removing that line. What is the effect of 27 × 27 more
+# parameters?*
 
 # %%
-learned = trained("learned embedding", DigitsArchitecture(embedding="learned"))
+learned = train("learned embedding", DigitsArchitecture(embedding="learned"))
 
 # %%
 figure = curve_figure(groups(forward, learned), [], SAMPLES)
 Image(to_png(figure, 100), alt="Accuracy over the samples: one-hot and learned embedding")
 
 # %% [markdown]
-# Nothing that could not be said before: the GRU's own matrix already gives each letter any row it likes, and a product
-# of two matrices is a matrix. What changes is the path of the training, since both are moved at once. Here both paths
-# end at the same place.
+# The capacity does not change: the GRU's input matrix already gives each letter its own row, and a product of two
+# matrices is a matrix. The optimization changes, since both matrices are updated. Here both trainings have the same
+# final accuracy.
 #
 # ## 4. Other optimizers
 #
-# *Adam with 0.005 is the authors' choice. What do simpler rules do on the same network, each with the best of three
-# rates?*
+# *The authors use Adam with a learning rate of 0.005. How do simpler optimizers compare, each with the best of three
+# learning rates?*
 
 # %%
 optimizers = [
-    trained(f"{name}, rate {rate:g}", DigitsArchitecture(), plan._replace(optimizer=name, learning_rate=rate))
+    train(f"{name}, learning rate {rate:g}", DigitsArchitecture(), plan._replace(optimizer=name, learning_rate=rate))
     for name, (rate, *_) in LEARNING_RATES.items()
 ]
 
@@ -123,46 +128,51 @@ figure = curve_figure(groups(*optimizers), [], SAMPLES)
 Image(to_png(figure, 100), alt="Accuracy over the samples with six optimizers")
 
 # %%
-best, worst = max(optimizers, key=lambda run: run.accuracy), min(optimizers, key=lambda run: run.accuracy)
+best, worst = (
+    max(optimizers, key=lambda result: result.accuracy),
+    min(optimizers, key=lambda result: result.accuracy),
+)
 print(f"best: {best.name}, {100 * best.accuracy:.1f} %; worst: {worst.name}, {100 * worst.accuracy:.1f} %")
 
 # %% [markdown]
-# Gradients of a recurrent network differ in size by orders of magnitude (lesson 1). Rules that scale each parameter by
-# its own gradients do not mind: Adam, RMSprop, Adagrad. Plain steps, with momentum or without, must use one rate for
-# all parameters, and stay near the floor. Adadelta was made to need no rate; here it wants one of ten, for its first
-# steps are tiny.
+# Gradients of a recurrent network differ in size by orders of magnitude (lesson 1). Optimizers that scale each
+# parameter's update by its own gradients are insensitive to this: Adam, RMSprop, Adagrad. Gradient descent, with or
+# without momentum, has one rate for all parameters and stays near chance. Adadelta was designed to need no learning
+# rate; here it needs a rate of ten, since its first updates are tiny.
 #
 # ## 5. Other cells
 #
-# *The lessons take a GRU because it has one state and is faster. Is an LSTM better?*
+# *The lessons use a GRU because it has one state and is faster. Is an LSTM better?*
 
 # %%
-lstm = trained("LSTM", DigitsArchitecture(cell="lstm"))
+lstm = train("LSTM", DigitsArchitecture(cell="lstm"))
 figure = position_figure(groups(forward, lstm))
 Image(to_png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
 
 # %% [markdown]
-# An LSTM has one gate more and a second state. Through a code of ten numbers, that helps or harms only a little: the
-# code is the limit, not the cell.
+# An LSTM has one more gate and a second state. With a code of ten numbers the effect is small: the code is the limit,
+# not the cell.
 #
-# ## 6. Larger weights
+# ## 6. Larger initial weights
 #
-# *Weights start from N(0, 0.1). What if those of the attention network start at a size that keeps the size of what
-# passes through?*
+# *Weights start from N(0, 0.1). What is the effect of an initialization of the attention network that preserves the
+# scale of activations?*
 
 # %%
-looking = DigitsTrainingPlan(LOOKING, eval_interval=max(LOOKING // 10, 1), validation_samples=VALIDATION)
-narrow = trained("N(0, 0.1)", DigitsArchitecture("attention"), looking)
-scaled = trained("scaled by size", DigitsArchitecture("attention", initial="scaled"), looking)
+attention_plan = DigitsTrainingPlan(
+    ATTENTION_SAMPLES, eval_interval=max(ATTENTION_SAMPLES // 10, 1), validation_samples=VALIDATION_SAMPLES
+)
+narrow = train("N(0, 0.1)", DigitsArchitecture("attention"), attention_plan)
+scaled = train("scaled initialization", DigitsArchitecture("attention", initial="scaled"), attention_plan)
 
 # %%
-figure = curve_figure(groups(narrow, scaled), [], LOOKING)
-Image(to_png(figure, 100), alt="Accuracy of the attention network over the samples, with two starts")
+figure = curve_figure(groups(narrow, scaled), [], ATTENTION_SAMPLES)
+Image(to_png(figure, 100), alt="Accuracy of the attention network over the samples, with two initializations")
 
 # %% [markdown]
-# Not much: both climb side by side, and where they end they differ by less than the authors' two runs. So small first
-# weights may explain the wait at the very beginning (lesson 3), but not the long climb. Lesson 4 found what does: too
-# few steps, and too small ones.
+# The effect is small: both accuracies rise in parallel, and their final difference is smaller than that of the authors'
+# two runs. So small initial weights may explain the late start (lesson 3), but not the slow rise. Lesson 4 has its
+# cause: too few updates, and too small ones.
 #
 # ## Try it
 #
@@ -170,6 +180,6 @@ Image(to_png(figure, 100), alt="Accuracy of the attention network over the sampl
 # pellucid recipe list
 # ```
 #
-# names a recipe for each exercise, which trains longer and with as many seeds as you like; for example
-# `pellucid recipe digits-optimizers --seeds 3 --out runs/optimizers`. In the notebook, put `Design("attention")` into
-# the second exercise: what does the mask do there?
+# lists a recipe for each exercise, with longer trainings and any number of seeds; for example
+# `pellucid recipe digits-optimizers --seeds 3 --out runs/optimizers`. In the notebook, use
+# `DigitsArchitecture("attention")` in the second exercise: what is the effect of the mask there?

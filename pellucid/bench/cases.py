@@ -1,4 +1,4 @@
-"""Cases of the benchmark: four sizes of GRU and LSTM networks on spelled digits, in training and in decoding."""
+"""Cases of the benchmark: four sizes of GRU and LSTM networks on spelled digits, for training and decoding."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -13,15 +13,15 @@ from pellucid.kernels.types import CELL_LAYOUTS
 BenchTask = Literal["train", "greedy", "beam"]
 TASKS: tuple[BenchTask, ...] = get_args(BenchTask)
 CELLS = cast(tuple[Cell, ...], tuple(CELL_LAYOUTS))
-"""The cells that kernels compute."""
+"""Recurrent cells that the kernels support."""
 DIGITS = 20
-"""Digits of every pair: about 99 source symbols, 20 target symbols."""
+"""Digits of every pair, which has about 99 source symbols and 20 target symbols."""
 BEAM_SIZE = 5
-"""Hypotheses of beam search."""
+"""Beam size of the task beam."""
 NUM_BATCHES = 50
-"""Batches in the training data."""
+"""Number of batches in the training data."""
 BATCHES_PER_CALL = 4
-"""Batches decoded by one call: a call is short, and several batches are sorted by length."""
+"""Number of batches decoded by one call; the batches of a call are sorted by length."""
 
 
 class BenchCase(msgspec.Struct, frozen=True):
@@ -54,6 +54,7 @@ class BenchRequest(msgspec.Struct, frozen=True):
     digits: int = DIGITS
     threads: int = 1
     repeats: int = 5
+    """Repeats over which medians and extremes are computed."""
     seconds: float = 5.0
     """Approximate duration of the steady state."""
     plain: bool = False
@@ -80,15 +81,20 @@ def select_cases(task: str, cases: Sequence[str], cells: Sequence[str]) -> Bench
         InputError: A name is unknown.
     """
     tasks = TASKS if task == "all" else (_choose(task, TASKS, "task", ("all",)),)
-    named = tuple(_choose(name, tuple(CASES), "case") for name in dict.fromkeys(cases)) or tuple(CASES)
-    return BenchSelection(tasks, named, tuple(_choose(cell, CELLS, "cell") for cell in dict.fromkeys(cells)) or CELLS)
+    selected_cases = tuple(_choose(name, tuple(CASES), "case") for name in dict.fromkeys(cases)) or tuple(CASES)
+    return BenchSelection(
+        tasks, selected_cases, tuple(_choose(cell, CELLS, "cell") for cell in dict.fromkeys(cells)) or CELLS
+    )
 
 
 def bench_config(request: BenchRequest) -> Config:
     """Return the configuration of a measurement.
 
-    The encoder is bidirectional; there is no dropout, and neither the end of training nor a validation is reached.
+    The encoder is bidirectional and there is no dropout. Neither the end of training nor a validation is reached.
     Decoding is forced to as many symbols as there are digits, since the network is untrained.
+
+    Args:
+        request: The measurement.
     """
     sizes: dict[str, Any] = {"cell": request.cell, "embedding_size": request.case.embedding, "dropout": 0.0}
     settings = {
@@ -103,19 +109,23 @@ def bench_config(request: BenchRequest) -> Config:
 
 
 def batches_per_call(task: BenchTask) -> int:
-    """Return the number of batches of one timed call; an update has one."""
+    """Return the number of batches of one timed call; an update has one.
+
+    Args:
+        task: The task.
+    """
     return 1 if task == "train" else BATCHES_PER_CALL
 
 
 def _search_settings(request: BenchRequest) -> dict[str, Any]:
     """Return the settings of search."""
-    forced = {"min_length": request.digits, "max_length": request.digits}
-    return {**forced, "batch_size": request.case.batch, "beam_size": BEAM_SIZE if request.task == "beam" else 1}
+    lengths = {"min_length": request.digits, "max_length": request.digits}
+    return {**lengths, "batch_size": request.case.batch, "beam_size": BEAM_SIZE if request.task == "beam" else 1}
 
 
-def _choose(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401
-    """Return the word if it is one of the choices."""
-    if word not in choices:
-        listed = ", ".join([*choices, *more])
-        raise InputError(f"there is no {what} {quote(word)}{suggest(word, [*choices, *more])} ({listed})")
-    return word
+def _choose(name: str, choices: Sequence[Any], kind: str, keywords: Sequence[str] = ()) -> Any:  # noqa: ANN401
+    """Return the name if it is one of the choices; an error message also lists the keywords."""
+    if name not in choices:
+        listed = ", ".join([*choices, *keywords])
+        raise InputError(f"there is no {kind} {quote(name)}{suggest(name, [*choices, *keywords])} ({listed})")
+    return name

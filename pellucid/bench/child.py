@@ -1,4 +1,4 @@
-"""A measurement in a worker process: request and entry point."""
+"""Measurements in a worker process: request and entry point."""
 
 import os
 import subprocess
@@ -12,18 +12,28 @@ from pellucid.bench.cases import BenchRequest
 from pellucid.bench.results import BenchResult, StageTime, StartupTime
 from pellucid.errors import RunError
 
+MeasurementKind = Literal["measure", "start", "profile"]
+"""Steady state of the steps, time to the first update, or stages of a training."""
+
 
 class ChildRequest(msgspec.Struct, frozen=True):
     """Request to the worker process."""
 
-    what: Literal["measure", "start", "profile"]
+    kind: MeasurementKind
     request: BenchRequest
-    began: float
-    """Start of the process, in seconds of the epoch."""
+    started: float
+    """Start of the process, in seconds since the epoch."""
 
 
 def run_measurement(request: BenchRequest) -> BenchResult:
-    """Return one measurement; for training, a further process measures the time to the first update."""
+    """Measure a case in a worker process; for training, a second process measures the time to the first update.
+
+    Args:
+        request: The measurement.
+
+    Returns:
+        Times, memory and lower bound.
+    """
     result = run_step_measurement(request)
     if request.task != "train":
         return result
@@ -32,48 +42,69 @@ def run_measurement(request: BenchRequest) -> BenchResult:
 
 
 def run_step_measurement(request: BenchRequest) -> BenchResult:
-    """Return one measurement without the time to the first update."""
+    """Measure a case in a worker process, without the time to the first update.
+
+    Args:
+        request: The measurement.
+
+    Returns:
+        Times, memory and lower bound.
+    """
     return msgspec.json.decode(_run_child("measure", request), type=BenchResult)
 
 
 def run_profile(request: BenchRequest) -> list[StageTime]:
-    """Return the stages of a training."""
+    """Measure the stages of a training in a worker process.
+
+    Args:
+        request: The measurement.
+
+    Returns:
+        The stages in the order of an update.
+    """
     return msgspec.json.decode(_run_child("profile", request), type=list[StageTime])
 
 
-def _run_child(what: Literal["measure", "start", "profile"], request: BenchRequest) -> bytes:
-    """Run a worker process and return its answer; an interrupt ends it, too.
+def _run_child(kind: MeasurementKind, request: BenchRequest) -> bytes:
+    """Run a worker process and return its output; an interrupt ends the process, too.
 
     Raises:
         RunError: The process fails; the message is its last line.
     """
-    message = msgspec.json.encode(ChildRequest(what, request, time.time()))
-    done = subprocess.run(
+    message = msgspec.json.encode(ChildRequest(kind, request, time.time()))
+    process = subprocess.run(
         [sys.executable, "-m", __name__, message.decode()],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
-    if done.returncode:
-        words = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        raise RunError(f"measuring {request.task} {request.name} {request.cell} failed: {words[-1]}")
-    return done.stdout
+    if process.returncode:
+        lines = process.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        raise RunError(f"measuring {request.task} {request.name} {request.cell} failed: {lines[-1]}")
+    return process.stdout
 
 
-def main(words: list[str]) -> int:
-    """Handle the request and write the answer as JSON."""
-    request = msgspec.json.decode(words[0], type=ChildRequest)
-    # Imported here, since these imports take seconds and count for the start.
+def main(arguments: list[str]) -> int:
+    """Handle the request and write the result as JSON.
+
+    Args:
+        arguments: The request as JSON.
+
+    Returns:
+        The exit status, 0.
+    """
+    request = msgspec.json.decode(arguments[0], type=ChildRequest)
+    # These imports take seconds, which are part of the startup time.
     from pellucid.bench.measurement import measure_case, measure_startup, profile_training
 
-    match request.what:
+    match request.kind:
         case "measure":
-            answer: object = measure_case(request.request)
+            result: object = measure_case(request.request)
         case "start":
-            answer = measure_startup(request.request, request.began)
+            result = measure_startup(request.request, request.started)
         case "profile":
-            answer = profile_training(request.request)
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
+            result = profile_training(request.request)
+    sys.stdout.buffer.write(msgspec.json.encode(result))
     return 0
 
 

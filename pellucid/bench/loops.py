@@ -10,57 +10,82 @@ from pellucid.kernels.jit import njit
 
 
 @njit
-def sum_tanh(values: Flat, times: int) -> np.float32:
-    """Return Σ tanh v, `times` times."""
+def sum_tanh(values: Flat, num_passes: int) -> np.float32:
+    """Return Σ tanh v over all passes.
+
+    Args:
+        values: Arguments v.
+        num_passes: Number of passes over the arguments.
+    """
     total = ZERO
-    for time in range(times):
-        shift = np.float32(time)
+    for pass_number in range(num_passes):
+        shift = np.float32(pass_number)
         for i in range(values.shape[0]):
             total += tanh(values[i] + shift)
     return total
 
 
 @njit
-def sum_exponential(values: Flat, times: int) -> np.float32:
-    """Return Σ e^v, `times` times."""
+def sum_exponential(values: Flat, num_passes: int) -> np.float32:
+    """Return Σ e^v over all passes.
+
+    Args:
+        values: Arguments v.
+        num_passes: Number of passes over the arguments.
+    """
     total = ZERO
-    for time in range(times):
-        shift = np.float32(time)
+    for pass_number in range(num_passes):
+        shift = np.float32(pass_number)
         for i in range(values.shape[0]):
             total += exp(values[i] + shift)
     return total
 
 
 @njit
-def sum_energies(values: Flat, times: int) -> np.float32:
-    """Return Σ 1 / (1 + a v), `times` times, as in tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
+def sum_energies(values: Flat, num_passes: int) -> np.float32:
+    """Return Σ 1 / (1 + a v) over all passes, as in tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k}).
+
+    Args:
+        values: Arguments v.
+        num_passes: Number of passes over the arguments.
+    """
     total = ZERO
-    for time in range(times):
-        request = ONE + np.float32(time)
+    for pass_number in range(num_passes):
+        query = ONE + np.float32(pass_number)
         for i in range(values.shape[0]):
-            total += ONE / (ONE + request * values[i])
+            total += ONE / (ONE + query * values[i])
     return total
 
 
 @njit
-def sum_paired_energies(values: Flat, times: int) -> np.float32:
-    """Return the sum of `sum_energies` with one division per two terms: 1 / x + 1 / y = (x + y) / (x y)."""
+def sum_paired_energies(values: Flat, num_passes: int) -> np.float32:
+    """Return the sum of `sum_energies` with one division per two terms: 1 / x + 1 / y = (x + y) / (x y).
+
+    Args:
+        values: Arguments v.
+        num_passes: Number of passes over the arguments.
+    """
     total, half = ZERO, values.shape[0] // 2
-    for time in range(times):
-        request = ONE + np.float32(time)
+    for pass_number in range(num_passes):
+        query = ONE + np.float32(pass_number)
         for i in range(half):
-            first, second = ONE + request * values[i], ONE + request * values[i + half]
+            first, second = ONE + query * values[i], ONE + query * values[i + half]
             total += (first + second) / (first * second)
     return total
 
 
 @njit
-def sum_values(values: Flat, times: int) -> np.float32:
-    """Return Σ v, `times` times."""
+def sum_values(values: Flat, num_passes: int) -> np.float32:
+    """Return Σ v over all passes.
+
+    Args:
+        values: Arguments v.
+        num_passes: Number of passes over the arguments.
+    """
     total = ZERO
-    for time in range(times):
+    for pass_number in range(num_passes):
         partial = ZERO
         for i in range(values.shape[0]):
             partial += values[i]
-        total = total * np.float32(time) + partial
+        total = total * np.float32(pass_number) + partial
     return total

@@ -1,4 +1,4 @@
-"""The machine of a measurement and the memory of the process."""
+"""Description of the machine and peak memory of the process."""
 
 import os
 import platform
@@ -44,15 +44,15 @@ def describe_machine() -> MachineInfo:
 def peak_memory_mib() -> float:
     """Return the peak memory of this process in MiB.
 
-    On Linux it is that of the current program; the usual figure includes the parent process.
+    On Linux it is the peak of the current program only: `ru_maxrss` also includes the parent process before exec.
     """
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text("utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1024
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (MIB if sys.platform == "darwin" else 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (MIB if sys.platform == "darwin" else 1024)
 
 
 def _processor_name() -> str:

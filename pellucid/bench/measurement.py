@@ -1,12 +1,12 @@
 """Measure one case in this process: time, memory and lower bound of a step, or the stages of a training.
 
-The real training loop and the real decoding are measured in the steady state. A measurement runs in a process of its
-own, so that peak memory and first call are its own.
+Measurements use the training loop and the decoding of the package, in the steady state. Each measurement runs in a
+separate process, so peak memory and first call belong to it alone.
 
-A profile estimates nothing: hooks on the network's parts and on the gradients between them switch a clock, so the
-stages of an update follow each other without a gap and their shares sum to one. Reading, encoding, and writing,
-checking and mapping the corpus are measured on the same pairs, for a training that sees each pair once. Work of other
-threads counts for the current stage: batches prepared ahead count as waiting.
+A profile uses hooks on the network's modules and on the gradients between them, which switch a clock from stage to
+stage. The stages of an update follow each other without a gap, and their shares sum to one. Reading, encoding, and
+writing, checking and mapping the corpus are measured on the same pairs, for a training that sees each pair once. Work
+of other threads counts for the current stage: batches prepared by a prefetching thread count as waiting.
 """
 
 import itertools
@@ -54,31 +54,38 @@ from pellucid.tasks.registry import build_network
 from pellucid.training.loop import TrainingState, UpdateCompleted, build_optimizer, fit
 from pellucid.training.session import TrainingFiles, train_run
 
-START_PAIRS, START_DEVELOPMENT = 2_000, 100
-"""Training and validation pairs of the files for the startup measurement."""
+STARTUP_PAIRS, STARTUP_DEV_PAIRS = 2_000, 100
+"""Number of training and of validation pairs for the startup measurement."""
 
 
 class _TimedSteps(NamedTuple):
     """A step to time, with its model and data."""
 
-    advance: Callable[[], object]
-    transducer: Predictor
-    encoded: EncodedExamples
-    written: Callable[[], float]
-    """T, known after a step."""
+    step: Callable[[], object]
+    predictor: Predictor
+    examples: EncodedExamples
+    mean_target_length: Callable[[], float]
+    """Function that returns T, which is known after a step."""
 
 
 def measure_case(request: BenchRequest) -> BenchResult:
-    """Make one measurement in this process."""
+    """Measure a case in this process.
+
+    Args:
+        request: The measurement.
+
+    Returns:
+        Times, memory and lower bound, without the time to the first update.
+    """
     use_threads(request.threads)
     with disable_kernels() if request.plain else nullcontext():
-        kept = _count_cached_kernels()
+        num_cached = _count_cached_kernels()
         steps = _training_steps(request) if request.task == "train" else _decoding_steps(request)
         timing = time_steps(
-            steps.advance, request.seconds, request.repeats, NUM_WARMUP_STEPS if request.task == "train" else 1
+            steps.step, request.seconds, request.repeats, NUM_WARMUP_STEPS if request.task == "train" else 1
         )
     peak = peak_memory_mib()
-    first_call: FirstCall = "loaded" if _count_cached_kernels() == kept else "compiled"
+    first_call: FirstCall = "loaded" if _count_cached_kernels() == num_cached else "compiled"
     return _build_result(
         request,
         _step_shape(request, steps),
@@ -97,87 +104,111 @@ def _count_cached_kernels() -> int:
     return time.monotonic_ns() if folder is None else sum(1 for _ in folder.rglob("*.nbc"))
 
 
-def measure_startup(request: BenchRequest, began: float) -> StartupTime:
+def measure_startup(request: BenchRequest, started: float) -> StartupTime:
     """Measure from process start to the first update of a training from files, as in `pellucid train`.
 
     Imports, reading, vocabularies, network and kernels are included; generating the files is not.
 
     Args:
         request: The case.
-        began: Start of the process, in seconds of the epoch.
+        started: Start of the process, in seconds since the epoch.
     """
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())
-        examples = bench_examples(request, START_PAIRS + START_DEVELOPMENT)
+        examples = bench_examples(request, STARTUP_PAIRS + STARTUP_DEV_PAIRS)
         files = TrainingFiles(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
-        write_pairs(files.train, examples[:START_PAIRS])
-        write_pairs(files.valid, examples[START_PAIRS:])
-        writing = ClockReading(time.time(), time.process_time()).since(before)
+        write_pairs(files.train, examples[:STARTUP_PAIRS])
+        write_pairs(files.valid, examples[STARTUP_PAIRS:])
+        generation = ClockReading(time.time(), time.process_time()).since(before)
         with closing(train_run(files, Path(folder) / "run", bench_config(request))) as events:
             next(event for event in events if isinstance(event, UpdateCompleted))
-            return StartupTime(time.time() - began - writing.wall, time.process_time() - writing.cpu)
+            return StartupTime(time.time() - started - generation.wall, time.process_time() - generation.cpu)
 
 
 def bench_examples(request: BenchRequest, count: int) -> list[Example]:
-    """Return spelled digits, a function of the count alone."""
+    """Return spelled digits; they depend only on the numbers of pairs and of digits.
+
+    Args:
+        request: The measurement.
+        count: Number of pairs.
+    """
     return spelled_digits(count, request.digits, request.digits, seed=1)
 
 
 def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
-    """Return the vocabularies of examples and the encoded examples."""
+    """Return the vocabularies of examples, and the examples as ids.
+
+    Args:
+        request: The measurement.
+        examples: The examples.
+    """
     data = bench_config(request).data
     vocabularies = learn_vocabularies(examples, build_tokenizers(data), data.min_count)
     return vocabularies, encode_examples(examples, build_tokenizers(data), vocabularies)
 
 
-def build_session(
-    request: BenchRequest, prepared: tuple[Vocabularies, EncodedExamples], examples: Sequence[Example]
+def build_training_state(
+    request: BenchRequest, vocabularies: Vocabularies, encoded: EncodedExamples, examples: Sequence[Example]
 ) -> TrainingState:
-    """Return a new training on these examples."""
-    config, (vocabularies, encoded) = bench_config(request), prepared
+    """Return the state of a new training.
+
+    Args:
+        request: The measurement.
+        vocabularies: Vocabularies of the training set.
+        encoded: Training set as ids.
+        examples: Training set; its first example is the validation set.
+    """
+    config = bench_config(request)
     transducer = Transducer(config, vocabularies, build_network(config, vocabularies))
     optimizer = build_optimizer(transducer.network, config.training)
     return TrainingState(transducer, optimizer, encoded, examples[:1])
 
 
-def iterate_updates(session: TrainingState) -> Iterator[UpdateCompleted]:
-    """Yield the updates of a training."""
-    return (event for event in fit(session) if isinstance(event, UpdateCompleted))
+def iterate_updates(state: TrainingState) -> Iterator[UpdateCompleted]:
+    """Yield the updates of a training.
+
+    Args:
+        state: State of the training.
+
+    Yields:
+        Each completed update.
+    """
+    return (event for event in fit(state) if isinstance(event, UpdateCompleted))
 
 
 def _training_steps(request: BenchRequest) -> _TimedSteps:
     """Return updates, one per call."""
     examples = bench_examples(request, NUM_BATCHES * request.case.batch)
-    session = build_session(request, encode_pairs(request, examples), examples)
-    events = iterate_updates(session)
-    target = session.training.target.lengths.mean()
-    return _TimedSteps(lambda: next(events), session.transducer, session.training, lambda: float(target))
+    state = build_training_state(request, *encode_pairs(request, examples), examples)
+    events = iterate_updates(state)
+    target_length = state.training.target.lengths.mean()
+    return _TimedSteps(lambda: next(events), state.transducer, state.training, lambda: float(target_length))
 
 
 def _decoding_steps(request: BenchRequest) -> _TimedSteps:
     """Return calls that decode a few batches each, never the same ones twice in a row."""
     count = BATCHES_PER_CALL * request.case.batch
     examples = bench_examples(request, 4 * count)
-    session = build_session(request, encode_pairs(request, examples), examples)
-    calls = itertools.cycle([examples[at : at + count] for at in range(0, len(examples), count)])
-    written: list[float] = [0.0]
+    state = build_training_state(request, *encode_pairs(request, examples), examples)
+    calls = itertools.cycle([examples[first : first + count] for first in range(0, len(examples), count)])
+    target_length: list[float] = [0.0]
 
-    def call() -> None:
+    def decode() -> None:
         if not request.plain:
-            is_numba_available()  # a few batches alone would not be worth loading the kernels
-        traces = session.transducer.trace(next(calls))
-        written[0] = sum(len(trace.target) for trace in traces) / len(traces)
+            is_numba_available()  # loads the kernels, which decoding of a few batches alone would not do
+        traces = state.transducer.trace(next(calls))
+        target_length[0] = sum(len(trace.target) for trace in traces) / len(traces)
 
-    return _TimedSteps(call, session.transducer, session.training, lambda: written[0])
+    return _TimedSteps(decode, state.transducer, state.training, lambda: target_length[0])
 
 
 def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:
     """Return the sizes of a mean batch."""
-    config, vocabularies = steps.transducer.config, steps.transducer.vocabularies
+    config, vocabularies = steps.predictor.config, steps.predictor.vocabularies
     return StepShape(
         rows=request.case.batch,
-        positions=request.case.batch * float(steps.encoded.source.lengths.mean()),
-        steps=steps.written(),
+        positions=request.case.batch * float(steps.examples.source.lengths.mean()),
+        steps=steps.mean_target_length(),
         embedding=config.encoder.embedding_size,
         hidden=config.decoder.hidden_size,
         direction=config.encoder.hidden_size,
@@ -186,7 +217,7 @@ def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:
         states=1 + CELLS[request.cell].has_cell_state,
         source_symbols=len(vocabularies.source),
         target_symbols=len(vocabularies.target),
-        parameters=parameter_count(steps.transducer.network),
+        parameters=parameter_count(steps.predictor.network),
         beam=config.search.beam_size,
     )
 
@@ -194,7 +225,7 @@ def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:
 def _build_result(
     request: BenchRequest, shape: StepShape, timing: StepTiming, peak: float, first_call: FirstCall
 ) -> BenchResult:
-    """Return times, memory and lower bound as a record."""
+    """Return times, memory and lower bound of a measurement."""
     work = training_work(shape) if request.task == "train" else search_work(shape)
     rates = measure_rates(shape, request.seconds)
     floor = compute_floor(work, rates)
@@ -230,16 +261,29 @@ def _build_result(
 
 READING, ENCODING, CORPUS, BATCHING, WAITING = "reading", "encoding", "corpus", "batching", "waiting"
 ENCODER, KEYS, DECODER, HEAD = "encoder forward", "attention keys", "decoder forward", "head and loss"
-DECODER_BACK, ENCODER_BACK, UPDATE, OTHER = "decoder backward", "encoder backward", "clip and update", "other"
-ONCE = (READING, ENCODING, CORPUS)
-STAGES = (*ONCE, BATCHING, WAITING, ENCODER, KEYS, DECODER, HEAD, DECODER_BACK, ENCODER_BACK, UPDATE, OTHER)
-"""Stages in the order of an update; those of keys and head include their backward pass."""
+DECODER_BACKWARD, ENCODER_BACKWARD, UPDATE, OTHER = "decoder backward", "encoder backward", "clip and update", "other"
+CORPUS_STAGES = (READING, ENCODING, CORPUS)
+"""Stages before the first update."""
+STAGES = (
+    *CORPUS_STAGES,
+    BATCHING,
+    WAITING,
+    ENCODER,
+    KEYS,
+    DECODER,
+    HEAD,
+    DECODER_BACKWARD,
+    ENCODER_BACKWARD,
+    UPDATE,
+    OTHER,
+)
+"""Stages in the order of an update; the stages of keys and head include their backward pass."""
 
 Result = TypeVar("Result")
 
 
 class StageClock:
-    """A clock that charges all time to the current stage."""
+    """Clock that attributes all time to the current stage."""
 
     def __init__(self) -> None:
         """Start with the stage "other"."""
@@ -251,32 +295,49 @@ class StageClock:
         self.stage, self.since = OTHER, read_clocks()
 
     def enter(self, stage: str) -> None:
-        """Charge the time from now on to this stage."""
-        moment = read_clocks()
-        passed, before = moment.since(self.since), self.spent[self.stage]
-        self.spent[self.stage] = ClockReading(before.wall + passed.wall, before.cpu + passed.cpu)
-        self.stage, self.since = stage, moment
+        """Attribute the time from now on to a stage.
 
-    def within(self, stage: str, after: str, function: Callable[..., Result]) -> Callable[..., Result]:
-        """Return the function with its time charged to one stage, and the time after it to another."""
+        Args:
+            stage: Stage that starts now.
+        """
+        now = read_clocks()
+        elapsed, before = now.since(self.since), self.spent[self.stage]
+        self.spent[self.stage] = ClockReading(before.wall + elapsed.wall, before.cpu + elapsed.cpu)
+        self.stage, self.since = stage, now
 
-        def charged(*arguments: Any) -> Result:  # noqa: ANN401
+    def time_function(self, stage: str, after: str, function: Callable[..., Result]) -> Callable[..., Result]:
+        """Return the function with its time attributed to one stage, and the time after it to another.
+
+        Args:
+            stage: Stage of the function.
+            after: Stage after the function.
+            function: Function to time.
+        """
+
+        def timed(*arguments: Any) -> Result:  # noqa: ANN401
             self.enter(stage)
             try:
                 return function(*arguments)
             finally:
                 self.enter(after)
 
-        return charged
+        return timed
 
 
 def profile_training(request: BenchRequest) -> list[StageTime]:
-    """Read and encode a file of pairs, then train for the given time; return all stages."""
+    """Read and encode a file of pairs, then train for the requested time, and measure every stage.
+
+    Args:
+        request: The measurement.
+
+    Returns:
+        The stages in the order of an update.
+    """
     use_threads(request.threads)
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         path, pairs = Path(folder) / "train.tsv", bench_examples(request, NUM_BATCHES * request.case.batch)
         write_pairs(path, pairs)
-        _map_corpus(Path(folder), *encode_pairs(request, pairs[:1]))  # loads what is loaded once
+        _map_corpus(Path(folder), *encode_pairs(request, pairs[:1]))  # modules are imported before the time is measured
         clock = StageClock()
         clock.enter(READING)
         examples = read_examples(path, bench_config(request).data).examples
@@ -285,10 +346,10 @@ def profile_training(request: BenchRequest) -> list[StageTime]:
         clock.enter(CORPUS)
         encoded = _map_corpus(Path(folder), vocabularies, encoded)
         clock.enter(OTHER)
-        session = build_session(request, (vocabularies, encoded), examples)
-        spent = {stage: (clock.spent[stage], NUM_BATCHES) for stage in ONCE}
-        updated, count = _time_stages(session, request.seconds)
-    return stage_shares({stage: (tick, count) for stage, tick in updated.items()} | spent)
+        state = build_training_state(request, vocabularies, encoded, examples)
+        corpus_times = {stage: (clock.spent[stage], NUM_BATCHES) for stage in CORPUS_STAGES}
+        update_times, num_updates = _time_stages(state, request.seconds)
+    return stage_shares({stage: (reading, num_updates) for stage, reading in update_times.items()} | corpus_times)
 
 
 def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: EncodedExamples) -> EncodedExamples:
@@ -297,86 +358,96 @@ def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: EncodedExampl
     return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
 
 
-def _time_stages(session: TrainingState, seconds: float) -> tuple[dict[str, ClockReading], int]:
+def _time_stages(state: TrainingState, seconds: float) -> tuple[dict[str, ClockReading], int]:
     """Return the time of each stage over some updates, and their number."""
-    clock, count = StageClock(), 0
-    attach_clock(session, clock)
-    events = iterate_updates(session)
+    clock, num_updates = StageClock(), 0
+    attach_clock(state, clock)
+    events = iterate_updates(state)
     for _ in range(NUM_WARMUP_STEPS):
         next(events)
     clock.restart()
-    began = time.perf_counter()
-    while not count or time.perf_counter() - began < seconds:
+    started = time.perf_counter()
+    while not num_updates or time.perf_counter() - started < seconds:
         next(events)
         clock.enter(OTHER)
-        count += 1
-    return clock.spent, count
+        num_updates += 1
+    return clock.spent, num_updates
 
 
-def attach_clock(session: TrainingState, clock: StageClock) -> None:
-    """Attach a clock to a new session, which it switches between the stages of an update.
+def attach_clock(state: TrainingState, clock: StageClock) -> None:
+    """Attach hooks to a new training, which switch a clock between the stages of an update.
 
-    Forward: before and after modules and functions. Backward: on gradients, of the head's inputs for the decoder, of
-    the keys after the decoder, of the memory for the encoder. The update begins when all gradients are complete.
+    In the forward pass the clock switches before and after modules and functions. In the backward pass it switches
+    when a gradient is complete: of the head's inputs (the decoder starts), of the keys (after the decoder), of the
+    memory (the encoder starts). The update starts when all gradients are complete.
+
+    Args:
+        state: State of a new training; its methods are replaced.
+        clock: Clock that the hooks switch.
     """
-    _attach_feed(session, clock)
-    network = require_seq2seq(session.transducer.network)
+    _attach_loader(state, clock)
+    network = require_seq2seq(state.transducer.network)
     encoder, decoder = network.encoder, network.decoder
-    encoder.register_forward_pre_hook(lambda module, given: clock.enter(ENCODER))
-    encoder.register_forward_hook(lambda module, given, memory: _leave_encoder(clock, memory.states))
-    prepare = clock.within(KEYS, DECODER, decoder.prepare)
+    encoder.register_forward_pre_hook(lambda module, inputs: clock.enter(ENCODER))
+    encoder.register_forward_hook(lambda module, inputs, memory: _leave_encoder(clock, memory.states))
+    timed_prepare = clock.time_function(KEYS, DECODER, decoder.prepare)
 
-    def prepared(memory: Memory) -> AttentionCache:
-        attendable = prepare(memory)
-        _on_gradient(attendable.keys, lambda: clock.enter(KEYS))
-        return attendable
+    def _prepare(memory: Memory) -> AttentionCache:
+        cache = timed_prepare(memory)
+        _on_gradient(cache.keys, lambda: clock.enter(KEYS))
+        return cache
 
-    setattr(decoder, "prepare", prepared)  # noqa: B010 (a method in another's place, on this object alone)
-    decoder.head.register_forward_pre_hook(lambda module, given: _enter_head(clock, given))
-    setattr(session.optimizer, "update", clock.within(UPDATE, OTHER, session.optimizer.update))  # noqa: B010
+    setattr(decoder, "prepare", _prepare)  # noqa: B010 (replaces the method of this object only)
+    decoder.head.register_forward_pre_hook(lambda module, inputs: _enter_head(clock, inputs))
+    setattr(state.optimizer, "update", clock.time_function(UPDATE, OTHER, state.optimizer.update))  # noqa: B010
 
 
-def _attach_feed(session: TrainingState, clock: StageClock) -> None:
-    """Charge planning and assembling of batches to their stage, unless another thread does it."""
-    if not session.prefetch:
+def _attach_loader(state: TrainingState, clock: StageClock) -> None:
+    """Attribute planning and collating of batches to their stage, unless another thread does it."""
+    if not state.prefetch:
         for name in ("plan", "prepare"):
-            setattr(session, name, clock.within(BATCHING, WAITING, getattr(session, name)))
-    feed_of = session.feed
+            setattr(state, name, clock.time_function(BATCHING, WAITING, getattr(state, name)))
+    build_loader = state.feed
 
-    def watched(plan: list[ndarray]) -> BatchLoader:
-        feed = feed_of(plan)
-        setattr(feed, "next", clock.within(WAITING, OTHER, feed.next))  # noqa: B010 (of this object alone)
-        return feed
+    def _build_timed_loader(plan: list[ndarray]) -> BatchLoader:
+        loader = build_loader(plan)
+        setattr(loader, "next", clock.time_function(WAITING, OTHER, loader.next))  # noqa: B010 (of this object only)
+        return loader
 
-    setattr(session, "feed", watched)  # noqa: B010 (as above)
+    setattr(state, "feed", _build_timed_loader)  # noqa: B010 (as above)
 
 
 def _leave_encoder(clock: StageClock, states: Tensor) -> None:
-    """Begin the decoder; in the backward pass the encoder begins with the gradient of its states."""
+    """Start the decoder; in the backward pass the encoder starts when the gradient of its states is complete."""
     clock.enter(DECODER)
-    _on_gradient(states, lambda: clock.enter(ENCODER_BACK))
+    _on_gradient(states, lambda: clock.enter(ENCODER_BACKWARD))
 
 
 def _enter_head(clock: StageClock, inputs: tuple[Tensor, ...]) -> None:
-    """Begin the head; in the backward pass it ends with the gradients of its inputs."""
+    """Start the head; in the backward pass the head ends when the gradients of its inputs are complete."""
     clock.enter(HEAD)
     for tensor in inputs:
-        _on_gradient(tensor, lambda: clock.enter(DECODER_BACK))
+        _on_gradient(tensor, lambda: clock.enter(DECODER_BACKWARD))
 
 
-def _on_gradient(tensor: Tensor, tell: Callable[[], None]) -> None:
+def _on_gradient(tensor: Tensor, callback: Callable[[], None]) -> None:
     """Call a function when the gradient of a tensor is complete."""
     if tensor.requires_grad:
-        tensor.register_hook(lambda gradient: tell())  # type: ignore[no-untyped-call]
+        tensor.register_hook(lambda gradient: callback())  # type: ignore[no-untyped-call]
 
 
-def stage_shares(spent: Mapping[str, tuple[ClockReading, int]]) -> list[StageTime]:
-    """Return times per batch with their shares of the total, in the order of the stages."""
-    each = {stage: ClockReading(tick.wall / batches, tick.cpu / batches) for stage, (tick, batches) in spent.items()}
-    wall, cpu = sum(tick.wall for tick in each.values()), sum(tick.cpu for tick in each.values())
+def stage_shares(times: Mapping[str, tuple[ClockReading, int]]) -> list[StageTime]:
+    """Return times per batch with their shares of the total, in the order of the stages.
+
+    Args:
+        times: Time of each stage with its number of batches.
+    """
+    per_batch = {
+        stage: ClockReading(reading.wall / batches, reading.cpu / batches)
+        for stage, (reading, batches) in times.items()
+    }
+    wall, cpu = (sum(getattr(reading, clock) for reading in per_batch.values()) for clock in ("wall", "cpu"))
     return [
-        StageTime(
-            stage, MILLI * each[stage].wall, MILLI * each[stage].cpu, each[stage].wall / wall, each[stage].cpu / cpu
-        )
-        for stage in STAGES
+        StageTime(stage, MILLI * reading.wall, MILLI * reading.cpu, reading.wall / wall, reading.cpu / cpu)
+        for stage, reading in ((stage, per_batch[stage]) for stage in STAGES)
     ]

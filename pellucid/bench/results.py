@@ -19,10 +19,14 @@ class ClockReading(NamedTuple):
 
     wall: float
     cpu: float
-    """Sum over all threads of the process."""
+    """CPU time, summed over all threads of the process."""
 
     def since(self, earlier: "ClockReading") -> "ClockReading":
-        """Return the time between two readings."""
+        """Return the time between two readings.
+
+        Args:
+            earlier: Earlier reading of the clocks.
+        """
         return ClockReading(self.wall - earlier.wall, self.cpu - earlier.cpu)
 
 
@@ -32,11 +36,13 @@ class StepTiming(NamedTuple):
     first: float
     """Wall time of the first step, including loading."""
     wall: float
+    """Median wall time over repeats; a repeat is the mean over its share of the steps."""
     cpu: float
-    """Medians over repeats; a repeat is the mean over its share of the steps."""
+    """Median CPU time over repeats."""
     fastest: float
+    """Minimum CPU time of a repeat."""
     slowest: float
-    """Extremes of the repeats in CPU seconds."""
+    """Maximum CPU time of a repeat."""
     steps: int
     """Number of steps in the steady state."""
 
@@ -46,27 +52,35 @@ def read_clocks() -> ClockReading:
     return ClockReading(time.perf_counter(), time.process_time())
 
 
-def time_steps(step: Callable[[], object], seconds: float, repeats: int, skipped: int = NUM_WARMUP_STEPS) -> StepTiming:
+def time_steps(
+    step: Callable[[], object], seconds: float, repeats: int, num_warmup_steps: int = NUM_WARMUP_STEPS
+) -> StepTiming:
     """Time a step in the steady state.
 
     Args:
         step: Function that takes the step.
         seconds: Minimum duration of the steady state.
         repeats: Number of repeats; each has at least one step.
-        skipped: Steps before the steady state, including the first.
+        num_warmup_steps: Steps before the steady state, including the first.
     """
     first = _time_step(step)
-    for _ in range(skipped - 1):
+    for _ in range(num_warmup_steps - 1):
         step()
     steps: list[ClockReading] = []
-    began = time.perf_counter()
-    while len(steps) < repeats or time.perf_counter() - began < seconds:
+    started = time.perf_counter()
+    while len(steps) < repeats or time.perf_counter() - started < seconds:
         steps.append(_time_step(step))
     return summarize_steps(first.wall, steps, repeats)
 
 
 def summarize_steps(first: float, steps: Sequence[ClockReading], repeats: int) -> StepTiming:
-    """Return medians over repeats of consecutive steps."""
+    """Return medians and extremes over repeats of consecutive steps.
+
+    Args:
+        first: Wall time of the first step in seconds.
+        steps: Times of the steps in the steady state.
+        repeats: Number of repeats, among which the steps are divided.
+    """
     ends = [len(steps) * repeat // repeats for repeat in range(repeats + 1)]
     runs = [steps[start:end] for start, end in pairwise(ends)]
     wall = [statistics.mean(step.wall for step in run) for run in runs]
@@ -76,9 +90,9 @@ def summarize_steps(first: float, steps: Sequence[ClockReading], repeats: int) -
 
 def _time_step(step: Callable[[], object]) -> ClockReading:
     """Return the time of one step."""
-    began = read_clocks()
+    started = read_clocks()
     step()
-    return read_clocks().since(began)
+    return read_clocks().since(started)
 
 
 FirstCall = Literal["loaded", "compiled", "plain"]
@@ -105,8 +119,9 @@ class BenchResult(msgspec.Struct, frozen=True):
     """Wall time."""
     step_cpu_ms: float
     fastest_cpu_ms: float
+    """Minimum of the repeats."""
     slowest_cpu_ms: float
-    """Extremes of the repeats."""
+    """Maximum of the repeats."""
     steps: int
     """Number of steps in the steady state."""
     first_call_seconds: float

@@ -20,7 +20,8 @@ from pellucid.kernels.numba_backend import is_numba_available
 FLOAT_BYTES = 4
 """Bytes of a float32 number."""
 ADAM_TRAFFIC = 7
-"""Numbers read or written to update one parameter: its gradient; itself and two moments, read and written."""
+"""Numbers read or written to update one parameter: the gradient is read; the parameter and two moments are read and
+written."""
 
 
 class StepShape(msgspec.Struct, frozen=True):
@@ -37,7 +38,7 @@ class StepShape(msgspec.Struct, frozen=True):
     """h, hidden units of one of the two encoder directions."""
     units: int
     gates: int
-    """Q of the cell: 3 for a GRU, 4 for an LSTM."""
+    """G, gates of the cell: 3 for a GRU, 4 for an LSTM."""
     source_symbols: int
     target_symbols: int
     parameters: int
@@ -47,12 +48,12 @@ class StepShape(msgspec.Struct, frozen=True):
 
     @property
     def memory(self) -> int:
-        """Return D."""
+        """Return D, the size of an encoder state."""
         return 2 * self.direction
 
     @property
-    def bends(self) -> int:
-        """Return the tanh and σ evaluations per unit of a cell: one per gate, and that of a new cell state."""
+    def activations(self) -> int:
+        """Return the tanh and σ evaluations per unit of a cell: one per gate, and one for a new cell state."""
         return self.gates + self.states - 1
 
 
@@ -61,15 +62,15 @@ class StepWork(NamedTuple):
 
     multiply_adds: float
     """Multiply-adds of matrix products."""
-    bends: float
+    activations: float
     """Tanh and σ of the cells."""
     energies: float
     """Tanh of additive attention."""
     exponentials: float
     """Exponentials of the softmax of attention and of the output layer."""
-    look_multiply_adds: float
+    attention_multiply_adds: float
     """Multiply-adds of vᵀ tanh(…) and Σ α h, one query per product."""
-    look_bytes: float
+    attention_bytes: float
     """Bytes of keys and memory, read at every step."""
     update_bytes: float
     """Bytes of parameters, gradients and moments."""
@@ -77,8 +78,8 @@ class StepWork(NamedTuple):
     @property
     def operations(self) -> float:
         """Return multiplications, additions and function evaluations, one operation each."""
-        products = 2 * (self.multiply_adds + self.look_multiply_adds)
-        return products + self.bends + self.energies + self.exponentials
+        product_operations = 2 * (self.multiply_adds + self.attention_multiply_adds)
+        return product_operations + self.activations + self.energies + self.exponentials
 
 
 def training_work(shape: StepShape) -> StepWork:
@@ -88,15 +89,18 @@ def training_work(shape: StepShape) -> StepWork:
     backward pass of vᵀ tanh(…) has two products per unit, for v and for the argument. Keys and memory are read in both
     passes; the gradient of the keys is read and written in the second, that of the memory is one product after all
     steps.
+
+    Args:
+        shape: Sizes of the step.
     """
-    looks, taken = shape.steps * shape.positions, shape.rows * shape.steps
+    attention_rows, decoder_rows = shape.steps * shape.positions, shape.rows * shape.steps
     return StepWork(
-        multiply_adds=3 * (_encoder_products(shape) + taken * _step_products(shape)),
-        bends=_encoder_bends(shape) + taken * shape.hidden * shape.bends,
-        energies=2 * looks * shape.units,
-        exponentials=looks + taken * shape.target_symbols,
-        look_multiply_adds=3 * looks * (shape.units + shape.memory),
-        look_bytes=FLOAT_BYTES * looks * (2 * (shape.units + shape.memory) + 2 * shape.units),
+        multiply_adds=3 * (_encoder_products(shape) + decoder_rows * _step_products(shape)),
+        activations=_encoder_activations(shape) + decoder_rows * shape.hidden * shape.activations,
+        energies=2 * attention_rows * shape.units,
+        exponentials=attention_rows + decoder_rows * shape.target_symbols,
+        attention_multiply_adds=3 * attention_rows * (shape.units + shape.memory),
+        attention_bytes=FLOAT_BYTES * attention_rows * (2 * (shape.units + shape.memory) + 2 * shape.units),
         update_bytes=FLOAT_BYTES * ADAM_TRAFFIC * shape.parameters,
     )
 
@@ -106,16 +110,19 @@ def search_work(shape: StepShape) -> StepWork:
 
     The first step has one hypothesis per row, later steps have K. Hypotheses of a row share keys and memory, which are
     read once per step.
+
+    Args:
+        shape: Sizes of the step.
     """
     hypotheses = 1 + shape.beam * (shape.steps - 1)
-    looks, taken = hypotheses * shape.positions, hypotheses * shape.rows
+    attention_rows, decoder_rows = hypotheses * shape.positions, hypotheses * shape.rows
     return StepWork(
-        multiply_adds=_encoder_products(shape) + taken * _step_products(shape),
-        bends=_encoder_bends(shape) + taken * shape.hidden * shape.bends,
-        energies=looks * shape.units,
-        exponentials=looks + taken * shape.target_symbols,
-        look_multiply_adds=looks * (shape.units + shape.memory),
-        look_bytes=FLOAT_BYTES * shape.steps * shape.positions * (shape.units + shape.memory),
+        multiply_adds=_encoder_products(shape) + decoder_rows * _step_products(shape),
+        activations=_encoder_activations(shape) + decoder_rows * shape.hidden * shape.activations,
+        energies=attention_rows * shape.units,
+        exponentials=attention_rows + decoder_rows * shape.target_symbols,
+        attention_multiply_adds=attention_rows * (shape.units + shape.memory),
+        attention_bytes=FLOAT_BYTES * shape.steps * shape.positions * (shape.units + shape.memory),
         update_bytes=0.0,
     )
 
@@ -128,20 +135,20 @@ def _encoder_products(shape: StepShape) -> float:
     """
     cell = shape.gates * shape.direction
     directions = 2 * cell * (shape.source_symbols * shape.embedding + (shape.positions - shape.rows) * shape.direction)
-    start = shape.rows * shape.memory * shape.states * shape.hidden
-    table = shape.target_symbols * shape.embedding * shape.gates * shape.hidden
-    return directions + start + table + shape.positions * shape.memory * shape.units
+    initial_state = shape.rows * shape.memory * shape.states * shape.hidden
+    embedding_table = shape.target_symbols * shape.embedding * shape.gates * shape.hidden
+    return directions + initial_state + embedding_table + shape.positions * shape.memory * shape.units
 
 
 def _step_products(shape: StepShape) -> int:
     """Return the multiply-adds of a step of one row: query A H, gates G H (H + D), logits W (H + D)."""
-    read = shape.hidden + shape.memory
-    return shape.units * shape.hidden + shape.gates * shape.hidden * read + shape.target_symbols * read
+    input_size = shape.hidden + shape.memory
+    return shape.units * shape.hidden + shape.gates * shape.hidden * input_size + shape.target_symbols * input_size
 
 
-def _encoder_bends(shape: StepShape) -> float:
+def _encoder_activations(shape: StepShape) -> float:
     """Return the tanh and σ evaluations of both directions and of the initial decoder state."""
-    return shape.positions * 2 * shape.direction * shape.bends + shape.rows * shape.hidden
+    return shape.positions * 2 * shape.direction * shape.activations + shape.rows * shape.hidden
 
 
 MILLI = 1e3
@@ -152,7 +159,7 @@ class MachineRates(msgspec.Struct, frozen=True):
 
     operations: float
     """Multiplications and additions of float32 products per second."""
-    bend_seconds: float
+    activation_seconds: float
     """Seconds of a tanh, from which a σ is computed."""
     energy_seconds: float
     """Seconds of a tanh of a sum with known exponentials of its summands, as in attention."""
@@ -167,34 +174,40 @@ class TimeFloor(msgspec.Struct, frozen=True):
     """Lower bound of the time of one step in milliseconds, by part."""
 
     products_ms: float
-    bends_ms: float
-    look_ms: float
+    activations_ms: float
+    attention_ms: float
     softmax_ms: float
     update_ms: float
 
     @property
     def total_ms(self) -> float:
         """Return the sum."""
-        return self.products_ms + self.bends_ms + self.look_ms + self.softmax_ms + self.update_ms
+        return self.products_ms + self.activations_ms + self.attention_ms + self.softmax_ms + self.update_ms
 
 
 def compute_floor(work: StepWork, rates: MachineRates) -> TimeFloor:
-    """Return the lower bound for some work."""
-    computing = work.energies * rates.energy_seconds + 2 * work.look_multiply_adds / rates.operations
+    """Return the lower bound of the time of some work.
+
+    Args:
+        work: Operations of a step.
+        rates: Rates of the machine.
+    """
+    compute_seconds = work.energies * rates.energy_seconds + 2 * work.attention_multiply_adds / rates.operations
     return TimeFloor(
         products_ms=MILLI * 2 * work.multiply_adds / rates.operations,
-        bends_ms=MILLI * work.bends * rates.bend_seconds,
-        look_ms=MILLI * max(computing, work.look_bytes / rates.row_bytes),
+        activations_ms=MILLI * work.activations * rates.activation_seconds,
+        attention_ms=MILLI * max(compute_seconds, work.attention_bytes / rates.row_bytes),
         softmax_ms=MILLI * work.exponentials * rates.exponential_seconds,
         update_ms=MILLI * work.update_bytes / rates.update_bytes,
     )
 
 
-TRIES = 10
-LARGE = (512, 512, 512)
+NUM_TRIES = 10
+"""Number of timings of which the best counts."""
+LARGE_PRODUCT = (512, 512, 512)
 """Sizes of a product at which libraries reach their best rate."""
-VALUES = 4096
-"""Arguments of function evaluations, which stay in the first-level cache."""
+NUM_VALUES = 4096
+"""Number of arguments of function evaluations, which fit into the first-level cache."""
 
 
 def measure_rates(shape: StepShape, seconds: float) -> MachineRates:
@@ -204,16 +217,18 @@ def measure_rates(shape: StepShape, seconds: float) -> MachineRates:
         shape: Sizes of the step.
         seconds: Approximate total duration.
     """
-    each = seconds / 40
-    row = FLOAT_BYTES * shape.positions / shape.rows * (shape.units + shape.memory)
+    seconds_per_rate = seconds / 40
+    row_size = FLOAT_BYTES * shape.positions / shape.rows * (shape.units + shape.memory)
     with _single_thread():
         return MachineRates(
-            operations=max(_product_rate(sizes, each) for sizes in _products(shape)),
-            bend_seconds=_function_seconds(torch.tanh, "sum_tanh", each),
-            energy_seconds=min(_compiled_seconds(name, each) for name in ("sum_energies", "sum_paired_energies")),
-            exponential_seconds=_function_seconds(torch.exp, "sum_exponential", each),
-            row_bytes=_reading_rate(row, each),
-            update_bytes=_reading_rate(4.0 * FLOAT_BYTES * shape.parameters, each),
+            operations=max(_product_rate(sizes, seconds_per_rate) for sizes in _products(shape)),
+            activation_seconds=_function_seconds(torch.tanh, "sum_tanh", seconds_per_rate),
+            energy_seconds=min(
+                _compiled_seconds(name, seconds_per_rate) for name in ("sum_energies", "sum_paired_energies")
+            ),
+            exponential_seconds=_function_seconds(torch.exp, "sum_exponential", seconds_per_rate),
+            row_bytes=_reading_rate(row_size, seconds_per_rate),
+            update_bytes=_reading_rate(4.0 * FLOAT_BYTES * shape.parameters, seconds_per_rate),
         )
 
 
@@ -233,7 +248,7 @@ def _products(shape: StepShape) -> list[tuple[int, int, int]]:
     """Return rows, inner size and columns of the products of a step, and of a large one."""
     encoder = (shape.rows, shape.direction, shape.gates * shape.direction)
     decoder = (shape.rows, shape.hidden, shape.gates * shape.hidden)
-    return [encoder, decoder, (math.ceil(shape.positions), shape.memory, shape.units), LARGE]
+    return [encoder, decoder, (math.ceil(shape.positions), shape.memory, shape.units), LARGE_PRODUCT]
 
 
 def _product_rate(sizes: tuple[int, int, int], seconds: float) -> float:
@@ -241,26 +256,32 @@ def _product_rate(sizes: tuple[int, int, int], seconds: float) -> float:
     rows, inner, columns = sizes
     left, right, result = torch.rand(rows, inner), torch.rand(inner, columns), torch.empty(rows, columns)
     arrays = left.numpy(), right.numpy(), result.numpy()
-    ways: list[Callable[[], object]] = [lambda: torch.mm(left, right, out=result), lambda: np.dot(*arrays)]
-    return 2.0 * rows * inner * columns / min(_best_seconds(way, seconds / 2) for way in ways)
+    implementations: list[Callable[[], object]] = [lambda: torch.mm(left, right, out=result), lambda: np.dot(*arrays)]
+    return (
+        2.0
+        * rows
+        * inner
+        * columns
+        / min(_best_seconds(implementation, seconds / 2) for implementation in implementations)
+    )
 
 
 def _function_seconds(function: Callable[..., object], compiled: str, seconds: float) -> float:
     """Return the seconds of a function evaluation, the faster of PyTorch and a compiled loop."""
-    values, results = torch.linspace(-2, 2, VALUES), torch.empty(VALUES)
-    ours = _best_seconds(lambda: function(values, out=results), seconds) / VALUES
-    return min(ours, _compiled_seconds(compiled, seconds))
+    values, results = torch.linspace(-2, 2, NUM_VALUES), torch.empty(NUM_VALUES)
+    pytorch_seconds = _best_seconds(lambda: function(values, out=results), seconds) / NUM_VALUES
+    return min(pytorch_seconds, _compiled_seconds(compiled, seconds))
 
 
 def _compiled_seconds(name: str, seconds: float) -> float:
     """Return the seconds of an evaluation in a compiled loop; without a compiler, of PyTorch's tanh."""
-    values, times = torch.linspace(0.5, 1.5, VALUES), 16
+    values, num_passes = torch.linspace(0.5, 1.5, NUM_VALUES), 16
     if not is_numba_available():
-        results = torch.empty(VALUES)
-        return _best_seconds(lambda: torch.tanh(values, out=results), seconds) / VALUES
+        results = torch.empty(NUM_VALUES)
+        return _best_seconds(lambda: torch.tanh(values, out=results), seconds) / NUM_VALUES
     from pellucid.bench import loops  # Numba takes a second to import
 
-    return _best_seconds(lambda: getattr(loops, name)(values.numpy(), times), seconds) / VALUES / times
+    return _best_seconds(lambda: getattr(loops, name)(values.numpy(), num_passes), seconds) / NUM_VALUES / num_passes
 
 
 def _reading_rate(size: float, seconds: float) -> float:
@@ -270,24 +291,23 @@ def _reading_rate(size: float, seconds: float) -> float:
         return values.numel() * FLOAT_BYTES / _best_seconds(values.sum, seconds)
     from pellucid.bench import loops
 
-    times = max(1, 2**16 // values.numel())
-    return (
-        values.numel() * FLOAT_BYTES * times / _best_seconds(lambda: loops.sum_values(values.numpy(), times), seconds)
-    )
+    num_passes = max(1, 2**16 // values.numel())
+    best = _best_seconds(lambda: loops.sum_values(values.numpy(), num_passes), seconds)
+    return values.numel() * FLOAT_BYTES * num_passes / best
 
 
-def _best_seconds(run: Callable[[], object], seconds: float) -> float:
+def _best_seconds(function: Callable[[], object], seconds: float) -> float:
     """Return the CPU seconds of a call: the best of several tries."""
-    run()
-    began = time.process_time()
-    run()
-    rounds = max(1, round(seconds / TRIES / max(time.process_time() - began, 1e-7)))
-    return min(_mean_seconds(run, rounds) for _ in range(TRIES))
+    function()
+    started = time.process_time()
+    function()
+    calls = max(1, round(seconds / NUM_TRIES / max(time.process_time() - started, 1e-7)))
+    return min(_mean_seconds(function, calls) for _ in range(NUM_TRIES))
 
 
-def _mean_seconds(run: Callable[[], object], rounds: int) -> float:
+def _mean_seconds(function: Callable[[], object], calls: int) -> float:
     """Return the mean CPU seconds of a call."""
-    began = time.process_time()
-    for _ in range(rounds):
-        run()
-    return (time.process_time() - began) / rounds
+    started = time.process_time()
+    for _ in range(calls):
+        function()
+    return (time.process_time() - started) / calls

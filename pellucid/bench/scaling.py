@@ -15,7 +15,7 @@ from pellucid.reporting.figures import ACCENT, INK, MUTED, empty_figure, freeze_
 
 ScaledSize = Literal["length", "batch", "hidden"]
 SCALE_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Factors of one size; the others are constant."""
+"""Factors by which one size is multiplied; the other sizes are constant."""
 SIZE_TITLES: dict[ScaledSize, str] = {"length": "source length", "batch": "batch size", "hidden": "hidden units"}
 
 
@@ -25,15 +25,22 @@ class ScalingPoint(NamedTuple):
     varied: ScaledSize
     value: int
     """Mean source positions of a row, rows, or hidden units."""
-    measured: BenchResult
+    result: BenchResult
 
 
 def measure_scaling(request: BenchRequest) -> Iterator[ScalingPoint]:
-    """Yield the points of all curves around a case; the case itself is measured once."""
-    middle = run_step_measurement(request)
+    """Measure all curves around a case; the case itself is measured once.
+
+    Args:
+        request: The measurement of the case.
+
+    Yields:
+        The points of each curve.
+    """
+    base_result = run_step_measurement(request)
     for varied in SIZE_TITLES:
         for factor in SCALE_FACTORS:
-            result = middle if factor == 1.0 else run_step_measurement(scale_request(request, varied, factor))
+            result = base_result if factor == 1.0 else run_step_measurement(scale_request(request, varied, factor))
             yield ScalingPoint(varied, _scaled_value(result, varied), result)
 
 
@@ -41,18 +48,23 @@ def scale_request(request: BenchRequest, varied: ScaledSize, factor: float) -> B
     """Return the request with one size multiplied by a factor.
 
     Longer numbers are longer on both sides. The size of attention scales with the hidden units.
+
+    Args:
+        request: The measurement.
+        varied: Size to multiply.
+        factor: Factor.
     """
     case = request.case
     match varied:
         case "length":
             return msgspec.structs.replace(request, digits=max(1, round(DIGITS * factor)))
         case "batch":
-            changed = msgspec.structs.replace(case, batch=max(1, round(case.batch * factor)))
+            scaled = msgspec.structs.replace(case, batch=max(1, round(case.batch * factor)))
         case "hidden":
-            # Two directions share the units: an even number.
+            # The units are divided between two directions, so their number is even.
             hidden, units = 2 * max(1, round(case.hidden * factor / 2)), max(1, round(case.units * factor))
-            changed = msgspec.structs.replace(case, hidden=hidden, units=units)
-    return msgspec.structs.replace(request, case=changed)
+            scaled = msgspec.structs.replace(case, hidden=hidden, units=units)
+    return msgspec.structs.replace(request, case=scaled)
 
 
 def _scaled_value(result: BenchResult, varied: ScaledSize) -> int:
@@ -64,17 +76,21 @@ def _scaled_value(result: BenchResult, varied: ScaledSize) -> int:
 GIGA = 1e9
 
 
-def scaling_figure(curves: Sequence[ScalingPoint]) -> Figure:
-    """Draw time of a step with its lower bound, and peak memory, over the counted operations; one column per size."""
+def scaling_figure(points: Sequence[ScalingPoint]) -> Figure:
+    """Draw CPU time of a step with its lower bound, and peak memory, over the counted operations; one column per size.
+
+    Args:
+        points: Points of all curves.
+    """
     figure = empty_figure(10.5, 6.2)
     rows = figure.subplots(2, len(SIZE_TITLES), sharex=True, sharey="row", squeeze=False)
     for column, (varied, title) in enumerate(SIZE_TITLES.items()):
-        own = [point for point in curves if point.varied == varied]
-        _draw_time(rows[0][column], own)
-        _draw_memory(rows[1][column], own)
+        curve = [point for point in points if point.varied == varied]
+        _draw_time(rows[0][column], curve)
+        _draw_memory(rows[1][column], curve)
         rows[0][column].set_title(title, fontsize=11, loc="left")
-    first = curves[0].measured
-    rows[0][0].set_ylabel("processor time of a step (ms)")
+    first = points[0].result
+    rows[0][0].set_ylabel("CPU time of a step (ms)")
     rows[1][0].set_ylabel("peak memory of the process (MiB)")
     for axes in rows[1]:
         axes.set_ylim(bottom=0.0)
@@ -87,26 +103,26 @@ def scaling_figure(curves: Sequence[ScalingPoint]) -> Figure:
 
 def _draw_time(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
     """Draw both times on logarithmic axes, where linear scaling is parallel to the lower bound."""
-    work = [point.measured.operations / GIGA for point in curve]
-    axes.loglog(work, [point.measured.floor_ms for point in curve], "--", color=MUTED, label="floor")
-    measured = [point.measured.step_cpu_ms for point in curve]
+    work = [point.result.operations / GIGA for point in curve]
+    axes.loglog(work, [point.result.floor_ms for point in curve], "--", color=MUTED, label="lower bound")
+    measured = [point.result.step_cpu_ms for point in curve]
     axes.loglog(work, measured, "o-", color=ACCENT, markersize=4, linewidth=1.8, label="measured")
-    _finish(axes, curve, measured)
+    _label_points(axes, curve, measured)
 
 
 def _draw_memory(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
     """Draw peak memory, from zero, over the logarithm of the operations."""
-    memory = [point.measured.peak_mib for point in curve]
-    work = [point.measured.operations / GIGA for point in curve]
+    memory = [point.result.peak_mib for point in curve]
+    work = [point.result.operations / GIGA for point in curve]
     axes.semilogx(work, memory, "o-", color=ACCENT, markersize=4, linewidth=1.8)
-    _finish(axes, curve, memory)
+    _label_points(axes, curve, memory)
 
 
-def _finish(axes: Axes, curve: Sequence[ScalingPoint], heights: Sequence[float]) -> None:
+def _label_points(axes: Axes, curve: Sequence[ScalingPoint], heights: Sequence[float]) -> None:
     """Label the points and style the axes."""
     for point, height in zip(curve, heights, strict=True):
-        place = (point.measured.operations / GIGA, height)
-        axes.annotate(str(point.value), place, (3, 6), textcoords="offset points", ha="right", size=8, color=INK)
+        position = (point.result.operations / GIGA, height)
+        axes.annotate(str(point.value), position, (3, 6), textcoords="offset points", ha="right", size=8, color=INK)
     style_axes(axes)
     axes.margins(0.1, 0.14)
     for axis in (axes.xaxis, axes.yaxis):

@@ -13,20 +13,22 @@ class RecipeEntry(NamedTuple):
 
     description: str
     module: str
-    """Below `pellucid.recipes`; imported only when the recipe runs."""
+    """Module below `pellucid.recipes`; imported only when the recipe runs."""
     function: str
 
 
 RECIPES: Mapping[str, RecipeEntry] = {
     "digits-data": RecipeEntry(
-        "samples, symbols, shapes, parameters and gradients of the lessons", "digits.analysis", "run_data"
+        "samples, symbols, tensor shapes, parameters and gradients of the lesson networks",
+        "digits.analysis",
+        "run_data",
     ),
     "digits-repeat": RecipeEntry(
-        "first network of blog and notebook: no attention, the code as input of every step",
+        "first network of blog and notebook: no attention, the code is the input of every decoder step",
         "digits.studies",
         "run_repeat",
     ),
-    "digits-init": RecipeEntry("no attention, the code as the first decoder state", "digits.studies", "run_init"),
+    "digits-init": RecipeEntry("no attention, the code is the initial decoder state", "digits.studies", "run_init"),
     "digits-attention-faithful": RecipeEntry(
         "the notebook's attention decoder, reproduced exactly", "digits.studies", "run_attention_faithful"
     ),
@@ -34,13 +36,13 @@ RECIPES: Mapping[str, RecipeEntry] = {
         "exercise: bidirectional encoder, three ways to merge the directions", "digits.studies", "run_bidirectional"
     ),
     "digits-varying": RecipeEntry(
-        "exercise: 1 to 20 digits, loss with and without a mask", "digits.studies", "run_varying"
+        "exercise: 1 to 20 digits, masked and unmasked loss", "digits.studies", "run_varying"
     ),
-    "digits-embedding": RecipeEntry("exercise: one-hot against learned embeddings", "digits.studies", "run_embedding"),
+    "digits-embedding": RecipeEntry("exercise: one-hot and learned embeddings", "digits.studies", "run_embedding"),
     "digits-optimizers": RecipeEntry("exercise: six optimizers", "digits.studies", "run_optimizers"),
-    "digits-cells": RecipeEntry("exercise: GRU against LSTM, accuracy and speed", "digits.studies", "run_cells"),
+    "digits-cells": RecipeEntry("exercise: GRU and LSTM, accuracy and speed", "digits.studies", "run_cells"),
     "digits-positions": RecipeEntry(
-        "exercise: causes of the shape of accuracy by position", "digits.analysis", "run_positions"
+        "exercise: accuracy by target position and its causes", "digits.analysis", "run_positions"
     ),
     "digits-jigsaw": RecipeEntry(
         "exercise: cause of the sawtooth in the validation curve of a long run", "digits.studies", "run_jigsaw"
@@ -114,7 +116,7 @@ RECIPES: Mapping[str, RecipeEntry] = {
     "protein-place": RecipeEntry(
         "subcellular localization of proteins, with and without attention, on two splits",
         "proteins.localization",
-        "run_place",
+        "run_localization",
     ),
 }
 """Every recipe, in the order of `pellucid recipe list`."""

@@ -1,31 +1,22 @@
-"""Experiments on published data sets: definition, data, trainings and scores."""
+"""Experiments on published data sets: definition, data files and planned trainings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import numpy as np
-from jaxtyping import Int
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
-from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, InputError, quote, suggest
-from pellucid.evaluation.assessment import OracleAccuracy, oracle_accuracy, score_traces
-from pellucid.evaluation.metrics import Evaluation, evaluate_examples
-from pellucid.evaluation.outcomes import outcome_table
 from pellucid.files import make_folder, read_bytes, write_text
-from pellucid.model.device import use_threads
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.training.loop import derived_epochs
-from pellucid.viewer.reports import Report, ScoredRun
 
 MetricName = Literal["wer", "exact_match"]
-"""Name of a score, as an attribute of `Evaluation` and `Mean`."""
+"""Name of a metric, as an attribute of `Evaluation` and `MeanRates`."""
 METRIC_LABELS: Mapping[MetricName, str] = {"wer": "WER", "exact_match": "accuracy"}
-
-
+"""Displayed name of each metric."""
 MIN_DEV_PAIRS = 20
 """Minimum size of a reduced validation set."""
 
@@ -44,7 +35,7 @@ class Experiment(NamedTuple):
     """A training set with one validation set and at most one test set."""
 
     name: str
-    pairs: Callable[[Path], DataSplits]
+    read_splits: Callable[[Path], DataSplits]
     """Function that reads the examples from the data folder."""
     published: Mapping[str, float] = {}
     """Published scores on the test set in percent, by system; the first one is the main comparison."""
@@ -66,22 +57,26 @@ class ExperimentSuite(NamedTuple):
     """Task, data and the protocol of the published numbers."""
     origin: str
     """Source of the data."""
-    measure: MetricName
+    metric: MetricName
     experiments: Sequence[Experiment]
-    candidates: int = 1
-    """Accuracy is reported at 1-best to k-best."""
+    num_candidates: int = 1
+    """Maximum k of the reported k-best accuracies."""
     show_all_attention: bool = False
     """The report shows attention for the first run of every experiment, not of the first experiment only."""
     folder: str = ""
     """Data folder, if its name differs from the recipe's."""
 
     def experiment(self, name: str) -> Experiment:
-        """Return the experiment with this name."""
-        return next(each for each in self.experiments if each.name == name)
+        """Return the experiment with this name.
+
+        Args:
+            name: Name of an experiment of this suite.
+        """
+        return next(experiment for experiment in self.experiments if experiment.name == name)
 
 
 class SplitFiles(NamedTuple):
-    """Files of the splits of an experiment."""
+    """Paths of the training, validation and test file of an experiment."""
 
     train: Path
     dev: Path
@@ -108,7 +103,7 @@ class ExperimentTraining(NamedTuple):
 
 
 def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[ExperimentTraining]]:
-    """Return the training jobs, a list per seed with one job per experiment.
+    """Return the planned trainings, a list per seed with one training per experiment.
 
     Args:
         suite: The suite of experiments.
@@ -116,29 +111,51 @@ def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[
     """
     experiments = prepare_experiments(suite, request)
     seeds = range(1, request.seeds + 1)
-    found = [[_plan_training(suite, each, paths, (seed, request.out)) for each, paths in experiments] for seed in seeds]
-    for first in found[0]:
-        if request.progress is not None and first.paths.reduction:
-            passes = first.config.training.epochs
-            request.progress.print_line(f"{first.experiment}: {first.paths.reduction}, at most {passes:g} epochs")
-    return found
+    trainings_by_seed = [
+        [_plan_training(suite, experiment, paths, seed, request.out) for experiment, paths in experiments]
+        for seed in seeds
+    ]
+    for training in trainings_by_seed[0]:
+        if request.progress is not None and training.paths.reduction:
+            epochs = training.config.training.epochs
+            request.progress.print_line(f"{training.experiment}: {training.paths.reduction}, at most {epochs:g} epochs")
+    return trainings_by_seed
 
 
 def ensemble_name(members: Sequence[ExperimentTraining]) -> str:
-    """Return the name of the ensemble of the runs of one experiment."""
+    """Return the name of the ensemble of the runs of one experiment.
+
+    Args:
+        members: Trainings of the experiment, one per seed.
+    """
     return f"{members[0].experiment}, ensemble of {len(members)}"
 
 
 def prepare_experiments(suite: ExperimentSuite, request: RecipeRequest) -> list[tuple[Experiment, SplitFiles]]:
-    """Write the pairs of the selected experiments to files and return both, in the order of the suite."""
+    """Write the pairs of the selected experiments to TSV files.
+
+    Args:
+        suite: The suite of experiments.
+        request: The recipe's request.
+
+    Returns:
+        Each selected experiment with its files, in the order of the suite.
+    """
     experiments = select_experiments(suite, request.only)
     data = find_data(suite, request.data)
     make_folder(request.out)
-    return [(each, write_splits(each, data, request.out / "data" / each.name, request.samples)) for each in experiments]
+    return [
+        (experiment, write_splits(experiment, data, request.out / "data" / experiment.name, request.samples))
+        for experiment in experiments
+    ]
 
 
 def select_experiments(suite: ExperimentSuite, only: Sequence[str]) -> list[Experiment]:
     """Return the experiments with these names, or all, in the order of the suite.
+
+    Args:
+        suite: The suite of experiments.
+        only: Names of the experiments; empty selects all.
 
     Raises:
         InputError: A name is unknown; the message lists the names.
@@ -155,6 +172,10 @@ def select_experiments(suite: ExperimentSuite, only: Sequence[str]) -> list[Expe
 
 def find_data(suite: ExperimentSuite, data: Path) -> Path:
     """Return the data folder of a suite.
+
+    Args:
+        suite: The suite of experiments.
+        data: Folder of all data sets.
 
     Raises:
         DataError: The folder does not exist; the message names the source of the data.
@@ -182,36 +203,47 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
     Returns:
         The paths, with a description of the reduction.
     """
-    pairs = experiment.pairs(data)
-    paths = SplitFiles(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if pairs.test else None)
-    train, dev, whole = pairs.train, pairs.dev, len(pairs.train)
-    if 0 < samples < whole:
-        train, dev = train[:samples], sample_evenly(dev, max(round(len(dev) * samples / whole), MIN_DEV_PAIRS))
-        reduction = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} validation pairs"
-        paths = paths._replace(reduction=reduction, max_epochs=float(round(derived_epochs(whole))))
+    splits = experiment.read_splits(data)
+    paths = SplitFiles(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if splits.test else None)
+    train, dev, full_size = splits.train, splits.dev, len(splits.train)
+    if 0 < samples < full_size:
+        train, dev = train[:samples], sample_evenly(dev, max(round(len(dev) * samples / full_size), MIN_DEV_PAIRS))
+        reduction = (
+            f"{len(train):,} of {full_size:,} training pairs, {len(dev):,} of {len(splits.dev):,} validation pairs"
+        )
+        paths = paths._replace(reduction=reduction, max_epochs=float(round(derived_epochs(full_size))))
     make_folder(folder)
-    for path, examples in zip(paths[:3], (train, dev, pairs.test), strict=True):
+    for path, examples in zip(paths[:3], (train, dev, splits.test), strict=True):
         if path is not None:
             _write_if_changed(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
     return paths
 
 
 def read_pairs(path: Path, config: Config) -> list[Example]:
-    """Return the examples of a file, read with the settings of training."""
+    """Return the examples of a file, read with the settings of training.
+
+    Args:
+        path: TSV file.
+        config: Configuration of the training.
+    """
     return read_examples(path, config.data).examples
 
 
 def sample_evenly(pairs: Sequence[Example], count: int) -> list[Example]:
-    """Return `count` pairs at even distances, or all if there are fewer."""
-    taken = min(count, len(pairs))
-    return [pairs[place * len(pairs) // taken] for place in range(taken)]
+    """Return `count` pairs at even distances, or all if there are fewer.
+
+    Args:
+        pairs: The pairs.
+        count: Maximum number of returned pairs.
+    """
+    size = min(count, len(pairs))
+    return [pairs[index * len(pairs) // size] for index in range(size)]
 
 
 def _plan_training(
-    suite: ExperimentSuite, experiment: Experiment, paths: SplitFiles, at: tuple[int, Path]
+    suite: ExperimentSuite, experiment: Experiment, paths: SplitFiles, seed: int, out: Path
 ) -> ExperimentTraining:
-    """Return the training job of an experiment; `at` holds seed and output folder."""
-    seed, out = at
+    """Return the training of an experiment with a seed below the output folder."""
     config = load_recipe_config(suite.name, {**experiment.settings, "seed": seed})
     if paths.reduction and not config.training.epochs:
         training = msgspec.structs.replace(config.training, epochs=paths.max_epochs)
@@ -223,93 +255,3 @@ def _write_if_changed(path: Path, text: str) -> None:
     """Write a file unless it already has this content."""
     if not path.exists() or read_bytes(path) != text.encode("utf-8"):
         write_text(path, text)
-
-
-BEAM_SIZE = 5
-"""Beam size of every reported score; validation during training is greedy."""
-REPORTED_RATES = ("examples", "exact_match", "wer", "symbol_error_rate")
-"""Fields of an evaluation in report.json, each rate with its interval."""
-
-
-class TransductionScores(NamedTuple):
-    """Scores of the outputs on one set."""
-
-    evaluation: Evaluation
-    table: Int[np.ndarray, "n 3"]
-    """Outcome of each example, for means over sets."""
-    k_best: list[OracleAccuracy]
-    """Share of examples with a correct output among the first 1, 2, … candidates."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the scores as plain values for JSON."""
-        values = self.evaluation.to_dict()
-        kept = {key: value for key, value in values.items() if key.removesuffix("_ci95") in REPORTED_RATES}
-        return {**kept, "among_first": [each._asdict() for each in self.k_best]}
-
-
-class SplitScores(NamedTuple):
-    """Scores on the validation set and on the test set."""
-
-    dev: TransductionScores
-    test: TransductionScores | None
-
-
-def score_predictor(
-    predictor: Predictor, examples: Sequence[Example], candidates: int
-) -> tuple[ScoredRun, TransductionScores]:
-    """Decode examples with beam search and score the outputs.
-
-    Args:
-        predictor: Predictor of the trained model.
-        examples: Sources with one target each.
-        candidates: Number of hypotheses per source for k-best accuracy.
-
-    Returns:
-        The outputs with their references for the page, and the scores.
-    """
-    use_threads(predictor.config.threads)
-    found = predictor.with_beam(BEAM_SIZE).hypotheses(examples, candidates)
-    references: list[tuple[str, ...]] = [(example.target,) for example in examples]
-    firsts = [outputs[0] for outputs in found]
-    scored = score_traces(firsts, references, predictor.tokenizers)
-    evaluation = evaluate_examples(scored)
-    lists = [
-        score_traces(outputs, [wanted] * len(outputs), predictor.tokenizers)
-        for outputs, wanted in zip(found, references, strict=True)
-    ]
-    among = oracle_accuracy(lists, candidates)
-    return ScoredRun(predictor, firsts, references, scored, evaluation), TransductionScores(
-        evaluation, outcome_table(scored), among
-    )
-
-
-class TransductionRun(NamedTuple):
-    """One experiment with one seed, trained and scored."""
-
-    experiment: str
-    config: Config
-    scores: SplitScores
-    stopped: dict[str, Any]
-    """Last record of the log: updates, samples, seconds of training."""
-    epochs: float
-    """Epochs over the training set."""
-    parameters: int
-    report: Report
-
-    @property
-    def label(self) -> str:
-        """Return the seed as text."""
-        return f"seed {self.config.seed}"
-
-
-class EnsembleRun(NamedTuple):
-    """Ensemble of the runs of one experiment, scored."""
-
-    experiment: str
-    members: int
-    scores: SplitScores
-
-    @property
-    def label(self) -> str:
-        """Return the size of the ensemble as text."""
-        return f"ensemble of {self.members}"

@@ -27,14 +27,17 @@ class SampleProgress(NamedTuple):
 def run_jobs(
     task: Callable[[Job, ProgressCallback], Result], jobs: Sequence[tuple[str, Job]], request: RecipeRequest
 ) -> Iterator[Result]:
-    """Run jobs in parallel and yield their results in order.
+    """Run jobs in parallel worker processes.
 
     Args:
         task: Function of a job and a progress callback; it runs in a worker process.
         jobs: Name and job; the name labels the progress of the job.
         request: The recipe's request, which holds the progress display.
+
+    Yields:
+        The result of each job, in the order of the jobs.
     """
-    names = [f"{name} ({place} of {len(jobs)})" if len(jobs) > 1 else name for place, (name, _) in enumerate(jobs, 1)]
+    names = [f"{name} ({number} of {len(jobs)})" if len(jobs) > 1 else name for number, (name, _) in enumerate(jobs, 1)]
     return parallel_map(task, [job for _, job in jobs], partial(_show_progress, request.progress, names))
 
 
@@ -53,7 +56,12 @@ def train_with_progress(files: TrainingFiles, folder: Path, config: Config, tell
 
 
 def progress_callback(request: RecipeRequest, name: str) -> ProgressCallback:
-    """Return the progress callback of a training that runs in this process."""
+    """Return the progress callback of a training that runs in this process.
+
+    Args:
+        request: The recipe's request, which holds the progress display.
+        name: Label of the training.
+    """
     return partial(_show_progress, request.progress, [name], 0)
 
 

@@ -52,27 +52,27 @@ class LabelPredictions(NamedTuple):
     examples: Sequence[Example]
     traces: Sequence[Trace]
     scored: Sequence[ScoredExample]
-    labelled: LabelMetrics
+    label_metrics: LabelMetrics
 
 
 ScoringFunction = Callable[[LabelPredictions], Mapping[str, LabelScore]]
-"""Scores of a recipe by name, the main score first. A module-level function, since worker processes import it."""
+"""Function that returns the scores of a recipe by name, the main score first; worker processes import it."""
 ExtraResults = Callable[[LabelPredictions], Mapping[str, Any]]
-"""Further results of a recipe as plain values for JSON. A module-level function, for the same reason."""
+"""Function that returns further results of a recipe as plain values for JSON; worker processes import it."""
 
 
 class LabelScores(NamedTuple):
     """Scores of the predictions for one set."""
 
     scores: Mapping[str, LabelScore]
-    labelled: LabelMetrics
+    label_metrics: LabelMetrics
     extra_results: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         values = {name: score.value for name, score in self.scores.items()}
         intervals = {name: list(score.interval) for name, score in self.scores.items() if score.interval is not None}
-        return {**values, "ci95": intervals, "labels": self.labelled.to_dict(), **self.extra_results}
+        return {**values, "ci95": intervals, "labels": self.label_metrics.to_dict(), **self.extra_results}
 
 
 class LabelSplitScores(NamedTuple):
@@ -83,20 +83,37 @@ class LabelSplitScores(NamedTuple):
 
 
 def predict_labels(predictor: Predictor, examples: Sequence[Example]) -> LabelPredictions:
-    """Predict examples and score the predictions by example."""
+    """Predict the tags or classes of examples and score them.
+
+    Args:
+        predictor: Predictor of a model or an ensemble.
+        examples: Sources with their references.
+    """
     use_threads(predictor.config.threads)
     traces = predictor.trace(examples)
     scored = score_traces(traces, [(example.target,) for example in examples], predictor.tokenizers)
     return LabelPredictions(examples, traces, scored, score_labels(scored, traces))
 
 
-def score_predictions(answers: LabelPredictions, scoring: ScoringFunction, extra_results: ExtraResults) -> LabelScores:
-    """Return the recipe's scores of predictions."""
-    return LabelScores(scoring(answers), answers.labelled, extra_results(answers))
+def score_predictions(
+    predictions: LabelPredictions, scoring: ScoringFunction, extra_results: ExtraResults
+) -> LabelScores:
+    """Return the scores of predictions.
+
+    Args:
+        predictions: Predictions with their references.
+        scoring: Function that returns the scores by name.
+        extra_results: Function that returns further results.
+    """
+    return LabelScores(scoring(predictions), predictions.label_metrics, extra_results(predictions))
 
 
-def no_extra_results(answers: LabelPredictions) -> Mapping[str, Any]:
-    """Return no further results."""
+def no_extra_results(predictions: LabelPredictions) -> Mapping[str, Any]:
+    """Return an empty mapping: no further results.
+
+    Args:
+        predictions: Ignored.
+    """
     return {}
 
 
@@ -111,28 +128,28 @@ class LabelRun(NamedTuple):
     parameters: int
     log: Sequence[Mapping[str, Any]] = ()
     """Training log; empty for an ensemble."""
-    mistakes: Sequence[ExampleOutput] = ()
+    worst_examples: Sequence[ExampleOutput] = ()
     """Worst predictions of the test set, where sources are readable text."""
 
     @property
-    def stopped(self) -> Mapping[str, Any] | None:
-        """Return the last record of the log: updates, samples, seconds of training."""
+    def stop_record(self) -> Mapping[str, Any] | None:
+        """Return the last record of the log (updates, samples and seconds of training); None for an ensemble."""
         return next((record for record in reversed(self.log) if record["event"] == "stopped"), None)
 
 
 class LabelSuite(NamedTuple):
     """Experiments with tags or classes that share a configuration and a report."""
 
-    definition: ExperimentSuite
+    experiments: ExperimentSuite
     """Names, data and experiments; published scores are in `published`."""
     scoring: ScoringFunction
     published: Mapping[str, Mapping[str, float]]
     """Published scores on the test set, by score and system."""
     extra_results: ExtraResults = no_extra_results
-    parts: Callable[[Sequence[LabelRun]], Iterable[ReportPart]] = lambda runs: ()
-    """Function that returns the recipe's own figures, tables and texts."""
-    readable: bool = True
-    """Sources are readable text, so that the page lists errors."""
+    report_parts: Callable[[Sequence[LabelRun]], Iterable[ReportPart]] = lambda runs: ()
+    """Function that returns additional figures, tables and texts of the page."""
+    has_text_sources: bool = True
+    """Sources are readable text, so the page lists the worst examples."""
     validation_metrics: Sequence[ValidationMetric] = ()
     """Metrics whose curves are drawn; empty takes those of the task."""
 
@@ -143,25 +160,39 @@ class LabelJob(NamedTuple):
     training: ExperimentTraining
     scoring: ScoringFunction
     extra_results: ExtraResults
-    readable: bool
+    has_text_sources: bool
 
 
 def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[LabelRun]:
-    """Train and score each experiment with each seed, then the ensembles."""
-    options = suite.scoring, suite.extra_results, suite.readable
+    """Train and score each experiment with each seed, then the ensembles.
+
+    Args:
+        suite: The suite of experiments.
+        request: The recipe's request.
+
+    Yields:
+        Each scored run, then each scored ensemble.
+    """
+    options = suite.scoring, suite.extra_results, suite.has_text_sources
     jobs_by_seed = [
-        [LabelJob(each, *options) for each in of_seed] for of_seed in plan_trainings(suite.definition, request)
+        [LabelJob(training, *options) for training in group] for group in plan_trainings(suite.experiments, request)
     ]
-    yield from run_jobs(
-        train_and_score, [(job.training.name, job) for of_seed in jobs_by_seed for job in of_seed], request
-    )
+    yield from run_jobs(train_and_score, [(job.training.name, job) for jobs in jobs_by_seed for job in jobs], request)
     if request.seeds > 1:
         members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*jobs_by_seed, strict=True)]
         yield from run_jobs(score_ensemble, members, request)
 
 
 def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
-    """Train on one thread and score; resume or reuse an existing run."""
+    """Train on one thread and score; resume or reuse an existing run.
+
+    Args:
+        job: The training and its evaluation.
+        tell: Progress callback.
+
+    Returns:
+        The run with its scores and its training log.
+    """
     paths, folder = job.training.paths, job.training.folder
     train_with_progress(TrainingFiles(paths.train, paths.dev), folder, job.training.config, tell)
     tell("predicting for evaluation")
@@ -170,7 +201,15 @@ def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
 
 
 def score_ensemble(jobs: Sequence[LabelJob], tell: ProgressCallback) -> LabelRun:
-    """Score the runs of one experiment as an ensemble."""
+    """Score the runs of one experiment as an ensemble.
+
+    Args:
+        jobs: Jobs of the members, one per seed; all are trained.
+        tell: Progress callback.
+
+    Returns:
+        The ensemble with its scores.
+    """
     tell("predicting for evaluation")
     return _score_run(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
 
@@ -181,26 +220,25 @@ def _score_run(job: LabelJob, predictor: Predictor, label: str) -> LabelRun:
     experiment, config, paths, _ = job.training
     assert paths.test is not None
     dev = score_set(predict_labels(predictor, read_pairs(paths.dev, config)))
-    answers = predict_labels(predictor, read_pairs(paths.test, config))
+    predictions = predict_labels(predictor, read_pairs(paths.test, config))
     return LabelRun(
         experiment=experiment,
         label=label,
-        scores=LabelSplitScores(dev, score_set(answers)),
+        scores=LabelSplitScores(dev, score_set(predictions)),
         config=config,
         parameters=sum(parameter_count(network) for network in predictor.networks),
-        mistakes=_worst_examples(answers) if job.readable else (),
+        worst_examples=_worst_examples(predictions) if job.has_text_sources else (),
     )
 
 
-def _worst_examples(answers: LabelPredictions) -> list[ExampleOutput]:
+def _worst_examples(predictions: LabelPredictions) -> list[ExampleOutput]:
     """Return the worst predictions."""
     return [
-        ExampleOutput(answers.traces[at], (answers.examples[at].target,), answers.scored[at])
-        for at in worst_examples(answers.scored, NUM_LISTED_ERRORS)
+        ExampleOutput(predictions.traces[index], (predictions.examples[index].target,), predictions.scored[index])
+        for index in worst_examples(predictions.scored, NUM_LISTED_ERRORS)
     ]
 
 
-SETS = ("test", "dev")
 MAX_CONFUSION_LABELS = 16
 """Maximum number of labels in a confusion matrix of the page."""
 
@@ -224,50 +262,69 @@ def run_label_suite(suite: LabelSuite, request: RecipeRequest) -> Iterator[str]:
 
 
 def format_run(suite: LabelSuite, run: LabelRun) -> str:
-    """Return the line of a run: scores on both sets and published scores."""
+    """Return the line of a run: scores on both sets and published scores.
+
+    Args:
+        suite: The suite of experiments.
+        run: A scored run or ensemble.
+    """
     dev, test = (_format_scores(set_scores) for set_scores in run.scores)
-    beside = "; ".join(
+    published = "; ".join(
         f"{name}: {', '.join(f'{system} {value:.2f}' for system, value in systems.items())}"
         for name, systems in suite.published.items()
     )
-    line = f"{run.experiment}, {run.label}: test {test}{f' [published: {beside}]' if beside else ''}; dev {dev}"
-    stopped = run.stopped
-    trained = f", {stopped['samples']:,} samples in {stopped['seconds']:,.0f} s" if stopped else ""
-    return f"{line}; {run.parameters:,} parameters{trained}"
+    line = f"{run.experiment}, {run.label}: test {test}{f' [published: {published}]' if published else ''}; dev {dev}"
+    record = run.stop_record
+    training = f", {record['samples']:,} samples in {record['seconds']:,.0f} s" if record else ""
+    return f"{line}; {run.parameters:,} parameters{training}"
 
 
 def write_reports(suite: LabelSuite, request: RecipeRequest, runs: Sequence[LabelRun]) -> str:
-    """Write report.json, report.html and the recipe's figures as SVG files; return the line that names the report."""
-    definition = suite.definition
+    """Write report.json, report.html and the additional figures as SVG files.
+
+    Args:
+        suite: The suite of experiments.
+        request: The recipe's request.
+        runs: Scored runs and ensembles.
+
+    Returns:
+        The line that names the report.
+    """
+    experiments = suite.experiments
     names = list(dict.fromkeys(run.experiment for run in runs))
     published = {name: dict(systems) for name, systems in suite.published.items()}
     numbers = {
-        **{"name": definition.name, "title": definition.title, "published": published},
+        **{"name": experiments.name, "title": experiments.title, "published": published},
         **{"seeds": request.seeds, "samples": request.samples},
         "experiments": [
             {"name": name, "runs": [_run_json(run) for run in runs if run.experiment == name]} for name in names
         ],
     }
     write_json(request.out / "report.json", numbers)
-    own = list(suite.parts(runs))
-    write_report(request.out / "report.html", _report_page(suite, runs, own))
-    for part in own:
+    parts = list(suite.report_parts(runs))
+    write_report(request.out / "report.html", _report_page(suite, runs, parts))
+    for part in parts:
         if isinstance(part, ReportFigure):
             write_text(request.out / f"{re.sub(r'[^a-z0-9]+', '-', part.title.lower())}.svg", part.svg)
     return f"report: {request.out / 'report.html'}"
 
 
 def confusion_table(run: LabelRun) -> ReportTable | None:
-    """Return the confusion matrix with recall, or None where there are too many labels."""
-    labelled = run.scores.test.labelled
-    if not 1 < len(labelled.labels) <= MAX_CONFUSION_LABELS:
+    """Return the confusion matrix on the test set with recall, or None for one label or more than
+    `MAX_CONFUSION_LABELS`.
+
+    Args:
+        run: A scored run or ensemble.
+    """
+    metrics = run.scores.test.label_metrics
+    if not 1 < len(metrics.labels) <= MAX_CONFUSION_LABELS:
         return None
     rows = [
-        [label, *(f"{count:,}" for count in counts), f"{100 * counts[at] / max(sum(counts), 1):.1f} %"]
-        for at, (label, counts) in enumerate(zip(labelled.labels, labelled.confusion, strict=True))
+        [label, *(f"{count:,}" for count in counts), f"{100 * counts[index] / max(sum(counts), 1):.1f} %"]
+        for index, (label, counts) in enumerate(zip(metrics.labels, metrics.confusion, strict=True))
     ]
-    caption = f"{run.experiment}, {run.label}, test set: rows are labels, columns predictions."
-    return ReportTable("Confusion matrix", caption, ["label", *labelled.labels, "right"], rows)
+    caption = f"{run.experiment}, {run.label}, test set. A row is a true label, a column a predicted label."
+    return ReportTable("Confusion matrix", caption, ["label", *metrics.labels, "recall"], rows)
 
 
 def _format_scores(set_scores: LabelScores) -> str:
@@ -278,52 +335,55 @@ def _format_scores(set_scores: LabelScores) -> str:
 def _mean_lines(runs: Sequence[LabelRun]) -> Iterator[str]:
     """Yield mean and range of the test scores of each experiment with several seeds."""
     for name in dict.fromkeys(run.experiment for run in runs):
-        own = [run.scores.test.scores for run in runs if run.experiment == name and run.log]
-        if len(own) > 1:
+        by_seed = [run.scores.test.scores for run in runs if run.experiment == name and run.log]
+        if len(by_seed) > 1:
             parts = []
-            for score in own[0]:
-                values = [scores[score].value for scores in own]
+            for score in by_seed[0]:
+                values = [scores[score].value for scores in by_seed]
                 parts.append(f"{score} {statistics.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})")
-            yield f"{name}, mean of {len(own)} seeds: test {', '.join(parts)}"
+            yield f"{name}, mean of {len(by_seed)} seeds: test {', '.join(parts)}"
 
 
 def _run_json(run: LabelRun) -> dict[str, Any]:
     """Return all numbers of one run."""
-    values: dict[str, Any] = {"who": run.label, "test": run.scores.test.to_json(), "dev": run.scores.dev.to_json()}
+    values: dict[str, Any] = {"label": run.label, "test": run.scores.test.to_json(), "dev": run.scores.dev.to_json()}
     values["parameters"] = run.parameters
-    if run.stopped:
-        counted = {name: run.stopped[key] for name, key in (("seconds",) * 2, ("updates", "update"), ("samples",) * 2)}
-        values |= {"seed": run.config.seed, **counted, "config": msgspec.to_builtins(run.config)}
+    record = run.stop_record
+    if record:
+        values |= {"seed": run.config.seed, "seconds": record["seconds"], "updates": record["update"]}
+        values |= {"samples": record["samples"], "config": msgspec.to_builtins(run.config)}
     return values
 
 
-def _report_page(suite: LabelSuite, runs: Sequence[LabelRun], own: Sequence[ReportPart]) -> Report:
-    """Return the page: all runs; curves, errors and settings of the first run; the recipe's own parts."""
-    first, definition = runs[0], suite.definition
-    heads = ["experiment", "of", "set", *first.scores.test.scores, "parameters", "seconds"]
+def _report_page(suite: LabelSuite, runs: Sequence[LabelRun], additional_parts: Sequence[ReportPart]) -> Report:
+    """Return the page: all runs; curves, errors and settings of the first run; the additional parts of the recipe."""
+    first, experiments = runs[0], suite.experiments
+    heads = ["experiment", "seed or ensemble", "set", *first.scores.test.scores, "parameters", "seconds"]
     rows = [row for run in runs for row in _table_rows(run)]
     published = [
-        [name, system, f"{value:.2f}"] for name, own in suite.published.items() for system, value in own.items()
+        [name, system, f"{value:.2f}"] for name, systems in suite.published.items() for system, value in systems.items()
     ]
-    parts = [ReportTable("All runs", "In brackets: 95 % intervals.", heads, rows)]
+    parts = [ReportTable("All runs", "95 % intervals in parentheses.", heads, rows)]
     if published:
-        parts.append(ReportTable("Published", "On the same test set.", ["score", "system", "value"], published))
+        parts.append(
+            ReportTable("Published", "Published scores on the same test set.", ["score", "system", "value"], published)
+        )
     tables = filter(None, map(confusion_table, runs))
     return Report(
-        title=definition.title,
-        introduction=f"{definition.introduction}\n\nCurves, errors, settings: {first.experiment}, {first.label}.",
+        title=experiments.title,
+        introduction=f"{experiments.introduction}\n\nCurves, errors, settings: {first.experiment}, {first.label}.",
         summary=[(f"test {name}", score.text) for name, score in first.scores.test.scores.items()],
         log=first.log,
         validation_metrics=suite.validation_metrics or configured_task(first.config).metrics.validation_metrics,
-        errors=first.mistakes,
+        errors=first.worst_examples,
         config_toml=to_toml(first.config),
-        parts=[*parts, *own, *tables],
+        parts=[*parts, *additional_parts, *tables],
     )
 
 
 def _table_rows(run: LabelRun) -> Iterator[list[str]]:
     """Yield a table row for each set."""
-    seconds = f"{run.stopped['seconds']:,.0f}" if run.stopped else "–"
-    for which, set_scores in zip(SETS, (run.scores.test, run.scores.dev), strict=True):
+    seconds = f"{run.stop_record['seconds']:,.0f}" if run.stop_record else "–"
+    for split, set_scores in (("test", run.scores.test), ("dev", run.scores.dev)):
         scores = [score.text for score in set_scores.scores.values()]
-        yield [run.experiment, run.label, which, *scores, f"{run.parameters:,}", seconds]
+        yield [run.experiment, run.label, split, *scores, f"{run.parameters:,}", seconds]

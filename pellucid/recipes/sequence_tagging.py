@@ -40,26 +40,37 @@ attention BiRNN of Liu and Lane (2016) and their own model with full attention. 
 
 
 def run_snips(request: RecipeRequest) -> Iterator[str]:
-    """Train and score."""
+    """Train and score one tagging network per seed.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
     return run_label_suite(snips_suite(), request)
 
 
 def snips_suite() -> LabelSuite:
     """Return the experiment of snips."""
-    reference = ExperimentSuite(
+    experiments = ExperimentSuite(
         name="snips",
-        title="Slots and intents",
+        title="Slot filling and intent detection",
         introduction=SNIPS_INTRODUCTION,
         origin="the split of Goo et al. 2018 (github.com/MiuLab/SlotGated-SLU, data/snips)",
-        measure="exact_match",
+        metric="exact_match",
         experiments=[Experiment("snips", read_snips)],
         folder="slu-snips",
     )
-    return LabelSuite(reference, snips_scores, SNIPS_PUBLISHED, validation_metrics=SNIPS_CURVES)
+    return LabelSuite(experiments, snips_scores, SNIPS_PUBLISHED, validation_metrics=SNIPS_CURVES)
 
 
 def read_snips(folder: Path) -> DataSplits:
-    """Read the three splits, with rare words replaced by their signatures."""
+    """Read the three splits, with rare words replaced by their signatures.
+
+    Args:
+        folder: Data folder with a folder per split.
+    """
     parts = [read_snips_part(folder / part) for part in SNIPS_PARTS]
     counts = Counter(word for example in parts[0] for word in example.source.split())
     return DataSplits(*([replace_rare_words(example, counts) for example in part] for part in parts))
@@ -68,6 +79,9 @@ def read_snips(folder: Path) -> DataSplits:
 def read_snips_part(folder: Path) -> list[Example]:
     """Read requests with the intent word prepended, and their tags with the intent prepended.
 
+    Args:
+        folder: Folder of a split, with seq.in, seq.out and label.
+
     Raises:
         DataError: The three files, or words and tags of a line, differ in length.
     """
@@ -75,7 +89,7 @@ def read_snips_part(folder: Path) -> list[Example]:
     columns = [[line.split() for line in read_bytes(file, DataError).decode("utf-8").splitlines()] for file in files]
     if len({len(column) for column in columns}) != 1:
         raise DataError(
-            f"{folder}: seq.in, seq.out and label have {', '.join(str(len(each)) for each in columns)} lines"
+            f"{folder}: seq.in, seq.out and label have {', '.join(str(len(column)) for column in columns)} lines"
         )
     examples = list[Example]()
     for number, (words, tags, label) in enumerate(zip(*columns, strict=True), start=1):
@@ -102,25 +116,34 @@ def replace_rare_words(example: Example, counts: Mapping[str, int]) -> Example:
 
 
 def word_signature(word: str) -> str:
-    """Return the signature of a rare word: "<number>", or its last two letters."""
+    """Return the signature of a rare word: "<number>", or its last two letters.
+
+    Args:
+        word: A word of the data.
+    """
     return "<number>" if any(letter.isdigit() for letter in word) else f"<{word[-2:]}>"
 
 
-def snips_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Return slot F1, intent accuracy, and the share of requests with all tags and the intent correct."""
-    spans = answers.labelled.spans
+def snips_scores(predictions: LabelPredictions) -> Mapping[str, LabelScore]:
+    """Return slot F1, intent accuracy and sentence accuracy (all tags and the intent correct), in percent.
+
+    Args:
+        predictions: Predictions with their references.
+    """
+    spans = predictions.label_metrics.spans
     assert spans is not None
-    intents = sum(each.output[0] == each.reference[0] for each in answers.scored)
+    correct_intents = sum(example.output[0] == example.reference[0] for example in predictions.scored)
+    correct_sentences = sum(example.exact for example in predictions.scored)
     return {
         "slot F1": LabelScore(spans.f1, spans.f1_ci95),
-        "intent accuracy": _proportion(intents, answers.scored),
-        "sentence accuracy": _proportion(sum(each.exact for each in answers.scored), answers.scored),
+        "intent accuracy": _proportion(correct_intents, predictions.scored),
+        "sentence accuracy": _proportion(correct_sentences, predictions.scored),
     }
 
 
-def _proportion(right: int, among: Sequence[object]) -> LabelScore:
-    """Return a share of examples with its Wilson interval."""
-    return LabelScore(100 * right / len(among), wilson_interval(right, len(among)).percent)
+def _proportion(num_correct: int, examples: Sequence[object]) -> LabelScore:
+    """Return the percentage of correct examples with its Wilson interval."""
+    return LabelScore(100 * num_correct / len(examples), wilson_interval(num_correct, len(examples)).percent)
 
 
 UNRESOLVED = "-"
@@ -135,42 +158,63 @@ The network reads the residues of one protein alone, without a profile of its re
 Q3 is the accuracy over residues; its interval is by bootstrap over proteins. Unresolved residues are read, but
 neither trained nor scored.
 
-For scale, from other test sets: networks for single sequences are published at 72.6 (SPIDER3-Single, ProteinUnet) and
-74.3 (SPOT-1D-Single) on TEST2018, and at 71 (an LSTM without pretraining) in TAPE on CB513; with profiles NetSurfP-2.0
-reaches 85. The most frequent class of the test set alone gives 38.6."""
+For comparison, on other test sets: networks for single sequences are published at 72.6 (SPIDER3-Single, ProteinUnet)
+and 74.3 (SPOT-1D-Single) on TEST2018, and at 71 (an LSTM without pretraining) in TAPE on CB513; with profiles
+NetSurfP-2.0 reaches 85. The most frequent class of the test set alone gives 38.6."""
 
 
 def run_structure(request: RecipeRequest) -> Iterator[str]:
-    """Train and score."""
+    """Train and score one tagging network per seed.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
     return run_label_suite(structure_suite(), request)
 
 
 def structure_suite() -> LabelSuite:
     """Return the experiment of protein-structure."""
-    reference = ExperimentSuite(
+    experiments = ExperimentSuite(
         name="protein-structure",
-        title="Secondary structure",
+        title="Secondary structure of proteins",
         introduction=STRUCTURE_INTRODUCTION,
         origin="FLIP's secondary structure (github.com/J-SNACKKB/FLIP, splits/secondary_structure) as tables of id, "
         "residues, structure, mask",
-        measure="exact_match",
+        metric="exact_match",
         experiments=[Experiment("structure", read_structure)],
         folder="protein-ss3-flip",
     )
     return LabelSuite(
-        reference, structure_scores, {}, readable=False, validation_metrics=(ValidationMetric("symbol_accuracy", "Q3"),)
+        experiments,
+        structure_scores,
+        {},
+        has_text_sources=False,
+        validation_metrics=(ValidationMetric("symbol_accuracy", "Q3"),),
     )
 
 
 def read_structure(folder: Path) -> DataSplits:
-    """Read the three splits."""
+    """Read the three splits.
+
+    Args:
+        folder: Data folder with derived-tsv/SPLIT.tsv.gz.
+    """
     return DataSplits(
         *(list(read_structure_part(folder / "derived-tsv" / f"{part}.tsv.gz")) for part in ("train", "dev", "test"))
     )
 
 
 def read_structure_part(path: Path) -> Iterator[Example]:
-    """Read residues and structure, with `UNRESOLVED` tags; skip proteins without a resolved residue.
+    """Read residues and structure; skip proteins without a resolved residue.
+
+    Args:
+        path: Table with gzip compression: id, residues, structure and mask of each protein.
+
+    Yields:
+        Residues with their tags; unresolved residues have the tag `UNRESOLVED`.
 
     Raises:
         DataError: The file is no gzip table of id, residues, structure and mask.
@@ -182,22 +226,31 @@ def read_structure_part(path: Path) -> Iterator[Example]:
     for number, line in enumerate(text.splitlines(), start=1):
         columns = line.split("\t")
         if len(columns) != 4 or len({len(column) for column in columns[1:]}) != 1:
-            raise DataError(f"{path}, line {number}: expected id, residues, structure and mask, the last three as long")
+            raise DataError(
+                f"{path}, line {number}: expected id, residues, structure and mask, the last three of equal length"
+            )
         _, residues, structure, mask = columns
-        known = "".join(kind if seen == "1" else UNRESOLVED for kind, seen in zip(structure, mask, strict=True))
-        if known.strip(UNRESOLVED):
-            yield Example(residues, known)
+        tags = "".join(tag if bit == "1" else UNRESOLVED for tag, bit in zip(structure, mask, strict=True))
+        if tags.strip(UNRESOLVED):
+            yield Example(residues, tags)
 
 
-def structure_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Return Q3 and the recall of each structure."""
-    labelled = answers.labelled
-    recalls = {f"{name} found": _structure_recall(answers.scored, kind) for kind, name in STRUCTURE_NAMES.items()}
-    return {"Q3": LabelScore(labelled.accuracy, labelled.accuracy_ci95), **recalls}
+def structure_scores(predictions: LabelPredictions) -> Mapping[str, LabelScore]:
+    """Return Q3 (accuracy over resolved residues) and the recall of each structure, in percent.
+
+    Args:
+        predictions: Predictions with their references.
+    """
+    metrics = predictions.label_metrics
+    recalls = {f"{name} recall": _structure_recall(predictions.scored, tag) for tag, name in STRUCTURE_NAMES.items()}
+    return {"Q3": LabelScore(metrics.accuracy, metrics.accuracy_ci95), **recalls}
 
 
-def _structure_recall(scored: Sequence[ScoredExample], kind: str) -> LabelScore:
+def _structure_recall(scored: Sequence[ScoredExample], tag: str) -> LabelScore:
     """Return the recall of a structure, with a bootstrap interval over proteins."""
-    right = [sum(a == b == kind for a, b in zip(each.output, each.reference, strict=True)) for each in scored]
-    wanted = [each.reference.count(kind) for each in scored]
-    return LabelScore(100 * sum(right) / max(sum(wanted), 1), bootstrap_ratio(right, wanted).percent)
+    num_correct = [
+        sum(output == reference == tag for output, reference in zip(protein.output, protein.reference, strict=True))
+        for protein in scored
+    ]
+    totals = [protein.reference.count(tag) for protein in scored]
+    return LabelScore(100 * sum(num_correct) / max(sum(totals), 1), bootstrap_ratio(num_correct, totals).percent)

@@ -15,9 +15,9 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.lines import decode_utf8, read_lines, strip_newline
 from pellucid.errors import DataError
-from pellucid.recipes.experiment_report import run_suite
 from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.recipes.transduction_experiments import run_suite
 
 G2P_PUBLISHED = {
     "arm": (14.67, 14.22, 12.22),
@@ -48,7 +48,14 @@ another system for each language, and often an ensemble. One word of 450 is 0.22
 
 
 def run_g2p(request: RecipeRequest) -> Iterator[str]:
-    """Train and score every language."""
+    """Train and score every language.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
     return run_suite(g2p_suite(), request)
 
 
@@ -60,10 +67,10 @@ def g2p_suite() -> ExperimentSuite:
     )
     return ExperimentSuite(
         name="g2p-sigmorphon2020",
-        title="Words to phones",
+        title="Grapheme-to-phoneme conversion",
         introduction=G2P_INTRODUCTION,
         origin="task 1 of SIGMORPHON 2020 (github.com/sigmorphon/2020, task1/data)",
-        measure="wer",
+        metric="wer",
         experiments=[
             Experiment(
                 language,
@@ -77,13 +84,24 @@ def g2p_suite() -> ExperimentSuite:
 
 
 def read_g2p_language(language: str, config: DataConfig, folder: Path) -> DataSplits:
-    """Read the files of a language."""
+    """Read the training, validation and test pairs of a language.
 
-    def read(part: str) -> list[Example]:
-        """One of them."""
+    Args:
+        language: Language code, which begins the file names.
+        config: Tokenization of the pairs.
+        folder: Data folder of the suite.
+
+    Returns:
+        The splits; the test set is empty for `UNTESTED_LANGUAGES`.
+    """
+
+    def _read_split(part: str) -> list[Example]:
+        """Return the pairs of a split."""
         return read_examples(folder / part / f"{language}_{part}.tsv", config).examples
 
-    return DataSplits(read("train"), read("dev"), read("test") if language in G2P_PUBLISHED else ())
+    return DataSplits(
+        _read_split("train"), _read_split("dev"), _read_split("test") if language in G2P_PUBLISHED else ()
+    )
 
 
 def _g2p_published(language: str) -> dict[str, float]:
@@ -130,7 +148,14 @@ step-then-attend."""
 
 
 def run_g2p_ablations(request: RecipeRequest) -> Iterator[str]:
-    """Train and score every setting."""
+    """Train and score every setting.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
     return run_suite(g2p_ablation_suite(), request)
 
 
@@ -139,21 +164,21 @@ def g2p_ablation_suite() -> ExperimentSuite:
     data = load_recipe_config("g2p-ablations", {}).data
     return ExperimentSuite(
         name="g2p-ablations",
-        title="What each option is worth",
+        title="Ablation study",
         introduction=ABLATION_INTRODUCTION,
         origin="task 1 of SIGMORPHON 2020 (github.com/sigmorphon/2020, task1/data)",
-        measure="wer",
+        metric="wer",
         experiments=[
             Experiment(
                 name=f"{setting}-{language}",
-                pairs=partial(read_g2p_language, language, data),
-                settings=changed,
+                read_splits=partial(read_g2p_language, language, data),
+                settings=settings,
                 setting=setting,
                 baseline=""
                 if setting == DEFAULT_SETTING
                 else f"{ABLATION_BASELINES.get(setting, DEFAULT_SETTING)}-{language}",
             )
-            for setting, changed in ABLATION_SETTINGS.items()
+            for setting, settings in ABLATION_SETTINGS.items()
             for language in ABLATION_LANGUAGES
         ],
         folder="g2p-sigmorphon2020",
@@ -162,7 +187,7 @@ def g2p_ablation_suite() -> ExperimentSuite:
 
 HISTNORM_FILES = {"ridges": "german-ridges", "bohoric": "slovene-goo300k-bohoric"}
 HISTNORM_SIZES = {"1k": 1_000, "5k": 5_000, "10k": 10_000, "25k": 25_000, "all": 0}
-"""Training tokens; 0 takes all."""
+"""Number of training tokens by name; 0 takes all."""
 HISTNORM_SYSTEMS = ("Marian", "XNMT", "cSMTiser")
 HISTNORM_PUBLISHED = {
     "ridges": {
@@ -199,7 +224,14 @@ was scored: a difference of one point is not meaningful."""
 
 
 def run_histnorm(request: RecipeRequest) -> Iterator[str]:
-    """Train and score both languages at every size."""
+    """Train and score both languages at every size.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
     return run_suite(histnorm_suite(), request)
 
 
@@ -207,19 +239,23 @@ def histnorm_suite() -> ExperimentSuite:
     """Return the experiments of histnorm."""
     return ExperimentSuite(
         name="histnorm",
-        title="Historical spellings to modern ones",
+        title="Historical spelling normalization",
         introduction=HISTNORM_INTRODUCTION,
-        origin="that of Bollmann 2019 (github.com/coastalcph/histnorm, the files german-ridges.* and "
+        origin="the data set of Bollmann 2019 (github.com/coastalcph/histnorm, the files german-ridges.* and "
         "slovene-goo300k-bohoric.* of datasets)",
-        measure="exact_match",
+        metric="exact_match",
         experiments=[_histnorm_experiment(corpus, size) for corpus in HISTNORM_FILES for size in HISTNORM_SIZES],
     )
 
 
 def normalize_pair(source: str, target: str) -> Example | None:
-    """Return a pair preprocessed as for the published systems (scripts/preprocess.py --all), or None if they skip it.
+    """Return a pair preprocessed as for the published systems, or None if they skip it.
 
-    Spaces are kept, where that script replaces them by a placeholder.
+    These systems use `scripts/preprocess.py --all`. Spaces are kept, where that script replaces them by a placeholder.
+
+    Args:
+        source: Historical spelling of a token.
+        target: Modern spelling of the token.
     """
     if not source or not target or _is_punctuation(source) or _is_punctuation(target):
         return None
@@ -266,12 +302,19 @@ Merhav and Ash (2018), "Design Challenges in Named Entity Transliteration". Ever
 reference. An output is correct at k-best if one of the first k equals the reference.
 
 Published: the paper compares Phonetisaurus, an encoder-decoder with attention and a transformer at 1-, 2- and
-3-best, but its table could not be read for this recipe, so there is no published number here. For scale: its
+3-best, but its table could not be read for this recipe, so there is no published number here. For comparison: its
 repository shows 60, 71 and 75 % for Russian, without naming the system."""
 
 
 def run_translit(request: RecipeRequest) -> Iterator[str]:
-    """Train and score both languages."""
+    """Train and score both languages.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
     return run_suite(translit_suite(), request)
 
 
@@ -280,14 +323,14 @@ def translit_suite() -> ExperimentSuite:
     data = load_recipe_config("translit-wikidata", {}).data
     return ExperimentSuite(
         name="translit-wikidata",
-        title="Names in other scripts",
+        title="Transliteration of names",
         introduction=TRANSLIT_INTRODUCTION,
-        origin="that of Merhav and Ash 2018 (github.com/steveash/NETransliteration-COLING2018, data)",
-        measure="exact_match",
+        origin="the data set of Merhav and Ash 2018 (github.com/steveash/NETransliteration-COLING2018, data)",
+        metric="exact_match",
         experiments=[
             Experiment(code, partial(_read_translit, name, data)) for code, name in TRANSLIT_LANGUAGES.items()
         ],
-        candidates=3,
+        num_candidates=3,
     )
 
 
@@ -299,7 +342,7 @@ def _read_translit(name: str, config: DataConfig, folder: Path) -> DataSplits:
 
 SPELLING_INTRODUCTION = """\
 Misspellings of the dictionary of codespell 2.4.3 with a single correction. No correction occurs in two splits: the
-words of the test set are unseen and must be spelled from what other words teach. The report has accuracy at 1-, 2-
+words of the test set are unseen in training. The report has accuracy at 1-, 2-
 and 3-best.
 
 Published: no number of such a model on fixed splits is known. Dictionary-based correctors solve another task, in
@@ -311,7 +354,14 @@ alignment of the two spellings; it is drawn below."""
 
 
 def run_spelling(request: RecipeRequest) -> Iterator[str]:
-    """Train and score with and without copying."""
+    """Train and score with and without copying.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
     return run_suite(spelling_suite(), request)
 
 
@@ -320,11 +370,11 @@ def spelling_suite() -> ExperimentSuite:
     data = load_recipe_config("spelling-codespell", {}).data
     return ExperimentSuite(
         name="spelling-codespell",
-        title="Misspelt words to what was meant",
+        title="Spelling correction",
         introduction=SPELLING_INTRODUCTION,
         origin="codespell's dictionary (github.com/codespell-project/codespell) as train.tsv, dev.tsv and test.tsv, "
         "split by the correction",
-        measure="exact_match",
+        metric="exact_match",
         experiments=[
             Experiment("codespell", partial(_read_spelling, data), setting="codespell"),
             Experiment(
@@ -336,7 +386,7 @@ def spelling_suite() -> ExperimentSuite:
                 baseline="codespell",
             ),
         ],
-        candidates=3,
+        num_candidates=3,
         show_all_attention=True,
     )
 
@@ -366,7 +416,14 @@ for this recipe."""
 
 
 def run_scan(request: RecipeRequest) -> Iterator[str]:
-    """Train and score both splits."""
+    """Train and score both splits.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
     return run_suite(scan_suite(), request)
 
 
@@ -374,30 +431,30 @@ def scan_suite() -> ExperimentSuite:
     """Return the experiments of scan."""
     return ExperimentSuite(
         name="scan",
-        title="Commands to actions",
+        title="SCAN: commands to actions",
         introduction=SCAN_INTRODUCTION,
         origin="SCAN (github.com/brendenlake/SCAN, the files of simple_split and length_split, each also as .gz)",
-        measure="exact_match",
+        metric="exact_match",
         experiments=[Experiment(split, partial(_read_scan, split), scores) for split, scores in SCAN_PUBLISHED.items()],
     )
 
 
 def _read_scan(split: str, folder: Path) -> DataSplits:
     """Read the files of a split; hold out validation pairs from the training file."""
-    given, test = (_read_scan_file(folder / f"tasks_{part}_{split}.txt") for part in ("train", "test"))
-    kept = set(random.Random(1).sample(range(len(given)), min(SCAN_DEV_PAIRS, len(given) // 4)))
-    train = [pair for place, pair in enumerate(given) if place not in kept]
-    return DataSplits(train, [given[place] for place in sorted(kept)], test)
+    pairs, test = (_read_scan_file(folder / f"tasks_{part}_{split}.txt") for part in ("train", "test"))
+    dev_indices = set(random.Random(1).sample(range(len(pairs)), min(SCAN_DEV_PAIRS, len(pairs) // 4)))
+    train = [pair for index, pair in enumerate(pairs) if index not in dev_indices]
+    return DataSplits(train, [pairs[index] for index in sorted(dev_indices)], test)
 
 
 def _read_scan_file(path: Path) -> list[Example]:
     """Read pairs from a file, plain or with gzip: one "IN: run left OUT: I_TURN_LEFT I_RUN" per line."""
-    packed = path.with_name(f"{path.name}.gz")
-    found = packed if packed.exists() else path
+    compressed = path.with_name(f"{path.name}.gz")
+    source_path = compressed if compressed.exists() else path
     pairs = []
-    for number, line in enumerate(read_lines(found), start=1):
-        source, out, target = strip_newline(decode_utf8(line)).removeprefix("IN: ").partition(" OUT: ")
-        if not out:
-            raise DataError(f"{found}, line {number}: expected 'IN: command OUT: actions'")
+    for number, line in enumerate(read_lines(source_path), start=1):
+        source, separator, target = strip_newline(decode_utf8(line)).removeprefix("IN: ").partition(" OUT: ")
+        if not separator:
+            raise DataError(f"{source_path}, line {number}: expected 'IN: command OUT: actions'")
         pairs.append(Example(source, target))
     return pairs

@@ -1,4 +1,4 @@
-"""Pellucid and the peers."""
+"""Pellucid and the other systems of the benchmark."""
 
 from collections.abc import Mapping
 
@@ -12,4 +12,4 @@ from benchmarks.peers.systems.yoyodyne import Yoyodyne
 SYSTEMS: Mapping[str, System] = {
     system.name: system for system in (Pellucid(), JoeyNMT(), OpenNMT(), Eole(), Yoyodyne())
 }
-"""By name, in the order of the table."""
+"""Systems by name, in the order of the table."""

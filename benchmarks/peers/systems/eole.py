@@ -5,43 +5,63 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.cases import DECODING_BATCH, DIGITS
-from benchmarks.peers.data import beside, sources
+from benchmarks.peers.data import append_suffix, write_sources
 from benchmarks.peers.measure import Command
-from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, write_yaml
+from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, corpus_settings, write_yaml
 
 
 class Eole(System):
-    """Projects the keys at every step and reads padding as if it were text; no choice of attention units."""
+    """eole, which projects the keys at every step, encodes padding, and has no setting for the attention size."""
 
     name, title = "eole", "eole 0.6.4"
     pip = (("install", "eole==0.6.4", "aiohttp"),)
-    parameters_told = r"\* number of parameters: ([\d,]+)"
-    updates_told = r"Step +(\d+)/"
-    notes = "attention as wide as the decoder; input feeding; does not mask the padding in its encoder"
+    parameters_pattern = r"\* number of parameters: ([\d,]+)"
+    updates_pattern = r"Step +(\d+)/"
+    notes = "attention of the decoder's size; input feeding; the encoder does not mask padding"
 
-    def probe(self, python: Path) -> list[str]:
-        """Its help."""
+    def probe_command(self, python: Path) -> list[str]:
+        """Return a command that prints the help of the system.
+
+        Args:
+            python: Python interpreter of the system's environment.
+        """
         return [str(python.parent / "eole"), "--help"]
 
-    def prepare(self, job: Job) -> list[Command]:
-        """Its vocabularies."""
+    def prepare_commands(self, job: Job) -> list[Command]:
+        """Return the command that builds the vocabularies.
+
+        Args:
+            job: The network.
+        """
         path = write_yaml(job.folder / "vocabulary.yaml", _data(job))
         arguments = [str(job.python.parent / "eole"), "build_vocab", "--config", str(path), "--n_sample", "-1"]
         return [Command(arguments, job.folder)]
 
-    def train(self, job: Job, updates: int) -> Command:
-        """Training without validation: it writes its checkpoint at the end."""
+    def train_command(self, job: Job, updates: int) -> Command:
+        """Write the configuration of a training without validation and return its command.
+
+        Args:
+            job: The network.
+            updates: Number of updates.
+        """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         settings = _data(job) | {"model": _model(job), "training": _training(job, updates)}
         settings |= {"report_every": job.case.block, "seed": 1}
         path = write_yaml(job.folder / "train.yaml", settings)
         return Command([str(job.python.parent / "eole"), "train", "--config", str(path)], job.folder)
 
-    def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Prediction of a file."""
+    def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
+        """Write the configuration of decoding and return its command.
+
+        Args:
+            job: The network.
+            count: Number of sources.
+            beam: Beam size.
+            output: File of the outputs.
+        """
         settings = {
             "model_path": [str(job.folder / "model")],
-            "src": str(beside(sources(job.data, count).cut, "src")),
+            "src": str(append_suffix(write_sources(job.data, count).symbols, "src")),
             "output": str(output),
             "beam_size": beam,
             "batch_size": DECODING_BATCH,
@@ -57,23 +77,12 @@ class Eole(System):
 
 
 def _data(job: Job) -> dict[str, Any]:
-    """Corpora and vocabularies."""
-    train, dev = job.data.train.cut, job.data.dev.cut
-    return {
-        "data": {
-            "corpus_1": {"path_src": str(beside(train, "src")), "path_tgt": str(beside(train, "trg"))},
-            "valid": {"path_src": str(beside(dev, "src")), "path_tgt": str(beside(dev, "trg"))},
-        },
-        "save_data": str(job.folder / "data"),
-        "src_vocab": str(job.folder / "vocabulary.src"),
-        "tgt_vocab": str(job.folder / "vocabulary.trg"),
-        "vocab_size_multiple": 1,
-        "overwrite": True,
-    }
+    """Return the corpus and vocabulary settings."""
+    return corpus_settings(job) | {"vocab_size_multiple": 1, "overwrite": True}
 
 
 def _model(job: Job) -> dict[str, Any]:
-    """The network: a custom one, as its architecture "rnn" reads sources forward only."""
+    """Return the network settings; the architecture is "custom", since "rnn" has a unidirectional encoder."""
     kind = {"rnn_type": job.cell.upper(), "layers": 1, "hidden_size": job.case.hidden}
     decoder = {"decoder_type": "rnn", "global_attention": "mlp", "bidirectional_encoder": True}
     return {
@@ -93,7 +102,7 @@ def _model(job: Job) -> dict[str, Any]:
 
 
 def _training(job: Job, updates: int) -> dict[str, Any]:
-    """How it is trained. The bucket is what it reads and cuts ahead: one block of updates."""
+    """Return the training settings. The bucket, which is read and tokenized ahead, is one block of updates."""
     return {
         "model_path": str(job.folder / "model"),
         "keep_checkpoint": 1,

@@ -6,33 +6,54 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.cases import DECODING_BATCH, DIGITS
-from benchmarks.peers.data import beside, sources
+from benchmarks.peers.data import append_suffix, write_sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, write_yaml
 
 
 class JoeyNMT(System):
-    """Keys are projected once a batch in training, at every step in decoding; no choice of attention units."""
+    """JoeyNMT, which projects the keys once per batch in training and at every step in decoding.
+
+    It has no setting for the attention size.
+    """
 
     name, title = "joeynmt", "JoeyNMT 2.3.0"
     pip = (("install", "joeynmt==2.3.0", "importlib_metadata"),)
-    parameters_told = r"Total params: (\d+)"
-    updates_told = r"Step: +(\d+)"
-    notes = "attention as wide as the decoder; input feeding"
+    parameters_pattern = r"Total params: (\d+)"
+    updates_pattern = r"Step: +(\d+)"
+    notes = "attention of the decoder's size; input feeding"
 
-    def probe(self, python: Path) -> list[str]:
-        """Its help."""
+    def probe_command(self, python: Path) -> list[str]:
+        """Return a command that prints the help of the system.
+
+        Args:
+            python: Python interpreter of the system's environment.
+        """
         return [str(python), "-m", "joeynmt", "--help"]
 
-    def train(self, job: Job, updates: int) -> Command:
-        """Training without validation: it writes its checkpoint at the end."""
+    def train_command(self, job: Job, updates: int) -> Command:
+        """Write the configuration of a training without validation and return its command.
+
+        Args:
+            job: The network.
+            updates: Number of updates.
+        """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         settings = _settings(job) | {"training": _training(job, updates), "testing": {}}
         path = write_yaml(job.folder / "train.yaml", settings)
         return Command([str(job.python), "-m", "joeynmt", "train", str(path), "--skip-test"], job.folder)
 
-    def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Translation of standard input: its option for a file of outputs fails."""
+    def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
+        """Write the configuration of decoding and return its command.
+
+        The sources are standard input, since the option for an output file fails.
+
+        Args:
+            job: The network.
+            count: Number of sources.
+            beam: Beam size.
+            output: File of the outputs.
+        """
         lengths = {"min_output_length": DIGITS, "max_output_length": DIGITS}
         testing = lengths | {"beam_size": beam, "batch_size": DECODING_BATCH, "batch_type": "sentence"}
         testing |= {"load_model": str(job.folder / "model" / "latest.ckpt")}
@@ -41,13 +62,13 @@ class JoeyNMT(System):
         for side, file in vocabularies.items():
             settings["data"][side]["voc_file"] = file
         path = write_yaml(job.folder / f"decode-{beam}.yaml", settings)
-        given = beside(sources(job.data, count).plain, "src")
+        source_file = append_suffix(write_sources(job.data, count).plain, "src")
         arguments = [str(job.python), "-m", "joeynmt", "translate", str(path)]
-        return Command(arguments, job.folder, stdin=given, stdout=output)
+        return Command(arguments, job.folder, stdin=source_file, stdout=output)
 
 
 def _settings(job: Job) -> dict[str, Any]:
-    """What training and decoding have in common."""
+    """Return the settings that training and decoding share."""
     side = {"level": "char", "lowercase": False, "max_length": 200, "voc_min_freq": 1}
     return {
         "name": "peers",
@@ -68,17 +89,17 @@ def _settings(job: Job) -> dict[str, Any]:
 
 
 def _model(job: Job) -> dict[str, Any]:
-    """The network."""
+    """Return the network settings."""
     embeddings = {"embedding_dim": job.case.embedding, "scale": False, "dropout": 0.0}
-    both: Mapping[str, Any] = {"rnn_type": job.cell, "embeddings": embeddings, "dropout": 0.0, "num_layers": 1}
+    shared: Mapping[str, Any] = {"rnn_type": job.cell, "embeddings": embeddings, "dropout": 0.0, "num_layers": 1}
     encoder = {"type": "recurrent", "hidden_size": job.case.hidden // 2, "bidirectional": True}
     decoder = {"type": "recurrent", "hidden_size": job.case.hidden, "attention": "bahdanau"}
     decoder |= {"input_feeding": True, "init_hidden": "bridge", "hidden_dropout": 0.0}
-    return {"encoder": {**encoder, **both}, "decoder": {**decoder, **both}}
+    return {"encoder": {**encoder, **shared}, "decoder": {**decoder, **shared}}
 
 
 def _training(job: Job, updates: int) -> dict[str, Any]:
-    """How it is trained. Without a schedule it stops with an error: this one leaves the rate as it is."""
+    """Return the training settings; a schedule is required, and this one keeps the learning rate constant."""
     return {
         "optimizer": "adam",
         "learning_rate": LEARNING_RATE,

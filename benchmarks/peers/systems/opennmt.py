@@ -5,72 +5,78 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.cases import DECODING_BATCH, DIGITS
-from benchmarks.peers.data import beside, sources
+from benchmarks.peers.data import append_suffix, write_sources
 from benchmarks.peers.measure import Command
-from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, write_yaml
+from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, corpus_settings, write_yaml
 
 PICKLES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-"""Its checkpoints hold objects, which PyTorch does not read unless it is told to."""
+"""Environment with which PyTorch loads the checkpoints, which hold pickled objects."""
 
 
 class OpenNMT(System):
-    """Projects the keys at every step; no choice of attention units."""
+    """OpenNMT-py, which projects the keys at every step and has no setting for the attention size."""
 
     name, title = "opennmt", "OpenNMT-py 3.5.1"
-    # It asks for torch < 2.3: installed without what it asks for, which is then installed by hand.
+    # The package requires torch < 2.3, so it is installed without dependencies, and these are installed explicitly.
     pip = (
         ("install", "torch"),
         ("install", "--no-deps", "OpenNMT-py==3.5.1"),
         ("install", "configargparse", "pyyaml", "sacrebleu", "tensorboard", "spacy", "ctranslate2", "pyonmttok"),
         ("install", "rapidfuzz", "pyahocorasick", "six", "setuptools", "flask", "waitress", "fasttext-wheel"),
     )
-    parameters_told = r"\* number of parameters: (\d+)"
-    updates_told = r"Step +(\d+)/"
-    notes = "attention as wide as the decoder; input feeding"
+    parameters_pattern = r"\* number of parameters: (\d+)"
+    updates_pattern = r"Step +(\d+)/"
+    notes = "attention of the decoder's size; input feeding"
 
-    def probe(self, python: Path) -> list[str]:
-        """Its help."""
+    def probe_command(self, python: Path) -> list[str]:
+        """Return a command that prints the help of the system.
+
+        Args:
+            python: Python interpreter of the system's environment.
+        """
         return [str(python.parent / "onmt_train"), "-h"]
 
-    def prepare(self, job: Job) -> list[Command]:
-        """Its vocabularies."""
-        path = write_yaml(job.folder / "vocabulary.yaml", _data(job))
+    def prepare_commands(self, job: Job) -> list[Command]:
+        """Return the command that builds the vocabularies.
+
+        Args:
+            job: The network.
+        """
+        path = write_yaml(job.folder / "vocabulary.yaml", corpus_settings(job))
         arguments = [str(job.python.parent / "onmt_build_vocab"), "-config", str(path), "-n_sample", "-1"]
         return [Command([*arguments, "-overwrite"], job.folder)]
 
-    def train(self, job: Job, updates: int) -> Command:
-        """Training without validation: it writes its checkpoint at the end."""
+    def train_command(self, job: Job, updates: int) -> Command:
+        """Write the configuration of a training without validation and return its command.
+
+        Args:
+            job: The network.
+            updates: Number of updates.
+        """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
-        path = write_yaml(job.folder / "train.yaml", _data(job) | _model(job) | _training(job, updates))
+        path = write_yaml(job.folder / "train.yaml", corpus_settings(job) | _model(job) | _training(job, updates))
         return Command([str(job.python.parent / "onmt_train"), "-config", str(path)], job.folder)
 
-    def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Translation of a file."""
-        given = beside(sources(job.data, count).cut, "src")
+    def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
+        """Write the configuration of decoding and return its command.
+
+        Args:
+            job: The network.
+            count: Number of sources.
+            beam: Beam size.
+            output: File of the outputs.
+        """
+        source_file = append_suffix(write_sources(job.data, count).symbols, "src")
         (model,) = (job.folder / "model").glob("m_step_*.pt")
-        files = ["-model", str(model), "-src", str(given), "-output", str(output), "-gpu", "-1"]
+        files = ["-model", str(model), "-src", str(source_file), "-output", str(output), "-gpu", "-1"]
         lengths = ["-min_length", str(DIGITS), "-max_length", str(DIGITS)]
         search = ["-beam_size", str(beam), "-batch_size", str(DECODING_BATCH), "-batch_type", "sents"]
         arguments = [str(job.python.parent / "onmt_translate"), *files, *lengths, *search]
         return Command(arguments, job.folder, PICKLES)
 
 
-def _data(job: Job) -> dict[str, Any]:
-    """Corpora and vocabularies."""
-    train, dev = job.data.train.cut, job.data.dev.cut
-    return {
-        "data": {
-            "corpus_1": {"path_src": str(beside(train, "src")), "path_tgt": str(beside(train, "trg"))},
-            "valid": {"path_src": str(beside(dev, "src")), "path_tgt": str(beside(dev, "trg"))},
-        },
-        "save_data": str(job.folder / "data"),
-        "src_vocab": str(job.folder / "vocabulary.src"),
-        "tgt_vocab": str(job.folder / "vocabulary.trg"),
-    }
-
-
 def _model(job: Job) -> dict[str, Any]:
-    """The network."""
+    """Return the network settings."""
     return {
         "encoder_type": "brnn",
         "decoder_type": "rnn",
@@ -85,7 +91,7 @@ def _model(job: Job) -> dict[str, Any]:
 
 
 def _training(job: Job, updates: int) -> dict[str, Any]:
-    """How it is trained. The bucket is what it reads and cuts ahead: one block of updates."""
+    """Return the training settings. The bucket, which is read and tokenized ahead, is one block of updates."""
     return {
         "save_model": str(job.folder / "model" / "m"),
         "keep_checkpoint": 1,

@@ -1,4 +1,4 @@
-"""What the benchmark has to know of a system."""
+"""Interface of a system: its commands, and the patterns of its logs."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from benchmarks.peers.cases import DECODING_BATCH, Case, Cell, Task
-from benchmarks.peers.data import Data
+from benchmarks.peers.data import BenchmarkData, append_suffix
 from benchmarks.peers.measure import Command
 
 LEARNING_RATE = 0.001
@@ -17,67 +17,122 @@ SPECIAL = re.compile(r"<[^<>]*>")
 
 
 class Job(NamedTuple):
-    """One network of one system: its sizes, its data, and the folder where its files are."""
+    """One network of one system: sizes, data and folder of its files."""
 
     case: Case
     cell: Cell
-    data: Data
+    data: BenchmarkData
     folder: Path
     python: Path
-    """The interpreter of the system's environment."""
+    """Python interpreter of the system's environment."""
 
 
 class System(ABC):
-    """How one system is installed, trained and made to decode through its own command line."""
+    """Installation, training and decoding of one system through its command line."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     pip: ClassVar[Sequence[Sequence[str]]] = ()
-    """Arguments of pip, one list a call, in the system's environment; none for the system of this checkout."""
-    pace: ClassVar[Mapping[Task, float]] = {}
-    """Speed against a usual system: a first guess of how much to measure, no more."""
-    parameters_told: ClassVar[str]
-    """Regular expression: the number of parameters in the log of a training."""
-    updates_told: ClassVar[str]
-    """Regular expression: the updates that the log of a training tells of; the last match counts."""
+    """Arguments of each call of pip in the system's environment; empty for the system of this checkout."""
+    relative_speed: ClassVar[Mapping[Task, float]] = {}
+    """Speed relative to a typical system; it determines the size of the first attempt."""
+    parameters_pattern: ClassVar[str]
+    """Regular expression for the number of parameters in the log of a training."""
+    updates_pattern: ClassVar[str]
+    """Regular expression for the number of updates in the log of a training; the last match counts."""
     short_file: ClassVar[int] = DECODING_BATCH
-    """Sentences of the short file: enough to bring with them all that a long file does at its start."""
+    """Sentences of the short file, enough for all work of a start (loading, compiling)."""
     notes: ClassVar[str] = ""
-    """What a reader of the table must know."""
+    """Note of the table on differences of the system."""
 
     @abstractmethod
-    def probe(self, python: Path) -> Sequence[str]:
-        """A command that succeeds if the system is installed."""
+    def probe_command(self, python: Path) -> Sequence[str]:
+        """Return a command that succeeds if the system is installed.
 
-    def prepare(self, job: Job) -> Sequence[Command]:
-        """What has to be run before the first training and is not measured."""
+        Args:
+            python: Python interpreter of the system's environment.
+        """
+
+    def prepare_commands(self, job: Job) -> Sequence[Command]:
+        """Return the commands to run before the first training, which are not measured.
+
+        Args:
+            job: The network.
+        """
         return ()
 
     @abstractmethod
-    def train(self, job: Job, updates: int) -> Command:
-        """Write the configuration of a new training of so many updates; the command."""
+    def train_command(self, job: Job, updates: int) -> Command:
+        """Write the configuration of a new training and return its command.
+
+        Args:
+            job: The network.
+            updates: Number of updates.
+        """
 
     @abstractmethod
-    def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Write the configuration of decoding the first `count` sources into a file; the command."""
+    def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
+        """Write the configuration of decoding and return its command.
 
-    def outputs(self, path: Path) -> list[str]:
-        """The decoded texts, one character a symbol: a special one such as <unk> is a question mark."""
+        Args:
+            job: The network.
+            count: Number of sources.
+            beam: Beam size.
+            output: File of the outputs.
+        """
+
+    def read_outputs(self, path: Path) -> list[str]:
+        """Return the decoded texts, one character per symbol; a special symbol such as <unk> becomes a question mark.
+
+        Args:
+            path: File of the outputs.
+        """
         return [SPECIAL.sub("?", line.replace(" ", "")) for line in path.read_text("utf-8").splitlines()]
 
-    def parameters(self, log: str) -> int | None:
-        """How many parameters the system says it trains."""
-        found = re.search(self.parameters_told, log)
-        return int(re.sub(r"\D", "", found[1])) if found else None
+    def parse_parameters(self, log: str) -> int | None:
+        """Return the number of parameters that the system reports, or None.
 
-    def updates(self, log: str) -> int | None:
-        """How many updates the system says it has made."""
-        found = re.findall(self.updates_told, log)
-        return int(found[-1]) if found else None
+        Args:
+            log: Log of a training.
+        """
+        match = re.search(self.parameters_pattern, log)
+        return int(re.sub(r"\D", "", match[1])) if match else None
+
+    def parse_updates(self, log: str) -> int | None:
+        """Return the number of updates that the system reports, or None.
+
+        Args:
+            log: Log of a training.
+        """
+        matches = re.findall(self.updates_pattern, log)
+        return int(matches[-1]) if matches else None
+
+
+def corpus_settings(job: Job) -> dict[str, Any]:
+    """Return the corpus and vocabulary settings that OpenNMT-py and eole share.
+
+    Args:
+        job: The network.
+    """
+    train, dev = job.data.train.symbols, job.data.dev.symbols
+    return {
+        "data": {
+            "corpus_1": {"path_src": str(append_suffix(train, "src")), "path_tgt": str(append_suffix(train, "trg"))},
+            "valid": {"path_src": str(append_suffix(dev, "src")), "path_tgt": str(append_suffix(dev, "trg"))},
+        },
+        "save_data": str(job.folder / "data"),
+        "src_vocab": str(job.folder / "vocabulary.src"),
+        "tgt_vocab": str(job.folder / "vocabulary.trg"),
+    }
 
 
 def write_yaml(path: Path, settings: Mapping[str, Any]) -> Path:
-    """Write settings as YAML, of which JSON is a part."""
+    """Write settings as JSON, which is valid YAML, and return the path.
+
+    Args:
+        path: The file.
+        settings: The settings.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(settings, indent=1), "utf-8")
     return path

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.peers.cases import DECODING_BATCH, DIGITS, Task
-from benchmarks.peers.data import sources
+from benchmarks.peers.data import write_sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, write_yaml
 
@@ -15,25 +15,34 @@ QUIET = {"accelerator": "cpu", "devices": 1, "enable_progress_bar": False, "log_
 
 
 class Yoyodyne(System):
-    """Projects keys and query together at every step; its beam is made of Python objects."""
+    """yoyodyne, which projects keys and query together at every step and whose beam consists of Python objects."""
 
     name, title = "yoyodyne", "yoyodyne 0.5.27"
-    # torchvision and torchaudio are asked for, not used, and fail beside a PyTorch for the processor.
+    # torchvision and torchaudio are dependencies, but unused, and fail with a CPU build of PyTorch.
     pip = (("install", "yoyodyne==0.5.27"), ("uninstall", "-y", "torchvision", "torchaudio"))
-    pace: ClassVar[Mapping[Task, float]] = {"train": 0.5, "greedy": 0.6, "beam": 0.25}
-    parameters_told = r"Trainable parameters: ([\d,]+)"
-    updates_told = r"`max_steps=(\d+)` reached"
+    relative_speed: ClassVar[Mapping[Task, float]] = {"train": 0.5, "greedy": 0.6, "beam": 0.25}
+    parameters_pattern = r"Trainable parameters: ([\d,]+)"
+    updates_pattern = r"`max_steps=(\d+)` reached"
     notes = (
-        "attention as wide as the decoder; its data loader is a second process, counted in; outputs have 20 symbols "
-        "at most and cannot be made to have 20 at least"
+        "attention of the decoder's size; its data loader is a second process, whose time is included; outputs have at "
+        "most 20 symbols, and a minimum length cannot be set"
     )
 
-    def probe(self, python: Path) -> list[str]:
-        """Its help."""
+    def probe_command(self, python: Path) -> list[str]:
+        """Return a command that prints the help of the system.
+
+        Args:
+            python: Python interpreter of the system's environment.
+        """
         return [str(python.parent / "yoyodyne"), "--help"]
 
-    def train(self, job: Job, updates: int) -> Command:
-        """Training without validation."""
+    def train_command(self, job: Job, updates: int) -> Command:
+        """Write the configuration of a training without validation and return its command.
+
+        Args:
+            job: The network.
+            updates: Number of updates.
+        """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         (job.folder / "model").mkdir(parents=True)
         trainer: dict[str, Any] = {
@@ -49,11 +58,18 @@ class Yoyodyne(System):
         path = write_yaml(job.folder / "train.yaml", {"seed_everything": 1, **settings})
         return Command([str(job.python.parent / "yoyodyne"), "fit", "--config", str(path)], job.folder)
 
-    def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Prediction of a file without targets."""
+    def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
+        """Write the configuration of decoding and return its command.
+
+        Args:
+            job: The network.
+            count: Number of sources.
+            beam: Beam size.
+            output: File of the outputs.
+        """
         trainer = {"logger": _logger(job), **QUIET}
         predict: dict[str, Any] = {
-            "predict": str(sources(job.data, count).tsv),
+            "predict": str(write_sources(job.data, count).tsv),
             "batch_size": DECODING_BATCH,
             "target_col": 0,
         }
@@ -62,25 +78,29 @@ class Yoyodyne(System):
         path = write_yaml(job.folder / f"decode-{beam}.yaml", settings)
         return Command([str(job.python.parent / "yoyodyne"), "predict", "--config", str(path)], job.folder)
 
-    def outputs(self, path: Path) -> list[str]:
-        """The first column: with a beam all its hypotheses stand in the line, each with its score."""
+    def read_outputs(self, path: Path) -> list[str]:
+        """Return the first column; with beam search a line has all hypotheses with their scores.
+
+        Args:
+            path: File of the outputs.
+        """
         with path.open(encoding="utf-8", newline="") as file:
             return [row[0] if row else "" for row in csv.reader(file, delimiter="\t")]
 
 
 def _logger(job: Job) -> dict[str, Any]:
-    """Where it logs to; there has to be one."""
+    """Return the settings of the logger, which is required."""
     return {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": str(job.folder / "model")}}
 
 
 def _data(job: Job) -> dict[str, Any]:
-    """What training and decoding have in common; each alphabet has its own part of the one embedding table."""
+    """Return the data settings of training and decoding; each vocabulary has its own part of the embedding table."""
     lengths = {"max_source_length": 128, "max_target_length": DIGITS}
     return {"model_dir": str(job.folder / "model"), "tie_embeddings": False, **lengths}
 
 
 def _model(job: Job, beam: int) -> dict[str, Any]:
-    """The network."""
+    """Return the network settings."""
     kind = "GRU" if job.cell == "gru" else "LSTM"
     encoder: dict[str, Any] = {"embedding_size": job.case.embedding, "hidden_size": job.case.hidden // 2, "layers": 1}
     encoder |= {"bidirectional": True, "dropout": 0.0}

@@ -65,7 +65,14 @@ class LayerShape(NamedTuple):
 
 
 def run_data(request: RecipeRequest) -> Iterator[str]:
-    """Print samples, shapes and gradients, and write them as a report."""
+    """Write samples, shapes and gradients as a report.
+
+    Args:
+        request: The recipe's request; only the output folder is used.
+
+    Yields:
+        The lines of all tables and the path of the report.
+    """
     make_folder(request.out)
     samples = draw_digits(SHOWN_SAMPLES, 1, MAX_DIGITS, np.random.default_rng(1))
     kinds: list[DecoderKind] = ["repeat", "attention"]
@@ -84,7 +91,8 @@ def run_data(request: RecipeRequest) -> Iterator[str]:
         "parameters": counts,
         "samples": SHOWN_SAMPLES,
         "tables": [
-            {"title": each.title, "caption": each.caption, "heads": each.heads, "rows": each.rows} for each in tables
+            {"title": table.title, "caption": table.caption, "heads": table.heads, "rows": table.rows}
+            for table in tables
         ],
     }
     write_json(request.out / "report.json", report)
@@ -99,29 +107,37 @@ def symbols_table() -> ReportTable:
         ("in inputs", " ".join(inputs.replace(" ", "␣")), f"{NUM_OUTPUTS} to {len(SYMBOLS) - 1}"),
     ]
     return ReportTable(
-        "Symbols", "Valid characters in the order of their ids; ␣ is the space.", ("side", "", "numbers"), rows
+        "Symbols", "Valid characters in the order of their ids; ␣ is the space.", ("side", "symbols", "ids"), rows
     )
 
 
 def samples_tables(samples: DigitSamples) -> Iterator[ReportTable]:
-    """Yield each sample as text, ids and masks, then dtypes and shapes of the arrays."""
-    for at, (source, target) in enumerate(samples.texts()):
+    """Yield each sample as text, ids and masks, then dtypes and shapes of the arrays.
+
+    Args:
+        samples: The samples.
+    """
+    for index, (source, target) in enumerate(samples.texts()):
         rows = [
             ("input text", source),
             ("target text", target),
-            ("input", _join_numbers(samples.inputs[at])),
-            ("input mask", _join_numbers(samples.input_masks[at])),
-            ("target", _join_numbers(samples.targets[at])),
-            ("target mask", _join_numbers(samples.target_masks[at])),
+            ("input", _join_numbers(samples.inputs[index])),
+            ("input mask", _join_numbers(samples.input_masks[index])),
+            ("target", _join_numbers(samples.targets[index])),
+            ("target mask", _join_numbers(samples.target_masks[index])),
         ]
-        yield ReportTable("Three samples of one or two digits", "", (f"sample {at + 1}", ""), rows)
+        yield ReportTable("Three samples of one or two digits", "", (f"sample {index + 1}", "value"), rows)
     arrays = {name: getattr(samples, name) for name in ("inputs", "input_masks", "targets", "target_masks")}
-    rows_of = [(name, str(array.dtype), str(array.shape)) for name, array in arrays.items()]
-    yield ReportTable("Three samples of one or two digits", "", ("array", "dtype", "shape"), rows_of)
+    array_rows = [(name, str(array.dtype), str(array.shape)) for name, array in arrays.items()]
+    yield ReportTable("Three samples of one or two digits", "", ("array", "dtype", "shape"), array_rows)
 
 
 def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
-    """Yield the shapes of all layers of a network, its parameters, and the gradient norm of each parameter."""
+    """Yield the shapes of all layers of a network, its parameters, and the gradient norm of each parameter.
+
+    Args:
+        kind: Decoder of the network; sizes are those of the notebook.
+    """
     torch.manual_seed(1)
     network = DigitsNetwork(DigitsArchitecture(kind))
     batch = draw_digits(SHAPE_BATCH, 20, 20, np.random.default_rng(1))
@@ -129,18 +145,23 @@ def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
     rows = [(layer.name, str(layer.shape)) for layer in layer_shapes(network, batch)]
     yield ReportTable(title, "", ("layer", "shape"), rows)
     norms = gradient_norms(network, batch)
-    listed = parameter_shapes(network)
-    total = sum(int(np.prod(shape)) for _, shape in listed)
+    parameters = parameter_shapes(network)
+    total = sum(int(np.prod(shape)) for _, shape in parameters)
     caption = f"{total:,} parameters. All gradients are non-zero: every parameter is connected to the loss."
     if min(norms) <= 0:
-        apart = [name for (name, _), norm in zip(listed, norms, strict=True) if norm <= 0]
-        caption = f"{total:,} parameters. NOT connected to the loss: {', '.join(apart)}"
-    rows_of = [(name, str(shape), f"{norm:.2e}") for (name, shape), norm in zip(listed, norms, strict=True)]
-    yield ReportTable(title, caption, ("parameter", "shape", "gradient norm"), rows_of)
+        disconnected = [name for (name, _), norm in zip(parameters, norms, strict=True) if norm <= 0]
+        caption = f"{total:,} parameters. NOT connected to the loss: {', '.join(disconnected)}"
+    parameter_rows = [(name, str(shape), f"{norm:.2e}") for (name, shape), norm in zip(parameters, norms, strict=True)]
+    yield ReportTable(title, caption, ("parameter", "shape", "gradient norm"), parameter_rows)
 
 
 def layer_shapes(network: DigitsNetwork, batch: DigitSamples) -> Sequence[LayerShape]:
-    """Return the output shape of each layer for a batch."""
+    """Return the output shape of each layer for a batch.
+
+    Args:
+        network: The network.
+        batch: The samples.
+    """
     inputs, lengths = to_tensors(batch)
     steps = batch.targets.shape[1]
     memory = network.encoder(inputs, lengths)
@@ -149,7 +170,7 @@ def layer_shapes(network: DigitsNetwork, batch: DigitSamples) -> Sequence[LayerS
         LayerShape("one-hot", (*inputs.shape, network.encoder.table.size)),
     ]
     layers.append(LayerShape("encoder (GRU)", tuple(memory.states.shape)))
-    if network.design.decoder == "attention":
+    if network.architecture.decoder == "attention":
         decoded, weights = network.decoder(unmask_padding(memory), steps)
         layers += [LayerShape("attention weights", tuple(weights.shape)), LayerShape("contexts", tuple(decoded.shape))]
     else:
@@ -165,11 +186,16 @@ def layer_shapes(network: DigitsNetwork, batch: DigitSamples) -> Sequence[LayerS
 
 
 def gradient_norms(network: DigitsNetwork, batch: DigitSamples) -> list[float]:
-    """Return the gradient norm of each trained parameter; 0 for a parameter that is not connected to the loss."""
+    """Return the gradient norm of each trained parameter; 0 for a parameter that is not connected to the loss.
+
+    Args:
+        network: The network.
+        batch: Samples from which the loss is computed.
+    """
     logits = network(*to_tensors(batch), batch.targets.shape[1]).logits
-    cost = nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).long().flatten())
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).long().flatten())
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    gradients = torch.autograd.grad(cost, parameters, allow_unused=True)
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     return [0.0 if gradient is None else float(gradient.norm()) for gradient in gradients]
 
 
@@ -190,7 +216,7 @@ def _table_lines(table: ReportTable) -> Iterator[str]:
 
 
 PROBE_SAMPLES = 20_000
-"""Samples to fit a probe; it is evaluated on as many others."""
+"""Number of samples to fit a probe, and of further samples to evaluate it."""
 POSITION_STUDIES = (
     DigitsStudy("code", DigitsArchitecture("repeat"), DigitsTrainingPlan(300_000), 1),
     DigitsStudy(
@@ -205,11 +231,11 @@ POSITION_STUDIES = (
     ),
 )
 POSITIONS_INTRODUCTION = """\
-The notebook asks why accuracy depends on position as it does. Four trainings test two explanations. The network
-without attention is trained twice, once on reversed inputs: if the distance from the letters to the code is the
-cause, the shape must reverse, too. The attention network is trained twice, once with masked padding. Padding holds
-copies of the encoder's last state, which also encodes the last words: if it blurs the late positions, the slope and
-the dip before the end must vanish without it.
+The notebook asks how accuracy depends on the target position, and why. Four trainings test two explanations. The
+network without attention is trained twice, once on reversed inputs: if the distance from the letters to the code is
+the cause, the curve must reverse, too. The attention network is trained twice, once with masked padding. Padding holds
+copies of the encoder's last state, which also encodes the last words: if padding causes the lower accuracy of the late
+positions, accuracy there must rise with masked padding.
 
 A probe measures the content of the code independently of the decoder: a softmax regression from the ten numbers of
 the code to the digit at each position."""
@@ -219,27 +245,38 @@ class PositionResult(NamedTuple):
     """Result of a study with the probe's accuracy by position."""
 
     study: DigitsStudy
-    outcome: DigitsResult
-    probed: list[float]
-    spread: list[float]
+    training_result: DigitsResult
+    probe_accuracy: list[float]
+    """Accuracy of the probe at each target position; empty for attention."""
+    start_deviation: list[float]
+    """Standard deviation of the source position at which the word of each digit starts."""
 
 
 def run_positions(request: RecipeRequest) -> Iterator[str]:
-    """Train four networks, probe their codes, and compare accuracy by position."""
+    """Train four networks, probe their codes, and compare accuracy by position.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run, the comparisons and the path of the report.
+    """
     make_folder(request.out)
-    found = list(run_jobs(train_and_probe, name_studies(repeat_with_seeds(POSITION_STUDIES, request)), request))
+    results = list(run_jobs(train_and_probe, name_studies(repeat_with_seeds(POSITION_STUDIES, request)), request))
     groups = [
-        DigitsRuns(study.name, [each.outcome for each in found if each.outcome.name == study.name])
+        DigitsRuns(
+            study.name, [result.training_result for result in results if result.training_result.name == study.name]
+        )
         for study in POSITION_STUDIES
     ]
     for group in groups:
         yield from run_lines(group)
-    parts = [*_probe_parts(found), *_padding_parts(found)]
+    parts = [*_probe_parts(results), *_padding_parts(results)]
     for part in parts:
         if isinstance(part, ReportText):
             yield part.text
-    numbers = {"probes": {_result_name(each): each.probed for each in found if each.probed}}
-    numbers["spread_of_starts"] = {_result_name(each): each.spread for each in found}
+    numbers = {"probes": {_result_name(result): result.probe_accuracy for result in results if result.probe_accuracy}}
+    numbers["start_deviations"] = {_result_name(result): result.start_deviation for result in results}
     lesson = LessonReport(
         "digits-positions", "Accuracy by position", POSITIONS_INTRODUCTION, groups, (), POSITIONS_REPEAT
     )
@@ -247,103 +284,125 @@ def run_positions(request: RecipeRequest) -> Iterator[str]:
 
 
 def train_and_probe(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> PositionResult:
-    """Train, then fit the probe."""
-    network, outcome = train_network(study, tell)
+    """Train a network and, without attention, fit a probe to its code.
+
+    Args:
+        study: Architecture, hyperparameters and seed.
+        tell: Progress callback.
+
+    Returns:
+        The result of the training and the accuracy of the probe.
+    """
+    network, result = train_network(study, tell)
     generator = np.random.default_rng([study.seed, 2])
-    fitted, held_out = (study.plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2))
-    probed = probe_codes(network, fitted, held_out) if study.design.decoder == "repeat" else []
-    return PositionResult(study, outcome, probed, held_out.starts.std(axis=0).tolist())
+    fit_samples, held_out = (study.plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2))
+    accuracy = probe_codes(network, fit_samples, held_out) if study.architecture.decoder == "repeat" else []
+    return PositionResult(study, result, accuracy, held_out.starts.std(axis=0).tolist())
 
 
-def probe_codes(network: DigitsNetwork, fitted: DigitSamples, held_out: DigitSamples) -> list[float]:
+def probe_codes(network: DigitsNetwork, fit_samples: DigitSamples, held_out: DigitSamples) -> list[float]:
     """Fit a softmax regression from the code to the digit at each position.
 
     Args:
         network: Trained network without attention.
-        fitted: Samples to fit the regression.
+        fit_samples: Samples to fit the regression.
         held_out: Samples to evaluate it.
 
     Returns:
         Accuracy of the regression at each target position.
     """
-    codes, answers = encode_codes(network, fitted)
+    codes, targets = encode_codes(network, fit_samples)
     mean, deviation = codes.mean(dim=0), codes.std(dim=0) + 1e-6
-    regression = nn.Linear(codes.shape[1], answers.shape[1] * NUM_OUTPUTS)
+    regression = nn.Linear(codes.shape[1], targets.shape[1] * NUM_OUTPUTS)
     optimizer = torch.optim.LBFGS(regression.parameters(), max_iter=100, line_search_fn="strong_wolfe")
 
-    def cost() -> Tensor:
-        """Return the cross-entropy over all positions."""
+    def compute_loss() -> Tensor:
+        """Return the cross-entropy over all positions, after its backward pass."""
         optimizer.zero_grad()
         logits = regression((codes - mean) / deviation).view(-1, NUM_OUTPUTS)
-        value = nn.functional.cross_entropy(logits, answers.flatten())
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        loss = nn.functional.cross_entropy(logits, targets.flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
 
-    optimizer.step(cost)  # type: ignore[no-untyped-call]
-    codes, answers = encode_codes(network, held_out)
+    optimizer.step(compute_loss)  # type: ignore[no-untyped-call]
+    codes, targets = encode_codes(network, held_out)
     with torch.no_grad():
-        read = regression((codes - mean) / deviation).view(*answers.shape, NUM_OUTPUTS).argmax(dim=-1)
-    right: list[float] = (read == answers).float().mean(dim=0).tolist()
-    return right
+        predictions = regression((codes - mean) / deviation).view(*targets.shape, NUM_OUTPUTS).argmax(dim=-1)
+    accuracies: list[float] = (predictions == targets).float().mean(dim=0).tolist()
+    return accuracies
 
 
 def encode_codes(network: DigitsNetwork, samples: DigitSamples) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
-    """Return the last encoder states and the target symbols."""
+    """Return the last encoder states and the target symbols.
+
+    Args:
+        network: Network without attention.
+        samples: The samples.
+
+    Returns:
+        Codes and target symbols.
+    """
     with torch.no_grad():
         codes = network.encoder(*to_tensors(samples)).final.hidden[:, -1].clone()
     return codes, torch.from_numpy(samples.targets).long()
 
 
-def _probe_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
+def _probe_parts(results: Sequence[PositionResult]) -> Iterator[ReportPart]:
     """Yield accuracy of decoder and probe by position."""
-    probed = [each for each in found if each.probed and each.outcome.seed == 1]
+    probed_results = [result for result in results if result.probe_accuracy and result.training_result.seed == 1]
     title = "Content of the code"
-    for each in probed:
-        reading = each.outcome._replace(final=each.outcome.final._replace(per_position=each.probed))
+    for result in probed_results:
+        probe_result = result.training_result._replace(
+            final=result.training_result.final._replace(per_position=result.probe_accuracy)
+        )
         groups = [
-            DigitsRuns(f"{each.outcome.name}: written", [each.outcome]),
-            DigitsRuns("read by the probe", [reading]),
+            DigitsRuns(f"{result.training_result.name}: decoder", [result.training_result]),
+            DigitsRuns("probe", [probe_result]),
         ]
         yield ReportFigure(title, "Seed 1.", to_svg(position_figure(groups)))
     lines = []
-    for each in probed:
-        written, held = np.array(each.outcome.final.per_position[:-1]), np.array(each.probed[:-1])
-        agree = float(np.corrcoef(written, held)[0, 1])
+    for result in probed_results:
+        decoder, probe = np.array(result.training_result.final.per_position[:-1]), np.array(result.probe_accuracy[:-1])
+        correlation = float(np.corrcoef(decoder, probe)[0, 1])
         lines.append(
-            f"{each.outcome.name}: mean accuracy of the digits {written.mean():.3f} written, {held.mean():.3f} "
-            f"read by the probe; over positions the two go together with a correlation of {agree:.2f}. First five "
-            f"places {written[:5].mean():.3f}, last five {written[-5:].mean():.3f}."
+            f"{result.training_result.name}: mean accuracy of the digits {decoder.mean():.3f} by the decoder, "
+            f"{probe.mean():.3f} by the probe; correlation of the two over positions {correlation:.2f}. Decoder: first "
+            f"five positions {decoder[:5].mean():.3f}, last five {decoder[-5:].mean():.3f}."
         )
     yield ReportText(title, "\n\n".join(lines))
 
 
-def _padding_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
-    """Yield accuracy of attention, with and without padding, and the spread of word starts."""
+def _padding_parts(results: Sequence[PositionResult]) -> Iterator[ReportPart]:
+    """Yield accuracy of attention, with and without padding, and the standard deviation of word starts."""
     title = "Effect of padding on attention"
-    attention_results = [each for each in found if each.study.design.decoder == "attention" and each.outcome.seed == 1]
-    rows = [
-        [str(place + 1), *(f"{value:.3f}" for each in attention_results for value in _accuracy_and_spread(each, place))]
-        for place in range(len(attention_results[0].spread) - 1)
+    attention_results = [
+        result
+        for result in results
+        if result.study.architecture.decoder == "attention" and result.training_result.seed == 1
     ]
+    rows = []
+    for index in range(len(attention_results[0].start_deviation) - 1):
+        row = [str(index + 1)]
+        for result in attention_results:
+            row += [f"{result.training_result.final.per_position[index]:.3f}", f"{result.start_deviation[index]:.3f}"]
+        rows.append(row)
     heads = ["position"]
-    for each in attention_results:
-        heads += [f"{each.outcome.name}: right", "letters of spread"]
+    for result in attention_results:
+        heads += [f"{result.training_result.name}: accuracy", "deviation of the start"]
     yield ReportTable(
-        title, "Spread: standard deviation of the position at which the word begins. Seed 1.", heads, rows
+        title, "Deviation: standard deviation of the source position at which the word starts. Seed 1.", heads, rows
     )
     lines = []
-    for each in attention_results:
-        right = np.array(each.outcome.final.per_position[:-1])
-        words = f"{each.outcome.name}: first ten digits {right[:10].mean():.3f}, last ten {right[10:].mean():.3f}"
-        lines.append(f"{words}, lowest {right.min():.3f} at {right.argmin() + 1}.")
+    for result in attention_results:
+        accuracies = np.array(result.training_result.final.per_position[:-1])
+        lines.append(
+            f"{result.training_result.name}: accuracy of the first ten digits {accuracies[:10].mean():.3f}, of the "
+            f"last ten {accuracies[10:].mean():.3f}; lowest {accuracies.min():.3f} at position "
+            f"{accuracies.argmin() + 1}."
+        )
     yield ReportText(title, "\n\n".join(lines))
 
 
-def _accuracy_and_spread(found: PositionResult, place: int) -> tuple[float, float]:
-    """Return accuracy and spread at a position."""
-    return found.outcome.final.per_position[place], found.spread[place]
-
-
-def _result_name(found: PositionResult) -> str:
+def _result_name(result: PositionResult) -> str:
     """Return name and seed of a run."""
-    return f"{found.outcome.name}, seed {found.outcome.seed}"
+    return f"{result.training_result.name}, seed {result.training_result.seed}"

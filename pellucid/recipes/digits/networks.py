@@ -1,4 +1,4 @@
-"""The networks of the 2016 notebook on spelled digits, and the variants that its exercises ask for.
+"""The networks of the 2016 notebook on spelled digits, and the variants of its exercises.
 
 B batch, S input positions, T target positions, D memory, H hidden units, A attention units, V output symbols.
 
@@ -52,39 +52,52 @@ class DigitsOutput(NamedTuple):
 class DigitsNetwork(nn.Module):
     """Encoder, decoder, and a softmax over digits and the end symbol."""
 
-    def __init__(self, design: DigitsArchitecture) -> None:
-        """Build the network and draw its parameters from PyTorch's generator."""
+    def __init__(self, architecture: DigitsArchitecture) -> None:
+        """Build the network and draw its parameters from PyTorch's generator.
+
+        Args:
+            architecture: Decoder, cell, directions, embedding and initialization.
+        """
         super().__init__()
-        self.design = design
-        self.encoder = _build_encoder(design)
-        size = HIDDEN_SIZE * (2 if design.bidirectional and design.merge == "concatenate" else 1)
+        self.architecture = architecture
+        self.encoder = _build_encoder(architecture)
+        size = HIDDEN_SIZE * (2 if architecture.bidirectional and architecture.merge == "concatenate" else 1)
         self.decoder: nn.Module
-        match design.decoder:
+        match architecture.decoder:
             case "repeat":
                 self.decoder = RepeatedCode(size, HIDDEN_SIZE)
             case "initialize":
                 self.decoder = InitialCode(size, HIDDEN_SIZE)
             case "attention":
                 self.decoder = ContextDecoder(size, HIDDEN_SIZE, ATTENTION_SIZE)
-        self.output = nn.Linear(size if design.decoder == "attention" else HIDDEN_SIZE, NUM_OUTPUTS)
+        self.output = nn.Linear(size if architecture.decoder == "attention" else HIDDEN_SIZE, NUM_OUTPUTS)
         for module in self.modules():
             if isinstance(module, RecurrentCell):
                 _freeze_hidden_bias(module)
-        if design.initial == "narrow":
+        if architecture.initial == "narrow":
             for name, parameter in self.named_parameters():
                 (nn.init.zeros_ if "bias" in name else _init_normal)(parameter.data)
         elif isinstance(self.decoder, ContextDecoder):
             self.decoder.init_scaled()
         nn.init.xavier_uniform_(self.output.weight)
-        if design.embedding == "learned":
+        if architecture.embedding == "learned":
             nn.init.eye_(self.encoder.table.weight)
 
     def forward(self, inputs: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], steps: int) -> DigitsOutput:
-        """Return the outputs of `steps` decoder steps for each input."""
+        """Return the outputs of `steps` decoder steps for each input.
+
+        Args:
+            inputs: Source symbol ids, padded.
+            lengths: Number of symbols of each source.
+            steps: Number T of decoder steps.
+
+        Returns:
+            Logits and, for a decoder with attention, attention weights.
+        """
         memory = self.encoder(inputs, lengths)
         if not isinstance(self.decoder, ContextDecoder):
             return DigitsOutput(self.output(self.decoder(memory.final.hidden[:, -1], steps)), None)
-        if self.design.attends_padding:
+        if self.architecture.attends_padding:
             memory = unmask_padding(memory)
         contexts, attention = self.decoder(memory, steps)
         return DigitsOutput(self.output(contexts), attention)
@@ -123,21 +136,27 @@ class ContextDecoder(nn.Module):
         )
 
     def forward(self, memory: Memory, steps: int) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"]]:
-        """Return the contexts and the attention weights of all steps."""
-        attendable = self.attention.prepare(memory)
+        """Return the contexts and the attention weights of all steps.
+
+        Args:
+            memory: Encoder states.
+            steps: Number T of decoder steps.
+
+        Returns:
+            Contexts and attention weights of all steps.
+        """
+        cache = self.attention.prepare(memory)
         zero = memory.states.new_zeros(len(memory.states), self.units)
-        state, peepholes = (
-            PeepholeState(zero, zero),
-            Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole),
-        )
+        state = PeepholeState(zero, zero)
+        peepholes = Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole)
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
         for _ in range(steps):
-            looked = self.attention(state.hidden, attendable, None)
-            contexts.append(looked.context)
-            weights.append(looked.weights)
-            sums = looked.context @ self.context_weight.T + state.hidden @ self.hidden_weight.T + self.bias
-            state = self.lstm_step(sums, state, peepholes)
+            attended = self.attention(state.hidden, cache, None)
+            contexts.append(attended.context)
+            weights.append(attended.weights)
+            preactivations = attended.context @ self.context_weight.T + state.hidden @ self.hidden_weight.T + self.bias
+            state = self.lstm_step(preactivations, state, peepholes)
         return torch.stack(contexts, dim=1), torch.stack(weights, dim=1)
 
     def init_scaled(self) -> None:
@@ -151,7 +170,13 @@ class ContextDecoder(nn.Module):
 
 
 def unmask_padding(memory: Memory) -> Memory:
-    """Return the memory with padding as real positions: a masked encoder repeats its last state there."""
+    """Return the memory with padding as real positions, as in the 2016 notebook.
+
+    A masked encoder repeats its last state after the end of the input, so padding holds copies of that state.
+
+    Args:
+        memory: Encoder states with their lengths.
+    """
     width = memory.states.shape[1]
     last = memory.final.hidden[:, -1, None]
     states = torch.where(memory.mask()[:, :, None], memory.states, last)
@@ -159,19 +184,23 @@ def unmask_padding(memory: Memory) -> Memory:
 
 
 def parameter_shapes(network: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
-    """Return name and shape of every trained parameter."""
-    return [(name, tuple(each.shape)) for name, each in network.named_parameters() if each.requires_grad]
+    """Return name and shape of every trained parameter.
+
+    Args:
+        network: The network.
+    """
+    return [(name, tuple(parameter.shape)) for name, parameter in network.named_parameters() if parameter.requires_grad]
 
 
-def _build_encoder(design: DigitsArchitecture) -> Encoder:
+def _build_encoder(architecture: DigitsArchitecture) -> Encoder:
     """Return the encoder with ten units per direction."""
     return Encoder(
         EncoderConfig(
-            cell=design.cell,
+            cell=architecture.cell,
             hidden_size=HIDDEN_SIZE,
-            bidirectional=design.bidirectional,
-            merge=design.merge,
-            embedding=design.embedding,
+            bidirectional=architecture.bidirectional,
+            merge=architecture.merge,
+            embedding=architecture.embedding,
             embedding_size=len(SYMBOLS),
             dropout=0.0,
         ),

@@ -1,4 +1,4 @@
-"""Report of a lesson: page, numbers and figures, compared with the authors' results."""
+"""Report of a lesson: page, numbers and figures, with the authors' results for comparison."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,12 +33,12 @@ POSITIONS_REPEAT = (
     *(0.78, 0.67, 0.33, 0.19, 0.15, 0.16, 0.16, 0.17, 0.17, 0.19, 0.18),
     *(0.20, 0.20, 0.21, 0.21, 0.21, 0.24, 0.35, 0.83, 0.98, 1.00),
 )
-"""Accuracy at each target position without attention, after 3 million samples (the blog of 2015)."""
+"""Accuracy at each target position without attention after 3 million samples; blog of 2015."""
 POSITIONS_ATTENTION = (
     *(1.0, 1.0, 0.986, 0.935, 0.964, 0.991, 0.992, 0.983, 0.965, 0.946, 0.931),
     *(0.903, 0.897, 0.863, 0.823, 0.81, 0.855, 0.813, 0.27, 0.968, 0.82),
 )
-"""Accuracy at each target position with attention, after 150,000 samples (the better notebook of 2016)."""
+"""Accuracy at each target position with attention after 150,000 samples; the better run of the 2016 notebook."""
 
 
 class ReferenceCurve(NamedTuple):
@@ -46,13 +46,22 @@ class ReferenceCurve(NamedTuple):
 
     name: str
     points: list[tuple[float, float]]
+    """Samples seen and symbol accuracy, as a fraction."""
 
-    def at(self, samples: int) -> float:
-        """Return the accuracy at the last validation after at most `samples` samples."""
+    def accuracy_at(self, samples: int) -> float:
+        """Return the accuracy at the last validation up to a number of samples.
+
+        Args:
+            samples: Maximum number of training samples.
+        """
         return [accuracy for seen, accuracy in self.points if seen <= samples][-1]
 
-    def until(self, samples: int) -> "ReferenceCurve":
-        """Return the curve up to `samples` samples."""
+    def truncate(self, samples: int) -> "ReferenceCurve":
+        """Return the curve up to a number of samples.
+
+        Args:
+            samples: Maximum number of training samples.
+        """
         return ReferenceCurve(self.name, [point for point in self.points if point[0] <= samples])
 
 
@@ -67,7 +76,7 @@ STORED_CURVES = {
         "nv_624843e_attn_valacc(1.5e5,complete)": "notebook 624843e (2016)",
     },
 }
-"""Keys and names of the complete runs."""
+"""Key in the file and displayed name of each complete run, by decoder."""
 
 
 def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
@@ -100,39 +109,40 @@ class DigitsRuns(NamedTuple):
     """Runs of one network, one per seed."""
 
     name: str
-    outcomes: Sequence[DigitsResult]
+    results: Sequence[DigitsResult]
 
     @property
     def median(self) -> DigitsResult:
-        """Return the run with the median final accuracy (the lower of two)."""
-        return sorted(self.outcomes, key=lambda outcome: outcome.accuracy)[(len(self.outcomes) - 1) // 2]
+        """Return the run with the median final accuracy; the lower one of two medians."""
+        return sorted(self.results, key=lambda result: result.accuracy)[(len(self.results) - 1) // 2]
 
 
-def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCurve], longest: int) -> Figure:
+def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCurve], max_samples: int) -> Figure:
     """Draw accuracy over samples.
 
     Args:
         groups: Runs; each is a thin line, the median run of a group a thick one.
         references: The authors' runs, dashed.
-        longest: Number of samples up to which the authors' runs are drawn.
+        max_samples: Number of samples up to which the authors' runs are drawn.
     """
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()
     for group, color in zip(groups, line_colors(len(groups)), strict=True):
-        for outcome in group.outcomes:
-            strong = outcome is group.median
-            xs, ys = [point.samples for point in outcome.curve], [point.symbol_accuracy for point in outcome.curve]
-            name = group.name if strong else None
-            axes.plot(xs, ys, color=color, linewidth=1.8 if strong else 0.7, alpha=1 if strong else 0.6, label=name)
+        for result in group.results:
+            is_median = result is group.median
+            xs, ys = [point.samples for point in result.curve], [point.symbol_accuracy for point in result.curve]
+            label = group.name if is_median else None
+            width, alpha = (1.8, 1.0) if is_median else (0.7, 0.6)
+            axes.plot(xs, ys, color=color, linewidth=width, alpha=alpha, label=label)
     for reference, color in zip(references, REFERENCE_COLORS, strict=False):
-        points = reference.until(longest).points
+        points = reference.truncate(max_samples).points
         axes.plot(
             [x for x, _ in points],
             [y for _, y in points],
             "--",
             color=color,
             linewidth=1.3,
-            label=f"{reference.name}, as stored",
+            label=f"{reference.name}, stored",
         )
     _style_axes(axes, "samples seen")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
@@ -150,27 +160,31 @@ def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()
     for group, color in zip(groups, line_colors(len(groups)), strict=True):
-        runs = np.array([outcome.final.per_position for outcome in group.outcomes])
-        places = np.arange(1, runs.shape[1] + 1)
-        axes.fill_between(places, runs.min(axis=0), runs.max(axis=0), color=color, alpha=0.15, linewidth=0)
-        axes.plot(places, runs.mean(axis=0), "o-", color=color, markersize=3.5, linewidth=1.6, label=group.name)
+        runs = np.array([result.final.per_position for result in group.results])
+        positions = np.arange(1, runs.shape[1] + 1)
+        axes.fill_between(positions, runs.min(axis=0), runs.max(axis=0), color=color, alpha=0.15, linewidth=0)
+        axes.plot(positions, runs.mean(axis=0), "o-", color=color, markersize=3.5, linewidth=1.6, label=group.name)
     if reference:
-        places = np.arange(1, len(reference) + 1)
+        positions = np.arange(1, len(reference) + 1)
         axes.plot(
-            places,
+            positions,
             reference,
             "--",
             color=REFERENCE_COLORS[0],
             linewidth=1.3,
             label=f"{reference_name}, read from the plot",
         )
-    _style_axes(axes, "target position (the last is the end)")
+    _style_axes(axes, "target position (the last one is the end symbol)")
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     return freeze_layout(figure)
 
 
 def line_colors(count: int) -> list[str]:
-    """Return distinguishable colors; the first one is the accent color."""
+    """Return distinguishable colors; the first one is the accent color.
+
+    Args:
+        count: Number of lines.
+    """
     palette = ["#1f5fc0", "#c2410c", "#15803d", "#7c3aed", "#be185d", "#0e7490"]
     return (
         palette[:count]
@@ -184,7 +198,7 @@ def _style_axes(axes: Axes, x_title: str) -> None:
     style_axes(axes)
     highest = max(float(np.max(line.get_ydata(), initial=0.1)) for line in axes.lines)
     axes.set_ylim(0.0, min(1.02, 1.25 * highest))
-    axes.set_ylabel("symbols right", color=MUTED)
+    axes.set_ylabel("symbol accuracy", color=MUTED)
     axes.set_xlabel(x_title, color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
 
@@ -208,7 +222,7 @@ class LessonReport(NamedTuple):
 
 
 def run_studies(studies: Sequence[DigitsStudy], request: RecipeRequest) -> Generator[str, None, list[DigitsRuns]]:
-    """Run each study with every seed.
+    """Train each study with every seed.
 
     Ctrl-C ends a single study early: its report holds the finished runs or, for a single run, its beginning.
 
@@ -216,31 +230,34 @@ def run_studies(studies: Sequence[DigitsStudy], request: RecipeRequest) -> Gener
         studies: The studies.
         request: The recipe's request.
 
-    Yields:
-        A line per run.
-
     Returns:
         A group of runs per study.
+
+    Yields:
+        A line per run.
     """
     make_folder(request.out)
-    outcomes, groups = (
-        run_jobs(run_study, name_studies(repeat_with_seeds(studies, request)), request),
-        list[DigitsRuns](),
-    )
+    results = run_jobs(run_study, name_studies(repeat_with_seeds(studies, request)), request)
+    groups = list[DigitsRuns]()
     for study in studies:
-        done = list[DigitsResult]()
+        study_results = list[DigitsResult]()
         try:
-            done.extend(next(outcomes) for _ in range(request.seeds))
+            study_results.extend(next(results) for _ in range(request.seeds))
         except KeyboardInterrupt:
-            if len(studies) > 1 or not done:
+            if len(studies) > 1 or not study_results:
                 raise
-        groups.append(DigitsRuns(study.name, done))
+        groups.append(DigitsRuns(study.name, study_results))
         yield from run_lines(groups[-1])
     return groups
 
 
 def repeat_with_seeds(studies: Sequence[DigitsStudy], request: RecipeRequest) -> list[DigitsStudy]:
-    """Return each study with every seed; `request.samples` shortens them."""
+    """Return each study with every seed; `request.samples` shortens them.
+
+    Args:
+        studies: The studies.
+        request: The recipe's request, with the number of seeds.
+    """
     return [
         study._replace(seed=seed, plan=study.plan._replace(samples=request.samples or study.plan.samples))
         for study in studies
@@ -249,25 +266,41 @@ def repeat_with_seeds(studies: Sequence[DigitsStudy], request: RecipeRequest) ->
 
 
 def name_studies(studies: Sequence[DigitsStudy]) -> list[tuple[str, DigitsStudy]]:
-    """Return each study with the name shown with its progress."""
+    """Return each study with the name shown with its progress.
+
+    Args:
+        studies: The studies.
+    """
     return [(f"{study.name}, seed {study.seed}", study) for study in studies]
 
 
 def run_lines(group: DigitsRuns) -> Iterator[str]:
-    """Yield one line per run."""
-    for outcome in group.outcomes:
-        final, agreed = outcome.final, outcome.final.agreement
-        alignment = f", alignment error {100 * agreed.error:.2f} %" if agreed else ""
-        ended = "; interrupted" if outcome.interrupted else ""
+    """Yield one line per run.
+
+    Args:
+        group: Runs of one network.
+    """
+    for result in group.results:
+        final, agreement = result.final, result.final.agreement
+        alignment = f", alignment error {100 * agreement.error:.2f} %" if agreement else ""
+        interrupted = "; interrupted" if result.interrupted else ""
         yield (
-            f"{group.name}, seed {outcome.seed}: {final.symbol_accuracy:.4f} of the symbols, "
-            f"{final.exact_match:.4f} of the sequences{alignment}; {outcome.parameters:,} parameters, "
-            f"{outcome.curve[-1].samples:,} samples in {outcome.seconds:,.0f} s{ended}"
+            f"{group.name}, seed {result.seed}: symbol accuracy {final.symbol_accuracy:.4f}, "
+            f"exact match {final.exact_match:.4f}{alignment}; {result.parameters:,} parameters, "
+            f"{result.curve[-1].samples:,} samples in {result.seconds:,.0f} s{interrupted}"
         )
 
 
 def write_lesson_report(request: RecipeRequest, lesson: LessonReport) -> str:
-    """Write report.html and report.json; return the line that names the report."""
+    """Write report.html and report.json.
+
+    Args:
+        request: The recipe's request.
+        lesson: Content of the report.
+
+    Returns:
+        The line that names the report.
+    """
     write_report(request.out / "report.html", _report_page(lesson, request))
     write_json(request.out / "report.json", report_json(lesson))
     return f"report: {request.out / 'report.html'}"
@@ -276,10 +309,10 @@ def write_lesson_report(request: RecipeRequest, lesson: LessonReport) -> str:
 def _report_page(lesson: LessonReport, request: RecipeRequest) -> Report:
     """Return the page."""
     first = lesson.groups[0].median
-    which = f"median of {request.seeds} seeds" if request.seeds > 1 else "one seed"
+    selection = f"median of {request.seeds} seeds" if request.seeds > 1 else "one seed"
     summary = [
-        ("symbols right", f"{100 * first.accuracy:.2f} % ({lesson.groups[0].name}; {which})"),
-        ("whole sequences right", f"{100 * first.final.exact_match:.2f} % (the same run)"),
+        ("symbol accuracy", f"{100 * first.accuracy:.2f} % ({lesson.groups[0].name}; {selection})"),
+        ("exact match", f"{100 * first.final.exact_match:.2f} % (the same run)"),
         ("parameters", f"{first.parameters:,}"),
         ("samples", f"{first.curve[-1].samples:,}"),
         ("training", f"{first.seconds:,.0f} s (one thread)"),
@@ -288,19 +321,23 @@ def _report_page(lesson: LessonReport, request: RecipeRequest) -> Report:
 
 
 def report_parts(lesson: LessonReport) -> list[ReportPart]:
-    """Return the figures and tables of a lesson."""
-    longest = max(outcome.curve[-1].samples for group in lesson.groups for outcome in group.outcomes)
-    theirs = " Dashed: the authors' runs, from their stored plots." if lesson.references else ""
+    """Return the figures and tables of a lesson.
+
+    Args:
+        lesson: Content of the report.
+    """
+    max_samples = max(result.curve[-1].samples for group in lesson.groups for result in group.results)
+    reference_note = " Dashed: the authors' runs, from their stored plots." if lesson.references else ""
     return [
         ReportFigure(
-            "Validation while training",
+            "Validation during training",
             "Symbol accuracy on the validation samples. A thick line is the run with the median final accuracy, a "
-            f"thin line another seed.{theirs}",
-            to_svg(curve_figure(lesson.groups, lesson.references, longest)),
+            f"thin line another seed.{reference_note}",
+            to_svg(curve_figure(lesson.groups, lesson.references, max_samples)),
         ),
         _run_table(lesson.groups),
         ReportFigure(
-            "By position",
+            "Accuracy by position",
             "Symbol accuracy at each target position; the band is the range of the seeds.",
             to_svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
         ),
@@ -317,60 +354,64 @@ def _attention_figures(groups: Sequence[DigitsRuns]) -> Iterator[ReportPart]:
             yield ReportFigure(
                 "Mean attention weights",
                 f"{group.name}, seed {group.median.seed}: mean weights over the validation samples, a line for "
-                "each target position; below, the same as an image.",
+                "each target position; below, the same weights as an image.",
                 to_svg(mean_weights_figure(np.array(mean))),
             )
 
 
 def _run_table(groups: Sequence[DigitsRuns]) -> ReportTable:
     """Return a table of all runs; with columns for attention if any run has it."""
-    has_attention = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
+    has_attention = any(result.final.agreement for group in groups for result in group.results)
     attention = ("alignment error", "weight on the word") if has_attention else ()
-    heads = ("run", "symbols right", "sequences right", *attention, "parameters", "seconds")
-    rows = [_run_row(group, outcome, has_attention) for group in groups for outcome in group.outcomes]
-    return ReportTable("Validation while training", _ATTENTION_CAPTION if has_attention else "", heads, rows)
+    heads = ("run", "symbol accuracy", "exact match", *attention, "parameters", "seconds")
+    rows = [_run_row(group, result, has_attention) for group in groups for result in group.results]
+    return ReportTable("Validation during training", _ATTENTION_CAPTION if has_attention else "", heads, rows)
 
 
 _ATTENTION_CAPTION = (
-    "Alignment error: share of digits whose greatest weight lies outside their own word and the space after it. Weight "
-    "on the word: mean weight inside. Both use the generator's record of the word positions."
+    "Alignment error: fraction of digits whose greatest weight lies outside their own word and the space after it. "
+    "Weight on the word: mean weight inside. Both use the generator's record of the word positions."
 )
 
 
-def _run_row(group: DigitsRuns, outcome: DigitsResult, has_attention: bool) -> list[str]:
+def _run_row(group: DigitsRuns, result: DigitsResult, has_attention: bool) -> list[str]:
     """Return the table row of a run."""
-    final, agreed = outcome.final, outcome.final.agreement
-    attention = [f"{100 * agreed.error:.2f} %", f"{agreed.mass:.3f}"] if agreed else ["–", "–"]
+    final, agreement = result.final, result.final.agreement
+    attention = [f"{100 * agreement.error:.2f} %", f"{agreement.mass:.3f}"] if agreement else ["–", "–"]
     return [
-        f"{group.name}, seed {outcome.seed}",
+        f"{group.name}, seed {result.seed}",
         f"{100 * final.symbol_accuracy:.2f} %",
         f"{100 * final.exact_match:.2f} %",
         *(attention if has_attention else []),
-        f"{outcome.parameters:,}",
-        f"{outcome.seconds:,.0f}",
+        f"{result.parameters:,}",
+        f"{result.seconds:,.0f}",
     ]
 
 
 def report_json(lesson: LessonReport) -> dict[str, Any]:
-    """Return report.json: the median run of the lesson's own network, then all runs, as fractions."""
+    """Return report.json: the median run of the lesson's own network, then all runs. Rates are fractions.
+
+    Args:
+        lesson: Content of the report.
+    """
     return {
         "name": lesson.name,
         **_run_json(lesson.groups[0].median),
         "reference": {curve.name: curve.points for curve in lesson.references},
         "reference_per_position": list(lesson.positions),
-        "runs": [{"run": group.name, **_run_json(outcome)} for group in lesson.groups for outcome in group.outcomes],
+        "runs": [{"run": group.name, **_run_json(result)} for group in lesson.groups for result in group.results],
         **lesson.numbers,
     }
 
 
-def _run_json(outcome: DigitsResult) -> dict[str, Any]:
+def _run_json(result: DigitsResult) -> dict[str, Any]:
     """Return the numbers of one run."""
-    curve, final = outcome.curve, outcome.final
+    curve, final = result.curve, result.final
     return {
-        "seed": outcome.seed,
-        "parameters": outcome.parameters,
+        "seed": result.seed,
+        "parameters": result.parameters,
         "samples": curve[-1].samples,
-        "seconds": outcome.seconds,
+        "seconds": result.seconds,
         "validation_samples": [point.samples for point in curve],
         "training_cost": [point.loss for point in curve],
         "symbol_accuracy": [point.symbol_accuracy for point in curve],

@@ -28,7 +28,14 @@ and the last digits; guessing gives a seventh. The authors' stored runs reached 
 
 
 def run_repeat(request: RecipeRequest) -> Iterator[str]:
-    """Train one network per seed and compare its curves with the authors'."""
+    """Train one network per seed and compare its curves with the authors'.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run and the path of the report.
+    """
     references = load_reference_curves(request.data, "repeat")
     groups = yield from run_studies(
         [DigitsStudy("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1)], request
@@ -41,19 +48,26 @@ def run_repeat(request: RecipeRequest) -> Iterator[str]:
 
 INIT_INTRODUCTION = """\
 The notebook names two ways to pass the code to the decoder and builds the first one, the code as the input of every
-step. This recipe compares it with the second: the decoder starts from the code and then runs without any input. It
-has 300 parameters fewer. Its last outputs depend on the code through twenty of its own steps."""
+step. This recipe compares it with the second: the code is the initial state of the decoder, which then has no input.
+This decoder has 300 parameters fewer. Its last outputs depend on the code through twenty decoder steps."""
 
 
 def run_init(request: RecipeRequest) -> Iterator[str]:
-    """Train both uses of the code on the same samples and seeds."""
+    """Train both uses of the code on the same samples and seeds.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run and the path of the report.
+    """
     references = load_reference_curves(request.data, "repeat")
     studies = [
-        DigitsStudy("code as first state", DigitsArchitecture("initialize"), DigitsTrainingPlan(), 1),
+        DigitsStudy("code as initial state", DigitsArchitecture("initialize"), DigitsTrainingPlan(), 1),
         DigitsStudy("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1),
     ]
     groups = yield from run_studies(studies, request)
-    title = "The code as the decoder's first state"
+    title = "The code as the decoder's initial state"
     yield write_lesson_report(request, LessonReport("digits-init", title, INIT_INTRODUCTION, groups, references))
 
 
@@ -61,39 +75,53 @@ FAITHFUL_INTRODUCTION = """\
 An LSTM of 10 units with additive attention of 20 units reads the states of the first lesson's encoder at each of 21
 steps. The query is the LSTM's previous state. Half the samples of the first lesson give three times its accuracy.
 
-Kept from the notebook: attention includes padding; the softmax over symbols reads the context alone; the output
-gate's peephole is added after the sigmoid; no output is fed back. Two complete runs are stored, which reached 0.731
-and 0.892 without a fixed seed."""
+As in the notebook, attention includes padding, the softmax over symbols reads the context alone, the output gate's
+peephole is added after the sigmoid, and no output is fed back. Two complete runs are stored, which reached 0.731 and
+0.892 without a fixed seed."""
 FIRST_VALIDATION = 5_000
+"""Samples of the first validation of the authors' curves."""
 
 
 def run_attention_faithful(request: RecipeRequest) -> Iterator[str]:
-    """Train one network per seed and test whether the range of the seeds encloses the authors' curves."""
+    """Train one network per seed and test whether the range of the seeds encloses the authors' curves.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run, the comparison with the authors' curves and the path of the report.
+    """
     references = load_reference_curves(request.data, "attention")
     groups = yield from run_studies(
         [DigitsStudy("attention of 2016", DigitsArchitecture("attention"), DigitsTrainingPlan(samples=150_000), 1)],
         request,
     )
-    inside = [enclosed_share(groups[0], reference) for reference in references]
-    lines = [_enclosed_line(reference, share) for reference, share in zip(references, inside, strict=True)]
+    fractions = [enclosed_fraction(groups[0], reference) for reference in references]
+    lines = [_enclosed_line(reference, fraction) for reference, fraction in zip(references, fractions, strict=True)]
     yield from lines
     title = "Spelled digits to digits with the attention of 2016"
-    parts = [ReportText("Do the seeds enclose the authors' runs?", "\n\n".join(lines))]
-    shares = {reference.name: share for reference, share in zip(references, inside, strict=True)}
+    parts = [ReportText("Comparison with the authors' runs", "\n\n".join(lines))]
+    numbers = {reference.name: fraction for reference, fraction in zip(references, fractions, strict=True)}
     lesson = LessonReport(
         "digits-attention-faithful", title, FAITHFUL_INTRODUCTION, groups, references, POSITIONS_ATTENTION, parts
     )
-    yield write_lesson_report(request, lesson._replace(numbers={"share_enclosed": shares}))
+    yield write_lesson_report(request, lesson._replace(numbers={"fraction_enclosed": numbers}))
 
 
-def enclosed_share(group: DigitsRuns, reference: ReferenceCurve) -> float:
-    """Return the share of validations at which an author's accuracy lies within the range of the seeds."""
-    curves = [[point.symbol_accuracy for point in outcome.curve] for outcome in group.outcomes]
-    places = [point.samples for point in group.outcomes[0].curve]
-    between = [
-        _is_between(reference.at(max(place, FIRST_VALIDATION)), at) for place, *at in zip(places, *curves, strict=True)
+def enclosed_fraction(group: DigitsRuns, reference: ReferenceCurve) -> float:
+    """Return the fraction of validations at which an author's accuracy lies within the range of the seeds.
+
+    Args:
+        group: Runs of one network with the same validations.
+        reference: The author's curve.
+    """
+    curves = [[point.symbol_accuracy for point in result.curve] for result in group.results]
+    validations = [point.samples for point in group.results[0].curve]
+    is_enclosed = [
+        _is_between(reference.accuracy_at(max(samples, FIRST_VALIDATION)), accuracies)
+        for samples, *accuracies in zip(validations, *curves, strict=True)
     ]
-    return sum(between) / len(between)
+    return sum(is_enclosed) / len(is_enclosed)
 
 
 def _is_between(value: float, values: Sequence[float]) -> bool:
@@ -101,9 +129,9 @@ def _is_between(value: float, values: Sequence[float]) -> bool:
     return min(values) <= value <= max(values)
 
 
-def _enclosed_line(reference: ReferenceCurve, share: float) -> str:
-    """Return the share as a line."""
-    return f"{reference.name}: within the range of the seeds at {100 * share:.0f} % of the validations"
+def _enclosed_line(reference: ReferenceCurve, fraction: float) -> str:
+    """Return the line of an enclosed fraction."""
+    return f"{reference.name}: within the range of the seeds at {100 * fraction:.0f} % of the validations"
 
 
 BIDIRECTIONAL_INTRODUCTION = """\
@@ -115,21 +143,29 @@ with masked padding) each state encodes the letters before and after its own.
 The notebook's snippet takes the last position of the backward GRU, which has read one letter there; its final state
 is at the first position."""
 BIDIRECTIONAL = {
-    f"both, {merge}": DigitsArchitecture(bidirectional=True, merge=merge) for merge in ("concatenate", "sum", "product")
+    f"bidirectional, {merge}": DigitsArchitecture(bidirectional=True, merge=merge)
+    for merge in ("concatenate", "sum", "product")
 }
 
 
 def run_bidirectional(request: RecipeRequest) -> Iterator[str]:
-    """Train every merge and the forward encoder, without and with attention."""
+    """Train with every merge of a bidirectional encoder and with a unidirectional one, without and with attention.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run and the path of the report.
+    """
     studies = [
         DigitsStudy(
             f"{name}; {decoder}",
-            design._replace(decoder=decoder, attends_padding=False),
+            architecture._replace(decoder=decoder, attends_padding=False),
             DigitsTrainingPlan(samples),
             1,
         )
         for decoder, samples in SAMPLE_BUDGETS.items()
-        for name, design in {**BIDIRECTIONAL, "forward": DigitsArchitecture()}.items()
+        for name, architecture in {**BIDIRECTIONAL, "unidirectional": DigitsArchitecture()}.items()
     ]
     groups = yield from run_studies(studies, request)
     title = "Bidirectional encoders"
@@ -146,10 +182,17 @@ MASKED_ATTENTION = DigitsArchitecture("attention", attends_padding=False)
 
 
 def run_varying(request: RecipeRequest) -> Iterator[str]:
-    """Train with masked and unmasked loss, without and with attention."""
+    """Train with masked and unmasked loss, without and with attention.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run and the path of the report.
+    """
     studies = [
         DigitsStudy(
-            f"{decoder}; {'masked' if masked else 'unmasked'} cost",
+            f"{decoder}; {'masked' if masked else 'unmasked'} loss",
             DigitsArchitecture(decoder),
             DigitsTrainingPlan(samples, digits=(1, 20), masked=masked),
             1,
@@ -157,8 +200,8 @@ def run_varying(request: RecipeRequest) -> Iterator[str]:
         for decoder, samples in SAMPLE_BUDGETS.items()
         for masked in (True, False)
     ]
-    blind = DigitsTrainingPlan(SAMPLE_BUDGETS["attention"], digits=(1, 20), masked=True)
-    studies.append(DigitsStudy("attention, padding masked; masked cost", MASKED_ATTENTION, blind, 1))
+    masked_plan = DigitsTrainingPlan(SAMPLE_BUDGETS["attention"], digits=(1, 20), masked=True)
+    studies.append(DigitsStudy("attention, padding masked; masked loss", MASKED_ATTENTION, masked_plan, 1))
     groups = yield from run_studies(studies, request)
     title = "One to twenty digits"
     yield write_lesson_report(request, LessonReport("digits-varying", title, VARYING_INTRODUCTION, groups))
@@ -172,7 +215,14 @@ large."""
 
 
 def run_embedding(request: RecipeRequest) -> Iterator[str]:
-    """Train both embeddings, without and with attention."""
+    """Train both embeddings, without and with attention.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run and the path of the report.
+    """
     studies = [
         DigitsStudy(
             f"{embedding}; {decoder}", DigitsArchitecture(decoder, embedding=embedding), DigitsTrainingPlan(samples), 1
@@ -202,34 +252,49 @@ LEARNING_RATES: Mapping[str, tuple[float, float, float]] = {
 }
 """Learning rates of the trials; the best one with seed 1 comes first."""
 TRIAL_DIVISOR = 3
-"""A trial takes the total number of samples divided by this."""
+"""A trial has the total number of samples divided by this number."""
 
 
 def run_optimizers(request: RecipeRequest) -> Iterator[str]:
-    """Try all learning rates, then train with the best one of each optimizer."""
-    tried: dict[str, list[tuple[float, DigitsRuns]]] = {}
+    """Try all learning rates, then train with the best one of each optimizer.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run and the path of the report.
+    """
+    trials: dict[str, list[tuple[float, DigitsRuns]]] = {}
     samples = request.samples or DigitsTrainingPlan().samples
-    short = request._replace(samples=max(samples // TRIAL_DIVISOR, 1))
+    trial_request = request._replace(samples=max(samples // TRIAL_DIVISOR, 1))
     for name, rates in LEARNING_RATES.items():
-        groups = yield from run_studies([optimizer_study(name, rate) for rate in rates], short)
-        tried[name] = list(zip(rates, groups, strict=True))
-    best = {name: max(each, key=lambda pair: pair[1].median.accuracy)[0] for name, each in tried.items()}
-    groups = yield from run_studies([optimizer_study(name, rate) for name, rate in best.items()], request)
-    heads = ("optimizer", *("rate, symbols right" for _ in range(3)))
+        groups = yield from run_studies([optimizer_study(name, rate) for rate in rates], trial_request)
+        trials[name] = list(zip(rates, groups, strict=True))
+    best_rates = {name: max(pairs, key=lambda pair: pair[1].median.accuracy)[0] for name, pairs in trials.items()}
+    groups = yield from run_studies([optimizer_study(name, rate) for name, rate in best_rates.items()], request)
+    heads = ("optimizer", *("learning rate: symbol accuracy" for _ in range(3)))
     rows = [
-        (name, *(f"{rate:g}: {100 * group.median.accuracy:.2f} %" for rate, group in sorted(each, key=lambda p: p[0])))
-        for name, each in tried.items()
+        (name, *(f"{rate:g}: {100 * group.median.accuracy:.2f} %" for rate, group in sorted(pairs, key=lambda p: p[0])))
+        for name, pairs in trials.items()
     ]
-    table = ReportTable("Learning rates", f"After {short.samples:,} samples; median of the seeds.", heads, rows)
+    table = ReportTable("Learning rates", f"After {trial_request.samples:,} samples; median of the seeds.", heads, rows)
     lesson = LessonReport("digits-optimizers", "Optimizers", OPTIMIZERS_INTRODUCTION, groups, parts=[table])
-    accuracies = {name: {str(rate): group.median.accuracy for rate, group in each} for name, each in tried.items()}
-    yield write_lesson_report(request, lesson._replace(numbers={"rates_tried": accuracies}))
+    accuracies = {name: {str(rate): group.median.accuracy for rate, group in pairs} for name, pairs in trials.items()}
+    yield write_lesson_report(request, lesson._replace(numbers={"learning_rates": accuracies}))
 
 
-def optimizer_study(name: str, rate: float) -> DigitsStudy:
-    """Return the study of the notebook's network without attention with another optimizer."""
+def optimizer_study(name: str, learning_rate: float) -> DigitsStudy:
+    """Return the study of the notebook's network without attention with another optimizer.
+
+    Args:
+        name: Key of `OPTIMIZERS`.
+        learning_rate: Constant learning rate.
+    """
     return DigitsStudy(
-        f"{name}, rate {rate:g}", DigitsArchitecture(), DigitsTrainingPlan(optimizer=name, learning_rate=rate), 1
+        f"{name}, learning rate {learning_rate:g}",
+        DigitsArchitecture(),
+        DigitsTrainingPlan(optimizer=name, learning_rate=learning_rate),
+        1,
     )
 
 
@@ -239,7 +304,14 @@ without and with attention. Seconds are training time on one thread; two runs sh
 
 
 def run_cells(request: RecipeRequest) -> Iterator[str]:
-    """Train both cells, without and with attention."""
+    """Train both cells, without and with attention.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run and the path of the report.
+    """
     studies = [
         DigitsStudy(f"{cell.upper()}; {decoder}", DigitsArchitecture(decoder, cell), DigitsTrainingPlan(samples), 1)
         for decoder, samples in SAMPLE_BUDGETS.items()
@@ -253,38 +325,49 @@ JIGSAW_SAMPLES = 900_000
 JIGSAW_INTRODUCTION = """\
 After some hundred thousand samples the accuracy of the first network oscillates (the stored run between 0.185 and
 0.26). The 5,000 validation samples are always the same 105,000 symbols, so evaluation noise is about a thousandth.
-The network itself changes: at a learning rate of 0.005 an update overshoots, and the accuracy falls by more than
-hundreds of updates had gained.
+The network itself changes: at a learning rate of 0.005 an update overshoots, and the accuracy falls by more than the
+gain of hundreds of updates.
 
-The test is the same run, same seed and samples, with cosine decay of the rate to zero: if the rate is the cause, the
-oscillation must shrink with it."""
+The test is a run with the same seed and samples, with cosine decay of the learning rate to zero: if the rate is the
+cause, the oscillation must shrink with it."""
 
 
 def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
-    """Train with a constant and a decaying learning rate; measure the roughness of both curves."""
+    """Train with a constant and a decaying learning rate; measure the roughness of both curves.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run, the roughness of both curves and the path of the report.
+    """
     references = load_reference_curves(request.data, "repeat")
     studies = [
-        DigitsStudy("constant rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES), 1),
-        DigitsStudy("falling rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES, decay="cosine"), 1),
+        DigitsStudy("constant learning rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES), 1),
+        DigitsStudy("cosine decay", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES, decay="cosine"), 1),
     ]
     groups = yield from run_studies(studies, request)
-    rough = {group.name: fmean(map(roughness, group.outcomes)) for group in groups}
-    lines = [_roughness_line(group, rough[group.name]) for group in groups]
+    roughness_by_name = {group.name: fmean(map(roughness, group.results)) for group in groups}
+    lines = [_roughness_line(name, value) for name, value in roughness_by_name.items()]
     yield from lines
     parts = [ReportText("Roughness of the last third", "\n\n".join(lines))]
     lesson = LessonReport(
         "digits-jigsaw", "Sawtooth in the validation curve", JIGSAW_INTRODUCTION, groups, references, parts=parts
     )
-    yield write_lesson_report(request, lesson._replace(numbers={"roughness": rough}))
+    yield write_lesson_report(request, lesson._replace(numbers={"roughness": roughness_by_name}))
 
 
-def roughness(outcome: DigitsResult) -> float:
-    """Return the mean absolute change of accuracy between validations over the last third of the run."""
-    values = [point.symbol_accuracy for point in outcome.curve]
-    last = values[-max(2, len(values) // 3) :]
-    return fmean(abs(after - before) for before, after in pairwise(last))
+def roughness(result: DigitsResult) -> float:
+    """Return the mean absolute change of accuracy between validations over the last third of the run.
+
+    Args:
+        result: Result of a training.
+    """
+    values = [point.symbol_accuracy for point in result.curve]
+    last_third = values[-max(2, len(values) // 3) :]
+    return fmean(abs(after - before) for before, after in pairwise(last_third))
 
 
-def _roughness_line(group: DigitsRuns, rough: float) -> str:
-    """Return the roughness as a line."""
-    return f"{group.name}: the accuracy changes by {rough:.4f} on average between validations"
+def _roughness_line(name: str, value: float) -> str:
+    """Return the line of a roughness."""
+    return f"{name}: the accuracy changes by {value:.4f} on average between validations"

@@ -25,7 +25,7 @@ from pellucid.worker_pool import ProgressCallback
 EVALUATION_BATCH = 500
 """Samples per evaluation batch."""
 SAMPLE_BUDGETS: Mapping[DecoderKind, int] = {"repeat": 300_000, "attention": 150_000}
-"""Training samples of the notebook's two runs."""
+"""Number of training samples of the notebook's two runs, by decoder."""
 OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, rate),
     "adam-2014": lambda parameters, rate: LasagneAdam(parameters, rate),
@@ -47,15 +47,24 @@ class LasagneAdam(torch.optim.Optimizer):
         Kingma & Ba 2015, "Adam", end of section 2.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], rate: float) -> None:
-        """Start with zero moments."""
-        super().__init__(parameters, {"lr": rate})
+    def __init__(self, parameters: list[nn.Parameter], learning_rate: float) -> None:
+        """Start with zero moments.
+
+        Args:
+            parameters: Parameters to optimize; their gradients must be set at every step.
+            learning_rate: Learning rate η, stored as "lr" of the parameter group.
+        """
+        super().__init__(parameters, {"lr": learning_rate})
         self.updates = 0
-        self.moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+        self.moments = [(torch.zeros_like(parameter), torch.zeros_like(parameter)) for parameter in parameters]
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the parameters with their gradients."""
+        """Update the parameters with their gradients.
+
+        Args:
+            closure: Not supported; must be None.
+        """
         self.updates += 1
         group = self.param_groups[0]
         rate = group["lr"] * math.sqrt(1 - 0.999**self.updates) / (1 - 0.9**self.updates)
@@ -83,12 +92,17 @@ class DigitsTrainingPlan(NamedTuple):
     """Samples between validations."""
     validation_samples: int = 5_000
     reverse_inputs: bool = False
-    """Reverse the inputs."""
+    """Source symbols are in reverse order."""
 
     def draw_samples(self, count: int, generator: np.random.Generator) -> DigitSamples:
-        """Return `count` samples drawn from a generator."""
-        drawn = draw_digits(count, *self.digits, generator)
-        return reverse_inputs(drawn) if self.reverse_inputs else drawn
+        """Return samples drawn from a generator.
+
+        Args:
+            count: Number of samples.
+            generator: Random generator; its state changes.
+        """
+        samples = draw_digits(count, *self.digits, generator)
+        return reverse_inputs(samples) if self.reverse_inputs else samples
 
 
 class DigitsValidation(NamedTuple):
@@ -117,7 +131,7 @@ class DigitsStudy(NamedTuple):
     """Architecture, hyperparameters and seed of a training."""
 
     name: str
-    design: DigitsArchitecture
+    architecture: DigitsArchitecture
     plan: DigitsTrainingPlan
     seed: int
 
@@ -133,7 +147,7 @@ class DigitsResult(NamedTuple):
     curve: list[DigitsValidation]
     final: DigitsEvaluation
     interrupted: bool = False
-    """Ended by Ctrl-C; the result is that of the last validation."""
+    """Training was interrupted by Ctrl-C; the result is that of the last validation."""
 
     @property
     def accuracy(self) -> float:
@@ -142,11 +156,15 @@ class DigitsResult(NamedTuple):
 
 
 def discard_progress(event: object) -> None:
-    """Ignore a progress message."""
+    """Ignore a progress message.
+
+    Args:
+        event: Progress message.
+    """
 
 
 def run_study(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> DigitsResult:
-    """Train and evaluate on one thread; the result is a function of the study, except for its seconds.
+    """Train and evaluate on one thread; the result depends only on the study, except for its seconds.
 
     Args:
         study: Architecture, hyperparameters and seed.
@@ -156,27 +174,36 @@ def run_study(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> 
 
 
 def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> tuple[DigitsNetwork, DigitsResult]:
-    """Do the same as `run_study` and return the trained network, too."""
+    """Train and evaluate as `run_study` does, and return the trained network, too.
+
+    Args:
+        study: Architecture, hyperparameters and seed.
+        tell: Progress callback.
+    """
     use_threads(1)
-    is_numba_available()  # compiling and loading kernels is no part of any training
+    is_numba_available()  # load the kernels before the time is measured
     torch.manual_seed(study.seed)
-    network = DigitsNetwork(study.design)
+    network = DigitsNetwork(study.architecture)
     validation = study.plan.draw_samples(study.plan.validation_samples, np.random.default_rng([study.seed, 1]))
-    curve, evaluations, seconds, interrupted = list[DigitsValidation](), list[DigitsEvaluation](), 0.0, False
+    curve, evaluations = list[DigitsValidation](), list[DigitsEvaluation]()
+    seconds, interrupted = 0.0, False
     started = time.perf_counter()
     try:
-        for samples, cost in training_steps(network, study.plan, study.seed):
+        for samples, loss in training_steps(network, study.plan, study.seed):
             seconds += time.perf_counter() - started
             evaluations.append(evaluate_network(network, validation))
-            curve.append(DigitsValidation(samples, cost, evaluations[-1].symbol_accuracy, evaluations[-1].exact_match))
-            tell(SampleProgress(samples, study.plan.samples, f"symbols right {100 * curve[-1].symbol_accuracy:5.2f} %"))
+            curve.append(DigitsValidation(samples, loss, evaluations[-1].symbol_accuracy, evaluations[-1].exact_match))
+            tell(
+                SampleProgress(samples, study.plan.samples, f"symbol accuracy {100 * curve[-1].symbol_accuracy:5.2f} %")
+            )
             started = time.perf_counter()
     except KeyboardInterrupt:
         if not curve:
             raise
         interrupted = True
-    numbers = (parameter_count(network), seconds, curve, evaluations[len(curve) - 1], interrupted)
-    return network, DigitsResult(study.name, study.seed, *numbers)
+    final = evaluations[len(curve) - 1]
+    num_parameters = parameter_count(network)
+    return network, DigitsResult(study.name, study.seed, num_parameters, seconds, curve, final, interrupted)
 
 
 def training_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
@@ -193,68 +220,96 @@ def training_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) 
     generator = np.random.default_rng([seed, 0])
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = OPTIMIZERS[plan.optimizer](parameters, plan.learning_rate)
-    updates, costs = math.ceil(plan.samples / plan.batch_size), list[float]()
-    for update in range(updates):
+    num_updates, losses = math.ceil(plan.samples / plan.batch_size), list[float]()
+    for update in range(num_updates):
         if plan.decay == "cosine":
-            optimizer.param_groups[0]["lr"] = plan.learning_rate * (1 + math.cos(math.pi * update / updates)) / 2
-        cost = _batch_loss(network, plan.draw_samples(plan.batch_size, generator), plan.masked)
-        gradients = torch.autograd.grad(cost, parameters)
+            optimizer.param_groups[0]["lr"] = plan.learning_rate * (1 + math.cos(math.pi * update / num_updates)) / 2
+        loss = _batch_loss(network, plan.draw_samples(plan.batch_size, generator), plan.masked)
+        gradients = torch.autograd.grad(loss, parameters)
         for parameter, gradient in zip(parameters, clip_gradients(list(gradients)), strict=True):
             parameter.grad = gradient
         optimizer.step()
-        costs.append(cost.item())
+        losses.append(loss.item())
         samples = (update + 1) * plan.batch_size
-        if samples // plan.eval_interval > (samples - plan.batch_size) // plan.eval_interval or update + 1 == updates:
-            yield samples, float(np.mean(costs))
-            costs.clear()
+        is_due = samples // plan.eval_interval > (samples - plan.batch_size) // plan.eval_interval
+        if is_due or update + 1 == num_updates:
+            yield samples, float(np.mean(losses))
+            losses.clear()
 
 
 def clip_gradients(gradients: list[Tensor], value: float = 3.0, norm: float = 3.0) -> list[Tensor]:
-    """Clip each entry to ±value, then scale all gradients by min(‖g‖, norm) / (‖g‖ + 10⁻⁷)."""
-    bounded = [gradient.clamp(-value, value) for gradient in gradients]
-    length = torch.stack([gradient.square().sum() for gradient in bounded]).sum().sqrt()
-    return [gradient * (length.clamp(max=norm) / (length + 1e-7)) for gradient in bounded]
+    """Clip each entry to ±value, then scale all gradients by min(‖g‖, norm) / (‖g‖ + 10⁻⁷).
+
+    Args:
+        gradients: Gradient of each parameter.
+        value: Maximum absolute value of an entry.
+        norm: Maximum norm of all gradients together.
+
+    Returns:
+        The clipped gradients; the given tensors are unchanged.
+    """
+    clipped = [gradient.clamp(-value, value) for gradient in gradients]
+    total_norm = torch.stack([gradient.square().sum() for gradient in clipped]).sum().sqrt()
+    return [gradient * (total_norm.clamp(max=norm) / (total_norm + 1e-7)) for gradient in clipped]
 
 
 @torch.inference_mode()
 def evaluate_network(network: DigitsNetwork, samples: DigitSamples) -> DigitsEvaluation:
-    """Decode all samples and score the outputs."""
-    parts = [slice(first, first + EVALUATION_BATCH) for first in range(0, len(samples.inputs), EVALUATION_BATCH)]
-    written, attention = zip(*(_decode_batch(network, samples, part) for part in parts), strict=True)
-    counted = samples.target_masks > 0
-    right = (np.concatenate(written) == samples.targets) & counted
-    mean, agreed = None, None
+    """Decode all samples and score the outputs.
+
+    Args:
+        network: The network.
+        samples: The samples.
+
+    Returns:
+        Accuracies as fractions, and the mean attention weights.
+    """
+    batches = [slice(first, first + EVALUATION_BATCH) for first in range(0, len(samples.inputs), EVALUATION_BATCH)]
+    outputs, attention = zip(*(_decode_batch(network, samples, rows) for rows in batches), strict=True)
+    mask = samples.target_masks > 0
+    is_correct = (np.concatenate(outputs) == samples.targets) & mask
+    attention_mean, agreement = None, None
     if attention[0] is not None:
         weights = np.concatenate(attention)
-        mean, agreed = weights.mean(axis=0).tolist(), alignment_agreement(weights, word_spans(samples))
+        attention_mean = weights.mean(axis=0).tolist()
+        agreement = alignment_agreement(weights, word_spans(samples))
     return DigitsEvaluation(
-        symbol_accuracy=float(right.sum() / counted.sum()),
-        exact_match=float((right | ~counted).all(axis=1).mean()),
-        per_position=(right.sum(axis=0) / np.maximum(counted.sum(axis=0), 1)).tolist(),
-        attention_mean=mean,
-        agreement=agreed,
+        symbol_accuracy=float(is_correct.sum() / mask.sum()),
+        exact_match=float((is_correct | ~mask).all(axis=1).mean()),
+        per_position=(is_correct.sum(axis=0) / np.maximum(mask.sum(axis=0), 1)).tolist(),
+        attention_mean=attention_mean,
+        agreement=agreement,
     )
 
 
 def word_spans(samples: DigitSamples) -> AlignmentSpans:
-    """Return the source span of each digit's word, including the space after it; the end symbol has none."""
+    """Return the source span of each digit's word, including the space after it; the end symbol has none.
+
+    Args:
+        samples: The samples.
+    """
     stop = np.concatenate([samples.starts[:, 1:], samples.starts[:, -1:]], axis=1)
-    digit = np.arange(samples.targets.shape[1]) < samples.target_masks.sum(axis=1)[:, None] - 1
-    return AlignmentSpans(samples.starts, stop, digit)
+    is_digit = np.arange(samples.targets.shape[1]) < samples.target_masks.sum(axis=1)[:, None] - 1
+    return AlignmentSpans(samples.starts, stop, is_digit)
 
 
 def _decode_batch(
-    network: DigitsNetwork, samples: DigitSamples, part: slice
+    network: DigitsNetwork, samples: DigitSamples, rows: slice
 ) -> tuple[Int[np.ndarray, "N T"], Float[np.ndarray, "N T S"] | None]:
     """Return the most probable symbols and the attention weights of a slice of the samples."""
-    written = network(*to_tensors(samples, part), samples.targets.shape[1])
-    weights = None if written.attention is None else written.attention.numpy()
-    return written.logits.argmax(dim=-1).numpy(), weights
+    output = network(*to_tensors(samples, rows), samples.targets.shape[1])
+    weights = None if output.attention is None else output.attention.numpy()
+    return output.logits.argmax(dim=-1).numpy(), weights
 
 
-def to_tensors(samples: DigitSamples, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
-    """Return inputs and lengths as tensors."""
-    return torch.from_numpy(samples.inputs[part]).long(), torch.from_numpy(samples.lengths[part])
+def to_tensors(samples: DigitSamples, rows: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
+    """Return inputs and lengths as tensors.
+
+    Args:
+        samples: The samples.
+        rows: Selected samples; all by default.
+    """
+    return torch.from_numpy(samples.inputs[rows]).long(), torch.from_numpy(samples.lengths[rows])
 
 
 def _batch_loss(network: DigitsNetwork, batch: DigitSamples, masked: bool) -> Float[Tensor, ""]:

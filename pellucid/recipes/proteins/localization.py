@@ -29,16 +29,16 @@ from pellucid.recipes.recipe import RecipeRequest
 from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, style_axes, to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
-STRETCH_LENGTH = 8
-"""Residues of a stretch."""
+KMER_LENGTH = 8
+"""Residues of a k-mer."""
 MIN_SHARED_FRACTION = 0.02
-"""Two proteins are near-copies if they share this fraction of the shorter one's stretches,"""
-MIN_SHARED_STRETCHES = 2
-"""and at least this number of stretches."""
+"""Near-copies share at least this fraction of the k-mers of the shorter protein and `MIN_SHARED_KMERS` k-mers."""
+MIN_SHARED_KMERS = 2
+"""Minimum number of k-mers that near-copies share."""
 START_LENGTH = 30
-"""Proteins that begin with the same residues, this many, are near-copies, too."""
-MAX_STRETCH_PROTEINS = 200
-"""Stretches in more proteins than this are repeats, no evidence of a family, and are ignored."""
+"""Proteins whose first residues, this many, are equal are near-copies, too."""
+MAX_KMER_PROTEINS = 200
+"""Maximum number of proteins with a k-mer; more frequent k-mers are repeats, no evidence of a family, and ignored."""
 
 
 def assign_families(sequences: Sequence[str]) -> Int[np.ndarray, " n"]:
@@ -51,38 +51,48 @@ def assign_families(sequences: Sequence[str]) -> Int[np.ndarray, " n"]:
     """
     parents = list(range(len(sequences)))
 
-    def root(at: int) -> int:
+    def _find_root(index: int) -> int:
         """Return the first known member of a family."""
-        while parents[at] != at:
-            parents[at] = parents[parents[at]]
-            at = parents[at]
-        return at
+        while parents[index] != index:
+            parents[index] = parents[parents[index]]
+            index = parents[index]
+        return index
 
-    for one, other in near_copy_pairs(sequences):
-        low, high = sorted((root(one), root(other)))
+    for first, second in near_copy_pairs(sequences):
+        low, high = sorted((_find_root(first), _find_root(second)))
         parents[high] = low
-    return np.unique([root(at) for at in range(len(sequences))], return_inverse=True)[1]
+    return np.unique([_find_root(index) for index in range(len(sequences))], return_inverse=True)[1]
 
 
 def near_copy_pairs(sequences: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield all pairs of near-copies, as indices."""
-    stretches = [{text[at : at + STRETCH_LENGTH] for at in range(len(text) - STRETCH_LENGTH + 1)} for text in sequences]
-    having: dict[str, list[int]] = {}
-    for number, own in enumerate(stretches):
-        for stretch in own:
-            having.setdefault(stretch, []).append(number)
+    """Yield all pairs of near-copies, as indices.
+
+    Args:
+        sequences: Residues of each protein.
+
+    Yields:
+        Index of the first and of the second protein of a pair.
+    """
+    kmer_sets = [
+        {sequence[start : start + KMER_LENGTH] for start in range(len(sequence) - KMER_LENGTH + 1)}
+        for sequence in sequences
+    ]
+    proteins_by_kmer: dict[str, list[int]] = {}
+    for index, kmers in enumerate(kmer_sets):
+        for kmer in kmers:
+            proteins_by_kmer.setdefault(kmer, []).append(index)
     shared: Counter[tuple[int, int]] = Counter()
-    for numbers in having.values():
-        if 1 < len(numbers) <= MAX_STRETCH_PROTEINS:
-            shared.update(combinations(numbers, 2))
-    for (one, other), count in shared.items():
-        if count >= max(MIN_SHARED_STRETCHES, MIN_SHARED_FRACTION * min(len(stretches[one]), len(stretches[other]))):
-            yield one, other
-    starts: dict[str, int] = {}
-    for number, text in enumerate(sequences):
-        if text[:START_LENGTH] in starts:
-            yield starts[text[:START_LENGTH]], number
-        starts.setdefault(text[:START_LENGTH], number)
+    for indices in proteins_by_kmer.values():
+        if 1 < len(indices) <= MAX_KMER_PROTEINS:
+            shared.update(combinations(indices, 2))
+    for (first, second), count in shared.items():
+        if count >= max(MIN_SHARED_KMERS, MIN_SHARED_FRACTION * min(len(kmer_sets[first]), len(kmer_sets[second]))):
+            yield first, second
+    first_with_start: dict[str, int] = {}
+    for index, sequence in enumerate(sequences):
+        if sequence[:START_LENGTH] in first_with_start:
+            yield first_with_start[sequence[:START_LENGTH]], index
+        first_with_start.setdefault(sequence[:START_LENGTH], index)
 
 
 LOCATIONS = {"cyto": "cytosol", "mito": "mitochondrion", "nuclear": "nucleus", "secreted": "secreted"}
@@ -100,26 +110,33 @@ class Protein(NamedTuple):
 
     residues: str
     """All residues, one letter each."""
-    place: str
+    location: str
 
     @property
     def example(self) -> Example:
         """Return the truncated residues with the location as target."""
-        return Example(truncate_middle(self.residues), self.place)
+        return Example(truncate_middle(self.residues), self.location)
 
 
 def read_proteins(folder: Path) -> list[Protein]:
-    """Read all proteins; duplicates with the same location are removed."""
-    found = [
-        Protein(residues, place)
-        for name, place in LOCATIONS.items()
+    """Read all proteins; duplicates with the same location are removed.
+
+    Args:
+        folder: Data folder with a FASTA file per location.
+    """
+    proteins = [
+        Protein(residues, location)
+        for name, location in LOCATIONS.items()
         for residues in read_fasta(folder / f"{name}.fasta.gz")
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(proteins))
 
 
 def read_fasta(path: Path) -> Iterator[str]:
     """Yield the sequences of a FASTA file with gzip compression.
+
+    Args:
+        path: FASTA file with gzip compression.
 
     Raises:
         DataError: The file is no gzip file, or does not begin with a header.
@@ -143,6 +160,9 @@ def read_fasta(path: Path) -> Iterator[str]:
 def truncate_middle(residues: str) -> str:
     """Return at most `MAX_RESIDUES` residues, without the middle: sorting signals are at the ends.
 
+    Args:
+        residues: Residues of a protein.
+
     References:
         Sønderby et al. 2015 truncate in this way.
     """
@@ -150,26 +170,34 @@ def truncate_middle(residues: str) -> str:
 
 
 def random_split(proteins: Sequence[Protein]) -> DataSplits:
-    """Split the proteins at random. Near-copies of test proteins are in the training set."""
+    """Split the proteins at random. Near-copies of test proteins are in the training set.
+
+    Args:
+        proteins: The proteins.
+    """
     return _split_groups(proteins, np.arange(len(proteins)))
 
 
 def family_split(proteins: Sequence[Protein]) -> DataSplits:
-    """Split the families at random, so that no test protein has a near-copy in the training set."""
+    """Split the families at random, so that no test protein has a near-copy in the training set.
+
+    Args:
+        proteins: The proteins.
+    """
     return _split_groups(proteins, assign_families([protein.residues for protein in proteins]))
 
 
-def count_near_copies(proteins: Sequence[Protein], pairs: DataSplits) -> tuple[int, int]:
-    """Return the number of test proteins, and how many of these have a family member in the training set."""
-    of = dict(zip((protein.example for protein in proteins), _families_of(proteins), strict=True))
-    trained = {of[example] for example in pairs.train}
-    return len(pairs.test), sum(of[example] in trained for example in pairs.test)
+def count_near_copies(proteins: Sequence[Protein], splits: DataSplits) -> tuple[int, int]:
+    """Count the test proteins, and those of them with a family member in the training set.
 
-
-def _families_of(proteins: Sequence[Protein]) -> list[int]:
-    """Return the family of each protein."""
-    numbers: list[int] = assign_families([protein.residues for protein in proteins]).tolist()
-    return numbers
+    Args:
+        proteins: All proteins.
+        splits: Their split.
+    """
+    families = assign_families([protein.residues for protein in proteins]).tolist()
+    family_of = dict(zip((protein.example for protein in proteins), families, strict=True))
+    train_families = {family_of[example] for example in splits.train}
+    return len(splits.test), sum(family_of[example] in train_families for example in splits.test)
 
 
 def _split_groups(proteins: Sequence[Protein], groups: Int[np.ndarray, " n"]) -> DataSplits:
@@ -177,17 +205,17 @@ def _split_groups(proteins: Sequence[Protein], groups: Int[np.ndarray, " n"]) ->
 
     A group that does not fit goes to the next split.
     """
-    room = round(HELD_OUT_FRACTION * len(proteins))
-    parts: list[list[int]] = [[], [], []]
-    numbers, sizes = np.unique(groups, return_counts=True)
-    members = np.split(np.argsort(groups, kind="stable"), np.cumsum(sizes)[:-1])
-    for at in np.random.default_rng(SPLIT_SEED).permutation(len(numbers)).tolist():
-        own = members[at].tolist()
-        fits = (part for part in (2, 1) if len(parts[part]) + len(own) <= room)
-        parts[next(fits, 0)] += own
-    examples = [[proteins[at].example for at in sorted(part)] for part in parts]
+    max_held_out = round(HELD_OUT_FRACTION * len(proteins))
+    splits: list[list[int]] = [[], [], []]
+    group_ids, sizes = np.unique(groups, return_counts=True)
+    members_by_group = np.split(np.argsort(groups, kind="stable"), np.cumsum(sizes)[:-1])
+    for group in np.random.default_rng(SPLIT_SEED).permutation(len(group_ids)).tolist():
+        members = members_by_group[group].tolist()
+        fitting = (split for split in (2, 1) if len(splits[split]) + len(members) <= max_held_out)
+        splits[next(fitting, 0)] += members
+    examples = [[proteins[index].example for index in sorted(split)] for split in splits]
     order = np.random.default_rng(SPLIT_SEED).permutation(len(examples[0]))
-    return DataSplits([examples[0][at] for at in order.tolist()], examples[1], examples[2])
+    return DataSplits([examples[0][index] for index in order.tolist()], examples[1], examples[2])
 
 
 START_RESIDUES = (30, 60)
@@ -216,7 +244,7 @@ class AttentionProfile(NamedTuple):
     shares: Sequence[AttentionShare]
     beginning: Sequence[float]
     """Mean of weight × length at each of the initial residues; 1 is uniform attention."""
-    along: Sequence[float]
+    by_bin: Sequence[float]
     """Mean share of each of `PROFILE_BINS` bins from the first residue to the last, in percent."""
 
     def to_json(self) -> dict[str, Any]:
@@ -225,80 +253,96 @@ class AttentionProfile(NamedTuple):
         return {**self._asdict(), "shares": shares}
 
 
-def attention_profiles(answers: LabelPredictions) -> dict[str, Any]:
-    """Return the profile of each location as plain values; empty without attention."""
+def attention_profiles(predictions: LabelPredictions) -> dict[str, Any]:
+    """Return the profile of each location as plain values; empty without attention.
+
+    Args:
+        predictions: Predictions with their attention weights.
+    """
     weights: dict[str, list[Float[np.ndarray, " _S"]]] = {}
-    for example, trace in zip(answers.examples, answers.traces, strict=True):
+    for example, trace in zip(predictions.examples, predictions.traces, strict=True):
         if trace.attention.any():
             weights.setdefault(example.target, []).append(trace.attention[-1].astype(np.float64))
-    return (
-        {"attention": {place: build_profile(weights[place]).to_json() for place in sorted(weights)}} if weights else {}
-    )
+    if not weights:
+        return {}
+    return {"attention": {location: build_profile(weights[location]).to_json() for location in sorted(weights)}}
 
 
 def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> AttentionProfile:
-    """Return the profile of some proteins, from the attention weights of each."""
+    """Return the attention profile of the proteins of one location.
+
+    Args:
+        weights: Attention weights of each protein.
+    """
     beginning = [
-        float(np.mean([row[at] * len(row) for row in weights if len(row) > at] or [math.nan]))
-        for at in range(PROFILE_RESIDUES)
+        float(np.mean([row[index] * len(row) for row in weights if len(row) > index] or [math.nan]))
+        for index in range(PROFILE_RESIDUES)
     ]
-    along = np.mean([_bin_shares(row) for row in weights], axis=0)
+    by_bin = np.mean([_bin_shares(row) for row in weights], axis=0)
     return AttentionProfile(
-        len(weights), [_attention_share(weights, count) for count in START_RESIDUES], beginning, (100 * along).tolist()
+        len(weights), [_attention_share(weights, count) for count in START_RESIDUES], beginning, (100 * by_bin).tolist()
     )
 
 
 def _attention_share(weights: Sequence[Float[np.ndarray, " _S"]], count: int) -> AttentionShare:
     """Return the share of the initial residues."""
     shares = np.array([100 * row[:count].sum() for row in weights])
-    mean, half = float(shares.mean()), 0.0
+    mean, half_width = float(shares.mean()), 0.0
     if len(shares) > 1:
-        half = Z95 * float(shares.std(ddof=1)) / math.sqrt(len(shares))
+        half_width = Z95 * float(shares.std(ddof=1)) / math.sqrt(len(shares))
     uniform = float(np.mean([100 * min(1.0, count / len(row)) for row in weights]))
-    return AttentionShare(count, mean, ConfidenceInterval(mean - half, mean + half), uniform)
+    return AttentionShare(count, mean, ConfidenceInterval(mean - half_width, mean + half_width), uniform)
 
 
 def _bin_shares(row: Float[np.ndarray, " S"]) -> Float[np.ndarray, " N"]:
     """Return the share of each of `PROFILE_BINS` bins; residues across a border are divided."""
     edges = np.linspace(0, len(row), PROFILE_BINS + 1)
-    below = np.interp(edges, np.arange(len(row) + 1), np.concatenate([[0.0], row.cumsum()]))
-    return np.diff(below)
+    cumulative = np.interp(edges, np.arange(len(row) + 1), np.concatenate([[0.0], row.cumsum()]))
+    return np.diff(cumulative)
 
 
 def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw attention relative to uniform on the initial residues, and attention by bin over the whole length."""
+    """Draw attention relative to uniform on the initial residues, and attention by bin over the whole length.
+
+    Args:
+        profiles: Profile of each location, as in report.json.
+    """
     figure = empty_figure(9.2, 3.6)
     left, right = figure.subplots(1, 2)
-    for (place, profile), color in zip(profiles.items(), line_colors(len(profiles)), strict=True):
-        name = f"{place} ({profile['proteins']})"
+    for (location, profile), color in zip(profiles.items(), line_colors(len(profiles)), strict=True):
+        name = f"{location} ({profile['proteins']})"
         left.plot(np.arange(1, PROFILE_RESIDUES + 1), profile["beginning"], color=color, linewidth=1.6, label=name)
-        middles = (np.arange(PROFILE_BINS) + 0.5) * 100 / PROFILE_BINS
-        right.plot(middles, profile["along"], "o-", color=color, markersize=3, linewidth=1.6)
-    _style_axes(left, 1.0, ("residue", "weight × length"))
-    _style_axes(right, 100 / PROFILE_BINS, ("position along the protein, %", "share of attention, %"))
+        centers = (np.arange(PROFILE_BINS) + 0.5) * 100 / PROFILE_BINS
+        right.plot(centers, profile["by_bin"], "o-", color=color, markersize=3, linewidth=1.6)
+    _style_axes(left, 1.0, "residue", "weight × length")
+    _style_axes(right, 100 / PROFILE_BINS, "position along the protein, %", "share of attention, %")
     left.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
     return freeze_layout(figure)
 
 
-def _style_axes(axes: Axes, equal: float, titles: tuple[str, str]) -> None:
+def _style_axes(axes: Axes, uniform: float, x_label: str, y_label: str) -> None:
     """Draw uniform attention as a dashed line and label the axes."""
     style_axes(axes)
-    axes.axhline(equal, color=MUTED, linewidth=0.9, linestyle="--")
+    axes.axhline(uniform, color=MUTED, linewidth=0.9, linestyle="--")
     axes.set_ylim(bottom=0.0)
-    axes.set_xlabel(titles[0], color=MUTED)
-    axes.set_ylabel(titles[1], color=MUTED)
+    axes.set_xlabel(x_label, color=MUTED)
+    axes.set_ylabel(y_label, color=MUTED)
 
 
 def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
-    """Return the share of the initial residues by location."""
+    """Return a table with the share of attention on the initial residues, by location.
+
+    Args:
+        profiles: Profile of each location, as in report.json.
+    """
     rows = [
-        [place, f"{profile['proteins']}", f"{share['residues']}", _share_cell(share), *_uniform_cells(share)]
-        for place, profile in profiles.items()
+        [location, f"{profile['proteins']}", f"{share['residues']}", _share_cell(share), *_uniform_cells(share)]
+        for location, profile in profiles.items()
         for share in profile["shares"]
     ]
-    heads = ["place", "proteins", "first residues", "attention, %", "uniform, %", "ratio"]
-    caption = "Means over the proteins of the test set by true location; 95 % intervals of the mean in brackets."
-    return ReportTable("Where attention lies", caption, heads, rows)
+    heads = ["location", "proteins", "first residues", "attention, %", "uniform, %", "ratio"]
+    caption = "Means over the proteins of the test set by true location; 95 % intervals of the mean in parentheses."
+    return ReportTable("Attention on the first residues", caption, heads, rows)
 
 
 def _share_cell(share: Mapping[str, Any]) -> str:
@@ -312,9 +356,9 @@ def _uniform_cells(share: Mapping[str, Any]) -> list[str]:
     return [f"{share['uniform']:.1f}", f"{share['attention'] / share['uniform']:.2f}"]
 
 
-Split = Callable[[Sequence[Protein]], DataSplits]
-SPLITS: Mapping[str, Split] = {"random": random_split, "families": family_split}
-READERS: Mapping[str, Mapping[str, Any]] = {
+SplitFunction = Callable[[Sequence[Protein]], DataSplits]
+SPLITS: Mapping[str, SplitFunction] = {"random": random_split, "families": family_split}
+CLASSIFIER_INPUTS: Mapping[str, Mapping[str, Any]] = {
     "attention": {},
     "final": {"attention": {"type": "none", "num_heads": 1}, "decoder": {"output": "state"}},
 }
@@ -326,59 +370,80 @@ whose contexts alone predict the location, or the LSTM's last states. Of a prote
 first 500 and the last 500 are read.
 
 The data set has no split, and it is redundant: it holds near-copies of proteins from other species or from the same
-gene family. A random split puts some of them on both sides, and its scores are too high. So there are two splits, each
-80 : 10 : 10 with a fixed seed. "random" draws proteins. "families" draws families: proteins belong to one family if
-they share at least 2 % of the shorter one's stretches of eight residues, and at least two of them, or begin with the
-same thirty residues; near-copies of near-copies belong to it, too. Distant relatives, which share no such stretches,
-are still on both sides.
+gene family. A random split puts some of them into both the training and the test set, and its scores are too high. So
+there are two splits, each 80 : 10 : 10 with a fixed seed. "random" splits proteins. "families" splits families:
+proteins belong to one family if they share at least 2 % of the shorter one's k-mers of eight residues, and at least
+two of them, or have the same first thirty residues; near-copies of near-copies belong to it, too. Distant relatives,
+which share no k-mers, can still be in different splits.
 
 The proteins come from github.com/dannyfriar/protein-localization-prediction. No reviewed result is published on them.
 MCC is the correlation of Gorodkin (2004) for several classes."""
 
 
-def run_place(request: RecipeRequest) -> Iterator[str]:
-    """Train and score every model on every split."""
-    return run_label_suite(place_suite(), request)
+def run_localization(request: RecipeRequest) -> Iterator[str]:
+    """Train and score every classifier input on every split.
+
+    Args:
+        request: The recipe's request.
+
+    Returns:
+        An iterator over the lines of the report.
+    """
+    return run_label_suite(localization_suite(), request)
 
 
-def place_suite() -> LabelSuite:
+def localization_suite() -> LabelSuite:
     """Return the experiments of protein-place."""
-    reference = ExperimentSuite(
+    experiments = ExperimentSuite(
         name="protein-place",
         title="Subcellular localization of proteins",
         introduction=PLACE_INTRODUCTION,
         origin="four FASTA files (github.com/dannyfriar/protein-localization-prediction, data), compressed with gzip",
-        measure="exact_match",
+        metric="exact_match",
         experiments=[
-            Experiment(f"{split}-{reader}", partial(read_split, made), settings=settings)
-            for split, made in SPLITS.items()
-            for reader, settings in READERS.items()
+            Experiment(f"{name}-{classifier_input}", partial(read_split, split), settings=settings)
+            for name, split in SPLITS.items()
+            for classifier_input, settings in CLASSIFIER_INPUTS.items()
         ],
         folder="protein-localisation-ucl",
     )
-    return LabelSuite(reference, place_scores, {}, attention_profiles, profile_parts, readable=False)
+    return LabelSuite(experiments, localization_scores, {}, attention_profiles, profile_parts, has_text_sources=False)
 
 
-def read_split(split: Split, folder: Path) -> DataSplits:
-    """Read the proteins and split them."""
+def read_split(split: SplitFunction, folder: Path) -> DataSplits:
+    """Read the proteins and split them.
+
+    Args:
+        split: Function that splits the proteins.
+        folder: Data folder with a FASTA file per location.
+    """
     return split(read_proteins(folder))
 
 
-def place_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Return accuracy and Matthews correlation."""
-    right, total = sum(each.exact for each in answers.scored), len(answers.scored)
-    mcc = answers.labelled.mcc
+def localization_scores(predictions: LabelPredictions) -> Mapping[str, LabelScore]:
+    """Return accuracy in percent and Matthews correlation.
+
+    Args:
+        predictions: Predictions with their references.
+    """
+    num_correct, total = sum(example.exact for example in predictions.scored), len(predictions.scored)
+    mcc = predictions.label_metrics.mcc
     assert mcc is not None
-    return {"accuracy": LabelScore(100 * right / total, wilson_interval(right, total).percent), "MCC": LabelScore(mcc)}
+    interval = wilson_interval(num_correct, total).percent
+    return {"accuracy": LabelScore(100 * num_correct / total, interval), "MCC": LabelScore(mcc)}
 
 
 def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
-    """Yield the attention profiles of the first run of each split with attention."""
-    shown = set[str]()
+    """Yield the attention profiles of the first run of each split with attention.
+
+    Args:
+        runs: Scored runs.
+    """
+    drawn = set[str]()
     for run in runs:
         profiles = run.scores.test.extra_results.get("attention")
-        if profiles and run.experiment not in shown:
-            shown.add(run.experiment)
+        if profiles and run.experiment not in drawn:
+            drawn.add(run.experiment)
             table = profile_table(profiles)
             title = f"{table.title}: {run.experiment}, {run.label}"
             caption = "The dashed line is uniform attention."

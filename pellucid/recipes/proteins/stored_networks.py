@@ -42,23 +42,47 @@ class ProteinProfiles(NamedTuple):
     profiles: Float[Tensor, "B S F"]
     """Frequency of each of the 20 amino acids at a position of related proteins; zero after the end."""
     lengths: Int[Tensor, " B"]
-    places: Int[Tensor, " B"]
+    locations: Int[Tensor, " B"]
 
 
 def classify_ffn(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, "B C"]:
-    """Apply the FFN: concatenated positions, two dense layers."""
+    """Apply the FFN: concatenated positions, two dense layers.
+
+    Args:
+        weights: Weights of both layers.
+        proteins: The proteins.
+
+    Returns:
+        Logits of the locations.
+    """
     return _classify(proteins.profiles.flatten(1), weights)
 
 
 def classify_cnn(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, "B C"]:
-    """Apply the CNN: convolutions, max-pooling over five positions, two dense layers."""
+    """Apply the CNN: convolutions, max-pooling over five positions, two dense layers.
+
+    Args:
+        weights: Weights of all layers.
+        proteins: The proteins.
+
+    Returns:
+        Logits of the locations.
+    """
     features = _convolve_profiles(weights[CONVOLUTION_WEIGHTS], proteins.profiles).transpose(1, 2)
     pooled: Tensor = nn.functional.max_pool1d(features, POOL_SIZE)
     return _classify(pooled.flatten(1), weights[6:])
 
 
 def classify_lstm(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, "B C"]:
-    """Apply the CNN-LSTM: convolutions, a bidirectional LSTM, its final states, two dense layers."""
+    """Apply the CNN-LSTM: convolutions, a bidirectional LSTM, its final states, two dense layers.
+
+    Args:
+        weights: Weights of all layers.
+        proteins: The proteins.
+
+    Returns:
+        Logits of the locations.
+    """
     memory = _encode(weights, proteins)
     return _classify(memory.final.hidden[:, -1], weights[40:])
 
@@ -66,7 +90,16 @@ def classify_lstm(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, 
 def classify_attention(
     weights: Weights, proteins: ProteinProfiles, step: PeepholeStep = late_peephole_step
 ) -> Float[Tensor, "B C"]:
-    """Apply the CNN-LSTM-attention: convolutions, a bidirectional LSTM, two decoder steps, two dense layers."""
+    """Apply the CNN-LSTM-attention: convolutions, a bidirectional LSTM, two decoder steps, two dense layers.
+
+    Args:
+        weights: Weights of all layers.
+        proteins: The proteins.
+        step: LSTM step of the decoder, which places the output gate's peephole.
+
+    Returns:
+        Logits of the locations.
+    """
     contexts, _ = load_decoder(weights[DECODER_WEIGHTS], step)(_encode(weights, proteins), DECODER_STEPS)
     return _classify(contexts[:, -1], weights[60:])
 
@@ -92,7 +125,7 @@ def load_decoder(weights: Weights, step: PeepholeStep) -> ContextDecoder:
     """
     memory_size, units = weights[8].shape
     decoder = ContextDecoder(memory_size, units, weights[15].shape[1], step).double()
-    own = {
+    state_dict = {
         "hidden_weight": torch.cat(tuple(weights[0:8:2]), dim=1).T,
         "bias": torch.cat(tuple(weights[1:8:2])),
         "context_weight": torch.cat(tuple(weights[8:12]), dim=1).T,
@@ -104,7 +137,7 @@ def load_decoder(weights: Weights, step: PeepholeStep) -> ContextDecoder:
         "attention.key_projection.bias": weights[16].new_zeros(weights[16].shape[1]),
         "attention.energy": weights[17][:, 0],
     }
-    decoder.load_state_dict(own)
+    decoder.load_state_dict(state_dict)
     return decoder
 
 
@@ -119,13 +152,14 @@ def run_masked_lstm(
         weights: Input weight, hidden weight and bias of each of the gates i, f, g, o; peepholes; initial cell and
             hidden state.
     """
-    given, recurrent = torch.cat(tuple(weights[0:12:3]), dim=1), torch.cat(tuple(weights[1:12:3]), dim=1)
-    entering, peepholes = inputs @ given + torch.cat(tuple(weights[2:12:3])), Peepholes(*weights[12:15])
+    input_weight, hidden_weight = torch.cat(tuple(weights[0:12:3]), dim=1), torch.cat(tuple(weights[1:12:3]), dim=1)
+    projected, peepholes = inputs @ input_weight + torch.cat(tuple(weights[2:12:3])), Peepholes(*weights[12:15])
     state = PeepholeState(weights[16].expand(len(inputs), -1), weights[15].expand(len(inputs), -1))
     states = list[Tensor]()
-    for place, sums in enumerate(entering.unbind(dim=1)):
-        after, inside = peephole_step(sums + state.hidden @ recurrent, state, peepholes), (place < lengths)[:, None]
-        state = PeepholeState(*(torch.where(inside, new, old) for new, old in zip(after, state, strict=True)))
+    for position, projected_input in enumerate(projected.unbind(dim=1)):
+        new_state = peephole_step(projected_input + state.hidden @ hidden_weight, state, peepholes)
+        mask = (position < lengths)[:, None]
+        state = PeepholeState(*(torch.where(mask, new, old) for new, old in zip(new_state, state, strict=True)))
         states.append(state.hidden)
     return torch.stack(states, dim=1)
 
@@ -134,23 +168,24 @@ def _encode(weights: Weights, proteins: ProteinProfiles) -> Memory:
     """Apply the convolutions and both LSTM directions; the backward one starts at each protein's end."""
     features, lengths = _convolve_profiles(weights[CONVOLUTION_WEIGHTS], proteins.profiles), proteins.lengths
     forward = run_masked_lstm(features, lengths, weights[6 : 6 + LSTM_WEIGHTS])
-    mirrored = run_masked_lstm(_reverse(features, lengths), lengths, weights[6 + LSTM_WEIGHTS : 6 + 2 * LSTM_WEIGHTS])
-    states = torch.cat([forward, _reverse(mirrored, lengths)], dim=2)
-    final = torch.cat([forward[:, -1], mirrored[:, -1]], dim=1)
+    backward_weights = weights[6 + LSTM_WEIGHTS : 6 + 2 * LSTM_WEIGHTS]
+    backward = run_masked_lstm(_reverse(features, lengths), lengths, backward_weights)
+    states = torch.cat([forward, _reverse(backward, lengths)], dim=2)
+    final = torch.cat([forward[:, -1], backward[:, -1]], dim=1)
     return Memory(states, lengths, State(final[:, None]))
 
 
 def _reverse(values: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S F"]:
     """Reverse each row within its length."""
-    mirrored: Tensor = reverse_sequence(values, lengths)
-    return mirrored
+    reversed_values: Tensor = reverse_sequence(values, lengths)
+    return reversed_values
 
 
 def _convolve_profiles(weights: Weights, profiles: Float[Tensor, "B S F"]) -> Float[Tensor, "B S F"]:
     """Apply convolutions of widths 3 and 5 in parallel, then one of width 3."""
     inputs = profiles.transpose(1, 2)
-    both = torch.cat([_convolve(inputs, *weights[0:2]), _convolve(inputs, *weights[2:4])], dim=1)
-    return _convolve(both, *weights[4:6]).transpose(1, 2)
+    features = torch.cat([_convolve(inputs, *weights[0:2]), _convolve(inputs, *weights[2:4])], dim=1)
+    return _convolve(features, *weights[4:6]).transpose(1, 2)
 
 
 def _convolve(inputs: Float[Tensor, "B F S"], filters: Tensor, bias: Tensor) -> Float[Tensor, "B G S"]:
@@ -176,11 +211,11 @@ In 2016 the attention decoder of the third digit lesson was trained on proteins.
 protein: the frequency of each amino acid in related proteins, at each of at most 400 positions. Its output is one of
 ten subcellular locations. The weights of four networks are stored, with the 635 proteins of their evaluation.
 
-Here Pellucid's own layers take those weights: convolutions, LSTMs with peepholes whose states are copied over padding,
+Here Pellucid's own layers load those weights: convolutions, LSTMs with peepholes whose states are copied over padding,
 the attention decoder with two steps, dense layers, in double precision. Nothing is trained. If the layers are correct,
-they reproduce the published numbers; where one differs, the recipe fails.
+they reproduce the published numbers; if one number differs, the recipe fails.
 
-In the decoder the output gate's peephole is added after the sigmoid. That was a bug of the library, and the weights
+In the decoder the output gate's peephole is added after the sigmoid. This was a bug of the library, and the weights
 were trained with it: with the corrected peephole the loss differs."""
 PUBLISHED = {
     "FFN": ("0.825", "0.757"),
@@ -208,30 +243,30 @@ class StoredNetworkScores(NamedTuple):
     """Number of stored values, including untrained initial states."""
 
     @property
-    def right(self) -> int:
+    def num_correct(self) -> int:
         """Return the number of correct predictions."""
         return int(self.counts.trace())
 
     @property
     def accuracy(self) -> float:
         """Return the accuracy."""
-        return self.right / int(self.counts.sum())
+        return self.num_correct / int(self.counts.sum())
 
     @property
     def recalls(self) -> list[float]:
         """Return the recall of each location."""
-        shares: list[float] = (self.counts.diagonal() / self.counts.sum(dim=1)).tolist()
-        return shares
+        recalls: list[float] = (self.counts.diagonal() / self.counts.sum(dim=1)).tolist()
+        return recalls
 
 
 class NumberCheck(NamedTuple):
     """A computed number and the published one."""
 
     network: str
-    measure: str
-    ours: float
+    metric: str
+    computed: float
     published: str
-    """As printed."""
+    """Published number as printed."""
 
     @property
     def digits(self) -> int:
@@ -241,7 +276,7 @@ class NumberCheck(NamedTuple):
     @property
     def agrees(self) -> bool:
         """Return True if the computed number rounds to the published one."""
-        return abs(self.ours - float(self.published)) <= 0.5 * 10.0**-self.digits + 1e-9
+        return abs(self.computed - float(self.published)) <= 0.5 * 10.0**-self.digits + 1e-9
 
 
 def run_golden(request: RecipeRequest) -> Iterator[str]:
@@ -261,30 +296,34 @@ def run_golden(request: RecipeRequest) -> Iterator[str]:
     folder = request.data / NAME
     proteins = read_validation_set(folder)
     scores = {name: score_network(folder, name, name, proteins) for name in NETWORKS}
-    checks = check_numbers(scores, score_network(folder, ATTENTION, "moved", proteins))
-    for each in checks:
-        verdict = "equal" if each.agrees else "DIFFERENT"
-        yield f"{each.network:<19}{each.measure:<33}{_format_ours(each):>10}  published {each.published:<9}{verdict}"
+    checks = check_numbers(scores, score_network(folder, ATTENTION, "corrected", proteins))
+    for check in checks:
+        verdict = "equal" if check.agrees else "DIFFERENT"
+        computed = _format_computed(check)
+        yield f"{check.network:<19}{check.metric:<33}{computed:>10}  published {check.published:<9}{verdict}"
     write_report(request.out / "report.html", _report_page(scores, checks))
     write_json(request.out / "report.json", _report_json(scores, checks))
     yield f"report: {request.out / 'report.html'}"
-    wrong = [each for each in checks if not each.agrees]
-    if wrong:
+    failed = [check for check in checks if not check.agrees]
+    if failed:
         listed = "; ".join(
-            f"{each.network}, {each.measure}: {_format_ours(each)}, not {each.published}" for each in wrong
+            f"{check.network}, {check.metric}: {_format_computed(check)}, not {check.published}" for check in failed
         )
-        raise ReproductionError(f"{len(wrong)} of {len(checks)} numbers are not the published ones: {listed}")
+        raise ReproductionError(f"{len(failed)} of {len(checks)} numbers are not the published ones: {listed}")
 
 
 def read_validation_set(folder: Path) -> ProteinProfiles:
     """Read the 635 proteins.
 
+    Args:
+        folder: Data folder with reduced_val.npz.
+
     Raises:
         DataError: The file is missing or has other content.
     """
-    stored = _load_arrays(folder / "reduced_val.npz", ("X_val", "y_val", "mask_val"))
-    profiles, places, mask = (torch.from_numpy(each) for each in stored)
-    return ProteinProfiles(profiles.double(), mask.sum(dim=1).long(), places.long())
+    arrays = _load_arrays(folder / "reduced_val.npz", ("X_val", "y_val", "mask_val"))
+    profiles, locations, mask = (torch.from_numpy(array) for array in arrays)
+    return ProteinProfiles(profiles.double(), mask.sum(dim=1).long(), locations.long())
 
 
 @torch.inference_mode()
@@ -294,71 +333,83 @@ def score_network(folder: Path, file: str, network: str, proteins: ProteinProfil
     Args:
         folder: Folder of the weights.
         file: Beginning of the weights' file name.
-        network: Key of `NETWORKS`, or "moved" for the corrected peephole.
+        network: Key of `NETWORKS`, or "corrected" for the corrected peephole.
         proteins: The proteins.
     """
-    weights = [torch.from_numpy(each).double() for each in _load_arrays(folder / f"{file}_params.npz")]
-    logits: Float[Tensor, "B C"] = (CORRECTED_PEEPHOLE if network == "moved" else NETWORKS[network])(weights, proteins)
-    pairs = proteins.places * NUM_LOCATIONS + logits.argmax(dim=1)
-    counts = torch.bincount(pairs, minlength=NUM_LOCATIONS * NUM_LOCATIONS).view(NUM_LOCATIONS, NUM_LOCATIONS)
-    loss = float(nn.functional.cross_entropy(logits, proteins.places))
-    return StoredNetworkScores(loss, counts, sum(each.numel() for each in weights))
+    weights = [torch.from_numpy(array).double() for array in _load_arrays(folder / f"{file}_params.npz")]
+    logits: Float[Tensor, "B C"] = (CORRECTED_PEEPHOLE if network == "corrected" else NETWORKS[network])(
+        weights, proteins
+    )
+    cells = proteins.locations * NUM_LOCATIONS + logits.argmax(dim=1)
+    counts = torch.bincount(cells, minlength=NUM_LOCATIONS * NUM_LOCATIONS).view(NUM_LOCATIONS, NUM_LOCATIONS)
+    loss = float(nn.functional.cross_entropy(logits, proteins.locations))
+    return StoredNetworkScores(loss, counts, sum(array.numel() for array in weights))
 
 
-def check_numbers(scores: dict[str, StoredNetworkScores], moved: StoredNetworkScores) -> list[NumberCheck]:
-    """Return every published or ported number with the computed one."""
+def check_numbers(scores: dict[str, StoredNetworkScores], corrected: StoredNetworkScores) -> list[NumberCheck]:
+    """Return a check of every published number and of every number of the independent port.
+
+    Args:
+        scores: Scores of each network.
+        corrected: Scores of the attention network with the corrected peephole.
+    """
     checks = [
-        NumberCheck(name, f"{measure}{by}", getattr(scores[name], measure), value)
-        for by, table in (("", PUBLISHED), (", port", PORTED))
+        NumberCheck(name, f"{metric}{source}", getattr(scores[name], metric), value)
+        for source, table in (("", PUBLISHED), (", port", PORTED))
         for name, values in table.items()
-        for measure, value in zip(("loss", "accuracy"), values, strict=True)
+        for metric, value in zip(("loss", "accuracy"), values, strict=True)
     ]
-    best = scores[ATTENTION]
+    attention = scores[ATTENTION]
     checks += [
-        NumberCheck(ATTENTION, "proteins right, port", best.right, NUM_CORRECT),
-        NumberCheck(ATTENTION, "correlation, port", matthews_correlation(best.counts.numpy()), CORRELATION),
-        NumberCheck(ATTENTION, "loss, peephole in its place", moved.loss, CORRECTED_LOSS),
-        NumberCheck(ATTENTION, "right, peephole in its place", moved.right, NUM_CORRECT),
+        NumberCheck(ATTENTION, "correct predictions, port", attention.num_correct, NUM_CORRECT),
+        NumberCheck(ATTENTION, "correlation, port", matthews_correlation(attention.counts.numpy()), CORRELATION),
+        NumberCheck(ATTENTION, "loss, corrected peephole", corrected.loss, CORRECTED_LOSS),
+        NumberCheck(ATTENTION, "correct, corrected peephole", corrected.num_correct, NUM_CORRECT),
     ]
-    recalls = zip(LOCATION_NAMES, best.recalls, RECALLS, strict=True)
-    return checks + [NumberCheck(ATTENTION, f"recall, {name}", ours, theirs) for name, ours, theirs in recalls]
+    recalls = zip(LOCATION_NAMES, attention.recalls, RECALLS, strict=True)
+    return checks + [
+        NumberCheck(ATTENTION, f"recall, {name}", computed, published) for name, computed, published in recalls
+    ]
 
 
 def _report_page(scores: dict[str, StoredNetworkScores], checks: Sequence[NumberCheck]) -> Report:
     """Return the page."""
-    best, equal = scores[ATTENTION], sum(each.agrees for each in checks)
+    attention, num_equal = scores[ATTENTION], sum(check.agrees for check in checks)
     summary = [
-        ("numbers equal", f"{equal} of {len(checks)}"),
-        ("loss with attention", f"{best.loss:.6f}"),
-        ("proteins right", f"{best.right} of {int(best.counts.sum())}"),
-        ("correlation", f"{matthews_correlation(best.counts.numpy()):.4f}"),
+        ("numbers equal", f"{num_equal} of {len(checks)}"),
+        ("loss with attention", f"{attention.loss:.6f}"),
+        ("correct predictions", f"{attention.num_correct} of {int(attention.counts.sum())}"),
+        ("correlation", f"{matthews_correlation(attention.counts.numpy()):.4f}"),
     ]
     rows = [
         (
-            *(name, f"{each.loss:.6f}", PUBLISHED[name][0], f"{each.accuracy:.4f}", PUBLISHED[name][1]),
-            *(f"{matthews_correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
+            *(name, f"{network.loss:.6f}", PUBLISHED[name][0], f"{network.accuracy:.4f}", PUBLISHED[name][1]),
+            *(f"{matthews_correlation(network.counts.numpy()):.4f}", f"{network.parameters:,}"),
         )
-        for name, each in scores.items()
+        for name, network in scores.items()
     ]
-    heads = ("network", "loss", "published", "accuracy", "published", "correlation", "numbers stored")
+    heads = ("network", "loss", "published", "accuracy", "published", "correlation", "stored values")
     parts = [
         ReportTable("The four networks", "Correlation: Matthews' for several classes (Gorodkin 2004).", heads, rows),
         ReportTable(
             "All numbers",
             "Port: the same weights in an independent port of the original code.",
-            ("network", "number", "ours", "published", "equal"),
+            ("network", "metric", "computed", "published", "equal"),
             [
-                (each.network, each.measure, _format_ours(each), each.published, "yes" if each.agrees else "no")
-                for each in checks
+                (
+                    *(check.network, check.metric, _format_computed(check), check.published),
+                    "yes" if check.agrees else "no",
+                )
+                for check in checks
             ],
         ),
         ReportTable(
-            "What attention takes for what",
-            "Rows: where a protein works; columns: what was answered, by the first letters.",
-            ("place", *(name[:4] for name in LOCATION_NAMES), "right"),
+            "Confusion matrix of the network with attention",
+            "A row is a true location, a column a predicted one, by its first letters.",
+            ("location", *(name[:4] for name in LOCATION_NAMES), "recall"),
             [
-                (name, *(str(count) for count in row), f"{100 * share:.1f} %")
-                for name, row, share in zip(LOCATION_NAMES, best.counts.tolist(), best.recalls, strict=True)
+                (name, *(str(count) for count in row), f"{100 * recall:.1f} %")
+                for name, row, recall in zip(LOCATION_NAMES, attention.counts.tolist(), attention.recalls, strict=True)
             ],
         ),
     ]
@@ -369,22 +420,23 @@ def _report_json(scores: dict[str, StoredNetworkScores], checks: Sequence[Number
     """Return report.json."""
     networks = {
         name: {
-            **{"loss": each.loss, "accuracy": each.accuracy, "right": each.right, "recalls": each.recalls},
+            **{"loss": network.loss, "accuracy": network.accuracy},
+            **{"num_correct": network.num_correct, "recalls": network.recalls},
             **{
-                "correlation": matthews_correlation(each.counts.numpy()),
-                "parameters": each.parameters,
-                "counts": each.counts.tolist(),
+                "correlation": matthews_correlation(network.counts.numpy()),
+                "parameters": network.parameters,
+                "counts": network.counts.tolist(),
             },
         }
-        for name, each in scores.items()
+        for name, network in scores.items()
     }
-    listed = [{**each._asdict(), "agrees": each.agrees} for each in checks]
-    return {"name": NAME, "places": list(LOCATION_NAMES), "networks": networks, "checks": listed}
+    listed = [{**check._asdict(), "agrees": check.agrees} for check in checks]
+    return {"name": NAME, "locations": list(LOCATION_NAMES), "networks": networks, "checks": listed}
 
 
-def _format_ours(check: NumberCheck) -> str:
+def _format_computed(check: NumberCheck) -> str:
     """Return the computed number with as many decimals as the published one."""
-    return f"{check.ours:.{check.digits}f}"
+    return f"{check.computed:.{check.digits}f}"
 
 
 def _load_arrays(path: Path, names: Sequence[str] = ()) -> list[np.ndarray]:
@@ -395,11 +447,11 @@ def _load_arrays(path: Path, names: Sequence[str] = ()) -> list[np.ndarray]:
     """
     if not path.exists():
         raise DataError(
-            f"{path} does not exist: the weights are those of {ORIGIN}; give the folder that holds them as {NAME} with "
+            f"{path} does not exist: the weights are from {ORIGIN}; give the folder that holds them as {NAME} with "
             "--data, or in PELLUCID_DATA"
         )
     try:
-        with np.load(path) as stored:
-            return [stored[name] for name in names or [f"arr_{at}" for at in range(len(stored.files))]]
+        with np.load(path) as arrays:
+            return [arrays[name] for name in names or [f"arr_{index}" for index in range(len(arrays.files))]]
     except (ValueError, KeyError, OSError) as error:
-        raise DataError(f"{path} does not hold the arrays it should: {abbreviate_reason(error)}") from error
+        raise DataError(f"{path} does not hold the expected arrays: {abbreviate_reason(error)}") from error

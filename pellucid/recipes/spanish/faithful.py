@@ -39,10 +39,10 @@ STUDIES = (
     SpanishStudy("initial_state_attention", SpanishArchitecture(initial_state_attention=True)),
     SpanishStudy("LSTM cells", SpanishArchitecture(cell="lstm")),
     SpanishStudy("embeddings of 100", SpanishArchitecture(embedding=100)),
-    SpanishStudy("fed with its own words, gradient stopped", SpanishArchitecture(), "previous"),
-    SpanishStudy("fed with its own words, embedding updated", SpanishArchitecture(), "previous-updating"),
+    SpanishStudy("trained on predicted words, gradient stopped", SpanishArchitecture(), "previous"),
+    SpanishStudy("trained on predicted words, embedding updated", SpanishArchitecture(), "previous-updating"),
 )
-"""The author's network first, then the variants that the post names, each changed in one respect."""
+"""The author's network, then the variants of the post; each changes one setting."""
 INTRODUCTION = """\
 Twenty English sentences with Spanish translations, written for this recipe in the form of the author's: 11 to 31
 tokens of English, 12 to 32 of Spanish including the end. The first sixteen are the training set, the last four the
@@ -50,8 +50,8 @@ validation set. A GRU of 300 units encodes a sentence; a GRU of 300 units with T
 the translation: the last context is merged with the input, the new state is the query, a 1×1 convolution computes the
 keys, a projection of output and context is the input of the softmax.
 
-Kept from the post: attention includes padding, where the encoder's outputs are zero; dropout of 0.5 on the outputs of
-both cells; Adam at 0.001 × 0.99^epoch, gradient norm at most 5, four sentences per update, 100 epochs without
+As in the post: attention includes padding, where the encoder's outputs are zero; dropout of 0.5 on the outputs of both
+cells; Adam at 0.001 × 0.99^epoch, gradient norm at most 5, four sentences per update, 100 epochs without
 shuffling; the loss is the mean over sentences of the sum over words."""
 
 
@@ -64,7 +64,7 @@ class FaithfulReport(NamedTuple):
 
 
 def run_faithful(request: RecipeRequest) -> Iterator[str]:
-    """Train every network with every seed for 100 epochs.
+    """Train every network with every seed.
 
     Args:
         request: The recipe's request; `samples` counts sentences, 16 per epoch.
@@ -76,13 +76,13 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
     epochs = max(1, request.samples // TRAINING_PAIRS) if request.samples else EPOCHS
     seeds = range(1, request.seeds + 1)
     studies = [study._replace(seed=seed, epochs=epochs) for study in STUDIES for seed in seeds]
-    outcomes = []
-    for outcome in parallel_map(partial(ignore_progress, run_study), studies):
-        outcomes.append(outcome)
-        yield _result_line(outcome)
+    results = []
+    for result in parallel_map(partial(ignore_progress, run_study), studies):
+        results.append(result)
+        yield _result_line(result)
     corpus = build_corpus(PAIRS)
     shapes = tensor_shapes(build_network(SpanishArchitecture(), corpus), slice_rows(to_tensors(corpus.data), 0, 4))
-    groups = [outcomes[at : at + request.seeds] for at in range(0, len(outcomes), request.seeds)]
+    groups = [results[start : start + request.seeds] for start in range(0, len(results), request.seeds)]
     report = FaithfulReport(groups, shapes)
     yield describe_overfitting(report)
     write_json(request.out / "report.json", _report_json(report))
@@ -91,25 +91,26 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
 
 
 def describe_overfitting(report: FaithfulReport) -> str:
-    """Describe the loss curves of the author's network."""
+    """Describe the loss curves of the author's network.
+
+    Args:
+        report: Content of the report; its first group has the runs of the author's network.
+    """
     runs = report.groups[0]
-    last, best = [run.curve[-1] for run in runs], [run.curve[run.best - 1].validation for run in runs]
-    right, whole = (statistics.mean(values) for values in _training_accuracy(runs))
-    epochs = _format_range([run.best for run in runs])
+    training_loss = statistics.mean(run.curve[-1].training for run in runs)
+    validation_loss = statistics.mean(run.curve[-1].validation for run in runs)
+    best_loss = statistics.mean(run.curve[run.best_epoch - 1].validation for run in runs)
+    sentence_accuracy = statistics.mean(run.training.sentences for run in runs)
+    training_accuracy = statistics.mean(run.training.teacher_forcing for run in runs)
+    validation_accuracy = statistics.mean(run.validation.teacher_forcing for run in runs)
+    epochs = _format_range([run.best_epoch for run in runs])
     return (
-        f"Overfitting: the training loss falls to {statistics.mean(p.training for p in last):.2f} a sentence, and the "
-        f"network writes {100 * whole:.0f} % of the training sentences, given nothing but their English; the "
-        f"validation loss is least after epoch {epochs} ({statistics.mean(best):.1f}) and "
-        f"ends at {statistics.mean(p.validation for p in last):.1f}, "
-        f"{statistics.mean(p.validation for p in last) / statistics.mean(best):.1f} times as much. Of the words of the "
-        f"training sentences {100 * right:.0f} % are right where the right word before is given, of those of the "
-        f"validation sentences {100 * statistics.mean(run.validation.teacher_forcing for run in runs):.0f} %."
+        f"Overfitting: the training loss falls to {training_loss:.2f} per sentence, and greedy decoding reproduces "
+        f"{100 * sentence_accuracy:.0f} % of the training sentences. The validation loss is lowest after epoch "
+        f"{epochs} ({best_loss:.1f}) and ends at {validation_loss:.1f}, {validation_loss / best_loss:.1f} times as "
+        f"much. Word accuracy with teacher forcing is {100 * training_accuracy:.0f} % on the training sentences and "
+        f"{100 * validation_accuracy:.0f} % on the validation sentences."
     )
-
-
-def _training_accuracy(runs: Sequence[SpanishResult]) -> tuple[list[float], list[float]]:
-    """Return word accuracy with teacher forcing and free-running sentence accuracy of each run."""
-    return [run.training.teacher_forcing for run in runs], [run.training.sentences for run in runs]
 
 
 def _format_range(values: Sequence[int]) -> str:
@@ -117,71 +118,75 @@ def _format_range(values: Sequence[int]) -> str:
     return str(values[0]) if len(set(values)) == 1 else f"{min(values)} to {max(values)}"
 
 
-def _result_line(outcome: SpanishResult) -> str:
+def _result_line(result: SpanishResult) -> str:
     """Return the line of a run."""
-    last, best = outcome.curve[-1], outcome.curve[outcome.best - 1]
-    padding = "" if outcome.padding is None else f"; {100 * outcome.padding:.1f} % of the weights on padding"
+    last, best = result.curve[-1], result.curve[result.best_epoch - 1]
+    padding = "" if result.padding is None else f"; {100 * result.padding:.1f} % of the attention on padding"
     return (
-        f"{outcome.name}, seed {outcome.seed}: loss {last.training:.2f} in training, {last.validation:.1f} in "
-        f"validation (least {best.validation:.1f} after epoch {outcome.best}); {100 * outcome.training.sentences:.0f} "
-        f"% of the training sentences written{padding}; {outcome.parameters:,} parameters, {outcome.seconds:.0f} s"
+        f"{result.name}, seed {result.seed}: loss {last.training:.2f} in training, {last.validation:.1f} in "
+        f"validation (lowest {best.validation:.1f} after epoch {result.best_epoch}); sentence accuracy "
+        f"{100 * result.training.sentences:.0f} % on the training set{padding}; {result.parameters:,} parameters, "
+        f"{result.seconds:.0f} s"
     )
 
 
 def _report_page(report: FaithfulReport) -> Report:
     """Return the page."""
     first = report.groups[0][0]
-    known = {english: (" ".join(tokenize(spanish)),) for english, spanish in PAIRS}
+    references = {english: (" ".join(tokenize(spanish)),) for english, spanish in PAIRS}
     return Report(
         title=TITLE,
         introduction=INTRODUCTION,
         summary=[
-            ("training loss", f"{first.curve[-1].training:.2f} (a sentence; seed 1)"),
+            ("training loss", f"{first.curve[-1].training:.2f} (per sentence; seed 1)"),
             (
                 "validation loss",
-                f"{first.curve[-1].validation:.1f} (least {_best_validation_loss(first):.1f}, epoch {first.best})",
+                f"{first.curve[-1].validation:.1f} (lowest {_best_validation_loss(first):.1f}, "
+                f"epoch {first.best_epoch})",
             ),
             ("parameters", f"{first.parameters:,}"),
-            ("training", f"{first.seconds:.0f} s (of a processor; one thread)"),
+            ("training", f"{first.seconds:.0f} CPU seconds (one thread)"),
         ],
-        examples=[ExampleOutput(trace, known.get(trace.text, ())) for trace in first.traces],
+        examples=[ExampleOutput(trace, references.get(trace.text, ())) for trace in first.traces],
         parts=list(_report_parts(report)),
     )
 
 
-def _best_validation_loss(outcome: SpanishResult) -> float:
+def _best_validation_loss(result: SpanishResult) -> float:
     """Return the lowest validation loss."""
-    return outcome.curve[outcome.best - 1].validation
+    return result.curve[result.best_epoch - 1].validation
 
 
 def _report_parts(report: FaithfulReport) -> Iterator[ReportPart]:
     """Yield curves, overfitting, table of all networks, translations and shapes."""
     yield ReportFigure(
         "Training and validation loss",
-        "Loss a sentence after each epoch: with attention, and of the plain encoder-decoder. In training with dropout.",
+        "Loss per sentence after each epoch, with and without attention. The training loss is computed with dropout.",
         to_svg(loss_figure(report.groups)),
     )
     yield ReportText("Training and validation loss", describe_overfitting(report))
-    heads = ["network", "parameters", "training loss", "validation loss", "least", "after epoch"]
-    more = ["training words", "alone", "validation words", "alone", "weight on padding", "seconds"]
+    heads = ["network", "parameters", "training loss", "validation loss", "lowest", "after epoch"]
+    accuracy_heads = ["training words, teacher forcing", "free-running"]
+    accuracy_heads += ["validation words, teacher forcing", "free-running"]
     caption = (
-        "Words right with the right word before given, and alone (each step is fed what the step before wrote). The "
-        "last two networks were trained on what they themselves wrote."
+        "Word accuracy with teacher forcing, and free-running (the input of a step is the output of the step before). "
+        "The last two networks are trained on predicted words."
     )
-    yield ReportTable(
-        "Every network", caption, [*heads, *more], [_result_row(run) for group in report.groups for run in group]
-    )
-    lines = [[run.name, *(trace.output for trace in run.traces)] for run, *_ in report.groups]
+    rows = [_result_row(run) for group in report.groups for run in group]
+    yield ReportTable("All networks", caption, [*heads, *accuracy_heads, "attention on padding", "CPU seconds"], rows)
+    translations = [[run.name, *(trace.output for trace in run.traces)] for run, *_ in report.groups]
     heads = [
         "network",
         f"{TRANSLATED_SENTENCES[0]} (training)",
         f"{TRANSLATED_SENTENCES[1]} (validation)",
         f"{TRANSLATED_SENTENCES[2]} (neither)",
     ]
-    yield ReportTable("What they write", "Greedy, 33 steps, up to the first _EOS; seed 1.", heads, lines)
-    caption = "N sentences, H units, C words; max_len is 32 of the source and 33 of the target. Read off a first batch."
-    rows_of_shapes = [[each.name, f"[{each.post}]", str(list(each.sizes))] for each in report.shapes]
-    yield ReportTable("Shapes", caption, ["tensor", "in letters", "here"], rows_of_shapes)
+    yield ReportTable("Translations", "Greedy decoding, 33 steps, up to the first _EOS; seed 1.", heads, translations)
+    caption = (
+        "N sentences, H units, C words; max_len is 32 of the source and 33 of the target. Shapes of the first batch."
+    )
+    shape_rows = [[shape.name, f"[{shape.symbolic}]", str(list(shape.sizes))] for shape in report.shapes]
+    yield ReportTable("Shapes", caption, ["tensor", "dimensions", "sizes"], shape_rows)
     yield ReportText("Shapes", SHAPE_NOTES)
 
 
@@ -203,11 +208,11 @@ def _result_row(run: SpanishResult) -> list[str]:
         f"{last.training:.2f}",
         f"{last.validation:.1f}",
         f"{_best_validation_loss(run):.1f}",
-        str(run.best),
+        str(run.best_epoch),
         *(
-            f"{100 * share:.0f} %"
-            for fit in (run.training, run.validation)
-            for share in (fit.teacher_forcing, fit.free_running)
+            f"{100 * accuracy:.0f} %"
+            for accuracies in (run.training, run.validation)
+            for accuracy in (accuracies.teacher_forcing, accuracies.free_running)
         ),
         "–" if run.padding is None else f"{100 * run.padding:.1f} %",
         f"{run.seconds:.0f}",
@@ -215,22 +220,26 @@ def _result_row(run: SpanishResult) -> list[str]:
 
 
 def loss_figure(groups: Sequence[Sequence[SpanishResult]]) -> Figure:
-    """Draw training (dashed) and validation (solid) loss of the first two networks, one line per seed."""
+    """Draw training (dashed) and validation (solid) loss of the first two networks, one line per seed.
+
+    Args:
+        groups: Results of each study, one per seed.
+    """
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()
     for group, color in zip(groups[:2], (ACCENT, MUTED), strict=True):
         for run in group:
             epochs = range(1, len(run.curve) + 1)
-            named = run is group[0]
-            for losses, line, what in (
+            is_first = run is group[0]
+            for losses, line_style, split in (
                 ([point.training for point in run.curve], "--", "training"),
                 ([point.validation for point in run.curve], "-", "validation"),
             ):
-                label = f"{run.name}, {what}" if named else None
-                axes.plot(epochs, losses, line, color=color, linewidth=1.6 if named else 0.7, label=label)
+                label = f"{run.name}, {split}" if is_first else None
+                axes.plot(epochs, losses, line_style, color=color, linewidth=1.6 if is_first else 0.7, label=label)
     style_axes(axes)
     axes.set_ylim(bottom=0.0)
-    axes.set_ylabel("loss a sentence", color=MUTED)
+    axes.set_ylabel("loss per sentence", color=MUTED)
     axes.set_xlabel("epoch", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
     return freeze_layout(figure)
@@ -242,7 +251,7 @@ def _report_json(report: FaithfulReport) -> dict[str, Any]:
         "name": NAME,
         "overfitting": describe_overfitting(report),
         "runs": [_result_json(run) for group in report.groups for run in group],
-        "shapes": {each.name: {"post": each.post, "here": list(each.sizes)} for each in report.shapes},
+        "shapes": {shape.name: {"dimensions": shape.symbolic, "sizes": list(shape.sizes)} for shape in report.shapes},
     }
 
 
@@ -252,18 +261,18 @@ def _result_json(run: SpanishResult) -> dict[str, Any]:
         **{"network": run.name, "seed": run.seed, "parameters": run.parameters, "seconds": run.seconds},
         "training_loss": [point.training for point in run.curve],
         "validation_loss": [point.validation for point in run.curve],
-        "best_epoch": run.best,
+        "best_epoch": run.best_epoch,
         "training": _accuracy_json(run.training),
         "validation": _accuracy_json(run.validation),
-        "weight_on_padding": run.padding,
+        "attention_on_padding": run.padding,
         "translations": {trace.text: trace.output for trace in run.traces},
     }
 
 
-def _accuracy_json(fit: SpanishAccuracy) -> dict[str, float]:
+def _accuracy_json(accuracy: SpanishAccuracy) -> dict[str, float]:
     """Return the accuracies as fractions."""
     return {
-        "words_given_the_right_ones": fit.teacher_forcing,
-        "words_alone": fit.free_running,
-        "sentences_alone": fit.sentences,
+        "words_teacher_forcing": accuracy.teacher_forcing,
+        "words_free_running": accuracy.free_running,
+        "sentences_free_running": accuracy.sentences,
     }

@@ -26,7 +26,12 @@ class TensorFlowGRU(nn.Module):
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        """Draw weights from U(±√(3 / (E + H)))."""
+        """Draw weights from U(±√(3 / (E + H))).
+
+        Args:
+            input_size: Size E of an input.
+            hidden_size: Number H of units, also the size of the state.
+        """
         super().__init__()
         self.hidden_size = self.state_size = hidden_size
         self.gates = unit_scaled_linear(input_size + hidden_size, 2 * hidden_size, 1.0)
@@ -35,11 +40,19 @@ class TensorFlowGRU(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B E"], state: Float[Tensor, "B Z"]
     ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B Z"]]:
-        """Return output and new state, which are equal."""
+        """Compute one step.
+
+        Args:
+            inputs: Inputs of one step.
+            state: Previous state.
+
+        Returns:
+            Output and new state, which are equal.
+        """
         reset, update = self.gates(torch.cat([inputs, state], dim=1)).sigmoid().chunk(2, dim=1)
         candidate = self.candidate(torch.cat([inputs, reset * state], dim=1)).tanh()
-        new = update * state + (1 - update) * candidate
-        return new, new
+        new_state = update * state + (1 - update) * candidate
+        return new_state, new_state
 
 
 class TensorFlowLSTM(nn.Module):
@@ -51,7 +64,12 @@ class TensorFlowLSTM(nn.Module):
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        """Draw weights from U(±√(3 / (E + H))); biases start at 0."""
+        """Draw weights from U(±√(3 / (E + H))); biases start at 0.
+
+        Args:
+            input_size: Size E of an input.
+            hidden_size: Number H of units; the state has size 2 H.
+        """
         super().__init__()
         self.hidden_size, self.state_size = hidden_size, 2 * hidden_size
         self.gates = unit_scaled_linear(input_size + hidden_size, 4 * hidden_size)
@@ -59,11 +77,19 @@ class TensorFlowLSTM(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B E"], state: Float[Tensor, "B Z"]
     ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B Z"]]:
-        """Return output h' and new state [c'; h']."""
+        """Compute one step.
+
+        Args:
+            inputs: Inputs of one step.
+            state: Previous state [c; h].
+
+        Returns:
+            Output h' and new state [c'; h'].
+        """
         cell, hidden = state.chunk(2, dim=1)
-        enter, new, keep, leave = self.gates(torch.cat([inputs, hidden], dim=1)).chunk(4, dim=1)
-        cell = (keep + 1).sigmoid() * cell + enter.sigmoid() * new.tanh()
-        hidden = leave.sigmoid() * cell.tanh()
+        input_gate, candidate, forget_gate, output_gate = self.gates(torch.cat([inputs, hidden], dim=1)).chunk(4, dim=1)
+        cell = (forget_gate + 1).sigmoid() * cell + input_gate.sigmoid() * candidate.tanh()
+        hidden = output_gate.sigmoid() * cell.tanh()
         return hidden, torch.cat([cell, hidden], dim=1)
 
 
@@ -71,7 +97,13 @@ TensorFlowCell = TensorFlowGRU | TensorFlowLSTM
 
 
 def build_cell(kind: CellKind, input_size: int, hidden_size: int) -> TensorFlowCell:
-    """Return a new cell."""
+    """Return a new cell.
+
+    Args:
+        kind: Kind of the cell.
+        input_size: Size E of an input.
+        hidden_size: Number H of units.
+    """
     match kind:
         case "gru":
             return TensorFlowGRU(input_size, hidden_size)
@@ -80,7 +112,13 @@ def build_cell(kind: CellKind, input_size: int, hidden_size: int) -> TensorFlowC
 
 
 def unit_scaled_linear(inputs: int, outputs: int, bias: float = 0.0) -> nn.Linear:
-    """Return W x + b with uniform unit scaling of W and a constant b."""
+    """Return W x + b with uniform unit scaling of W and a constant b.
+
+    Args:
+        inputs: Input size.
+        outputs: Output size.
+        bias: Initial value of the bias.
+    """
     layer = nn.Linear(inputs, outputs)
     init_unit_scaling(layer.weight, inputs)
     nn.init.constant_(layer.bias, bias)
@@ -91,6 +129,10 @@ def init_unit_scaling(weights: Tensor, inputs: int) -> None:
     """Draw weights from U(±√(3 / n)) for n inputs, which preserves scale (`uniform_unit_scaling`).
 
     A vector counts as one input, so that v and the bias of the softmax come from U(±1.7321).
+
+    Args:
+        weights: Tensor to initialize in place.
+        inputs: Number n of inputs.
     """
     bound = math.sqrt(3 / inputs)
     nn.init.uniform_(weights, -bound, bound)
@@ -101,14 +143,24 @@ AttentionNormalization = Callable[[Float[Tensor, "B S"], Int[Tensor, " B"]], Flo
 
 
 def attend_all(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
-    """Return a softmax over all positions, including padding, as in 2016 (states there are zero)."""
+    """Return a softmax over all positions, including padding, as in 2016 (states there are zero).
+
+    Args:
+        scores: Score of each source position.
+        lengths: Length of each source; ignored.
+    """
     return scores.softmax(dim=1)
 
 
 def attend_words(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
-    """Return a softmax over the words only, which the post recommends and leaves out."""
-    beyond = torch.arange(scores.shape[1]) >= lengths[:, None]
-    return scores.masked_fill(beyond, -torch.inf).softmax(dim=1)
+    """Return a softmax over the words only, which the post recommends and leaves out.
+
+    Args:
+        scores: Score of each source position.
+        lengths: Length of each source.
+    """
+    is_padding = torch.arange(scores.shape[1]) >= lengths[:, None]
+    return scores.masked_fill(is_padding, -torch.inf).softmax(dim=1)
 
 
 class AttentionFeatures(NamedTuple):
@@ -127,7 +179,7 @@ class HeadOutputs(NamedTuple):
 
 
 class TensorFlowAttention(nn.Module):
-    """Attention of `seq2seq.attention_decoder`, for each head with its own K, W, b, v.
+    """Attention of `seq2seq.attention_decoder`; each head has its own K, W, b, v.
 
         e_s = vᵀ tanh(K h_s + W q + b)    α = softmax(e)    a = Σ_s α_s h_s
 
@@ -137,10 +189,17 @@ class TensorFlowAttention(nn.Module):
         TensorFlow 0.11; Vinyals et al. 2015 (arXiv:1412.7449), section 3.
     """
 
-    def __init__(self, state_size: int, hidden_size: int, heads: int, weigh: AttentionNormalization) -> None:
-        """Create the parameters; `weigh` masks padding or does not."""
+    def __init__(self, state_size: int, hidden_size: int, heads: int, normalize: AttentionNormalization) -> None:
+        """Draw the parameters from PyTorch's generator.
+
+        Args:
+            state_size: Size Z of the decoder state.
+            hidden_size: Size H of an encoder state, of a key and of a query.
+            heads: Number M of heads.
+            normalize: Softmax over all positions, or over the words only.
+        """
         super().__init__()
-        self.normalize = weigh
+        self.normalize = normalize
         self.projections = nn.ParameterList(nn.Parameter(torch.empty(hidden_size, hidden_size)) for _ in range(heads))
         self.queries = nn.ModuleList(unit_scaled_linear(state_size, hidden_size) for _ in range(heads))
         self.vectors = nn.ParameterList(nn.Parameter(torch.empty(hidden_size)) for _ in range(heads))
@@ -149,21 +208,36 @@ class TensorFlowAttention(nn.Module):
             init_unit_scaling(vector, 1)
 
     def prepare(self, states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> AttentionFeatures:
-        """Return the projections, which serve all steps."""
+        """Return the encoder states with their keys, which all steps share.
+
+        Args:
+            states: Encoder outputs.
+            lengths: Length of each source.
+        """
         return AttentionFeatures(states, torch.stack([states @ projection for projection in self.projections]), lengths)
 
-    def scores(self, state: Float[Tensor, "B Z"], features: AttentionFeatures) -> Float[Tensor, "B M S"]:
-        """Return e of each head, before the softmax."""
-        found = [
+    def compute_scores(self, state: Float[Tensor, "B Z"], features: AttentionFeatures) -> Float[Tensor, "B M S"]:
+        """Return the score e of each source position and head, before the softmax.
+
+        Args:
+            state: Decoder state, the query.
+            features: Encoder states with their keys.
+        """
+        scores = [
             (features.keys[head] + query(state)[:, None]).tanh() @ self.vectors[head]
             for head, query in enumerate(self.queries)
         ]
-        return torch.stack(found, dim=1)
+        return torch.stack(scores, dim=1)
 
     def forward(self, state: Float[Tensor, "B Z"], features: AttentionFeatures) -> HeadOutputs:
-        """Return contexts and weights of one step."""
-        scores = self.scores(state, features)
-        weights = torch.stack([self.normalize(own, features.lengths) for own in scores.unbind(dim=1)], dim=1)
+        """Return contexts and weights of one step.
+
+        Args:
+            state: Decoder state, the query.
+            features: Encoder states with their keys.
+        """
+        scores = self.compute_scores(state, features)
+        weights = torch.stack([self.normalize(head, features.lengths) for head in scores.unbind(dim=1)], dim=1)
         return HeadOutputs(weights @ features.states, weights)
 
 
@@ -177,7 +251,7 @@ class SpanishArchitecture(NamedTuple):
     decoder: Literal["attention", "plain"] = "attention"
     hidden: int = 300
     embedding: int = 300
-    """As large as H in the post; other sizes are possible."""
+    """Size E of the embeddings; the post uses H."""
     cell: CellKind = "gru"
     heads: int = 1
     padding: Literal["attended", "masked"] = "attended"
@@ -198,7 +272,7 @@ class SpanishOutput(NamedTuple):
 
     outputs: Float[Tensor, "B T H"]
     weights: Float[Tensor, "B T M S"]
-    given: Int[Tensor, "B T"]
+    inputs: Int[Tensor, "B T"]
 
 
 class SpanishStepState(NamedTuple):
@@ -214,61 +288,73 @@ class SpanishStep(NamedTuple):
     merged: Float[Tensor, "B E"]
     cell_output: Float[Tensor, "B H"]
     output: Float[Tensor, "B H"]
-    carried: SpanishStepState
+    new_state: SpanishStepState
 
 
 class SpanishNetwork(nn.Module):
     """Embeddings, a unidirectional encoder, a decoder, and the softmax weights ("output projection")."""
 
-    def __init__(self, design: SpanishArchitecture, english: int, spanish: int) -> None:
+    def __init__(self, architecture: SpanishArchitecture, source_size: int, target_size: int) -> None:
         """Build the network and draw its parameters from PyTorch's generator.
 
         Args:
-            design: The architecture.
-            english: Size of the English vocabulary.
-            spanish: Size of the Spanish vocabulary.
+            architecture: Sizes, cell and attention.
+            source_size: Size of the English vocabulary.
+            target_size: Size of the Spanish vocabulary.
         """
         super().__init__()
-        self.design = design
-        E, H = design.embedding, design.hidden
-        self.source_embedding = nn.Parameter(torch.empty(english, E))
-        self.target_embedding = nn.Parameter(torch.empty(spanish, E))
-        init_unit_scaling(self.source_embedding, english)
-        init_unit_scaling(self.target_embedding, spanish)
-        self.encoder, self.cell = build_cell(design.cell, E, H), build_cell(design.cell, E, H)
+        self.architecture = architecture
+        E, H = architecture.embedding, architecture.hidden
+        self.source_embedding = nn.Parameter(torch.empty(source_size, E))
+        self.target_embedding = nn.Parameter(torch.empty(target_size, E))
+        init_unit_scaling(self.source_embedding, source_size)
+        init_unit_scaling(self.target_embedding, target_size)
+        self.encoder, self.cell = build_cell(architecture.cell, E, H), build_cell(architecture.cell, E, H)
         self.attention: TensorFlowAttention | None = None
-        if design.decoder == "attention":
-            weigh = attend_all if design.padding == "attended" else attend_words
-            self.attention = TensorFlowAttention(self.cell.state_size, H, design.heads, weigh)
-            self.merge = unit_scaled_linear(E + design.heads * H, E)
-            self.project = unit_scaled_linear(H + design.heads * H, H)
-        self.softmax = unit_scaled_linear(H, spanish)
+        if architecture.decoder == "attention":
+            normalize = attend_all if architecture.padding == "attended" else attend_words
+            self.attention = TensorFlowAttention(self.cell.state_size, H, architecture.heads, normalize)
+            self.merge = unit_scaled_linear(E + architecture.heads * H, E)
+            self.project = unit_scaled_linear(H + architecture.heads * H, H)
+        self.softmax = unit_scaled_linear(H, target_size)
         init_unit_scaling(self.softmax.bias, 1)
 
     def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> EncodedSentences:
-        """Encode the sentences; after the end of a sentence its state is copied (`dynamic_rnn`)."""
+        """Encode the sentences; after the end of a sentence its state is copied (`dynamic_rnn`).
+
+        Args:
+            source: Source word ids, padded.
+            lengths: Length of each source.
+        """
         state = torch.zeros(len(source), self.encoder.state_size)
         outputs = []
-        for at, embedded in enumerate(self.source_embedding[source].unbind(dim=1)):
-            output, new = self.encoder(embedded, state)
-            here = (at < lengths)[:, None]
-            state = torch.where(here, new, state)
-            outputs.append(torch.where(here, self._dropped(output), 0.0))
+        for position, embedded in enumerate(self.source_embedding[source].unbind(dim=1)):
+            output, new_state = self.encoder(embedded, state)
+            mask = (position < lengths)[:, None]
+            state = torch.where(mask, new_state, state)
+            outputs.append(torch.where(mask, self._apply_dropout(output), 0.0))
         return EncodedSentences(torch.stack(outputs, dim=1), state, lengths)
 
     def init_decoder(self, encoded: EncodedSentences) -> tuple[SpanishStepState, AttentionFeatures | None]:
-        """Return the initial state and the projected encoder states."""
+        """Return the initial state and the projected encoder states.
+
+        Args:
+            encoded: Encoded sentences.
+
+        Returns:
+            Initial state and projected encoder states; None without attention.
+        """
         B, S, H = encoded.outputs.shape
-        M = self.design.heads if self.attention is not None else 0
-        nothing = HeadOutputs(torch.zeros(B, M, H), torch.zeros(B, M, S))
+        M = self.architecture.heads if self.attention is not None else 0
+        zeros = HeadOutputs(torch.zeros(B, M, H), torch.zeros(B, M, S))
         if self.attention is None:
-            return SpanishStepState(encoded.state, nothing), None
+            return SpanishStepState(encoded.state, zeros), None
         features = self.attention.prepare(encoded.outputs, encoded.lengths)
-        first = self.attention(encoded.state, features) if self.design.initial_state_attention else nothing
-        return SpanishStepState(encoded.state, first), features
+        initial = self.attention(encoded.state, features) if self.architecture.initial_state_attention else zeros
+        return SpanishStepState(encoded.state, initial), features
 
     def step(
-        self, embedded: Float[Tensor, "B E"], carried: SpanishStepState, features: AttentionFeatures | None
+        self, embedded: Float[Tensor, "B E"], state: SpanishStepState, features: AttentionFeatures | None
     ) -> SpanishStep:
         """Compute one decoder step.
 
@@ -276,28 +362,41 @@ class SpanishNetwork(nn.Module):
 
         a is the last context, zero before the first step. The query is the new state; the post says the last one.
         Without attention the output is o.
+
+        Args:
+            embedded: Embedded input words.
+            state: Decoder state before the step.
+            features: Encoder states with their keys; None without attention.
         """
         if self.attention is None or features is None:
-            output, state = self.cell(embedded, carried.state)
-            output = self._dropped(output)
-            return SpanishStep(embedded, output, output, carried._replace(state=state))
-        merged = self.merge(torch.cat([embedded, carried.head_outputs.contexts.flatten(1)], dim=1))
-        output, state = self.cell(merged, carried.state)
-        output = self._dropped(output)
-        looked = self.attention(state, features)
-        projected = self.project(torch.cat([output, looked.contexts.flatten(1)], dim=1))
-        return SpanishStep(merged, output, projected, SpanishStepState(state, looked))
+            output, cell_state = self.cell(embedded, state.state)
+            output = self._apply_dropout(output)
+            return SpanishStep(embedded, output, output, state._replace(state=cell_state))
+        merged = self.merge(torch.cat([embedded, state.head_outputs.contexts.flatten(1)], dim=1))
+        output, cell_state = self.cell(merged, state.state)
+        output = self._apply_dropout(output)
+        head_outputs = self.attention(cell_state, features)
+        projected = self.project(torch.cat([output, head_outputs.contexts.flatten(1)], dim=1))
+        return SpanishStep(merged, output, projected, SpanishStepState(cell_state, head_outputs))
 
-    def forward(self, encoded: EncodedSentences, given: Int[Tensor, "B T"]) -> SpanishOutput:
-        """Decode with teacher forcing (the post's loop function None)."""
-        carried, features = self.init_decoder(encoded)
+    def forward(self, encoded: EncodedSentences, inputs: Int[Tensor, "B T"]) -> SpanishOutput:
+        """Decode with teacher forcing (the post's loop function None).
+
+        Args:
+            encoded: Encoded sentences.
+            inputs: Input words of each step.
+
+        Returns:
+            Decoder outputs and attention weights.
+        """
+        state, features = self.init_decoder(encoded)
         outputs, weights = [], []
-        for embedded in self.target_embedding[given].unbind(dim=1):
-            step = self.step(embedded, carried, features)
-            carried = step.carried
+        for embedded in self.target_embedding[inputs].unbind(dim=1):
+            step = self.step(embedded, state, features)
+            state = step.new_state
             outputs.append(step.output)
-            weights.append(carried.head_outputs.weights)
-        return SpanishOutput(torch.stack(outputs, dim=1), torch.stack(weights, dim=1), given)
+            weights.append(state.head_outputs.weights)
+        return SpanishOutput(torch.stack(outputs, dim=1), torch.stack(weights, dim=1), inputs)
 
     def feed_previous(
         self, encoded: EncodedSentences, steps: int, update_embedding_for_previous: bool
@@ -312,21 +411,21 @@ class SpanishNetwork(nn.Module):
             update_embedding_for_previous: Propagate gradients into the embeddings of fed-back words. Without it only
                 the embedding of _GO is trained.
         """
-        carried, features = self.init_decoder(encoded)
+        state, features = self.init_decoder(encoded)
         words = torch.full((len(encoded.outputs),), GO)
-        outputs, weights, given = [], [], []
-        for at in range(steps):
+        outputs, weights, inputs = [], [], []
+        for index in range(steps):
             embedded = self.target_embedding[words]
-            if at and not update_embedding_for_previous:
+            if index and not update_embedding_for_previous:
                 embedded = embedded.detach()
-            given.append(words)
-            step = self.step(embedded, carried, features)
-            carried = step.carried
+            inputs.append(words)
+            step = self.step(embedded, state, features)
+            state = step.new_state
             outputs.append(step.output)
-            weights.append(carried.head_outputs.weights)
+            weights.append(state.head_outputs.weights)
             words = self.softmax(step.output).argmax(dim=1)
-        return SpanishOutput(torch.stack(outputs, dim=1), torch.stack(weights, dim=1), torch.stack(given, dim=1))
+        return SpanishOutput(torch.stack(outputs, dim=1), torch.stack(weights, dim=1), torch.stack(inputs, dim=1))
 
-    def _dropped(self, outputs: Float[Tensor, "B H"]) -> Float[Tensor, "B H"]:
-        """Apply dropout to outputs in training; the state is never dropped (`output_keep_prob`)."""
+    def _apply_dropout(self, outputs: Float[Tensor, "B H"]) -> Float[Tensor, "B H"]:
+        """Apply dropout to outputs in training, but never to the state (`output_keep_prob`)."""
         return nn.functional.dropout(outputs, 1 - KEEP_PROBABILITY, self.training)

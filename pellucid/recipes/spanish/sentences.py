@@ -1,4 +1,4 @@
-"""Twenty sentence pairs, written for this recipe in the form of those of 2016, and their ids.
+"""Twenty sentence pairs, written for this recipe in the form of the pairs of 2016, and their word ids.
 
 N pairs, S source positions, T target positions, L positions of either side.
 """
@@ -92,9 +92,9 @@ PAIRS = (
         "Cuando estoy cansada, cierro los ojos y pienso en la playa tranquila a las seis de la mañana.",
     ),
 )
-"""English and Spanish; the first sixteen are the training set."""
+"""English and Spanish sentences; the first sixteen are the training set, the last four the validation set."""
 UNTRANSLATED = "I like to drink chocolate and dance on the beach."
-"""A sentence outside the pairs, of known words."""
+"""English sentence outside the pairs, without unknown words."""
 PAD, GO, EOS, UNK = range(4)
 SPECIAL = ("_PAD", "_GO", "_EOS", "_UNK")
 MAX_WORDS, TRAINING_PAIRS = 5_000, 16
@@ -107,9 +107,13 @@ class WordVocabulary(NamedTuple):
     words: tuple[str, ...]
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """Return the ids of tokens; unknown tokens have the id of _UNK."""
-        known = {word: number for number, word in enumerate(self.words)}
-        return [known.get(zero_digits(token), UNK) for token in tokens]
+        """Return the ids of tokens; unknown tokens have the id of _UNK.
+
+        Args:
+            tokens: Tokens of a sentence.
+        """
+        word_ids = {word: index for index, word in enumerate(self.words)}
+        return [word_ids.get(zero_digits(token), UNK) for token in tokens]
 
 
 class SentenceIds(NamedTuple):
@@ -117,58 +121,86 @@ class SentenceIds(NamedTuple):
 
     source: Int[np.ndarray, "N S"]
     lengths: Int[np.ndarray, " N"]
-    given: Int[np.ndarray, "N T"]
-    """_GO, words, _EOS, padding."""
+    inputs: Int[np.ndarray, "N T"]
+    """Decoder inputs: _GO, words, _EOS, padding."""
     targets: Int[np.ndarray, "N T"]
-    """Words, _EOS, padding."""
+    """Targets: words, _EOS, padding."""
 
     def rows(self, first: int, stop: int) -> "SentenceIds":
-        """Return some pairs, with the padding of all."""
+        """Return a range of the pairs, with the padding of all pairs.
+
+        Args:
+            first: Index of the first pair.
+            stop: Index after the last pair.
+        """
         return SentenceIds(*(column[first:stop] for column in self))
 
 
 class SentenceCorpus(NamedTuple):
     """All pairs and both vocabularies."""
 
-    english: WordVocabulary
-    spanish: WordVocabulary
+    source_vocabulary: WordVocabulary
+    target_vocabulary: WordVocabulary
     data: SentenceIds
 
 
 def tokenize(sentence: str) -> list[str]:
-    """Split at white space and around punctuation, as the author does; case is kept."""
+    """Split a sentence at white space and around punctuation, as the author does; case is kept.
+
+    Args:
+        sentence: The sentence.
+    """
     return [token for part in sentence.split() for token in PUNCTUATION.split(part) if token]
 
 
 def zero_digits(token: str) -> str:
-    """Replace each digit by 0."""
+    """Replace each digit by 0.
+
+    Args:
+        token: A token.
+    """
     return re.sub(r"\d", "0", token)
 
 
 def build_vocabulary(sentences: Sequence[Sequence[str]]) -> WordVocabulary:
-    """Return the special words, then the others by frequency (ties: first occurrence), `MAX_WORDS` in all."""
+    """Return the vocabulary: special words, then words by decreasing frequency (ties: first occurrence).
+
+    The vocabulary has at most `MAX_WORDS` words.
+
+    Args:
+        sentences: Tokens of each sentence.
+    """
     counts = Counter(zero_digits(token) for sentence in sentences for token in sentence)
     return WordVocabulary((*SPECIAL, *(word for word, _ in counts.most_common(MAX_WORDS - len(SPECIAL)))))
 
 
 def build_corpus(pairs: Sequence[tuple[str, str]]) -> SentenceCorpus:
-    """Return pairs as ids, padded to one more than the longest source and two more than the longest target."""
+    """Return pairs as ids, padded to one more than the longest source and two more than the longest target.
+
+    Args:
+        pairs: English and Spanish sentences.
+    """
     english, spanish = ([tokenize(pair[side]) for pair in pairs] for side in (0, 1))
-    known, wanted = build_vocabulary(english), build_vocabulary(spanish)
-    source = [known.ids(tokens) for tokens in english]
-    written = [[*wanted.ids(tokens), EOS] for tokens in spanish]
-    S, T = max(map(len, source)) + 1, max(map(len, written)) + 1
+    source_vocabulary, target_vocabulary = build_vocabulary(english), build_vocabulary(spanish)
+    source = [source_vocabulary.ids(tokens) for tokens in english]
+    targets = [[*target_vocabulary.ids(tokens), EOS] for tokens in spanish]
+    S, T = max(map(len, source)) + 1, max(map(len, targets)) + 1
     data = SentenceIds(
         pad_sequences(source, S),
-        np.array([len(each) for each in source]),
-        pad_sequences([[GO, *each] for each in written], T),
-        pad_sequences(written, T),
+        np.array([len(ids) for ids in source]),
+        pad_sequences([[GO, *ids] for ids in targets], T),
+        pad_sequences(targets, T),
     )
-    return SentenceCorpus(known, wanted, data)
+    return SentenceCorpus(source_vocabulary, target_vocabulary, data)
 
 
 def pad_sequences(sequences: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "N L"]:
-    """Return sequences as rows of a table, padded with _PAD."""
+    """Return sequences as rows of a table, padded with _PAD.
+
+    Args:
+        sequences: Ids of each row.
+        width: Number of columns.
+    """
     table = np.full((len(sequences), width), PAD, dtype=np.int64)
     for row, sequence in enumerate(sequences):
         table[row, : len(sequence)] = sequence

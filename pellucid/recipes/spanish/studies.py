@@ -38,62 +38,83 @@ from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable,
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ignore_progress, parallel_map
 
-VOCABULARY_SIZE, NUM_SAMPLED, SOFTMAX_BATCH, SOFTMAX_RATE = 50_000, 512, 32, 3e-3
+VOCABULARY_SIZE, NUM_SAMPLED, SOFTMAX_BATCH, SOFTMAX_LEARNING_RATE = 50_000, 512, 32, 3e-3
 SENTENCE_WORDS = 7
-"""Words of a generated sentence."""
+"""Number of words of a generated sentence."""
 SOFTMAX_ARCHITECTURE = SpanishArchitecture(hidden=128, embedding=128, padding="masked")
 VALIDATION_INTERVAL, VALIDATION_SENTENCES, PREDICTION_CHUNK = 50, 64, 128
 
 
 class SampledWords(NamedTuple):
-    """Distinct sampled words and the number of draws they took."""
+    """Distinct sampled words and the number of draws until they were complete."""
 
     words: Int[np.ndarray, " C"]
     draws: int
 
 
-def log_uniform_probabilities(words: Int[np.ndarray, " N"], vocabulary: int) -> Float[np.ndarray, " N"]:
-    """Return p(k) = log((k + 2) / (k + 1)) / log(V + 1), close to Zipf's law for words sorted by frequency."""
-    found: Float[np.ndarray, " N"] = np.log1p(1 / (words + 1.0)) / math.log(vocabulary + 1)
-    return found
+def log_uniform_probabilities(words: Int[np.ndarray, " N"], vocabulary_size: int) -> Float[np.ndarray, " N"]:
+    """Return p(k) = log((k + 2) / (k + 1)) / log(V + 1), close to Zipf's law for words sorted by frequency.
+
+    Args:
+        words: Word ids, sorted by decreasing frequency.
+        vocabulary_size: Size V of the vocabulary.
+    """
+    probabilities: Float[np.ndarray, " N"] = np.log1p(1 / (words + 1.0)) / math.log(vocabulary_size + 1)
+    return probabilities
 
 
-def draw_words(generator: np.random.Generator, count: int, vocabulary: int) -> Int[np.ndarray, " C"]:
-    """Draw words from the log-uniform distribution with replacement: k = ⌊(V + 1)^x⌋ − 1, x uniform."""
-    drawn = np.exp(generator.random(count) * math.log(vocabulary + 1)).astype(np.int64) - 1
-    return np.clip(drawn, 0, vocabulary - 1)
+def draw_words(generator: np.random.Generator, count: int, vocabulary_size: int) -> Int[np.ndarray, " C"]:
+    """Draw words from the log-uniform distribution with replacement: k = ⌊(V + 1)^x⌋ − 1, x uniform.
+
+    Args:
+        generator: Random generator.
+        count: Number of words.
+        vocabulary_size: Size V of the vocabulary.
+    """
+    words = np.exp(generator.random(count) * math.log(vocabulary_size + 1)).astype(np.int64) - 1
+    return np.clip(words, 0, vocabulary_size - 1)
 
 
-def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary: int) -> SampledWords:
+def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary_size: int) -> SampledWords:
     """Draw words until `count` of them are distinct.
 
     Args:
         generator: Random generator.
         count: Number of distinct words.
-        vocabulary: Size of the vocabulary.
+        vocabulary_size: Size of the vocabulary.
 
     Raises:
         ValueError: `count` is not between 1 and the size of the vocabulary.
     """
-    if not 0 < count < vocabulary:
-        raise ValueError(f"expected a sample of 1 to {vocabulary - 1} distinct words of {vocabulary}, got {count}")
-    drawn = np.zeros(0, dtype=np.int64)
+    if not 0 < count < vocabulary_size:
+        raise ValueError(
+            f"expected a sample of 1 to {vocabulary_size - 1} distinct words of {vocabulary_size}, got {count}"
+        )
+    words = np.zeros(0, dtype=np.int64)
     while True:
-        drawn = np.concatenate([drawn, draw_words(generator, 2 * count, vocabulary)])
-        words, places = np.unique(drawn, return_index=True)
-        if len(words) >= count:
-            last = np.sort(places)[:count]
-            return SampledWords(drawn[last], int(last[-1]) + 1)
+        words = np.concatenate([words, draw_words(generator, 2 * count, vocabulary_size)])
+        distinct, first_draws = np.unique(words, return_index=True)
+        if len(distinct) >= count:
+            indices = np.sort(first_draws)[:count]
+            return SampledWords(words[indices], int(indices[-1]) + 1)
 
 
-def inclusion_probabilities(words: Int[np.ndarray, " N"], draws: int, vocabulary: int) -> Float[np.ndarray, " N"]:
-    """Return Q = 1 − (1 − p)^draws: the probability that a word is in the sample."""
-    found: Float[np.ndarray, " N"] = -np.expm1(draws * np.log1p(-log_uniform_probabilities(words, vocabulary)))
-    return found
+def inclusion_probabilities(words: Int[np.ndarray, " N"], draws: int, vocabulary_size: int) -> Float[np.ndarray, " N"]:
+    """Return Q = 1 − (1 − p)^draws: the probability that a word is in the sample.
+
+    Args:
+        words: Word ids.
+        draws: Number of draws with replacement.
+        vocabulary_size: Size V of the vocabulary.
+    """
+    probabilities: Float[np.ndarray, " N"] = -np.expm1(
+        draws * np.log1p(-log_uniform_probabilities(words, vocabulary_size))
+    )
+    return probabilities
 
 
 def sampled_softmax_loss(
-    outputs: Float[Tensor, "N H"], targets: Int[Tensor, " N"], softmax: nn.Linear, drawn: SampledWords
+    outputs: Float[Tensor, "N H"], targets: Int[Tensor, " N"], softmax: nn.Linear, sample: SampledWords
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of each target among itself and the sampled words.
 
@@ -103,39 +124,44 @@ def sampled_softmax_loss(
         outputs: Decoder outputs.
         targets: Target words.
         softmax: Output layer.
-        drawn: Sampled words.
+        sample: Sampled words.
 
     References:
         Jean et al. 2015, section 3; TensorFlow 0.11, `nn.sampled_softmax_loss`.
     """
-    words = torch.from_numpy(drawn.words)
-    vocabulary = softmax.out_features
+    words = torch.from_numpy(sample.words)
     weight, bias = softmax.weight, softmax.bias
-    corrected = [
-        torch.from_numpy(np.log(inclusion_probabilities(each, drawn.draws, vocabulary))).float()
-        for each in (targets.numpy(), drawn.words)
-    ]
-    own = (outputs * weight[targets]).sum(dim=1) + bias[targets] - corrected[0]
-    others = outputs @ weight[words].T + bias[words] - corrected[1]
-    others = others.masked_fill(words == targets[:, None], -torch.inf)
-    return (torch.cat([own[:, None], others], dim=1).logsumexp(dim=1) - own).mean()
+    target_correction, sample_correction = (
+        torch.from_numpy(np.log(inclusion_probabilities(ids, sample.draws, softmax.out_features))).float()
+        for ids in (targets.numpy(), sample.words)
+    )
+    target_logits = (outputs * weight[targets]).sum(dim=1) + bias[targets] - target_correction
+    sample_logits = outputs @ weight[words].T + bias[words] - sample_correction
+    sample_logits = sample_logits.masked_fill(words == targets[:, None], -torch.inf)
+    return (torch.cat([target_logits[:, None], sample_logits], dim=1).logsumexp(dim=1) - target_logits).mean()
 
 
 def full_softmax_loss(
     outputs: Float[Tensor, "N H"], targets: Int[Tensor, " N"], softmax: nn.Linear
 ) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy over the full vocabulary."""
+    """Return the mean cross-entropy over the full vocabulary.
+
+    Args:
+        outputs: Decoder outputs.
+        targets: Target words.
+        softmax: Output layer.
+    """
     return nn.functional.cross_entropy(softmax(outputs), targets)
 
 
 class SoftmaxStudy(NamedTuple):
     """Loss, length and seed of a training."""
 
-    cost: Literal["full", "sampled"]
+    loss: Literal["full", "sampled"]
     updates: int
     seed: int
-    vocabulary: int = VOCABULARY_SIZE
-    sampled: int = NUM_SAMPLED
+    vocabulary_size: int = VOCABULARY_SIZE
+    num_sampled: int = NUM_SAMPLED
 
 
 class SoftmaxValidation(NamedTuple):
@@ -149,94 +175,108 @@ class SoftmaxValidation(NamedTuple):
 class SoftmaxResult(NamedTuple):
     """Result of a training."""
 
-    plan: SoftmaxStudy
+    study: SoftmaxStudy
     curve: list[SoftmaxValidation]
     update_seconds: float
     """Median time of an update."""
-    cost_seconds: float
+    loss_seconds: float
     """Median time of the loss and its gradient with respect to the decoder outputs."""
 
 
-def generate_sentences(generator: np.random.Generator, count: int, vocabulary: int) -> SentenceBatch:
-    """Draw sentences of log-uniform words; the translation of word k is word k."""
-    words = draw_words(generator, count * SENTENCE_WORDS, vocabulary - len(SPECIAL)).reshape(
-        count, SENTENCE_WORDS
-    ) + len(SPECIAL)
-    first, last = (np.full((count, 1), each) for each in (GO, EOS))
-    columns = words, np.full(count, SENTENCE_WORDS), np.hstack([first, words]), np.hstack([words, last])
+def generate_sentences(generator: np.random.Generator, count: int, vocabulary_size: int) -> SentenceBatch:
+    """Draw sentences of log-uniform words; the translation of word k is word k.
+
+    Args:
+        generator: Random generator.
+        count: Number of sentences.
+        vocabulary_size: Size V of the vocabulary, with the special words.
+    """
+    words = draw_words(generator, count * SENTENCE_WORDS, vocabulary_size - len(SPECIAL))
+    words = words.reshape(count, SENTENCE_WORDS) + len(SPECIAL)
+    go, eos = (np.full((count, 1), symbol) for symbol in (GO, EOS))
+    columns = words, np.full(count, SENTENCE_WORDS), np.hstack([go, words]), np.hstack([words, eos])
     return SentenceBatch(*map(torch.from_numpy, columns))
 
 
-def train_softmax(plan: SoftmaxStudy) -> SoftmaxResult:
-    """Train on generated sentences on one thread; validation always uses the full softmax."""
+def train_softmax(study: SoftmaxStudy) -> SoftmaxResult:
+    """Train on generated sentences on one thread; validation always uses the full softmax.
+
+    Args:
+        study: Loss, length and seed of the training.
+
+    Returns:
+        Validation curve and times.
+    """
     use_threads(1)
-    torch.manual_seed(plan.seed)
-    network = SpanishNetwork(SOFTMAX_ARCHITECTURE, plan.vocabulary, plan.vocabulary)
-    held_out = generate_sentences(np.random.default_rng([plan.seed, 1]), VALIDATION_SENTENCES, plan.vocabulary)
-    generator = np.random.default_rng([plan.seed, 2])
-    optimizer = torch.optim.Adam(network.parameters(), SOFTMAX_RATE, fused=True)
-    curve, updates, costs, spent = (
-        [SoftmaxValidation(0, 0.0, held_out_loss(network, held_out))],
-        list[float](),
-        list[float](),
-        0.0,
-    )
-    for number in range(1, plan.updates + 1):
-        batch = generate_sentences(generator, SOFTMAX_BATCH, plan.vocabulary)
+    torch.manual_seed(study.seed)
+    network = SpanishNetwork(SOFTMAX_ARCHITECTURE, study.vocabulary_size, study.vocabulary_size)
+    held_out = generate_sentences(np.random.default_rng([study.seed, 1]), VALIDATION_SENTENCES, study.vocabulary_size)
+    generator = np.random.default_rng([study.seed, 2])
+    optimizer = torch.optim.Adam(network.parameters(), SOFTMAX_LEARNING_RATE, fused=True)
+    curve = [SoftmaxValidation(0, 0.0, held_out_loss(network, held_out))]
+    update_seconds, loss_seconds, total_seconds = list[float](), list[float](), 0.0
+    for update in range(1, study.updates + 1):
+        batch = generate_sentences(generator, SOFTMAX_BATCH, study.vocabulary_size)
         started = time.process_time()
-        costs.append(_softmax_step(network, optimizer, batch, (plan, generator)))
-        updates.append(time.process_time() - started)
-        spent += updates[-1]
-        if number % VALIDATION_INTERVAL == 0 or number == plan.updates:
-            curve.append(SoftmaxValidation(number, spent, held_out_loss(network, held_out)))
-    return SoftmaxResult(plan, curve, float(np.median(updates)), float(np.median(costs)))
+        loss_seconds.append(_softmax_step(network, optimizer, batch, study, generator))
+        update_seconds.append(time.process_time() - started)
+        total_seconds += update_seconds[-1]
+        if update % VALIDATION_INTERVAL == 0 or update == study.updates:
+            curve.append(SoftmaxValidation(update, total_seconds, held_out_loss(network, held_out)))
+    return SoftmaxResult(study, curve, float(np.median(update_seconds)), float(np.median(loss_seconds)))
 
 
 def _softmax_step(
     network: SpanishNetwork,
     optimizer: torch.optim.Adam,
     batch: SentenceBatch,
-    study: tuple[SoftmaxStudy, np.random.Generator],
+    study: SoftmaxStudy,
+    generator: np.random.Generator,
 ) -> float:
     """Make one update; return the seconds of the loss and its gradient."""
-    plan, generator = study
     network.train()
     optimizer.zero_grad()
-    written = network(network.encode(batch.source, batch.lengths), batch.given).outputs.flatten(0, 1)
-    cut = written.detach().requires_grad_()
+    outputs = network(network.encode(batch.source, batch.lengths), batch.inputs).outputs.flatten(0, 1)
+    detached = outputs.detach().requires_grad_()
     started = time.process_time()
-    if plan.cost == "full":
-        cost = full_softmax_loss(cut, batch.targets.flatten(), network.softmax)
+    if study.loss == "full":
+        loss = full_softmax_loss(detached, batch.targets.flatten(), network.softmax)
     else:
-        drawn = draw_distinct_words(generator, plan.sampled, plan.vocabulary)
-        cost = sampled_softmax_loss(cut, batch.targets.flatten(), network.softmax, drawn)
-    torch.autograd.backward(cost)
-    took = time.process_time() - started
-    written.backward(cut.grad)
+        sample = draw_distinct_words(generator, study.num_sampled, study.vocabulary_size)
+        loss = sampled_softmax_loss(detached, batch.targets.flatten(), network.softmax, sample)
+    torch.autograd.backward(loss)
+    loss_seconds = time.process_time() - started
+    outputs.backward(detached.grad)
     optimizer.step()
-    return took
+    return loss_seconds
 
 
 @torch.no_grad()
 def held_out_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """Return the mean cross-entropy over the full vocabulary, in chunks, since the logits are large."""
+    """Return the mean cross-entropy over the full vocabulary, in chunks, since the logits are large.
+
+    Args:
+        network: The network.
+        data: Sentence pairs.
+    """
     network.eval()
-    outputs = network(network.encode(data.source, data.lengths), data.given).outputs.flatten(0, 1)
+    outputs = network(network.encode(data.source, data.lengths), data.inputs).outputs.flatten(0, 1)
     targets = data.targets.flatten()
-    parts = [slice(first, first + PREDICTION_CHUNK) for first in range(0, len(targets), PREDICTION_CHUNK)]
-    costs = [
-        full_softmax_loss(outputs[part], targets[part], network.softmax).item() * len(targets[part]) for part in parts
+    chunks = [slice(first, first + PREDICTION_CHUNK) for first in range(0, len(targets), PREDICTION_CHUNK)]
+    losses = [
+        full_softmax_loss(outputs[chunk], targets[chunk], network.softmax).item() * len(targets[chunk])
+        for chunk in chunks
     ]
-    return sum(costs) / len(targets)
+    return sum(losses) / len(targets)
 
 
 BUCKETS = ((5, 10), (10, 15), (20, 25), (40, 50))
 """Source and target lengths with _GO and _EOS, as in TensorFlow's tutorial."""
-PASS_BATCH = 64
-BatchingScheme = Literal["longest", "buckets", "alike"]
+BATCH_SIZE = 64
+BatchingScheme = Literal["longest", "buckets", "sorted"]
 PaddingMode = Literal["attended", "masked"]
 PADDING_MODES: tuple[PaddingMode, ...] = ("attended", "masked")
-BATCHING_SCHEMES: tuple[BatchingScheme, ...] = ("longest", "buckets", "alike")
+BATCHING_SCHEMES: tuple[BatchingScheme, ...] = ("longest", "buckets", "sorted")
 
 
 class BatchingMeasurement(NamedTuple):
@@ -244,21 +284,28 @@ class BatchingMeasurement(NamedTuple):
 
     scheme: BatchingScheme
     padding: PaddingMode
-    batches: int
+    num_batches: int
     source_padding: float
-    """Share of padding among source positions."""
+    """Fraction of padding among source positions."""
     target_padding: float
+    """Fraction of padding among target positions."""
     seconds: float
-    """Forward and backward pass over all sentences, without an update."""
+    """CPU seconds of a forward and backward pass over all sentences, without an update."""
     losses: Float[np.ndarray, " N"]
     """Loss of each sentence, summed over its words."""
     gradient: Float[np.ndarray, " P"]
     """Gradient of the summed loss with respect to all parameters."""
 
 
-def find_bucket(source: int, target: int, buckets: Sequence[tuple[int, int]] = BUCKETS) -> int | None:
-    """Return the first bucket that holds a pair, or None."""
-    fitting = (at for at, (S, T) in enumerate(buckets) if source <= S and target <= T)
+def find_bucket(source_length: int, target_length: int, buckets: Sequence[tuple[int, int]] = BUCKETS) -> int | None:
+    """Return the first bucket that holds a pair, or None.
+
+    Args:
+        source_length: Number of source words.
+        target_length: Number of target words with _GO and _EOS.
+        buckets: Source and target length of each bucket, in ascending order.
+    """
+    fitting = (index for index, (S, T) in enumerate(buckets) if source_length <= S and target_length <= T)
     return next(fitting, None)
 
 
@@ -266,27 +313,38 @@ def plan_batches(data: SentenceIds, scheme: BatchingScheme) -> Iterator[tuple[In
     """Yield the rows of each batch with its source and target length.
 
     All buckets share the parameters (`model_with_buckets`): one network serves several lengths.
+
+    Args:
+        data: Word ids of all pairs.
+        scheme: Batching scheme.
     """
-    lengths, sizes = data.lengths, (data.given != PAD).sum(axis=1)
+    lengths, target_lengths = data.lengths, (data.inputs != PAD).sum(axis=1)
     if scheme == "longest":
-        groups, wide = [np.arange(len(lengths))], [(int(lengths.max()), int(sizes.max()))]
+        groups, widths = [np.arange(len(lengths))], [(int(lengths.max()), int(target_lengths.max()))]
     elif scheme == "buckets":
-        own = np.array([find_bucket(int(s), int(t)) for s, t in zip(lengths, sizes, strict=True)])
-        groups, wide = [np.flatnonzero(own == at) for at in range(len(BUCKETS))], list(BUCKETS)
+        buckets = np.array([find_bucket(int(s), int(t)) for s, t in zip(lengths, target_lengths, strict=True)])
+        groups, widths = [np.flatnonzero(buckets == index) for index in range(len(BUCKETS))], list(BUCKETS)
     else:
-        order = np.lexsort((lengths, sizes))
-        groups = [order[first : first + PASS_BATCH] for first in range(0, len(order), PASS_BATCH)]
-        wide = [(int(lengths[rows].max()), int(sizes[rows].max())) for rows in groups]
-    for rows, widths in zip(groups, wide, strict=True):
-        for first in range(0, len(rows), PASS_BATCH):
-            yield rows[first : first + PASS_BATCH], widths
+        order = np.lexsort((lengths, target_lengths))
+        groups = [order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)]
+        widths = [(int(lengths[rows].max()), int(target_lengths[rows].max())) for rows in groups]
+    for rows, width in zip(groups, widths, strict=True):
+        for first in range(0, len(rows), BATCH_SIZE):
+            yield rows[first : first + BATCH_SIZE], width
 
 
 def cut_batch(data: SentenceIds, rows: Int[np.ndarray, " B"], widths: tuple[int, int]) -> SentenceBatch:
-    """Return some pairs at given lengths."""
+    """Return selected pairs, truncated or padded to given lengths.
+
+    Args:
+        data: Word ids of all pairs.
+        rows: Indices of the pairs.
+        widths: Source and target length of the batch.
+    """
     S, T = widths
-    some = SentenceIds(data.source[rows, :S], data.lengths[rows], data.given[rows, :T], data.targets[rows, :T])
-    return to_tensors(SentenceIds(*(_pad_columns(each, width) for each, width in zip(some, (S, 0, T, T), strict=True))))
+    columns = (data.source[rows, :S], data.lengths[rows], data.inputs[rows, :T], data.targets[rows, :T])
+    padded = (_pad_columns(column, width) for column, width in zip(columns, (S, 0, T, T), strict=True))
+    return to_tensors(SentenceIds(*padded))
 
 
 def _pad_columns(column: np.ndarray, width: int) -> np.ndarray:
@@ -297,16 +355,27 @@ def _pad_columns(column: np.ndarray, width: int) -> np.ndarray:
 
 
 def sentence_losses(network: SpanishNetwork, batch: SentenceBatch) -> Float[Tensor, " B"]:
-    """Return Σ_t w_t · −log p(target_t) of each sentence; w is 0 on padding, else 1."""
-    logits = network.softmax(network(network.encode(batch.source, batch.lengths), batch.given).outputs)
-    each = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none")
-    costs: Float[Tensor, " B"] = (each * batch.targets.flatten().sign()).view(batch.targets.shape).sum(dim=1)
-    return costs
+    """Return Σ_t w_t · −log p(target_t) of each sentence; w is 0 on padding, else 1.
+
+    Args:
+        network: The network.
+        batch: Sentence pairs.
+    """
+    logits = network.softmax(network(network.encode(batch.source, batch.lengths), batch.inputs).outputs)
+    word_losses = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none")
+    word_losses = word_losses * batch.targets.flatten().sign()
+    losses: Float[Tensor, " B"] = word_losses.view(batch.targets.shape).sum(dim=1)
+    return losses
 
 
-def sequence_loss(costs: Float[Tensor, " B"], words: Int[Tensor, " B"]) -> Float[Tensor, ""]:
-    """Return (1 / B) Σ_b loss_b / (words_b + 10⁻¹²), TensorFlow's `sequence_loss`: a mean of means over words."""
-    return (costs / (words + 1e-12)).mean()
+def sequence_loss(losses: Float[Tensor, " B"], words: Int[Tensor, " B"]) -> Float[Tensor, ""]:
+    """Return (1 / B) Σ_b loss_b / (words_b + 10⁻¹²), TensorFlow's `sequence_loss`: a mean of means over words.
+
+    Args:
+        losses: Loss of each sentence, summed over its words.
+        words: Number of words of each sentence.
+    """
+    return (losses / (words + 1e-12)).mean()
 
 
 class BatchingJob(NamedTuple):
@@ -319,33 +388,40 @@ class BatchingJob(NamedTuple):
 
 
 def measure_batching(job: BatchingJob) -> BatchingMeasurement:
-    """Run one pass with a new network (always the same one, without dropout) on one thread."""
+    """Run one pass with a new network, the same for every scheme and without dropout, on one thread.
+
+    Args:
+        job: Pairs, batching scheme and padding.
+
+    Returns:
+        Time, losses and gradient of the pass.
+    """
     use_threads(1)
     corpus: SentenceCorpus = build_corpus(job.pairs)
     torch.manual_seed(1)
     network = build_network(
         SpanishArchitecture(hidden=job.hidden, embedding=job.hidden, padding=job.padding), corpus
     ).eval()
-    losses, batches, positions, padding = np.zeros(len(job.pairs)), 0, np.zeros(2), np.zeros(2)
+    losses, num_batches, positions, padding = np.zeros(len(job.pairs)), 0, np.zeros(2), np.zeros(2)
     started = time.process_time()
     for rows, widths in plan_batches(corpus.data, job.scheme):
         batch = cut_batch(corpus.data, rows, widths)
-        costs = sentence_losses(network, batch)
-        torch.autograd.backward(costs.sum())
-        losses[rows] = costs.detach().numpy()
-        batches += 1
+        batch_losses = sentence_losses(network, batch)
+        torch.autograd.backward(batch_losses.sum())
+        losses[rows] = batch_losses.detach().numpy()
+        num_batches += 1
         for side, column in enumerate((batch.source, batch.targets)):
             positions[side] += column.numel()
             padding[side] += int((column == PAD).sum())
     seconds = time.process_time() - started
     gradient = torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None]).numpy()
     source, target = (padding / positions).tolist()
-    return BatchingMeasurement(job.scheme, job.padding, batches, source, target, seconds, losses, gradient)
+    return BatchingMeasurement(job.scheme, job.padding, num_batches, source, target, seconds, losses, gradient)
 
 
 NAME, TITLE = "spanish-studies", "Sampled softmax, buckets and padding"
 FULL_UPDATES, SAMPLED_UPDATE_RATIO, NUM_SENTENCES = 200, 5, 2_000
-"""Updates with the full softmax; ratio of updates with the sampled one; sentences for the batching study."""
+"""Updates with the full softmax, ratio of the updates with the sampled one to them, sentences of the batching study."""
 INTRODUCTION = """\
 The post of 2016 names two techniques for larger data. Sampled softmax: in training, the loss of each word is computed
 among itself and 512 sampled words instead of all 50,000, corrected by their sampling probabilities; decoding always
@@ -357,19 +433,19 @@ with full padding (all sentences as long as the longest, as in the post) and wit
 padding attended or masked. They are measured on sentences of Tatoeba, one pass with the same network of 128 units.
 
 Seconds are CPU time on one thread; the machine had other work."""
-SCHEME_NAMES = {"longest": "all as long as the longest", "buckets": "buckets", "alike": "like lengths"}
+SCHEME_NAMES = {"longest": "full padding", "buckets": "buckets", "sorted": "similar lengths"}
 
 
 class BatchingComparison(NamedTuple):
     """A batching scheme compared with the first scheme under the same padding."""
 
-    measured: BatchingMeasurement
+    measurement: BatchingMeasurement
     loss: float
     """Mean loss of a sentence."""
-    off: float
+    loss_difference: float
     """Maximum relative difference of a sentence's loss."""
-    gradient_off: float
-    """‖g − g₁‖ / ‖g₁‖."""
+    gradient_difference: float
+    """‖g − g₁‖ / ‖g₁‖ for the gradient g₁ of the first scheme."""
 
 
 def run_spanish_studies(request: RecipeRequest) -> Iterator[str]:
@@ -384,145 +460,161 @@ def run_spanish_studies(request: RecipeRequest) -> Iterator[str]:
     """
     make_folder(request.out)
     updates = max(1, request.samples // SOFTMAX_BATCH) if request.samples else FULL_UPDATES
-    plans = [SoftmaxStudy("full", updates, 1), SoftmaxStudy("sampled", SAMPLED_UPDATE_RATIO * updates, 1)]
-    outcomes = []
-    for outcome in parallel_map(partial(ignore_progress, train_softmax), plans):
-        outcomes.append(outcome)
-        yield _softmax_line(outcome)
-    yield describe_softmax(outcomes)
-    pairs, left_out = _draw_pairs(request.data, request.samples or NUM_SENTENCES)
+    softmax_studies = [SoftmaxStudy("full", updates, 1), SoftmaxStudy("sampled", SAMPLED_UPDATE_RATIO * updates, 1)]
+    results = []
+    for result in parallel_map(partial(ignore_progress, train_softmax), softmax_studies):
+        results.append(result)
+        yield _softmax_line(result)
+    yield describe_softmax(results)
+    pairs, num_rejected = _draw_pairs(request.data, request.samples or NUM_SENTENCES)
     jobs = [BatchingJob(pairs, scheme, padding) for padding in PADDING_MODES for scheme in BATCHING_SCHEMES]
-    compared = compare_batching(list(parallel_map(partial(ignore_progress, measure_batching), jobs)))
-    yield from map(_batching_line, compared)
-    write_json(request.out / "report.json", _report_json(outcomes, compared, (len(pairs), left_out)))
+    comparisons = compare_batching(list(parallel_map(partial(ignore_progress, measure_batching), jobs)))
+    yield from map(_batching_line, comparisons)
+    write_json(request.out / "report.json", _report_json(results, comparisons, len(pairs), num_rejected))
     report = Report(
-        title=TITLE, introduction=INTRODUCTION, parts=list(_report_parts(outcomes, compared, (len(pairs), left_out)))
+        title=TITLE,
+        introduction=INTRODUCTION,
+        parts=list(_report_parts(results, comparisons, len(pairs), num_rejected)),
     )
     write_report(request.out / "report.html", report)
     yield f"report: {request.out / 'report.html'}"
 
 
-def compare_batching(measured: Sequence[BatchingMeasurement]) -> list[BatchingComparison]:
-    """Compare each scheme with the first one under the same padding."""
-    compared = []
-    for own in measured:
-        first = next(each for each in measured if each.padding == own.padding)
-        off = float(np.max(np.abs(own.losses - first.losses) / first.losses))
-        length = float(np.linalg.norm(first.gradient))
-        gradient_off = float(np.linalg.norm(own.gradient - first.gradient)) / length
-        compared.append(BatchingComparison(own, float(own.losses.mean()), off, gradient_off))
-    return compared
+def compare_batching(measurements: Sequence[BatchingMeasurement]) -> list[BatchingComparison]:
+    """Compare each scheme with the first one under the same padding.
+
+    Args:
+        measurements: Measurements; the first one of each padding is the baseline.
+    """
+    comparisons = []
+    for measurement in measurements:
+        baseline = next(other for other in measurements if other.padding == measurement.padding)
+        loss_difference = float(np.max(np.abs(measurement.losses - baseline.losses) / baseline.losses))
+        norm = float(np.linalg.norm(baseline.gradient))
+        gradient_difference = float(np.linalg.norm(measurement.gradient - baseline.gradient)) / norm
+        mean_loss = float(measurement.losses.mean())
+        comparisons.append(BatchingComparison(measurement, mean_loss, loss_difference, gradient_difference))
+    return comparisons
 
 
-def describe_softmax(outcomes: Sequence[SoftmaxResult]) -> str:
-    """Describe the savings and the costs of sampling."""
-    full, fewer = outcomes
-    budget = full.curve[-1]
-    same = next(point for point in fewer.curve if point.updates >= budget.updates)
-    in_time = [point for point in fewer.curve if point.seconds <= budget.seconds][-1]
+def describe_softmax(results: Sequence[SoftmaxResult]) -> str:
+    """Describe the savings and the costs of sampling.
+
+    Args:
+        results: Results with the full and with the sampled softmax.
+    """
+    full, sampled = results
+    last = full.curve[-1]
+    equal_updates = next(point for point in sampled.curve if point.updates >= last.updates)
+    equal_time = [point for point in sampled.curve if point.seconds <= last.seconds][-1]
     return (
-        f"An update by {NUM_SAMPLED} sampled words takes {1000 * fewer.update_seconds:.0f} ms, by all "
-        f"{VOCABULARY_SIZE:,} {1000 * full.update_seconds:.0f} ms (the loss alone {1000 * fewer.cost_seconds:.1f} and "
-        f"{1000 * full.cost_seconds:.0f} ms; the rest is the network, and Adam over all parameters). After "
-        f"{budget.updates} updates the loss of held-out words, by all words, is {budget.loss:.3f} with the full "
-        f"softmax and {same.loss:.3f} with the sampled one; in the time of the full one, {budget.seconds:.0f} s, the "
-        f"sampled one makes {in_time.updates} updates and comes to {in_time.loss:.3f}."
+        f"An update with {NUM_SAMPLED} sampled words takes {1000 * sampled.update_seconds:.0f} ms, with all "
+        f"{VOCABULARY_SIZE:,} words {1000 * full.update_seconds:.0f} ms (the loss alone "
+        f"{1000 * sampled.loss_seconds:.1f} and {1000 * full.loss_seconds:.0f} ms; the remainder is the network, and "
+        f"Adam over all parameters). After {last.updates} updates the validation loss by the full softmax is "
+        f"{last.loss:.3f} for the full softmax and {equal_updates.loss:.3f} for the sampled one. In the time of the "
+        f"full softmax, {last.seconds:.0f} s, the sampled one makes {equal_time.updates} updates and reaches "
+        f"{equal_time.loss:.3f}."
     )
 
 
 def _draw_pairs(data: Path, count: int) -> tuple[list[tuple[str, str]], int]:
     """Draw sentences that fit the largest bucket; return them and the number of rejected ones."""
-    drawn = random.Random(1).sample(list(read_tatoeba(data, 0).train), count)
-    pairs = [(pair.source, pair.target) for pair in drawn]
-    held = [pair for pair in pairs if find_bucket(len(tokenize(pair[0])), len(tokenize(pair[1])) + 2) is not None]
-    return held, len(pairs) - len(held)
+    examples = random.Random(1).sample(list(read_tatoeba(data, 0).train), count)
+    pairs = [(example.source, example.target) for example in examples]
+    fitting = [pair for pair in pairs if find_bucket(len(tokenize(pair[0])), len(tokenize(pair[1])) + 2) is not None]
+    return fitting, len(pairs) - len(fitting)
 
 
-def _softmax_line(outcome: SoftmaxResult) -> str:
+def _softmax_line(result: SoftmaxResult) -> str:
     """Return the line of a training."""
-    last = outcome.curve[-1]
+    last = result.curve[-1]
     return (
-        f"{outcome.plan.cost} softmax: loss {last.loss:.3f} after {last.updates} updates in {last.seconds:.0f} s, "
-        f"{1000 * outcome.update_seconds:.0f} ms an update, {1000 * outcome.cost_seconds:.1f} ms of it for the loss"
+        f"{result.study.loss} softmax: loss {last.loss:.3f} after {last.updates} updates in {last.seconds:.0f} s, "
+        f"{1000 * result.update_seconds:.0f} ms per update, of which {1000 * result.loss_seconds:.1f} ms for the loss"
     )
 
 
-def _batching_line(each: BatchingComparison) -> str:
+def _batching_line(comparison: BatchingComparison) -> str:
     """Return the line of a batching scheme."""
-    own = each.measured
+    measurement = comparison.measurement
     return (
-        f"{SCHEME_NAMES[own.scheme]}, padding {own.padding}: {100 * own.source_padding:.1f} % and "
-        f"{100 * own.target_padding:.1f} % padding, {own.seconds:.1f} s a pass, {each.loss:.4f} a sentence, losses off "
-        f"by up to {each.off:.1e}, gradient by {each.gradient_off:.1e}"
+        f"{SCHEME_NAMES[measurement.scheme]}, padding {measurement.padding}: {100 * measurement.source_padding:.1f} % "
+        f"of the source and {100 * measurement.target_padding:.1f} % of the target positions are padding, "
+        f"{measurement.seconds:.1f} s per pass, loss per sentence {comparison.loss:.4f}, relative differences: losses "
+        f"up to {comparison.loss_difference:.1e}, gradient {comparison.gradient_difference:.1e}"
     )
 
 
 def _report_parts(
-    outcomes: Sequence[SoftmaxResult], compared: Sequence[BatchingComparison], pairs: tuple[int, int]
+    results: Sequence[SoftmaxResult], comparisons: Sequence[BatchingComparison], num_pairs: int, num_rejected: int
 ) -> Iterator[ReportPart]:
     """Yield figures, tables and conclusions."""
     title = "Sampled softmax"
     caption = "Validation loss by the full softmax over seconds of training: full softmax, and 512 sampled words."
-    yield ReportFigure(title, caption, to_svg(sampled_figure(outcomes)))
-    yield ReportText(title, describe_softmax(outcomes))
+    yield ReportFigure(title, caption, to_svg(sampled_figure(results)))
+    yield ReportText(title, describe_softmax(results))
     rows = [
         [
-            each.plan.cost,
-            f"{each.curve[-1].updates:,}",
-            f"{each.curve[-1].seconds:.0f}",
-            f"{1000 * each.update_seconds:.1f}",
-            f"{1000 * each.cost_seconds:.1f}",
-            f"{each.curve[0].loss:.3f}",
-            f"{each.curve[-1].loss:.3f}",
+            result.study.loss,
+            f"{result.curve[-1].updates:,}",
+            f"{result.curve[-1].seconds:.0f}",
+            f"{1000 * result.update_seconds:.1f}",
+            f"{1000 * result.loss_seconds:.1f}",
+            f"{result.curve[0].loss:.3f}",
+            f"{result.curve[-1].loss:.3f}",
         ]
-        for each in outcomes
+        for result in results
     ]
-    heads = ["softmax", "updates", "seconds", "ms an update", "ms of it the loss", "loss at first", "at last"]
+    heads = ["softmax", "updates", "seconds", "ms per update", "ms for the loss", "initial loss", "final loss"]
     yield ReportTable(title, "Medians on one thread.", heads, rows)
-    title, (held, left_out) = "Buckets, like lengths, masking", pairs
+    title = "Buckets, similar lengths, masking"
     caption = (
-        f"One pass over {held:,} sentences, buckets {', '.join(f'{s}×{t}' for s, t in BUCKETS)}; {left_out} drawn "
-        "sentences fit in none. Off: maximum relative difference of a sentence's loss, and relative difference of the "
-        "gradient, from the first row with the same padding."
+        f"One pass over {num_pairs:,} sentences, buckets {', '.join(f'{s}×{t}' for s, t in BUCKETS)}; "
+        f"{num_rejected} drawn sentences fit in none. Differences: maximum relative difference of a sentence's loss, "
+        "and relative difference of the gradient, from the first row with the same padding."
     )
-    heads = ["batches", "padding is", "source padding", "target padding", "batches of 64 or less", "seconds"]
-    yield ReportTable(
-        title, caption, [*heads, "loss a sentence", "losses off by", "gradient off by"], list(_batching_rows(compared))
-    )
+    heads = ["scheme", "padding is", "source padding", "target padding", "batches", "seconds"]
+    heads += ["loss per sentence", "loss difference", "gradient difference"]
+    yield ReportTable(title, caption, heads, list(_batching_rows(comparisons)))
     yield ReportText(title, BATCHING_CONCLUSION)
 
 
 BATCHING_CONCLUSION = """\
 With masked padding the batching scheme changes the time only: loss and gradient are equal up to rounding, so buckets,
-similar lengths and full padding are the same model. With attended padding, as in the post, the result for a sentence
-depends on the width of its batch: buckets leave less padding to attend, masking none. Batches of similar lengths need
-no predefined sizes; Pellucid masks padding and batches in this way."""
+similar lengths and full padding give the same model. With attended padding, as in the post, the result for a sentence
+depends on the width of its batch: attention covers less padding with buckets, and none with a mask. Batches of similar
+lengths need no predefined sizes; Pellucid masks padding and batches in this way."""
 
 
-def _batching_rows(compared: Sequence[BatchingComparison]) -> Iterator[list[str]]:
+def _batching_rows(comparisons: Sequence[BatchingComparison]) -> Iterator[list[str]]:
     """Yield the table rows of the batching schemes."""
-    for each in compared:
-        own = each.measured
+    for comparison in comparisons:
+        measurement = comparison.measurement
         yield [
-            SCHEME_NAMES[own.scheme],
-            own.padding,
-            f"{100 * own.source_padding:.1f} %",
-            f"{100 * own.target_padding:.1f} %",
-            str(own.batches),
-            f"{own.seconds:.1f}",
-            f"{each.loss:.4f}",
-            f"{each.off:.1e}",
-            f"{each.gradient_off:.1e}",
+            SCHEME_NAMES[measurement.scheme],
+            measurement.padding,
+            f"{100 * measurement.source_padding:.1f} %",
+            f"{100 * measurement.target_padding:.1f} %",
+            str(measurement.num_batches),
+            f"{measurement.seconds:.1f}",
+            f"{comparison.loss:.4f}",
+            f"{comparison.loss_difference:.1e}",
+            f"{comparison.gradient_difference:.1e}",
         ]
 
 
-def sampled_figure(outcomes: Sequence[SoftmaxResult]) -> Figure:
-    """Draw validation loss over seconds of training."""
+def sampled_figure(results: Sequence[SoftmaxResult]) -> Figure:
+    """Draw validation loss over seconds of training.
+
+    Args:
+        results: Results with the full and with the sampled softmax.
+    """
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()
-    for outcome, color in zip(outcomes, (MUTED, ACCENT), strict=True):
-        seconds, losses = [point.seconds for point in outcome.curve], [point.loss for point in outcome.curve]
-        axes.plot(seconds, losses, "o-", color=color, markersize=3, linewidth=1.6, label=f"{outcome.plan.cost} softmax")
+    for result, color in zip(results, (MUTED, ACCENT), strict=True):
+        seconds, losses = [point.seconds for point in result.curve], [point.loss for point in result.curve]
+        axes.plot(seconds, losses, "o-", color=color, markersize=3, linewidth=1.6, label=f"{result.study.loss} softmax")
     style_axes(axes)
     axes.set_ylabel("loss per word, full softmax", color=MUTED)
     axes.set_xlabel("seconds of training", color=MUTED)
@@ -531,29 +623,32 @@ def sampled_figure(outcomes: Sequence[SoftmaxResult]) -> Figure:
 
 
 def _report_json(
-    outcomes: Sequence[SoftmaxResult], compared: Sequence[BatchingComparison], pairs: tuple[int, int]
+    results: Sequence[SoftmaxResult], comparisons: Sequence[BatchingComparison], num_pairs: int, num_rejected: int
 ) -> dict[str, Any]:
     """Return report.json."""
     return {
         "name": NAME,
         "sampled_softmax": [
             {
-                **outcome.plan._asdict(),
-                "update_seconds": outcome.update_seconds,
-                "loss_seconds": outcome.cost_seconds,
-                "curve": [point._asdict() for point in outcome.curve],
+                **result.study._asdict(),
+                "update_seconds": result.update_seconds,
+                "loss_seconds": result.loss_seconds,
+                "curve": [point._asdict() for point in result.curve],
             }
-            for outcome in outcomes
+            for result in results
         ],
-        "sentences": pairs[0],
-        "left_out": pairs[1],
+        "sentences": num_pairs,
+        "rejected": num_rejected,
         "batching": [
             {
-                **{"scheme": own.scheme, "padding": own.padding, "batches": own.batches, "seconds": own.seconds},
-                **{"source_padding": own.source_padding, "target_padding": own.target_padding},
-                **{"loss": each.loss, "losses_off": each.off, "gradient_off": each.gradient_off},
+                **{"scheme": measurement.scheme, "padding": measurement.padding},
+                **{"batches": measurement.num_batches, "seconds": measurement.seconds},
+                **{"source_padding": measurement.source_padding, "target_padding": measurement.target_padding},
+                "loss": comparison.loss,
+                "loss_difference": comparison.loss_difference,
+                "gradient_difference": comparison.gradient_difference,
             }
-            for each in compared
-            for own in (each.measured,)
+            for comparison in comparisons
+            for measurement in (comparison.measurement,)
         ],
     }

@@ -23,6 +23,7 @@ from pellucid.evaluation.metrics import CorpusScore, Evaluation, bleu, chrf, eva
 from pellucid.files import make_folder, write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
+from pellucid.recipes.experiments import DataSplits
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.figures import mean_weights_figure, to_svg
@@ -35,15 +36,7 @@ from pellucid.worker_pool import ProgressCallback
 FOLDER, PARTS = Path("mt-tatoeba-spa-eng") / "derived-split", ("train", "dev", "test")
 WORD_PATTERN = re.compile(r"(\s+)|(\w+(?:['’]\w+)*)|([^\w\s])")
 JOINER = "▪"
-"""Marks a punctuation token on each side without a space."""
-
-
-class TatoebaPairs(NamedTuple):
-    """Pairs of the three splits."""
-
-    train: Sequence[Example]
-    dev: Sequence[Example]
-    test: Sequence[Example]
+"""Marker of a punctuation token on each side that has no space in the text."""
 
 
 class TranslationReferences(NamedTuple):
@@ -53,7 +46,7 @@ class TranslationReferences(NamedTuple):
     references: list[tuple[str, ...]]
 
 
-def read_tatoeba(data: Path, samples: int) -> TatoebaPairs:
+def read_tatoeba(data: Path, samples: int) -> DataSplits:
     """Read the three splits.
 
     Args:
@@ -67,52 +60,74 @@ def read_tatoeba(data: Path, samples: int) -> TatoebaPairs:
     if not all(path.exists() for path in paths):
         raise DataError(
             f"{data / FOLDER} lacks train.tsv.gz, dev.tsv.gz or test.tsv.gz: the sentences are those of "
-            "manythings.org/anki (spa-eng), split so that none is in two sets; give the data folder with --data"
+            "manythings.org/anki (spa-eng), split so that no sentence is in two sets; give the data folder with --data"
         )
-    every = [read_examples(path, DataConfig()).examples for path in paths]
+    splits = [read_examples(path, DataConfig()).examples for path in paths]
     if samples:
-        every = [random.Random(1).sample(part, min(samples, len(part))) for part in every]
-    return TatoebaPairs(*every)
+        splits = [random.Random(1).sample(split, min(samples, len(split))) for split in splits]
+    return DataSplits(*splits)
 
 
 def group_references(pairs: Sequence[Example]) -> TranslationReferences:
-    """Return each source once, with its targets."""
-    found: dict[str, list[str]] = {}
+    """Return each distinct source once, with all its targets.
+
+    Args:
+        pairs: Pairs of one split.
+    """
+    targets_by_source: dict[str, list[str]] = {}
     for pair in pairs:
-        found.setdefault(pair.source, []).append(pair.target)
-    return TranslationReferences(list(found), [tuple(dict.fromkeys(targets)) for targets in found.values()])
+        targets_by_source.setdefault(pair.source, []).append(pair.target)
+    references = [tuple(dict.fromkeys(targets)) for targets in targets_by_source.values()]
+    return TranslationReferences(list(targets_by_source), references)
 
 
 def split_words(text: str) -> str:
     """Separate words and punctuation by spaces: "¿Eh?" becomes "¿▪ Eh ▪?".
 
     `join_words` reverses this, except for the width of spaces.
+
+    Args:
+        text: A sentence.
     """
     words: list[str] = []
-    close = False
+    is_adjacent = False
     for space, word, sign in WORD_PATTERN.findall(text):
         if word:
-            if close:
+            if is_adjacent:
                 words[-1] += JOINER
             words.append(word)
         elif sign:
-            words.append(JOINER + sign if close else sign)
-        close = not space
+            words.append(JOINER + sign if is_adjacent else sign)
+        is_adjacent = not space
     return " ".join(words)
 
 
 def join_words(words: str) -> str:
-    """Return the text of words that `split_words` has separated."""
+    """Return the text of words that `split_words` has separated.
+
+    Args:
+        words: Words separated by spaces.
+    """
     return words.replace(f" {JOINER}", "").replace(f"{JOINER} ", "").replace(JOINER, "")
 
 
-def write_pair_files(sentences: TatoebaPairs, folder: Path, as_words: bool) -> TatoebaPairs:
-    """Write the splits as TSV files and return them as written."""
+def write_pair_files(splits: DataSplits, folder: Path, as_words: bool) -> DataSplits:
+    """Write the splits as TSV files.
+
+    Args:
+        splits: Pairs of the three splits.
+        folder: Folder of the files.
+        as_words: Separate words and punctuation by spaces.
+
+    Returns:
+        The pairs in the form of the files.
+    """
     make_folder(folder)
-    shown = TatoebaPairs(*([_split_pair(pair) for pair in part] for part in sentences)) if as_words else sentences
-    for name, part in zip(PARTS, shown, strict=True):
-        write_text(folder / f"{name}.tsv", "".join(f"{pair.source}\t{pair.target}\n" for pair in part))
-    return shown
+    if as_words:
+        splits = DataSplits(*([_split_pair(pair) for pair in split] for split in splits))
+    for name, split in zip(PARTS, splits, strict=True):
+        write_text(folder / f"{name}.tsv", "".join(f"{pair.source}\t{pair.target}\n" for pair in split))
+    return splits
 
 
 def _split_pair(pair: Example) -> Example:
@@ -128,13 +143,13 @@ class TranslationSystem(NamedTuple):
 
     name: str
     config: Config
-    train: Path
-    dev: Path
+    files: TrainingFiles
     folder: Path
+    """Run folder."""
     as_words: bool
-    developed: Sequence[Example]
-    tested: Sequence[Example]
-    """Pairs in the form that training reads."""
+    """Symbols are words; otherwise subwords."""
+    splits: DataSplits
+    """Pairs in the form of the files."""
 
 
 class TranslationScores(NamedTuple):
@@ -143,8 +158,8 @@ class TranslationScores(NamedTuple):
     evaluation: Evaluation
     bleu: CorpusScore
     chrf: CorpusScore
-    sentences: int
-    references: int
+    num_sources: int
+    num_references: int
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -153,17 +168,18 @@ class TranslationScores(NamedTuple):
             **{key: rates[key] for key in ("exact_match", "exact_match_ci95", "symbol_error_rate")},
             **{"bleu": self.bleu.score, "bleu_signature": self.bleu.signature},
             **{"chrf": self.chrf.score, "chrf_signature": self.chrf.signature},
-            **{"sentences": self.sentences, "references": self.references},
+            **{"sentences": self.num_sources, "references": self.num_references},
         }
 
 
 class AttentionLink(NamedTuple):
     """An output symbol, its frequency, and the source symbol with most of its attention."""
 
-    written: str
-    times: int
-    read: str
+    target: str
+    frequency: int
+    source: str
     share: float
+    """Fraction of the attention of the output symbol on the source symbol."""
 
 
 class TranslationResult(NamedTuple):
@@ -174,11 +190,12 @@ class TranslationResult(NamedTuple):
     test: TranslationScores
     greedy: TranslationScores
     """Scores on the test set with greedy decoding."""
-    judgement: ScoredRun
-    stopped: dict[str, Any]
-    passes: float
+    scored_run: ScoredRun
+    stop_record: dict[str, Any]
+    """Last record of the training log: updates, samples and seconds of training."""
+    epochs: float
     """Epochs over the training set."""
-    sizes: tuple[int, int]
+    vocabulary_sizes: tuple[int, int]
     """Size of the source and of the target vocabulary."""
     unknown: tuple[float, float]
     """Percentage of unknown source and target symbols in the test set."""
@@ -188,53 +205,65 @@ class TranslationResult(NamedTuple):
 
 
 def train_system(system: TranslationSystem, tell: ProgressCallback) -> TranslationResult:
-    """Train on one thread and score; resume or reuse an existing run."""
-    train_with_progress(TrainingFiles(system.train, system.dev), system.folder, system.config, tell)
+    """Train on one thread and score; resume or reuse an existing run.
+
+    Args:
+        system: Configuration, files and pairs of the training.
+        tell: Progress callback.
+
+    Returns:
+        The scores and the attention statistics.
+    """
+    train_with_progress(system.files, system.folder, system.config, tell)
     tell("decoding for evaluation")
     use_threads(system.config.threads)
     predictor = load(system.folder)
     log = read_log(system.folder)
-    _, dev = score_system(predictor.with_beam(BEAM_SIZE), system, system.developed)
-    _, greedy = score_system(predictor, system, system.tested)
-    judgement, test = score_system(predictor.with_beam(BEAM_SIZE), system, system.tested)
-    stopped = [record for record in log if record["event"] == "stopped"][-1]
-    examples = next(record["examples"] for record in log if record["event"] == "read")  # the training file comes first
-    known, cut = predictor.vocabularies, predictor.tokenizers
-    sources = [cut.source.split(pair.source) for pair in system.tested]
-    targets = [cut.target.split(pair.target) for pair in system.tested]
+    _, dev = score_system(predictor.with_beam(BEAM_SIZE), system.splits.dev, system.as_words)
+    _, greedy = score_system(predictor, system.splits.test, system.as_words)
+    scored_run, test = score_system(predictor.with_beam(BEAM_SIZE), system.splits.test, system.as_words)
+    stop_record = [record for record in log if record["event"] == "stopped"][-1]
+    num_examples = next(record["examples"] for record in log if record["event"] == "read")  # training file is first
+    vocabularies, tokenizers = predictor.vocabularies, predictor.tokenizers
+    sources = [tokenizers.source.split(pair.source) for pair in system.splits.test]
+    targets = [tokenizers.target.split(pair.target) for pair in system.splits.test]
     return TranslationResult(
         system=system,
         dev=dev,
         test=test,
         greedy=greedy,
-        judgement=judgement,
-        stopped=stopped,
-        passes=stopped["samples"] / examples,
-        sizes=(len(known.source), len(known.target)),
-        unknown=(unknown_share(sources, known.source), unknown_share(targets, known.target)),
+        scored_run=scored_run,
+        stop_record=stop_record,
+        epochs=stop_record["samples"] / num_examples,
+        vocabulary_sizes=(len(vocabularies.source), len(vocabularies.target)),
+        unknown=(
+            unknown_percentage(sources, vocabularies.source),
+            unknown_percentage(targets, vocabularies.target),
+        ),
         parameters=parameter_count(predictor.network),
-        links=attention_links(judgement.traces, NUM_LINKS),
-        statistics=summarize_attention(judgement.traces),
+        links=attention_links(scored_run.traces, NUM_LINKS),
+        statistics=summarize_attention(scored_run.traces),
     )
 
 
-def score_system(
-    predictor: Predictor, system: TranslationSystem, pairs: Sequence[Example]
-) -> tuple[ScoredRun, TranslationScores]:
+def score_system(predictor: Predictor, pairs: Sequence[Example], as_words: bool) -> tuple[ScoredRun, TranslationScores]:
     """Translate each distinct source once and score it against all its targets.
 
     BLEU and chrF compare texts, exact match compares symbols.
 
     Args:
         predictor: Predictor of the trained model.
-        system: The system, which tells words from subwords.
         pairs: Pairs of one split.
+        as_words: The pairs have words separated by `split_words`; otherwise plain text.
+
+    Returns:
+        The outputs with their references for the page, and the scores.
     """
     grouped = group_references(pairs)
     traces = predictor.predict(grouped.sources)
     scored = score_traces(traces, grouped.references, predictor.tokenizers)
     evaluation = evaluate_examples(scored)
-    outputs, references = plain_texts(traces, grouped, system.as_words)
+    outputs, references = plain_texts(traces, grouped, as_words)
     scores = TranslationScores(
         evaluation,
         bleu(outputs, references),
@@ -248,15 +277,29 @@ def score_system(
 def plain_texts(
     traces: Sequence[Trace], references: TranslationReferences, as_words: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return outputs and references as plain text."""
-    read = join_words if as_words else str
-    return [read(trace.output) for trace in traces], [list(map(read, own)) for own in references.references]
+    """Return outputs and references as plain text.
+
+    Args:
+        traces: Decoded outputs.
+        references: References of each source.
+        as_words: Outputs and references have words separated by `split_words`.
+
+    Returns:
+        The output and the references of each source.
+    """
+    to_text = join_words if as_words else str
+    return [to_text(trace.output) for trace in traces], [list(map(to_text, texts)) for texts in references.references]
 
 
-def unknown_share(sequences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
-    """Return the percentage of symbols outside a vocabulary."""
-    lacking = [symbol not in vocabulary.ids for sequence in sequences for symbol in sequence]
-    return 100 * float(np.mean(lacking)) if lacking else 0.0
+def unknown_percentage(sequences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
+    """Return the percentage of symbols outside a vocabulary.
+
+    Args:
+        sequences: Symbols of each sequence.
+        vocabulary: The vocabulary.
+    """
+    is_unknown = [symbol not in vocabulary.ids for sequence in sequences for symbol in sequence]
+    return 100 * float(np.mean(is_unknown)) if is_unknown else 0.0
 
 
 def attention_links(traces: Sequence[Trace], count: int) -> list[AttentionLink]:
@@ -266,18 +309,18 @@ def attention_links(traces: Sequence[Trace], count: int) -> list[AttentionLink]:
         traces: Decoded outputs with attention weights, which are summed over all traces.
         count: Number of output symbols, including the end symbol.
     """
-    times: Counter[str] = Counter()
+    frequencies: Counter[str] = Counter()
     weights: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for trace in traces:
-        for written, row in zip(trace.target, trace.attention, strict=True):
-            times[written] += 1
-            for read, weight in zip(trace.source, row.tolist(), strict=True):
-                weights[written][read] += weight
-    found = []
-    for written, often in times.most_common(count):
-        ((read, weight),) = weights[written].most_common(1)
-        found.append(AttentionLink(written, often, read, weight / sum(weights[written].values())))
-    return found
+        for target, row in zip(trace.target, trace.attention, strict=True):
+            frequencies[target] += 1
+            for source, weight in zip(trace.source, row.tolist(), strict=True):
+                weights[target][source] += weight
+    links = []
+    for target, frequency in frequencies.most_common(count):
+        ((source, weight),) = weights[target].most_common(1)
+        links.append(AttentionLink(target, frequency, source, weight / sum(weights[target].values())))
+    return links
 
 
 NAME, TITLE = "spanish-tatoeba", "English to Spanish, with words and with subwords"
@@ -297,26 +340,34 @@ The budget is two hours on two cores; each system trains on one thread."""
 
 
 def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
-    """Train and score both systems with every seed; write report.json and report.html."""
+    """Train and score both systems with every seed; write report.json and report.html.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per run and the path of the report.
+    """
     jobs = [(f"{system.name}, seed {system.config.seed}", system) for system in _plan_systems(request)]
-    outcomes = []
-    for outcome in run_jobs(train_system, jobs, request):
-        outcomes.append(outcome)
-        title = f"{TITLE}: {_result_name(outcome)}"
+    results = []
+    for result in run_jobs(train_system, jobs, request):
+        results.append(result)
+        title = f"{TITLE}: {_result_name(result)}"
         write_report(
-            outcome.system.folder / "report.html",
-            run_report(outcome.system.folder, outcome.judgement, title, INTRODUCTION),
+            result.system.folder / "report.html",
+            run_report(result.system.folder, result.scored_run, title, INTRODUCTION),
         )
-        yield _result_line(outcome)
-    write_json(request.out / "report.json", {"name": NAME, "runs": [_result_json(outcome) for outcome in outcomes]})
-    last = outcomes[-1]
+        yield _result_line(result)
+    write_json(request.out / "report.json", {"name": NAME, "runs": [_result_json(result) for result in results]})
+    last = results[-1]
     page = run_report(
-        last.system.folder, last.judgement, TITLE, f"{INTRODUCTION}\n\nExamples below: {_result_name(last)}."
+        last.system.folder, last.scored_run, TITLE, f"{INTRODUCTION}\n\nExamples below: {_result_name(last)}."
     )
     summary = [
-        (f"BLEU, {_result_name(each)}", f"{each.test.bleu.score:.2f} (test, beam {BEAM_SIZE})") for each in outcomes
+        (f"BLEU, {_result_name(result)}", f"{result.test.bleu.score:.2f} (test, beam size {BEAM_SIZE})")
+        for result in results
     ]
-    parts = [_system_table(outcomes), *(part for outcome in outcomes for part in _report_parts(outcome))]
+    parts = [_system_table(results), *(part for result in results for part in _report_parts(result))]
     write_report(request.out / "report.html", replace(page, summary=[*summary, *page.summary], parts=parts))
     yield f"report: {request.out / 'report.html'}"
 
@@ -325,13 +376,13 @@ def _plan_systems(request: RecipeRequest) -> list[TranslationSystem]:
     """Write the pairs and return the systems to train."""
     for name in request.only:
         if name not in SYSTEMS:
-            known = ", ".join(SYSTEMS)
-            raise InputError(f"{NAME} has no system {quote(name)}{suggest(name, SYSTEMS)} (there are: {known})")
+            names = ", ".join(SYSTEMS)
+            raise InputError(f"{NAME} has no system {quote(name)}{suggest(name, SYSTEMS)} (there are: {names})")
     make_folder(request.out)
-    sentences, systems = read_tatoeba(request.data, request.samples), []
-    for name in (each for each in SYSTEMS if not request.only or each in request.only):
+    splits, systems = read_tatoeba(request.data, request.samples), []
+    for name in (system for system in SYSTEMS if not request.only or system in request.only):
         folder, as_words = request.out / "data" / name, name == "words"
-        seen = write_pair_files(sentences, folder, as_words)
+        written_splits = write_pair_files(splits, folder, as_words)
         for seed in range(1, request.seeds + 1):
             settings: dict[str, Any] = {"seed": seed}
             if as_words:
@@ -340,60 +391,62 @@ def _plan_systems(request: RecipeRequest) -> list[TranslationSystem]:
                 TranslationSystem(
                     name=name,
                     config=load_recipe_config(NAME, settings),
-                    train=folder / "train.tsv",
-                    dev=folder / "dev.tsv",
+                    files=TrainingFiles(folder / "train.tsv", folder / "dev.tsv"),
                     folder=request.out / "runs" / f"{name}-seed-{seed}",
                     as_words=as_words,
-                    developed=seen.dev,
-                    tested=seen.test,
+                    splits=written_splits,
                 )
             )
     return systems
 
 
-def _result_name(outcome: TranslationResult) -> str:
+def _result_name(result: TranslationResult) -> str:
     """Return system and seed."""
-    return f"{outcome.system.name}, seed {outcome.system.config.seed}"
+    return f"{result.system.name}, seed {result.system.config.seed}"
 
 
-def _result_line(outcome: TranslationResult) -> str:
+def _result_line(result: TranslationResult) -> str:
     """Return the line of a run."""
-    test, seconds = outcome.test, outcome.stopped["seconds"]
+    test, sizes, seconds = result.test, result.vocabulary_sizes, result.stop_record["seconds"]
     return (
-        f"{_result_name(outcome)}: test BLEU {test.bleu.score:.2f}, chrF {test.chrf.score:.2f}, exact match "
-        f"{test.evaluation.exact_match:.2f} % (greedy: BLEU {outcome.greedy.bleu.score:.2f}); dev BLEU "
-        f"{outcome.dev.bleu.score:.2f}; {outcome.sizes[0]:,} and {outcome.sizes[1]:,} symbols, "
-        f"{outcome.unknown[0]:.2f} % and {outcome.unknown[1]:.2f} % of the test set's unknown; {outcome.parameters:,} "
-        f"parameters, {outcome.passes:.3g} passes in {seconds:,.0f} s"
+        f"{_result_name(result)}: test BLEU {test.bleu.score:.2f}, chrF {test.chrf.score:.2f}, exact match "
+        f"{test.evaluation.exact_match:.2f} % (greedy: BLEU {result.greedy.bleu.score:.2f}); dev BLEU "
+        f"{result.dev.bleu.score:.2f}; vocabularies of {sizes[0]:,} and {sizes[1]:,} symbols, "
+        f"{result.unknown[0]:.2f} % and {result.unknown[1]:.2f} % unknown in the test set; {result.parameters:,} "
+        f"parameters, {result.epochs:.3g} epochs in {seconds:,.0f} s"
     )
 
 
-def _result_json(outcome: TranslationResult) -> dict[str, Any]:
+def _result_json(result: TranslationResult) -> dict[str, Any]:
     """Return the numbers of one run."""
     return {
-        **{"system": outcome.system.name, "seed": outcome.system.config.seed, "beam": BEAM_SIZE},
-        **{"dev": outcome.dev.to_json(), "test": outcome.test.to_json(), "test_greedy": outcome.greedy.to_json()},
-        **{"source_symbols": outcome.sizes[0], "target_symbols": outcome.sizes[1]},
-        **{"unknown_source": outcome.unknown[0], "unknown_target": outcome.unknown[1]},
-        "parameters": outcome.parameters,
-        **{key: outcome.stopped[key] for key in ("seconds", "update", "samples")},
-        "passes": outcome.passes,
-        "attention": {each.name: [each.value, each.low, each.high] for each in outcome.statistics},
-        "links": [link._asdict() for link in outcome.links],
-        "config": msgspec.to_builtins(outcome.system.config),
+        **{"system": result.system.name, "seed": result.system.config.seed, "beam": BEAM_SIZE},
+        **{"dev": result.dev.to_json(), "test": result.test.to_json(), "test_greedy": result.greedy.to_json()},
+        **{"source_symbols": result.vocabulary_sizes[0], "target_symbols": result.vocabulary_sizes[1]},
+        **{"unknown_source": result.unknown[0], "unknown_target": result.unknown[1]},
+        "parameters": result.parameters,
+        **{key: result.stop_record[key] for key in ("seconds", "update", "samples")},
+        "epochs": result.epochs,
+        "attention": {
+            statistic.name: [statistic.value, statistic.low, statistic.high] for statistic in result.statistics
+        },
+        "links": [link._asdict() for link in result.links],
+        "config": msgspec.to_builtins(result.system.config),
     }
 
 
-def _system_table(outcomes: Sequence[TranslationResult]) -> ReportTable:
+def _system_table(results: Sequence[TranslationResult]) -> ReportTable:
     """Return the table of all runs."""
     rows = []
-    for outcome in outcomes:
-        for which, scores in (("dev", outcome.dev), ("test", outcome.test), ("test, greedy", outcome.greedy)):
-            rows.append([_result_name(outcome), which, *_score_cells(scores), *_cost_cells(outcome)])
-    heads = ["system", "set", "BLEU", "chrF", "exact match", "sentences", "translations"]
-    more = ["symbols", "unknown in the test set", "parameters", "seconds"]
-    signatures = f"{outcomes[0].test.bleu.signature}; {outcomes[0].test.chrf.signature}"
-    return ReportTable("Both systems", f"Two numbers are for source and target. {signatures}", [*heads, *more], rows)
+    for result in results:
+        for split, scores in (("dev", result.dev), ("test", result.test), ("test, greedy", result.greedy)):
+            rows.append([_result_name(result), split, *_score_cells(scores), *_cost_cells(result)])
+    heads = ["system", "set", "BLEU", "chrF", "exact match", "sources", "references"]
+    size_heads = ["vocabulary size", "unknown in the test set", "parameters", "seconds"]
+    signatures = f"{results[0].test.bleu.signature}; {results[0].test.chrf.signature}"
+    return ReportTable(
+        "Both systems", f"Pairs of numbers are for source and target. {signatures}", [*heads, *size_heads], rows
+    )
 
 
 def _score_cells(scores: TranslationScores) -> list[str]:
@@ -404,50 +457,50 @@ def _score_cells(scores: TranslationScores) -> list[str]:
         f"{scores.bleu.score:.2f}",
         f"{scores.chrf.score:.2f}",
         f"{evaluation.exact_match:.2f} % ({low:.2f} to {high:.2f})",
-        f"{scores.sentences:,}",
-        f"{scores.references:,}",
+        f"{scores.num_sources:,}",
+        f"{scores.num_references:,}",
     ]
 
 
-def _cost_cells(outcome: TranslationResult) -> list[str]:
+def _cost_cells(result: TranslationResult) -> list[str]:
     """Return sizes and training time of a table row."""
     return [
-        f"{outcome.sizes[0]:,}, {outcome.sizes[1]:,}",
-        f"{outcome.unknown[0]:.2f} %, {outcome.unknown[1]:.2f} %",
-        f"{outcome.parameters:,}",
-        f"{outcome.stopped['seconds']:,.0f}",
+        f"{result.vocabulary_sizes[0]:,}, {result.vocabulary_sizes[1]:,}",
+        f"{result.unknown[0]:.2f} %, {result.unknown[1]:.2f} %",
+        f"{result.parameters:,}",
+        f"{result.stop_record['seconds']:,.0f}",
     ]
 
 
-def _report_parts(outcome: TranslationResult) -> Iterator[ReportPart]:
+def _report_parts(result: TranslationResult) -> Iterator[ReportPart]:
     """Yield attention as alignment, and example translations."""
-    title = f"Attention as alignment: {_result_name(outcome)}"
-    mean = mean_attention_map(outcome.judgement.traces)
+    title = f"Attention as alignment: {_result_name(result)}"
+    mean = mean_attention_map(result.scored_run.traces)
     if mean is not None:
         caption = "Mean weights over the test set; every source and every target is scaled to ten bins."
         yield ReportFigure(title, caption, to_svg(mean_weights_figure(mean)))
     statistics = [
-        f"{each.name}: {each.value:.3f} {each.unit} ({each.low:.3f} to {each.high:.3f})"
-        for each in _alignment_statistics(outcome)
+        f"{statistic.name}: {statistic.value:.3f} {statistic.unit} ({statistic.low:.3f} to {statistic.high:.3f})"
+        for statistic in _alignment_statistics(result)
     ]
     yield ReportText(title, "; ".join(statistics) + ".")
-    rows = [[each.written, f"{each.times:,}", each.read, f"{100 * each.share:.0f} %"] for each in outcome.links]
+    rows = [[link.target, f"{link.frequency:,}", link.source, f"{100 * link.share:.0f} %"] for link in result.links]
     caption = (
         "The most frequent output symbols, each with the source symbol of greatest weight, summed over the test set."
     )
-    yield ReportTable(title, caption, ["written", "times", "looked at", "share of the weight"], rows)
-    grouped = group_references(outcome.system.tested)
-    every = max(1, len(grouped.sources) // NUM_EXAMPLES)
-    judgement = outcome.judgement
-    chosen = range(0, every * min(NUM_EXAMPLES, len(grouped.sources)), every)
-    lines = [[grouped.sources[n], judgement.traces[n].output, " / ".join(judgement.references[n][:3])] for n in chosen]
-    caption = f"Every {every}th sentence of the test set, and up to three of its translations."
-    yield ReportTable(
-        f"Translations: {_result_name(outcome)}", caption, ["English", "written", "translations of the set"], lines
-    )
+    yield ReportTable(title, caption, ["output symbol", "frequency", "source symbol", "share of the attention"], rows)
+    grouped = group_references(result.system.splits.test)
+    interval = max(1, len(grouped.sources) // NUM_EXAMPLES)
+    scored_run = result.scored_run
+    examples = range(0, interval * min(NUM_EXAMPLES, len(grouped.sources)), interval)
+    rows = [
+        [grouped.sources[n], scored_run.traces[n].output, " / ".join(scored_run.references[n][:3])] for n in examples
+    ]
+    caption = f"Every {interval}th sentence of the test set with at most three references."
+    yield ReportTable(f"Translations: {_result_name(result)}", caption, ["English", "output", "references"], rows)
 
 
-def _alignment_statistics(outcome: TranslationResult) -> list[Any]:
+def _alignment_statistics(result: TranslationResult) -> list[Any]:
     """Return the statistics of attention that describe alignment."""
-    wanted = ("entropy", "monotonicity", "diagonality", "coverage deviation")
-    return [each for each in outcome.statistics if each.name in wanted]
+    names = ("entropy", "monotonicity", "diagonality", "coverage deviation")
+    return [statistic for statistic in result.statistics if statistic.name in names]

@@ -30,10 +30,10 @@ from pellucid.recipes.spanish.sentences import (
     tokenize,
 )
 
-EPOCHS, BATCH, RATE, DECAY, MAX_GRADIENT_NORM = 100, 4, 1e-3, 0.99, 5.0
+EPOCHS, BATCH_SIZE, LEARNING_RATE, DECAY, MAX_GRADIENT_NORM = 100, 4, 1e-3, 0.99, 5.0
 TOP_WORDS = 5
 """Most probable words stored for each step."""
-DecoderInputs = Literal["given", "previous", "previous-updating"]
+DecoderInputs = Literal["targets", "previous", "previous-updating"]
 """Decoder inputs in training: teacher forcing, or the predicted word of the step before.
 
 "previous" stops the gradient at the embedding of the predicted word, "previous-updating" does not
@@ -49,8 +49,8 @@ class SpanishStudy(NamedTuple):
     """Architecture, decoder inputs, seed and length of a training."""
 
     name: str
-    design: SpanishArchitecture
-    decoder_inputs: DecoderInputs = "given"
+    architecture: SpanishArchitecture
+    decoder_inputs: DecoderInputs = "targets"
     seed: int = 1
     epochs: int = EPOCHS
 
@@ -88,7 +88,7 @@ class SpanishResult(NamedTuple):
     """Translations of `TRANSLATED_SENTENCES`."""
 
     @property
-    def best(self) -> int:
+    def best_epoch(self) -> int:
         """Return the epoch with the lowest validation loss, from 1."""
         losses = [point.validation for point in self.curve]
         return losses.index(min(losses)) + 1
@@ -99,162 +99,233 @@ class SentenceBatch(NamedTuple):
 
     source: Int[Tensor, "B S"]
     lengths: Int[Tensor, " B"]
-    given: Int[Tensor, "B T"]
+    inputs: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
 
 
 def run_study(study: SpanishStudy) -> SpanishResult:
-    """Train and evaluate on one thread."""
+    """Train and evaluate a network on one thread.
+
+    Args:
+        study: Architecture, decoder inputs, seed and length of the training.
+    """
     return train_network(study)[1]
 
 
 def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
-    """Do the same as `run_study` and return the trained network, too."""
+    """Train and evaluate as `run_study` does, and return the trained network, too.
+
+    Args:
+        study: Architecture, decoder inputs, seed and length of the training.
+    """
     use_threads(1)
     torch.manual_seed(study.seed)
     corpus = build_corpus(PAIRS)
-    network = build_network(study.design, corpus)
-    training, validation = (
-        to_tensors(corpus.data.rows(0, TRAINING_PAIRS)),
-        to_tensors(corpus.data.rows(TRAINING_PAIRS, len(PAIRS))),
-    )
-    optimizer = LasagneAdam(list(network.parameters()), RATE)
+    network = build_network(study.architecture, corpus)
+    training = to_tensors(corpus.data.rows(0, TRAINING_PAIRS))
+    validation = to_tensors(corpus.data.rows(TRAINING_PAIRS, len(PAIRS)))
+    optimizer = LasagneAdam(list(network.parameters()), LEARNING_RATE)
     curve, started = [], time.process_time()
     for epoch in range(study.epochs):
-        optimizer.param_groups[0]["lr"] = RATE * DECAY**epoch
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * DECAY**epoch
         losses = [
-            training_step(network, optimizer, slice_rows(training, first, first + BATCH), study.decoder_inputs)
-            for first in range(0, len(training.source), BATCH)
+            training_step(network, optimizer, slice_rows(training, first, first + BATCH_SIZE), study.decoder_inputs)
+            for first in range(0, len(training.source), BATCH_SIZE)
         ]
         curve.append(EpochLosses(sum(losses) / len(losses), validation_loss(network, validation)))
     seconds = time.process_time() - started
-    fits = measure_accuracy(network, training), measure_accuracy(network, validation)
-    padding = weight_on_padding(network, training) if network.attention is not None else None
+    accuracies = measure_accuracy(network, training), measure_accuracy(network, validation)
+    padding = attention_on_padding(network, training) if network.attention is not None else None
     traces = [translate(network, corpus, sentence) for sentence in TRANSLATED_SENTENCES]
-    who = (study.name, study.seed, parameter_count(network))
-    return network, SpanishResult(*who, seconds, curve, *fits, padding, traces)
+    num_parameters = parameter_count(network)
+    return network, SpanishResult(study.name, study.seed, num_parameters, seconds, curve, *accuracies, padding, traces)
 
 
-def build_network(design: SpanishArchitecture, corpus: SentenceCorpus) -> SpanishNetwork:
-    """Return a network for the vocabularies of a corpus."""
-    return SpanishNetwork(design, len(corpus.english.words), len(corpus.spanish.words))
+def build_network(architecture: SpanishArchitecture, corpus: SentenceCorpus) -> SpanishNetwork:
+    """Return a network for the vocabularies of a corpus.
+
+    Args:
+        architecture: The architecture.
+        corpus: Corpus with both vocabularies.
+    """
+    return SpanishNetwork(architecture, len(corpus.source_vocabulary.words), len(corpus.target_vocabulary.words))
 
 
 def to_tensors(data: SentenceIds) -> SentenceBatch:
-    """Return ids as tensors."""
+    """Return ids as tensors.
+
+    Args:
+        data: Word ids as arrays.
+    """
     return SentenceBatch(*map(torch.from_numpy, data))
 
 
-def slice_rows(all_of_them: SentenceBatch, first: int, stop: int) -> SentenceBatch:
-    """Return some of the pairs."""
-    return SentenceBatch(*(column[first:stop] for column in all_of_them))
+def slice_rows(batch: SentenceBatch, first: int, stop: int) -> SentenceBatch:
+    """Return a range of the pairs.
+
+    Args:
+        batch: The pairs.
+        first: Index of the first pair.
+        stop: Index after the last pair.
+    """
+    return SentenceBatch(*(column[first:stop] for column in batch))
 
 
 def training_step(
-    network: SpanishNetwork, optimizer: LasagneAdam, batch: SentenceBatch, feeding: DecoderInputs
+    network: SpanishNetwork, optimizer: LasagneAdam, batch: SentenceBatch, decoder_inputs: DecoderInputs
 ) -> float:
-    """Make one update; return its loss."""
+    """Make one update.
+
+    Args:
+        network: The network; its parameters change.
+        optimizer: Its optimizer.
+        batch: Sentence pairs.
+        decoder_inputs: Decoder inputs in training.
+
+    Returns:
+        Loss of the batch before the update.
+    """
     network.train()
     for parameter in network.parameters():
         parameter.grad = None
-    cost = sentence_loss(network.softmax(decode_batch(network, batch, feeding).outputs), batch.targets)
-    torch.autograd.backward(cost)
+    loss = sentence_loss(network.softmax(decode_batch(network, batch, decoder_inputs).outputs), batch.targets)
+    torch.autograd.backward(loss)
     clip_global_norm(network)
     optimizer.step()
-    return cost.item()
+    return loss.item()
 
 
-def decode_batch(network: SpanishNetwork, batch: SentenceBatch, feeding: DecoderInputs) -> SpanishOutput:
-    """Return the decoder outputs of a batch."""
+def decode_batch(network: SpanishNetwork, batch: SentenceBatch, decoder_inputs: DecoderInputs) -> SpanishOutput:
+    """Return the decoder outputs of a batch.
+
+    Args:
+        network: The network.
+        batch: Sentence pairs.
+        decoder_inputs: Decoder inputs: the targets (teacher forcing) or the predicted words.
+    """
     encoded = network.encode(batch.source, batch.lengths)
-    if feeding == "given":
-        written: SpanishOutput = network(encoded, batch.given)
-        return written
-    return network.feed_previous(encoded, batch.given.shape[1], feeding == "previous-updating")
+    if decoder_inputs == "targets":
+        output: SpanishOutput = network(encoded, batch.inputs)
+        return output
+    return network.feed_previous(encoded, batch.inputs.shape[1], decoder_inputs == "previous-updating")
 
 
 def sentence_loss(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """Return (1 / B) Σ_b Σ_t −log p(target) without padding: the mean over sentences of sums over words."""
-    each = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-    return (each * targets.flatten().sign()).sum() / len(targets)
+    """Return (1 / B) Σ_b Σ_t −log p(target) without padding: the mean over sentences of sums over words.
+
+    Args:
+        logits: Logits of the target words.
+        targets: Target word ids, padded with zeros.
+    """
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return (losses * targets.flatten().sign()).sum() / len(targets)
 
 
 def clip_global_norm(network: nn.Module) -> None:
-    """Scale all gradients by 5 / max(‖g‖, 5) (`clip_by_global_norm`)."""
+    """Scale all gradients by 5 / max(‖g‖, 5) (`clip_by_global_norm`).
+
+    Args:
+        network: The network; its gradients change.
+    """
     gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-    length = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
+    total_norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
     for gradient in gradients:
-        gradient.mul_(MAX_GRADIENT_NORM / length.clamp(min=MAX_GRADIENT_NORM))
+        gradient.mul_(MAX_GRADIENT_NORM / total_norm.clamp(min=MAX_GRADIENT_NORM))
 
 
 @torch.no_grad()
 def validation_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """Return the loss with teacher forcing, without dropout."""
+    """Return the loss with teacher forcing, without dropout.
+
+    Args:
+        network: The network.
+        data: Sentence pairs.
+    """
     network.eval()
-    return float(sentence_loss(network.softmax(decode_batch(network, data, "given").outputs), data.targets))
+    return float(sentence_loss(network.softmax(decode_batch(network, data, "targets").outputs), data.targets))
 
 
 @torch.no_grad()
 def measure_accuracy(network: SpanishNetwork, data: SentenceBatch) -> SpanishAccuracy:
-    """Return word accuracy with teacher forcing and free-running; padding is excluded."""
+    """Return word accuracy with teacher forcing and free-running; padding is excluded.
+
+    Args:
+        network: The network.
+        data: Sentence pairs.
+    """
     network.eval()
-    counted = data.targets != PAD
-    given, alone = (
-        (network.softmax(decode_batch(network, data, feeding).outputs).argmax(dim=2) == data.targets)
-        for feeding in ("given", "previous")
+    mask = data.targets != PAD
+    teacher_forcing, free_running = (
+        (network.softmax(decode_batch(network, data, decoder_inputs).outputs).argmax(dim=2) == data.targets)
+        for decoder_inputs in ("targets", "previous")
     )
-    whole = (alone | ~counted).all(dim=1)
+    sentences = (free_running | ~mask).all(dim=1)
     return SpanishAccuracy(
-        float(given[counted].float().mean()), float(alone[counted].float().mean()), float(whole.float().mean())
+        teacher_forcing=float(teacher_forcing[mask].float().mean()),
+        free_running=float(free_running[mask].float().mean()),
+        sentences=float(sentences.float().mean()),
     )
 
 
 @torch.no_grad()
 def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) -> Trace:
-    """Translate a sentence greedily as the author's script does: batch of one, padding and steps of the corpus.
+    """Translate a sentence greedily with a batch of one, and with padding and steps of the corpus, as the author's
+    script.
 
     Decoding does not stop at the end symbol; the trace holds the words up to the first _EOS. Attention covers padding.
+
+    Args:
+        network: The network.
+        corpus: Corpus with both vocabularies and the lengths.
+        sentence: English sentence.
     """
     network.eval()
     tokens = tokenize(sentence)
-    ids, width = corpus.english.ids(tokens), corpus.data.source.shape[1]
+    ids, width = corpus.source_vocabulary.ids(tokens), corpus.data.source.shape[1]
     encoded = network.encode(torch.tensor([[*ids, *[PAD] * (width - len(ids))]]), torch.tensor([len(ids)]))
-    written = network.feed_previous(encoded, corpus.data.given.shape[1], update_embedding_for_previous=False)
-    top = network.softmax(written.outputs[0]).log_softmax(dim=1).topk(TOP_WORDS)
-    words = [corpus.spanish.words[word] for word in top.indices[:, 0].tolist()]
+    output = network.feed_previous(encoded, corpus.data.inputs.shape[1], update_embedding_for_previous=False)
+    top = network.softmax(output.outputs[0]).log_softmax(dim=1).topk(TOP_WORDS)
+    vocabulary = corpus.target_vocabulary.words
+    words = [vocabulary[word] for word in top.indices[:, 0].tolist()]
     finished = SPECIAL[EOS] in words
     stop = words.index(SPECIAL[EOS]) if finished else len(words)
     steps = stop + finished
-    weights = written.weights[0].sum(dim=1) / max(written.weights.shape[2], 1)  # the mean over heads; zero without
+    weights = output.weights[0].sum(dim=1) / max(output.weights.shape[2], 1)  # mean over heads; zero without attention
     return Trace(
         text=sentence,
         source=(*tokens, *[SPECIAL[PAD]] * (width - len(ids))),
         features=0,
-        unknown=tuple(at for at, each in enumerate(ids) if each == UNK),
+        unknown=tuple(index for index, word in enumerate(ids) if word == UNK),
         target=(*words[:stop], *([END] * finished)),
         output=" ".join(words[:stop]),
         finished=finished,
         log_probabilities=top.values[:steps, 0].numpy(),
-        attention=weights[:steps].numpy() if written.weights.shape[2] else np.zeros((steps, width), np.float32),
-        top_symbols=tuple(tuple(corpus.spanish.words[word] for word in row) for row in top.indices[:steps].tolist()),
+        attention=weights[:steps].numpy() if output.weights.shape[2] else np.zeros((steps, width), np.float32),
+        top_symbols=tuple(tuple(vocabulary[word] for word in row) for row in top.indices[:steps].tolist()),
         top_log_probabilities=top.values[:steps].numpy(),
     )
 
 
 @torch.no_grad()
-def weight_on_padding(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """Return the mean share of attention on padding, over all words."""
+def attention_on_padding(network: SpanishNetwork, data: SentenceBatch) -> float:
+    """Return the mean share of attention on padding, over all target words.
+
+    Args:
+        network: Network with attention.
+        data: Sentence pairs.
+    """
     network.eval()
-    weights = decode_batch(network, data, "given").weights.mean(dim=2)
-    beyond = torch.arange(weights.shape[2]) >= data.lengths[:, None]
-    return float((weights * beyond[:, None]).sum(dim=2)[data.targets != PAD].mean())
+    weights = decode_batch(network, data, "targets").weights.mean(dim=2)
+    is_padding = torch.arange(weights.shape[2]) >= data.lengths[:, None]
+    return float((weights * is_padding[:, None]).sum(dim=2)[data.targets != PAD].mean())
 
 
 class TensorShape(NamedTuple):
-    """Name of a tensor, its dimensions in the post and its sizes here."""
+    """Name, symbolic dimensions and sizes of a tensor."""
 
     name: str
-    post: str
+    symbolic: str
+    """Dimensions in the post, as symbols."""
     sizes: tuple[int, ...]
 
 
@@ -263,44 +334,48 @@ def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorS
     """Return the shapes of all tensors of a step; the network must have attention.
 
     N sentences, H units, C Spanish words; max_len is S for the source and T for the target.
+
+    Args:
+        network: Network with attention.
+        batch: Sentence pairs.
     """
-    assert network.attention is not None, "the plain decoder has no attention to analyse"
+    assert network.attention is not None, "a decoder without attention has no attention tensors"
     encoded = network.encode(batch.source, batch.lengths)
-    carried, features = network.init_decoder(encoded)
+    state, features = network.init_decoder(encoded)
     assert features is not None
-    embedded = network.target_embedding[batch.given[:, 0]]
-    step = network.step(embedded, carried, features)
-    looked, attention = step.carried.head_outputs, network.attention
-    query = attention.queries[0](step.carried.state)
-    written = network(encoded, batch.given)
-    logits = network.softmax(written.outputs).flatten(0, 1)
-    four = encoded.outputs[:, :, None]
-    listed: list[tuple[str, str, Tensor]] = [
+    embedded = network.target_embedding[batch.inputs[:, 0]]
+    step = network.step(embedded, state, features)
+    head_outputs, attention = step.new_state.head_outputs, network.attention
+    query = attention.queries[0](step.new_state.state)
+    output = network(encoded, batch.inputs)
+    logits = network.softmax(output.outputs).flatten(0, 1)
+    states_4d = encoded.outputs[:, :, None]
+    tensors: list[tuple[str, str, Tensor]] = [
         ("encoder inputs", "N, max_len", batch.source),
         ("lengths", "N", batch.lengths),
         ("encoder inputs, embedded", "N, max_len, H", network.source_embedding[batch.source]),
         ("encoder outputs = attention states", "N, max_len, H", encoded.outputs),
         ("encoder state = first decoder state", "N, H", encoded.state),
-        ("decoder inputs", "N, max_len", batch.given),
-        ("decoder inputs, time-major, one of a list of max_len", "N", batch.given[:, 0]),
+        ("decoder inputs", "N, max_len", batch.inputs),
+        ("decoder inputs, time-major, one of a list of max_len", "N", batch.inputs[:, 0]),
         ("one decoder input, embedded", "N, H", embedded),
-        ("attention states in four dimensions", "N, max_len, 1, H", four),
+        ("attention states in four dimensions", "N, max_len, 1, H", states_4d),
         ("filter of the 1×1 convolution", "1, 1, H, H", attention.projections[0][None, None]),
         ("features (the post: N, height', 3, H)", "N, max_len, 1, H", features.keys[0][:, :, None]),
-        ("context before the first step, of each head", "N, H", carried.head_outputs.contexts[:, 0]),
+        ("context before the first step, of each head", "N, H", state.head_outputs.contexts[:, 0]),
         ("input and context merged", "N, H", step.merged),
         ("cell output", "N, H", step.cell_output),
-        ("new state", "N, H", step.carried.state),
+        ("new state", "N, H", step.new_state.state),
         ("query after its MLP", "N, H", query),
         ("query in four dimensions", "N, 1, 1, H", query[:, None, None]),
-        ("scores e", "N, max_len", attention.scores(step.carried.state, features)[:, 0]),
-        ("weights α", "N, max_len, 1, 1", looked.weights[:, 0, :, None, None]),
-        ("context c", "N, H", looked.contexts[:, 0]),
+        ("scores e", "N, max_len", attention.compute_scores(step.new_state.state, features)[:, 0]),
+        ("weights α", "N, max_len, 1, 1", head_outputs.weights[:, 0, :, None, None]),
+        ("context c", "N, H", head_outputs.contexts[:, 0]),
         ("decoder output of one step", "N, H", step.output),
-        ("all outputs", "max_len, N, H", written.outputs.transpose(0, 1)),
-        ("all outputs, flattened", "N·max_len, H", written.outputs.flatten(0, 1)),
+        ("all outputs", "max_len, N, H", output.outputs.transpose(0, 1)),
+        ("all outputs, flattened", "N·max_len, H", output.outputs.flatten(0, 1)),
         ("logits", "N·max_len, C", logits),
         ("targets, flattened", "N·max_len", batch.targets.flatten()),
         ("loss", "", sentence_loss(logits.unflatten(0, batch.targets.shape), batch.targets)),
     ]
-    return [TensorShape(name, post, tuple(tensor.shape)) for name, post, tensor in listed]
+    return [TensorShape(name, symbolic, tuple(tensor.shape)) for name, symbolic, tensor in tensors]

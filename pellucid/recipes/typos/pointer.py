@@ -1,4 +1,4 @@
-"""Attention that points at the letter which language models from both sides predict least, and its training.
+"""Pointer network over two letter language models that predicts the wrong letter, and its training.
 
 B batch, N words or typos, S letters, H hidden units, E embedding size, V symbols, A attention units.
 """
@@ -39,15 +39,16 @@ class PointerSizes(NamedTuple):
     """Sizes of the network."""
 
     embedding: int = 64
-    sides: int = 256
-    """H of the language models, per direction."""
-    around: int = 192
-    """H of the LSTM over their states, per direction; A is twice that."""
-    longest: int = 16
+    language_model: int = 256
+    """Hidden units H of the language models, per direction."""
+    context: int = 192
+    """Hidden units of the LSTM over their states, per direction; A is twice that number."""
+    max_length: int = 16
+    """Maximum letters of a word."""
 
 
 class LetterContexts(NamedTuple):
-    """States of both language models around each letter, which do not depend on the letter."""
+    """States of both language models before and after each letter, which do not depend on the letter."""
 
     before: Float[Tensor, "B S H"]
     """State after the preceding letters; zero at the first."""
@@ -60,9 +61,9 @@ class LetterContexts(NamedTuple):
 class LetterPredictions(NamedTuple):
     """Log-probabilities of the letter at each position, by both language models."""
 
-    forwards: Float[Tensor, "B S V"]
+    forward: Float[Tensor, "B S V"]
     """log p(· | x_1 … x_{s−1})."""
-    backwards: Float[Tensor, "B S V"]
+    backward: Float[Tensor, "B S V"]
     """log p(· | x_S … x_{s+1})."""
 
 
@@ -80,112 +81,134 @@ class LanguageModelPointer(nn.Module):
 
     The first two lines are language models in both directions. The energy is that of additive attention with a vector v
     for each candidate letter. The sums are the log-probabilities of the letters before and after s: if s is wrong, all
-    other letters are those of a word.
+    other letters are letters of a word.
 
     References:
         Rei 2017, section 3 (language models); Bahdanau et al. 2015, appendix A.1.2 (additive attention).
     """
 
     def __init__(self, sizes: PointerSizes) -> None:
-        """Build the network and draw its parameters from PyTorch's generator."""
+        """Build the network and draw its parameters from PyTorch's generator.
+
+        Args:
+            sizes: Sizes of the network.
+        """
         super().__init__()
         self.sizes = sizes
-        hidden, units, symbols = sizes.sides, 2 * sizes.around, len(SYMBOLS)
-        self.table = nn.Embedding(symbols, sizes.embedding)
-        self.sides = nn.LSTM(sizes.embedding, hidden, batch_first=True, bidirectional=True)
-        self.forwards, self.backwards = nn.Linear(hidden, symbols), nn.Linear(hidden, symbols)
-        entering = 2 * hidden + sizes.embedding
-        self.around = nn.LSTM(entering, sizes.around, batch_first=True, bidirectional=True)
-        self.keys = nn.Linear(2 * sizes.around, units)
-        self.query = nn.Linear(2 * hidden, units, bias=False)
-        self.letters = nn.Linear(units, symbols)
+        hidden, units, num_symbols = sizes.language_model, 2 * sizes.context, len(SYMBOLS)
+        self.embedding = nn.Embedding(num_symbols, sizes.embedding)
+        self.language_models = nn.LSTM(sizes.embedding, hidden, batch_first=True, bidirectional=True)
+        self.forward_head, self.backward_head = nn.Linear(hidden, num_symbols), nn.Linear(hidden, num_symbols)
+        context_input_size = 2 * hidden + sizes.embedding
+        self.context_lstm = nn.LSTM(context_input_size, sizes.context, batch_first=True, bidirectional=True)
+        self.key_projection = nn.Linear(2 * sizes.context, units)
+        self.query_projection = nn.Linear(2 * hidden, units, bias=False)
+        self.letter_scores = nn.Linear(units, num_symbols)
         self.score_weights = nn.Parameter(torch.tensor([0.5, 0.5, -0.1, -0.1, 0.5, 0.5]))
 
     def encode_contexts(
-        self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], dropped: float = 0.0
+        self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], dropout: float = 0.0
     ) -> LetterContexts:
         """Return the states of both language models around each letter.
 
         Args:
             words: Letter ids, padded.
             lengths: Letters of each word.
-            dropped: Dropout of the embeddings.
+            dropout: Dropout probability of the embeddings.
         """
-        vectors = nn.functional.dropout(self.table(words), dropped)
-        states, (last, _) = self.sides(_pack(vectors, lengths))
-        forwards, backwards = _unpack(states, words.shape[1]).chunk(2, dim=2)
-        nothing = torch.zeros_like(forwards[:, :1])
-        before = torch.cat([nothing, forwards[:, :-1]], dim=1)
-        after = torch.cat([backwards[:, 1:], nothing], dim=1)
-        return LetterContexts(before, after, torch.cat([last[0], last[1]], dim=1))
+        vectors = nn.functional.dropout(self.embedding(words), dropout)
+        states, (final, _) = self.language_models(_pack(vectors, lengths))
+        forward, backward = _unpack(states, words.shape[1]).chunk(2, dim=2)
+        zeros = torch.zeros_like(forward[:, :1])
+        before = torch.cat([zeros, forward[:, :-1]], dim=1)
+        after = torch.cat([backward[:, 1:], zeros], dim=1)
+        return LetterContexts(before, after, torch.cat([final[0], final[1]], dim=1))
 
-    def predict_letters(self, contexts: LetterContexts, dropped: float = 0.0) -> LetterPredictions:
+    def predict_letters(self, contexts: LetterContexts, dropout: float = 0.0) -> LetterPredictions:
         """Return the log-probabilities of the letter at each position.
 
         Args:
             contexts: States of both language models.
-            dropped: Dropout of these states.
+            dropout: Dropout probability of these states.
         """
-        heads = ((self.forwards, contexts.before), (self.backwards, contexts.after))
+        heads = ((self.forward_head, contexts.before), (self.backward_head, contexts.after))
         return LetterPredictions(
-            *(head(nn.functional.dropout(states, dropped)).log_softmax(dim=2) for head, states in heads)
+            *(head(nn.functional.dropout(states, dropout)).log_softmax(dim=2) for head, states in heads)
         )
 
     def forward(
         self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S V"], LetterPredictions]:
-        """Return log p(s, c) and the predictions of the language models.
+        """Return log p(s, c), and the predictions of the language models.
 
         log p(s, c) is −∞ where c is the letter itself or the padding symbol, or s is padding.
+
+        Args:
+            words: Letter ids, padded.
+            lengths: Letters of each word.
         """
-        sides = self.encode_contexts(words, lengths)
-        predictions = self.predict_letters(sides)
-        entering = torch.cat([sides.before, sides.after, self.table(words)], dim=2)
-        around = _unpack(self.around(_pack(entering, lengths))[0], words.shape[1])
-        keys = torch.tanh(self.keys(around) + self.query(sides.ends)[:, None])
-        energies = self.letters(keys) + self._language_model_terms(words, predictions)
-        allowed = letter_mask(words)[:, :, None] & (torch.arange(len(SYMBOLS)) != PADDING) & ~_own_letter_mask(words)
-        flat = energies.masked_fill(~allowed, -torch.inf).flatten(1).log_softmax(dim=1)
-        return flat.view_as(energies), predictions
+        contexts = self.encode_contexts(words, lengths)
+        predictions = self.predict_letters(contexts)
+        context_inputs = torch.cat([contexts.before, contexts.after, self.embedding(words)], dim=2)
+        states = _unpack(self.context_lstm(_pack(context_inputs, lengths))[0], words.shape[1])
+        keys = torch.tanh(self.key_projection(states) + self.query_projection(contexts.ends)[:, None])
+        energies = self.letter_scores(keys) + self._language_model_terms(words, predictions)
+        is_padding_symbol = torch.arange(len(SYMBOLS)) == PADDING
+        is_candidate = letter_mask(words)[:, :, None] & ~is_padding_symbol & ~_input_letter_mask(words)
+        log_probabilities = energies.masked_fill(~is_candidate, -torch.inf).flatten(1).log_softmax(dim=1)
+        return log_probabilities.view_as(energies), predictions
 
     def _language_model_terms(
         self, words: Int[Tensor, "B S"], predictions: LetterPredictions
     ) -> Float[Tensor, "B S V"]:
-        """Return the terms with w."""
-        forwards, backwards = (letter_log_probabilities(words, side) for side in predictions)
-        before = forwards.cumsum(dim=1) - forwards
-        after = backwards.sum(dim=1, keepdim=True) - backwards.cumsum(dim=1)
-        alone = torch.stack([before, after, forwards, backwards], dim=2) @ self.score_weights[:4]
+        """Return the weighted log-probabilities of the language models in the energy."""
+        forward, backward = (letter_log_probabilities(words, direction) for direction in predictions)
+        before = forward.cumsum(dim=1) - forward
+        after = backward.sum(dim=1, keepdim=True) - backward.cumsum(dim=1)
+        position_terms = torch.stack([before, after, forward, backward], dim=2) @ self.score_weights[:4]
         return (
-            alone[:, :, None]
-            + self.score_weights[4] * predictions.forwards
-            + self.score_weights[5] * predictions.backwards
+            position_terms[:, :, None]
+            + self.score_weights[4] * predictions.forward
+            + self.score_weights[5] * predictions.backward
         )
 
 
 def language_model_loss(words: Int[Tensor, "B S"], predictions: LetterPredictions) -> Float[Tensor, ""]:
-    """Return the mean of −log p over all letters, summed over both directions."""
+    """Return the mean over letters of −log p, summed over both directions.
+
+    Args:
+        words: Letter ids, padded.
+        predictions: Predictions of both language models.
+    """
     return (
         -(
-            letter_log_probabilities(words, predictions.forwards)
-            + letter_log_probabilities(words, predictions.backwards)
+            letter_log_probabilities(words, predictions.forward) + letter_log_probabilities(words, predictions.backward)
         ).sum()
         / letter_mask(words).sum()
     )
 
 
-def letter_log_probabilities(words: Int[Tensor, "B S"], side: Float[Tensor, "B S V"]) -> Float[Tensor, "B S"]:
-    """Return the log-probability of each letter of the words; zero on padding."""
-    return side.gather(2, words[:, :, None])[:, :, 0] * letter_mask(words)
+def letter_log_probabilities(words: Int[Tensor, "B S"], predictions: Float[Tensor, "B S V"]) -> Float[Tensor, "B S"]:
+    """Return the log-probability of each letter of the words; zero on padding.
+
+    Args:
+        words: Letter ids, padded.
+        predictions: Log-probabilities of the letter at each position, of one direction.
+    """
+    return predictions.gather(2, words[:, :, None])[:, :, 0] * letter_mask(words)
 
 
 def letter_mask(words: Int[Tensor, "B S"]) -> Bool[Tensor, "B S"]:
-    """Return True at letters and False at padding."""
+    """Return True at letters and False at padding.
+
+    Args:
+        words: Letter ids, padded.
+    """
     return words != PADDING
 
 
-def _own_letter_mask(words: Int[Tensor, "B S"]) -> Bool[Tensor, "B S V"]:
-    """Return True at the letter of each position."""
+def _input_letter_mask(words: Int[Tensor, "B S"]) -> Bool[Tensor, "B S V"]:
+    """Return True at the letter that the word has at each position."""
     return torch.arange(len(SYMBOLS)) == words[:, :, None]
 
 
@@ -201,28 +224,30 @@ def _unpack(states: PackedSequence, width: int) -> Float[Tensor, "B S D"]:
 
 
 SORTING_POOL = 64
-"""Batches whose rows are sorted together by length."""
+"""Number of batches whose rows are sorted by length together."""
 
 
 class PointerTrainingPlan(NamedTuple):
     """Hyperparameters of the training."""
 
-    passes: int = 12
+    language_model_epochs: int = 12
     """Epochs of the language models over the words of the training typos."""
     samples: int = 1_200_000
-    """Typos of the second part."""
-    batch: int = 64
-    rate: float = 0.002
-    """Learning rate of Adam in both parts, with cosine decay to zero."""
-    warm: int = 200
-    """Warm-up updates of the second part, since the energies are still untrained."""
-    foretelling: float = 0.3
-    """Weight of the language model loss in the second part."""
-    dropped: tuple[float, float] = (0.1, 0.2)
-    """Dropout of embeddings and of language model states in the first part."""
-    norm: float = 1.0
+    """Number of typos of the second stage."""
+    batch_size: int = 64
+    learning_rate: float = 0.002
+    """Learning rate of Adam in both stages, with cosine decay to zero."""
+    warmup_updates: int = 200
+    """Warm-up updates of the second stage, since the energies are still untrained."""
+    language_model_weight: float = 0.3
+    """Weight of the language model loss in the second stage."""
+    embedding_dropout: float = 0.1
+    """Dropout probability of the embeddings in the first stage."""
+    state_dropout: float = 0.2
+    """Dropout probability of the language model states in the first stage."""
+    clip_norm: float = 1.0
     """Maximum norm of the gradients."""
-    validations: int = 20
+    num_validations: int = 20
 
 
 class PointerJob(NamedTuple):
@@ -240,8 +265,12 @@ class WordBatch(NamedTuple):
     words: Int[Tensor, "N S"]
     lengths: Int[Tensor, " N"]
 
-    def take(self, rows: Int[Tensor, " B"]) -> "WordBatch":
-        """Return some rows, without superfluous padding."""
+    def select(self, rows: Int[Tensor, " B"]) -> "WordBatch":
+        """Return selected rows, without superfluous padding.
+
+        Args:
+            rows: Indices of the rows.
+        """
         lengths = self.lengths[rows]
         return WordBatch(self.words[rows, : int(lengths.max())], lengths)
 
@@ -250,90 +279,122 @@ class TypoTargets(NamedTuple):
     """Targets of the training on typos."""
 
     positions: Int[Tensor, " N"]
-    """Wrong position, from 0."""
+    """Position of the wrong letter, from 0."""
     letters: Int[Tensor, " N"]
-    """Right letter of that position."""
+    """Id of the right letter at that position."""
 
 
 def train_pointer(job: PointerJob, tell: ProgressCallback) -> TypoRun:
-    """Train and evaluate on one thread; the result is a function of the job, except for its seconds."""
+    """Train and evaluate a network on one thread; the result depends only on the job, except for its seconds.
+
+    Args:
+        job: Word list, sizes, hyperparameters and seed.
+        tell: Progress callback.
+
+    Returns:
+        The training with its predictions.
+    """
     use_threads(1)
-    data = make_typo_data(read_words(job.words, max_length=job.sizes.longest), job.seed)
+    data = make_typo_data(read_words(job.words, max_length=job.sizes.max_length), job.seed)
     torch.manual_seed(job.seed)
     network = LanguageModelPointer(job.sizes)
-    chances, plan, started = partial(pointer_probabilities, network), job.plan, time.perf_counter()
+    model, plan, started = partial(pointer_probabilities, network), job.plan, time.perf_counter()
     train_language_models(network, job, sorted({typo.right for typo in data.train}), tell)
-    reading = time.perf_counter() - started
+    language_model_seconds = time.perf_counter() - started
     steps = train_on_typos(network, job, data.train)
     curve, seconds = train_with_validation(
-        steps, plan.batch, plan.validations, lambda: predict_positions(chances, data.dev), tell
+        steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), tell
     )
     return TypoRun(
         seed=job.seed,
         parameters=parameter_count(network),
-        seconds=reading + seconds,
+        seconds=language_model_seconds + seconds,
         curve=curve,
         test=data.test,
-        answers=predict_positions(chances, data.test),
-        examples=predict_post_words(chances),
+        predictions=predict_positions(model, data.test),
+        post_probabilities=predict_post_words(model),
     )
 
 
 def train_language_models(
     network: LanguageModelPointer, job: PointerJob, words: Sequence[str], tell: ProgressCallback
 ) -> None:
-    """Train the language models on words; report progress after each epoch."""
-    rows, plan = encode_rows(words, job.sizes.longest), job.plan
-    once = math.ceil(len(words) / plan.batch)
-    updates, costs = plan.passes * once, list[float]()
-    optimizer = torch.optim.Adam(network.parameters(), plan.rate)
-    for update, chosen in enumerate(_length_batches(rows.lengths, plan.batch, updates, job.seed), 1):
-        part = rows.take(chosen)
-        sides = network.encode_contexts(*part, dropped=plan.dropped[0])
-        cost = language_model_loss(part.words, network.predict_letters(sides, dropped=plan.dropped[1]))
-        _update(network, optimizer, cost, plan, (update - 1) / updates)
-        costs.append(cost.item())
-        if update % once == 0:
-            bits = float(np.mean(costs)) / 2 / math.log(2)
-            tell(SampleProgress(update * plan.batch, updates * plan.batch, f"language models {bits:.3f} bits a letter"))
-            costs = []
+    """Train the language models on words; report progress after each epoch.
+
+    Args:
+        network: The network; its parameters change.
+        job: Word list, sizes, hyperparameters and seed.
+        words: Training words.
+        tell: Progress callback, called after each epoch.
+    """
+    data, plan = encode_rows(words, job.sizes.max_length), job.plan
+    updates_per_epoch = math.ceil(len(words) / plan.batch_size)
+    num_updates, losses = plan.language_model_epochs * updates_per_epoch, list[float]()
+    optimizer = torch.optim.Adam(network.parameters(), plan.learning_rate)
+    for update, rows in enumerate(_length_batches(data.lengths, plan.batch_size, num_updates, job.seed), 1):
+        batch = data.select(rows)
+        contexts = network.encode_contexts(*batch, dropout=plan.embedding_dropout)
+        loss = language_model_loss(batch.words, network.predict_letters(contexts, dropout=plan.state_dropout))
+        _update(network, optimizer, loss, plan, (update - 1) / num_updates)
+        losses.append(loss.item())
+        if update % updates_per_epoch == 0:
+            bits = float(np.mean(losses)) / 2 / math.log(2)
+            samples, total = update * plan.batch_size, num_updates * plan.batch_size
+            tell(SampleProgress(samples, total, f"language models {bits:.3f} bits per letter"))
+            losses = []
 
 
-def train_on_typos(network: LanguageModelPointer, job: PointerJob, data: Sequence[Typo]) -> Iterator[TypoUpdate]:
+def train_on_typos(network: LanguageModelPointer, job: PointerJob, typos: Sequence[Typo]) -> Iterator[TypoUpdate]:
     """Train the whole network on typos.
+
+    Args:
+        network: The network; its parameters change.
+        job: Word list, sizes, hyperparameters and seed.
+        typos: Training typos.
 
     Yields:
         Each update, with its loss.
     """
-    rows, plan = encode_rows([typo.wrong for typo in data], job.sizes.longest), job.plan
-    right = encode_words([typo.right for typo in data], job.sizes.longest)
-    positions = torch.tensor([typo.position - 1 for typo in data])
-    sought = TypoTargets(positions, right[torch.arange(len(data)), positions])
-    updates = math.ceil(plan.samples / plan.batch)
-    optimizer = torch.optim.Adam(network.parameters(), plan.rate)
-    for update, chosen in enumerate(_length_batches(rows.lengths, plan.batch, updates, job.seed), 1):
-        part = rows.take(chosen)
-        found, predictions = network(*part)
-        cost = -found[torch.arange(len(chosen)), sought.positions[chosen], sought.letters[chosen]].mean()
-        loss = cost + plan.foretelling * language_model_loss(part.words, predictions)
-        _update(network, optimizer, loss, plan, (update - 1) / updates, min(1.0, update / plan.warm))
-        yield update, updates, cost.item()
+    words, plan = encode_rows([typo.wrong for typo in typos], job.sizes.max_length), job.plan
+    right_words = encode_words([typo.right for typo in typos], job.sizes.max_length)
+    positions = torch.tensor([typo.position - 1 for typo in typos])
+    targets = TypoTargets(positions, right_words[torch.arange(len(typos)), positions])
+    num_updates = math.ceil(plan.samples / plan.batch_size)
+    optimizer = torch.optim.Adam(network.parameters(), plan.learning_rate)
+    for update, rows in enumerate(_length_batches(words.lengths, plan.batch_size, num_updates, job.seed), 1):
+        batch = words.select(rows)
+        log_probabilities, predictions = network(*batch)
+        typo_loss = -log_probabilities[torch.arange(len(rows)), targets.positions[rows], targets.letters[rows]].mean()
+        loss = typo_loss + plan.language_model_weight * language_model_loss(batch.words, predictions)
+        _update(network, optimizer, loss, plan, (update - 1) / num_updates, min(1.0, update / plan.warmup_updates))
+        yield TypoUpdate(update, num_updates, typo_loss.item())
 
 
 @torch.inference_mode()
 def pointer_probabilities(network: LanguageModelPointer, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
-    """Return the attention weights of each word; zero on padding."""
-    rows, found = encode_rows(words, network.sizes.longest), np.zeros((len(words), network.sizes.longest))
+    """Return the attention weights of each word; zero on padding.
+
+    Args:
+        network: The network.
+        words: The words.
+    """
+    data = encode_rows(words, network.sizes.max_length)
+    probabilities = np.zeros((len(words), network.sizes.max_length))
     for first in range(0, len(words), EVALUATION_BATCH):
-        part = rows.take(torch.arange(first, min(first + EVALUATION_BATCH, len(words))))
-        weights = network(*part)[0].exp().sum(dim=2)
-        found[first : first + EVALUATION_BATCH, : weights.shape[1]] = weights
-    return found
+        batch = data.select(torch.arange(first, min(first + EVALUATION_BATCH, len(words))))
+        weights = network(*batch)[0].exp().sum(dim=2)
+        probabilities[first : first + EVALUATION_BATCH, : weights.shape[1]] = weights
+    return probabilities
 
 
-def encode_rows(words: Sequence[str], longest: int) -> WordBatch:
-    """Return words as letter ids with their lengths."""
-    return WordBatch(encode_words(words, longest), torch.tensor([len(word) for word in words]))
+def encode_rows(words: Sequence[str], max_length: int) -> WordBatch:
+    """Return words as letter ids with their lengths.
+
+    Args:
+        words: The words.
+        max_length: Number of columns.
+    """
+    return WordBatch(encode_words(words, max_length), torch.tensor([len(word) for word in words]))
 
 
 def _update(
@@ -341,7 +402,7 @@ def _update(
     optimizer: torch.optim.Optimizer,
     loss: Float[Tensor, ""],
     plan: PointerTrainingPlan,
-    done: float,
+    progress: float,
     warmup: float = 1.0,
 ) -> None:
     """Make one update.
@@ -351,27 +412,29 @@ def _update(
         optimizer: Its optimizer.
         loss: The loss.
         plan: Hyperparameters.
-        done: Fraction of the updates made, for the cosine decay.
-        warmup: Factor of the warm-up.
+        progress: Fraction of the updates made before, for the cosine decay.
+        warmup: Warm-up factor of the learning rate.
     """
     for group in optimizer.param_groups:
-        group["lr"] = plan.rate * warmup * (1 + math.cos(math.pi * done)) / 2
+        group["lr"] = plan.learning_rate * warmup * (1 + math.cos(math.pi * progress)) / 2
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    nn.utils.clip_grad_norm_(network.parameters(), plan.norm)
+    nn.utils.clip_grad_norm_(network.parameters(), plan.clip_norm)
     optimizer.step()
 
 
-def _length_batches(lengths: Int[Tensor, " N"], batch: int, updates: int, seed: int) -> Iterator[Int[Tensor, " B"]]:
+def _length_batches(
+    lengths: Int[Tensor, " N"], batch_size: int, num_updates: int, seed: int
+) -> Iterator[Int[Tensor, " B"]]:
     """Yield the rows of each update: shuffled epochs, rows of similar length together, the last batch may be small."""
-    generator, made = np.random.default_rng([seed, 1]), 0
+    generator, update = np.random.default_rng([seed, 1]), 0
     while True:
         order = generator.permutation(len(lengths))
-        for first in range(0, len(order), SORTING_POOL * batch):
-            pool = torch.from_numpy(order[first : first + SORTING_POOL * batch])
-            parts = torch.split(pool[lengths[pool].argsort(stable=True)], batch)
-            for part in generator.permutation(len(parts)):
-                if made == updates:
+        for first in range(0, len(order), SORTING_POOL * batch_size):
+            pool = torch.from_numpy(order[first : first + SORTING_POOL * batch_size])
+            batches = torch.split(pool[lengths[pool].argsort(stable=True)], batch_size)
+            for index in generator.permutation(len(batches)):
+                if update == num_updates:
                     return
-                made += 1
-                yield parts[part]
+                update += 1
+                yield batches[index]

@@ -1,4 +1,4 @@
-"""Report on the trainings: tables, figures and lines."""
+"""Report of the typo recipes: tables, figures and lines."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,22 +17,23 @@ from pellucid.reporting.figures import INK, MUTED, RULE, empty_figure, freeze_la
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 MIN_LONG_WORD = 8
-"""Minimum letters of a long word."""
+"""Minimum number of letters of a long word."""
 MAX_SHORT_WORD = 5
-"""Maximum letters of a short word."""
+"""Maximum number of letters of a short word."""
 
 
 class TypoCase(NamedTuple):
     """A typo with its ambiguity in the word list and the predicted rank of its position."""
 
     typo: Typo
-    words: int
-    """Words of the list that differ from the form in one letter."""
-    positions: int
-    """Positions at which they differ."""
-    best: float
-    """Accuracy of the optimal guess: the share of these words at the most frequent position."""
+    num_words: int
+    """Number of words of the list that differ from the form in one letter."""
+    num_positions: int
+    """Number of positions at which these words differ from the form."""
+    best_accuracy: float
+    """Accuracy of an optimal guess: the fraction of these words at the most frequent position."""
     rank: int
+    """Predicted rank of the wrong position, from 1."""
 
 
 class AccuracyRow(NamedTuple):
@@ -42,11 +43,12 @@ class AccuracyRow(NamedTuple):
     total: int
     top_1: float
     top_3: float
-    ambiguous: float
-    """Share of forms with several words at a distance of one letter."""
-    doubtful: float
-    """Share of forms with several possible positions of the wrong letter."""
-    best: float
+    several_words: float
+    """Fraction of forms with several words at a distance of one letter."""
+    several_positions: float
+    """Fraction of forms with several possible positions of the wrong letter."""
+    best_accuracy: float
+    """Accuracy of an optimal guess."""
 
 
 def describe_typos(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray, " N"]) -> list[TypoCase]:
@@ -57,89 +59,114 @@ def describe_typos(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray
         typos: The typos.
         ranks: Rank of the right position of each typo, from 1.
     """
-    found = []
+    cases = []
     for typo, rank in zip(typos, ranks.tolist(), strict=True):
-        places = Counter(fit.position for fit in words.corrections(typo.wrong))
-        found.append(TypoCase(typo, places.total(), len(places), max(places.values()) / places.total(), rank))
-    return found
+        positions = Counter(fit.position for fit in words.corrections(typo.wrong))
+        best_accuracy = max(positions.values()) / positions.total()
+        cases.append(TypoCase(typo, positions.total(), len(positions), best_accuracy, rank))
+    return cases
 
 
-def accuracy_row(label: str, chosen: Sequence[TypoCase]) -> AccuracyRow:
-    """Return the row of some cases; zeros for none."""
-    total = max(len(chosen), 1)
+def accuracy_row(label: str, cases: Sequence[TypoCase]) -> AccuracyRow:
+    """Return the accuracy over some cases; zeros for none.
+
+    Args:
+        label: Label of the row.
+        cases: The cases.
+    """
+    total = max(len(cases), 1)
     return AccuracyRow(
-        label,
-        len(chosen),
-        sum(case.rank == 1 for case in chosen) / total,
-        sum(case.rank <= 3 for case in chosen) / total,
-        sum(case.words > 1 for case in chosen) / total,
-        sum(case.positions > 1 for case in chosen) / total,
-        sum(case.best for case in chosen) / total,
+        label=label,
+        total=len(cases),
+        top_1=sum(case.rank == 1 for case in cases) / total,
+        top_3=sum(case.rank <= 3 for case in cases) / total,
+        several_words=sum(case.num_words > 1 for case in cases) / total,
+        several_positions=sum(case.num_positions > 1 for case in cases) / total,
+        best_accuracy=sum(case.best_accuracy for case in cases) / total,
     )
 
 
-def rows_by_length(found: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """Return rows for all words, short words, long words, and each length."""
-    lengths = sorted({len(case.typo.right) for case in found})
+def rows_by_length(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
+    """Return rows for all words, short words, long words, and each length.
+
+    Args:
+        cases: Typos with the predicted rank of their position.
+    """
+    lengths = sorted({len(case.typo.right) for case in cases})
     return [
         *_filter_rows(
-            found,
+            cases,
             [
                 ("all", lambda case: True),
                 (f"up to {MAX_SHORT_WORD} letters", lambda case: len(case.typo.right) <= MAX_SHORT_WORD),
                 (f"{MIN_LONG_WORD} letters or more", lambda case: len(case.typo.right) >= MIN_LONG_WORD),
             ],
         ),
-        *(accuracy_row(str(length), [case for case in found if len(case.typo.right) == length]) for length in lengths),
+        *(accuracy_row(str(length), [case for case in cases if len(case.typo.right) == length]) for length in lengths),
     ]
 
 
-def rows_by_letter(found: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """Return rows by the class (vowel, consonant) of the right and of the wrong letter."""
-    kinds: list[tuple[str, Callable[[TypoCase], bool]]] = [
-        ("vowel meant", lambda case: _right_letter(case) in VOWELS),
-        ("consonant meant", lambda case: _right_letter(case) not in VOWELS),
-        ("vowel typed", lambda case: _wrong_letter(case) in VOWELS),
-        ("consonant typed", lambda case: _wrong_letter(case) not in VOWELS),
+def rows_by_letter(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
+    """Return rows by the class (vowel, consonant) of the right and of the wrong letter.
+
+    Args:
+        cases: Typos with the predicted rank of their position.
+    """
+    conditions: list[tuple[str, Callable[[TypoCase], bool]]] = [
+        ("right letter a vowel", lambda case: _right_letter(case) in VOWELS),
+        ("right letter a consonant", lambda case: _right_letter(case) not in VOWELS),
+        ("wrong letter a vowel", lambda case: _wrong_letter(case) in VOWELS),
+        ("wrong letter a consonant", lambda case: _wrong_letter(case) not in VOWELS),
     ]
-    both = [
-        (f"{first}, {second}", lambda case, one=meant, two=typed: one(case) and two(case))
-        for first, meant in kinds[:2]
-        for second, typed in kinds[2:]
+    combinations = [
+        (f"{right_label}, {wrong_label}", lambda case, right=right, wrong=wrong: right(case) and wrong(case))
+        for right_label, right in conditions[:2]
+        for wrong_label, wrong in conditions[2:]
     ]
-    return _filter_rows(found, [*kinds, *both])
+    return _filter_rows(cases, [*conditions, *combinations])
 
 
-def rows_by_ambiguity(found: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """Return rows by ambiguity of the form, for all words and for short ones."""
-    kinds: list[tuple[str, Callable[[TypoCase], bool]]] = [
-        ("one word fits", lambda case: case.words == 1),
-        ("several words, one position", lambda case: case.words > 1 and case.positions == 1),
-        ("several positions", lambda case: case.positions > 1),
+def rows_by_ambiguity(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
+    """Return rows by ambiguity of the form, for all words and for short ones.
+
+    Args:
+        cases: Typos with the predicted rank of their position.
+    """
+    conditions: list[tuple[str, Callable[[TypoCase], bool]]] = [
+        ("one word fits", lambda case: case.num_words == 1),
+        ("several words, one position", lambda case: case.num_words > 1 and case.num_positions == 1),
+        ("several positions", lambda case: case.num_positions > 1),
     ]
-    short = [case for case in found if len(case.typo.right) <= MAX_SHORT_WORD]
+    short = [case for case in cases if len(case.typo.right) <= MAX_SHORT_WORD]
     return [
-        *_filter_rows(found, kinds),
-        *(each._replace(label=f"short: {each.label}") for each in _filter_rows(short, kinds)),
+        *_filter_rows(cases, conditions),
+        *(row._replace(label=f"short: {row.label}") for row in _filter_rows(short, conditions)),
     ]
 
 
-def accuracy_table(title: str, caption: str, first: str, rows: Sequence[AccuracyRow]) -> ReportTable:
-    """Return rows as a table of the page."""
-    heads = (first, "typos", "top 1", "top 3", "several words fit", "several positions fit", "best possible")
+def accuracy_table(title: str, caption: str, label_head: str, rows: Sequence[AccuracyRow]) -> ReportTable:
+    """Return rows as a table of the page.
+
+    Args:
+        title: Title of the table.
+        caption: Caption of the table.
+        label_head: Head of the first column.
+        rows: Accuracy of each group of cases.
+    """
+    heads = (label_head, "typos", "top 1", "top 3", "several words fit", "several positions fit", "best possible")
     return ReportTable(
         title,
         caption,
         heads,
-        [(row.label, f"{row.total:,}", *(f"{100 * share:.1f} %" for share in row[2:])) for row in rows],
+        [(row.label, f"{row.total:,}", *(f"{100 * fraction:.1f} %" for fraction in row[2:])) for row in rows],
     )
 
 
 def _filter_rows(
-    found: Sequence[TypoCase], kinds: Iterable[tuple[str, Callable[[TypoCase], bool]]]
+    cases: Sequence[TypoCase], conditions: Iterable[tuple[str, Callable[[TypoCase], bool]]]
 ) -> list[AccuracyRow]:
     """Return a row for each condition."""
-    return [accuracy_row(label, [case for case in found if holds(case)]) for label, holds in kinds]
+    return [accuracy_row(label, [case for case in cases if condition(case)]) for label, condition in conditions]
 
 
 def _right_letter(case: TypoCase) -> str:
@@ -163,7 +190,7 @@ POST_BLUES: dict[str, dict[int, int]] = {
 }
 """Blue channel of some letters in the post's figure, by position from 1: 0 is the strongest yellow, 255 is white.
 
-Read off its pixels. In boolcase one of the two o has 77 as well; which one was not recorded.
+The values were read from the pixels. In boolcase one of the two letters o has 77, too; its position was not recorded.
 """
 RED, YELLOW = "#c81e1e", "#ffe100"
 FILM_SIZE, FILM_MARGIN, FRAME_SECONDS = 560, 40, 0.08
@@ -174,70 +201,87 @@ class HighlightedWord(NamedTuple):
 
     word: str
     strengths: Sequence[float | None]
-    right: frozenset[int]
+    candidates: frozenset[int]
     """Positions, from 1, that may be wrong: with another letter there the form is a word of the list."""
 
 
-def post_highlights(rights: Sequence[frozenset[int]]) -> list[HighlightedWord]:
-    """Return the words of the post's figure with the known values."""
-    return [
-        HighlightedWord(word, [1 - blues[at] / 255 if at in blues else None for at in range(1, len(word) + 1)], right)
-        for (word, blues), right in zip(POST_BLUES.items(), rights, strict=True)
-    ]
+def post_highlights(candidates: Sequence[frozenset[int]]) -> list[HighlightedWord]:
+    """Return the words of the post's figure with the known values.
+
+    Args:
+        candidates: Positions of each word that may be wrong.
+    """
+    highlights = []
+    for (word, blues), positions in zip(POST_BLUES.items(), candidates, strict=True):
+        strengths = [1 - blues[position] / 255 if position in blues else None for position in range(1, len(word) + 1)]
+        highlights.append(HighlightedWord(word, strengths, positions))
+    return highlights
 
 
 def highlight_figure(columns: Sequence[tuple[str, Sequence[HighlightedWord]]]) -> Figure:
-    """Draw words letter by letter, yellow by value; a line marks the positions that may be wrong."""
-    widest = max(len(each.word) for _, words in columns for each in words)
-    rows = max(len(words) for _, words in columns)
-    figure = empty_figure(0.4 + len(columns) * (widest + 1) * 0.21, 0.5 + 0.34 * rows)
+    """Draw words letter by letter, yellow by value; a line marks the positions that may be wrong.
+
+    Args:
+        columns: Title and words of each column.
+    """
+    max_length = max(len(highlighted.word) for _, words in columns for highlighted in words)
+    num_rows = max(len(words) for _, words in columns)
+    figure = empty_figure(0.4 + len(columns) * (max_length + 1) * 0.21, 0.5 + 0.34 * num_rows)
     axes = figure.add_subplot()
     for column, (title, words) in enumerate(columns):
-        left = column * (widest + 1)
+        left = column * (max_length + 1)
         axes.text(left, -0.35, title, size=9, color=MUTED, va="bottom")
-        for row, each in enumerate(words):
-            for place, (letter, strength) in enumerate(zip(each.word, each.strengths, strict=True)):
-                known = strength is not None
-                shade = (1.0, 1.0 - 0.12 * (strength or 0), 1.0 - (strength or 0)) if known else "white"
-                axes.add_patch(Rectangle((left + place, row), 1, 0.86, facecolor=shade, edgecolor=RULE, linewidth=0.6))
-                axes.text(
-                    left + place + 0.5, row + 0.43, letter, ha="center", va="center", color=INK if known else "#9aa3ad"
-                )
-                if place + 1 in each.right:
-                    axes.plot([left + place + 0.15, left + place + 0.85], [row + 0.8] * 2, color=RED, linewidth=1.6)
-    axes.set_xlim(-0.1, len(columns) * (widest + 1) - 0.9)
-    axes.set_ylim(rows, -0.9)
+        for row, highlighted in enumerate(words):
+            for x, (letter, strength) in enumerate(zip(highlighted.word, highlighted.strengths, strict=True), left):
+                is_known = strength is not None
+                shade = (1.0, 1.0 - 0.12 * (strength or 0), 1.0 - (strength or 0)) if is_known else "white"
+                axes.add_patch(Rectangle((x, row), 1, 0.86, facecolor=shade, edgecolor=RULE, linewidth=0.6))
+                color = INK if is_known else "#9aa3ad"
+                axes.text(x + 0.5, row + 0.43, letter, ha="center", va="center", color=color)
+                if x - left + 1 in highlighted.candidates:
+                    axes.plot([x + 0.15, x + 0.85], [row + 0.8] * 2, color=RED, linewidth=1.6)
+    axes.set_xlim(-0.1, len(columns) * (max_length + 1) - 0.9)
+    axes.set_ylim(num_rows, -0.9)
     axes.set_axis_off()
     return freeze_layout(figure)
 
 
 def embedding_figure(vectors: Sequence[tuple[str, Float[np.ndarray, "V 2"]]]) -> Figure:
-    """Draw the two-dimensional embedding of the symbols, a panel per training, vowels in red."""
+    """Draw the two-dimensional embedding of the symbols, a panel per training, vowels in red.
+
+    Args:
+        vectors: Title and embedding of the symbols of each panel.
+    """
     figure = empty_figure(3.5 * len(vectors), 3.6)
     for axes, (title, points) in zip(np.atleast_1d(np.array(figure.subplots(1, len(vectors)))), vectors, strict=True):
         for symbol, (x, y) in zip(_symbol_labels(), points.tolist(), strict=True):
-            vowel = symbol in VOWELS
-            style = {"color": RED if vowel else INK, "weight": "bold" if vowel else "normal"}
+            is_vowel = symbol in VOWELS
+            style = {"color": RED if is_vowel else INK, "weight": "bold" if is_vowel else "normal"}
             axes.text(x, y, symbol, ha="center", va="center", size=11 if len(symbol) == 1 else 7, **style)
         low, high = points.min(axis=0), points.max(axis=0)
-        room = 0.08 * (high - low) + 1e-6
-        axes.set_xlim(low[0] - room[0], high[0] + room[0])
-        axes.set_ylim(low[1] - room[1], high[1] + room[1])
+        margin = 0.08 * (high - low) + 1e-6
+        axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
+        axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
         style_axes(axes)
         axes.set_title(title, size=9, color=MUTED, loc="left")
     return freeze_layout(figure)
 
 
 def validation_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], colors: Sequence[str]) -> Figure:
-    """Draw validation accuracy over typos seen, one line per training."""
+    """Draw validation accuracy over the number of training typos, one line per training.
+
+    Args:
+        runs: Name of each training, with the typos seen and the accuracy (a fraction) of each validation.
+        colors: Color of each line.
+    """
     figure = empty_figure(6.4, 3.2)
     axes = figure.add_subplot()
     for (name, points), color in zip(runs, colors, strict=True):
         axes.plot([x for x, _ in points], [100 * y for _, y in points], "o-", color=color, markersize=3, label=name)
     style_axes(axes)
     axes.set_ylim(0, 100)
-    axes.set_ylabel("% of positions right", color=MUTED)
-    axes.set_xlabel("typos seen", color=MUTED)
+    axes.set_ylabel("position accuracy, %", color=MUTED)
+    axes.set_xlabel("training typos", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
     return freeze_layout(figure)
 
@@ -253,12 +297,12 @@ def film_svg(film: Float[np.ndarray, "frames V 2"], title: str) -> str:
     """
     count, size = len(film), FILM_SIZE
     seconds = count * FRAME_SECONDS * 8 / 7
-    times = ";".join(f"{7 / 8 * at / max(count - 1, 1):.4f}" for at in range(count)) + ";1"
-    reach = max(float(np.abs(film).max()), 1e-6)
+    times = ";".join(f"{7 / 8 * frame / max(count - 1, 1):.4f}" for frame in range(count)) + ";1"
+    max_coordinate = max(float(np.abs(film).max()), 1e-6)
     middle = size / 2
-    drawn = middle + film * np.array([1, -1]) * ((middle - FILM_MARGIN) / reach)
-    clock = f'dur="{seconds:.2f}s" repeatCount="indefinite" keyTimes="{times}"'
-    letters = [_animated_symbol(symbol, drawn[:, at], clock) for at, symbol in enumerate(_symbol_labels())]
+    points = middle + film * np.array([1, -1]) * ((middle - FILM_MARGIN) / max_coordinate)
+    timing = f'dur="{seconds:.2f}s" repeatCount="indefinite" keyTimes="{times}"'
+    letters = [_animated_symbol(symbol, points[:, index], timing) for index, symbol in enumerate(_symbol_labels())]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" width="{size}" height="{size}" '
         f'font-family="sans-serif" text-anchor="middle">\n<title>{escape(title)}</title>\n'
@@ -271,15 +315,15 @@ def film_svg(film: Float[np.ndarray, "frames V 2"], title: str) -> str:
     )
 
 
-def _animated_symbol(symbol: str, points: Float[np.ndarray, "frames 2"], clock: str) -> str:
-    """Return the animation of one symbol; without animation it is drawn at its end."""
+def _animated_symbol(symbol: str, points: Float[np.ndarray, "frames 2"], timing: str) -> str:
+    """Return the animation of one symbol; without animation the symbol is drawn at its last position."""
     path = [f"{x:.1f} {y:.1f}" for x, y in points.tolist()]
-    vowel = symbol in VOWELS
-    size, color, weight = 18 if len(symbol) == 1 else 11, RED if vowel else INK, 700 if vowel else 400
-    look = f'fill="{color}" font-size="{size}" font-weight="{weight}"'
+    is_vowel = symbol in VOWELS
+    size, color, weight = 18 if len(symbol) == 1 else 11, RED if is_vowel else INK, 700 if is_vowel else 400
+    style = f'fill="{color}" font-size="{size}" font-weight="{weight}"'
     return (
-        f'<g transform="translate({path[-1]})"><text y="6" {look}>{escape(symbol)}</text><animateTransform '
-        f'attributeName="transform" type="translate" values="{";".join([*path, path[-1]])}" {clock}/></g>\n'
+        f'<g transform="translate({path[-1]})"><text y="6" {style}>{escape(symbol)}</text><animateTransform '
+        f'attributeName="transform" type="translate" values="{";".join([*path, path[-1]])}" {timing}/></g>\n'
     )
 
 
@@ -289,8 +333,8 @@ def _symbol_labels() -> list[str]:
 
 
 AMBIGUITY_CAPTION = (
-    "Several words fit: several words of the list differ from the form in one letter. Several positions fit: they do "
-    "not all differ at the same position. Best possible: mean accuracy of an optimal guess with knowledge of the list. "
+    "Several words fit: several words of the list differ from the form in one letter. Several positions fit: these "
+    "words differ at several positions. Best possible: mean accuracy of an optimal guess with knowledge of the list. "
     "Top 3: the wrong position is among the three most probable."
 )
 
@@ -302,167 +346,202 @@ class TypoRun(NamedTuple):
     parameters: int
     seconds: float
     curve: Sequence[TypoValidation]
-    """Typos seen and accuracy as a fraction."""
     test: Sequence[Typo]
-    answers: TypoPredictions
-    examples: Sequence[Sequence[float]]
-    """Probability of each letter of the post's words."""
+    """Test typos."""
+    predictions: TypoPredictions
+    """Predictions for the test typos."""
+    post_probabilities: Sequence[Sequence[float]]
+    """Probability that each letter of the post's words is wrong."""
 
 
 class TypoRuns(NamedTuple):
     """All trainings with the cases of their test typos."""
 
     runs: Sequence[TypoRun]
-    found: Sequence[Sequence[TypoCase]]
-    rights: Sequence[frozenset[int]]
-    """Possible wrong positions of each of the post's words."""
+    cases: Sequence[Sequence[TypoCase]]
+    """Cases of the test typos of each run."""
+    candidates: Sequence[frozenset[int]]
+    """Positions, from 1, that may be wrong in each of the post's words."""
 
     @property
     def pooled(self) -> list[TypoCase]:
         """Return the cases of all runs."""
-        return [case for each in self.found for case in each]
+        return [case for cases in self.cases for case in cases]
 
 
 def collect_runs(runs: Sequence[TypoRun], words: WordList) -> TypoRuns:
-    """Return runs with the cases of their test typos."""
-    found = [describe_typos(words, run.test, run.answers.ranks) for run in runs]
-    return TypoRuns(runs, found, [frozenset(fit.position for fit in words.corrections(word)) for word in POST_WORDS])
+    """Return runs with the cases of their test typos.
+
+    Args:
+        runs: The trainings.
+        words: Word list.
+    """
+    cases = [describe_typos(words, run.test, run.predictions.ranks) for run in runs]
+    candidates = [frozenset(fit.position for fit in words.corrections(word)) for word in POST_WORDS]
+    return TypoRuns(runs, cases, candidates)
 
 
-def run_lines(name: str, every: TypoRuns) -> Iterator[str]:
-    """Yield one line per run."""
-    for run, found in zip(every.runs, every.found, strict=True):
-        whole, far = (
-            accuracy_row("", found),
-            accuracy_row("", [case for case in found if len(case.typo.right) >= MIN_LONG_WORD]),
-        )
+def run_lines(name: str, typo_runs: TypoRuns) -> Iterator[str]:
+    """Yield one line per run.
+
+    Args:
+        name: Name of the network.
+        typo_runs: The runs.
+    """
+    for run, cases in zip(typo_runs.runs, typo_runs.cases, strict=True):
+        all_words = accuracy_row("", cases)
+        long_words = accuracy_row("", [case for case in cases if len(case.typo.right) >= MIN_LONG_WORD])
         yield (
-            f"{name}, seed {run.seed}: {100 * whole.top_1:.1f} % of the positions, {100 * whole.top_3:.1f} % among the "
-            f"first three; words of {MIN_LONG_WORD} letters or more {100 * far.top_1:.1f} % and {100 * far.top_3:.1f} "
-            f"%; {run.parameters:,} parameters, {run.curve[-1].samples:,} typos in {run.seconds:,.0f} s"
+            f"{name}, seed {run.seed}: position accuracy {100 * all_words.top_1:.1f} %, top 3 "
+            f"{100 * all_words.top_3:.1f} %; words of {MIN_LONG_WORD} letters or more {100 * long_words.top_1:.1f} %, "
+            f"top 3 {100 * long_words.top_3:.1f} %; {run.parameters:,} parameters, {run.curve[-1].samples:,} typos in "
+            f"{run.seconds:,.0f} s"
         )
 
 
-def summary_entries(every: TypoRuns) -> list[tuple[str, str]]:
-    """Return the headline numbers."""
-    rows, runs = rows_by_length(every.pooled), every.runs
-    explained, total = count_explained(every), len(POST_WORDS) * len(runs)
-    which = f"mean of {len(runs)} seeds" if len(runs) > 1 else f"seed {runs[0].seed}"
+def summary_entries(typo_runs: TypoRuns) -> list[tuple[str, str]]:
+    """Return the headline numbers.
+
+    Args:
+        typo_runs: The runs.
+    """
+    rows, runs = rows_by_length(typo_runs.pooled), typo_runs.runs
+    all_words, long_words = rows[0], rows[2]
+    seeds = f"mean of {len(runs)} seeds" if len(runs) > 1 else f"seed {runs[0].seed}"
+    best = f"best possible {100 * all_words.best_accuracy:.1f} %"
     return [
-        ("positions right", f"{100 * rows[0].top_1:.1f} % ({which}; best possible {100 * rows[0].best:.1f} %)"),
-        ("among the first three", f"{100 * rows[0].top_3:.1f} %"),
-        (f"{MIN_LONG_WORD} letters or more", f"{100 * rows[2].top_1:.1f} % (first three {100 * rows[2].top_3:.1f} %)"),
+        ("position accuracy", f"{100 * all_words.top_1:.1f} % ({seeds}; {best})"),
+        ("top 3", f"{100 * all_words.top_3:.1f} %"),
+        (f"{MIN_LONG_WORD} letters or more", f"{100 * long_words.top_1:.1f} % (top 3 {100 * long_words.top_3:.1f} %)"),
         (
             "the post's words",
-            f"{explained} of {total} (the post's own figure: {_count_post_explained(every)} of 7)",
+            f"{count_plausible(typo_runs)} of {len(POST_WORDS) * len(runs)} (the post's figure: "
+            f"{_count_post_plausible(typo_runs)} of {len(POST_WORDS)})",
         ),
         ("parameters", f"{runs[0].parameters:,}"),
-        ("training", f"{runs[0].seconds:,.0f} s ({runs[0].curve[-1].samples:,} typos, one thread, a seed)"),
+        ("training", f"{runs[0].seconds:,.0f} s ({runs[0].curve[-1].samples:,} typos, one thread, one seed)"),
     ]
 
 
-def report_parts(every: TypoRuns) -> list[ReportPart]:
-    """Return curves, tables and the words of the post."""
-    pooled = every.pooled
-    series = [(f"seed {run.seed}", [(point.samples, point.right) for point in run.curve]) for run in every.runs]
-    which = "All seeds together. " if len(every.runs) > 1 else ""
+def report_parts(typo_runs: TypoRuns) -> list[ReportPart]:
+    """Return curves, tables and the words of the post.
+
+    Args:
+        typo_runs: The runs.
+    """
+    pooled, runs = typo_runs.pooled, typo_runs.runs
+    curves = [(f"seed {run.seed}", [(point.samples, point.accuracy) for point in run.curve]) for run in runs]
+    prefix = "All seeds together. " if len(runs) > 1 else ""
     return [
         ReportFigure(
-            "Validation while training",
+            "Validation during training",
             "Position accuracy on the validation words, which are not in the training set.",
-            to_svg(validation_figure(series, line_colors(len(series)))),
+            to_svg(validation_figure(curves, line_colors(len(curves)))),
         ),
-        accuracy_table("By length", f"{which}{AMBIGUITY_CAPTION}", "word", rows_by_length(pooled)),
-        accuracy_table("By letter", f"{which}Vowels: a, e, i, o, u.", "letter", rows_by_letter(pooled)),
-        accuracy_table("Ambiguity", f"{which}Short: up to 5 letters.", "form", rows_by_ambiguity(pooled)),
-        *_post_parts(every),
+        accuracy_table("By length", f"{prefix}{AMBIGUITY_CAPTION}", "length", rows_by_length(pooled)),
+        accuracy_table("By letter", f"{prefix}Vowels: a, e, i, o, u.", "letter", rows_by_letter(pooled)),
+        accuracy_table(
+            "Ambiguity", f"{prefix}Short: up to {MAX_SHORT_WORD} letters.", "form", rows_by_ambiguity(pooled)
+        ),
+        *_post_parts(typo_runs),
     ]
 
 
-def report_json(every: TypoRuns) -> dict[str, Any]:
-    """Return the numbers of report.json, as fractions."""
-    pooled = every.pooled
+def report_json(typo_runs: TypoRuns) -> dict[str, Any]:
+    """Return the numbers of report.json, as fractions.
+
+    Args:
+        typo_runs: The runs.
+    """
+    pooled = typo_runs.pooled
     tables = {
         "by_length": rows_by_length(pooled),
-        "by_letters": rows_by_letter(pooled),
-        "by_doubt": rows_by_ambiguity(pooled),
+        "by_letter": rows_by_letter(pooled),
+        "by_ambiguity": rows_by_ambiguity(pooled),
     }
     return {
         **{name: [row._asdict() for row in rows] for name, rows in tables.items()},
         "runs": [
             {
-                **_run_json(rows_by_length(found)),
+                **_run_json(rows_by_length(cases)),
                 **{"seed": run.seed, "parameters": run.parameters, "seconds": run.seconds},
                 "curve": [point._asdict() for point in run.curve],
-                "examples": {
-                    word: [round(value, 4) for value in values]
-                    for word, values in zip(POST_WORDS, run.examples, strict=True)
+                "post_words": {
+                    word: [round(probability, 4) for probability in probabilities]
+                    for word, probabilities in zip(POST_WORDS, run.post_probabilities, strict=True)
                 },
             }
-            for run, found in zip(every.runs, every.found, strict=True)
+            for run, cases in zip(typo_runs.runs, typo_runs.cases, strict=True)
         ],
-        "examples_explained": count_explained(every),
+        "post_words_plausible": count_plausible(typo_runs),
     }
 
 
-def count_explained(every: TypoRuns) -> int:
-    """Count the post's words, over all runs, whose most probable position may be wrong."""
+def count_plausible(typo_runs: TypoRuns) -> int:
+    """Count the post's words, over all runs, whose most probable position may be wrong.
+
+    Args:
+        typo_runs: The runs.
+    """
     return sum(
-        _most_probable_position(values) in right
-        for run in every.runs
-        for values, right in zip(run.examples, every.rights, strict=True)
+        _most_probable_position(probabilities) in candidates
+        for run in typo_runs.runs
+        for probabilities, candidates in zip(run.post_probabilities, typo_runs.candidates, strict=True)
     )
 
 
 def _run_json(rows: Sequence[AccuracyRow]) -> Mapping[str, float]:
     """Return the numbers of one run: over all words, and over long ones."""
-    whole, far = rows[0], rows[2]
-    return {"top_1": whole.top_1, "top_3": whole.top_3, "long_top_1": far.top_1, "long_top_3": far.top_3}
+    all_words, long_words = rows[0], rows[2]
+    return {
+        **{"top_1": all_words.top_1, "top_3": all_words.top_3},
+        **{"long_top_1": long_words.top_1, "long_top_3": long_words.top_3},
+    }
 
 
-def _post_parts(every: TypoRuns) -> Iterator[ReportPart]:
+def _post_parts(typo_runs: TypoRuns) -> Iterator[ReportPart]:
     """Yield the post's words as a figure and as a table."""
     title = "The words of the post"
-    highlighted = [("the post's figure", post_highlights(every.rights))]
-    for run in every.runs[:3]:
-        own = zip(POST_WORDS, run.examples, every.rights, strict=True)
-        highlighted.append((f"here, seed {run.seed}", [HighlightedWord(*each) for each in own]))
+    columns = [("the post's figure", post_highlights(typo_runs.candidates))]
+    for run in typo_runs.runs[:3]:
+        words = zip(POST_WORDS, run.post_probabilities, typo_runs.candidates, strict=True)
+        columns.append((f"seed {run.seed}", [HighlightedWord(*word) for word in words]))
     yield ReportFigure(
         title,
-        "Yellow is the probability that a letter is wrong. Of the post's figure only the letters in black were read "
-        "from the image. A red line marks positions where another letter makes a word of the list. No word at a "
-        "distance of one letter from these is in the training set.",
-        to_svg(highlight_figure(highlighted)),
+        "Yellow is the probability that a letter is wrong. In the post's figure only the values of the black letters "
+        "were read from the image. A red line marks positions where another letter makes a word of the list. No word "
+        "at a distance of one letter from these is in the training set.",
+        to_svg(highlight_figure(columns)),
     )
-    heads = ("typed", "may be wrong at", "the post's figure", *(f"seed {run.seed}" for run in every.runs))
+    heads = ("form", "possible positions", "the post's figure", *(f"seed {run.seed}" for run in typo_runs.runs))
     rows = list[tuple[str, ...]]()
-    for at, (word, right) in enumerate(zip(POST_WORDS, every.rights, strict=True)):
-        places = ", ".join(f"{place} ({word[place - 1]})" for place in sorted(right)) or "none of this list"
-        cells = [_position_cell(word, min(POST_BLUES[word], key=POST_BLUES[word].__getitem__), right)]
-        cells += [
-            _position_cell(word, _most_probable_position(run.examples[at]), right, max(run.examples[at]))
-            for run in every.runs
-        ]
-        rows.append((word, places, *cells))
+    for index, (word, candidates) in enumerate(zip(POST_WORDS, typo_runs.candidates, strict=True)):
+        positions = ", ".join(f"{position} ({word[position - 1]})" for position in sorted(candidates))
+        cells = [_position_cell(word, min(POST_BLUES[word], key=POST_BLUES[word].__getitem__), candidates)]
+        for run in typo_runs.runs:
+            probabilities = run.post_probabilities[index]
+            best = _most_probable_position(probabilities)
+            cells.append(_position_cell(word, best, candidates, max(probabilities)))
+        rows.append((word, positions or "none of this list", *cells))
     yield ReportTable(
         title, "The most probable position with its probability; for the post, the strongest yellow.", heads, rows
     )
 
 
-def _position_cell(word: str, place: int, right: frozenset[int], chance: float | None = None) -> str:
-    """Return a position with its letter, its probability, and a mark if it may be wrong."""
-    likely = "" if chance is None else f", {chance:.2f}"
-    return f"{place} ({word[place - 1]}{likely}) {'✓' if place in right else '✗'}"
+def _position_cell(word: str, position: int, candidates: frozenset[int], probability: float | None = None) -> str:
+    """Return a position with its letter, its probability, and a mark that shows if the position may be wrong."""
+    value = "" if probability is None else f", {probability:.2f}"
+    return f"{position} ({word[position - 1]}{value}) {'✓' if position in candidates else '✗'}"
 
 
-def _most_probable_position(values: Sequence[float]) -> int:
+def _most_probable_position(probabilities: Sequence[float]) -> int:
     """Return the most probable position, from 1."""
-    return max(range(len(values)), key=values.__getitem__) + 1
+    return max(range(len(probabilities)), key=probabilities.__getitem__) + 1
 
 
-def _count_post_explained(every: TypoRuns) -> int:
+def _count_post_plausible(typo_runs: TypoRuns) -> int:
     """Count the post's words whose strongest yellow is on a position that may be wrong."""
     return sum(
-        min(blues, key=blues.__getitem__) in right
-        for blues, right in zip(POST_BLUES.values(), every.rights, strict=True)
+        min(blues, key=blues.__getitem__) in candidates
+        for blues, candidates in zip(POST_BLUES.values(), typo_runs.candidates, strict=True)
     )

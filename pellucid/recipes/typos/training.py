@@ -35,7 +35,9 @@ class TypoNetworkSizes(NamedTuple):
     """Sizes that the post does not give."""
 
     hidden: int = 64
-    longest: int = 16
+    """Units of each LSTM layer."""
+    max_length: int = 16
+    """Maximum letters of a word, and number of positions."""
 
 
 class TypoNetwork(nn.Module):
@@ -43,68 +45,84 @@ class TypoNetwork(nn.Module):
 
         h_1 … h_S, s = LSTM³(x_1 … x_S)    z = [h_1; …; h_S] · m + b    o = LSTM³(z; s)    p = softmax(W o + c)
 
-    Kept from the post: padding is read like letters, and s is the state after it. The read-out, called attention, is
+    As in the post, padding is encoded like letters, and s is the state after it. The read-out, called attention, is
     neither a softmax nor dependent on the decoder, and yields a single number. m starts as N(0, 1), b at zero. The
     LSTMs are TensorFlow's `LSTMCell`: no peepholes, forget bias one, kernels uniform by Glorot & Bengio 2010 over all
     gates together. Embeddings have two dimensions and start as N(0, 1). p covers all S positions, including padding.
     """
 
     def __init__(self, sizes: TypoNetworkSizes) -> None:
-        """Build the network and draw its parameters from PyTorch's generator."""
+        """Build the network and draw its parameters from PyTorch's generator.
+
+        Args:
+            sizes: Sizes of the network.
+        """
         super().__init__()
         self.sizes = sizes
-        self.table = nn.Embedding(len(SYMBOLS), EMBEDDING_SIZE)
+        self.embedding = nn.Embedding(len(SYMBOLS), EMBEDDING_SIZE)
         self.encoder = nn.LSTM(EMBEDDING_SIZE, sizes.hidden, NUM_LAYERS, batch_first=True)
         self.decoder = nn.LSTM(1, sizes.hidden, NUM_LAYERS, batch_first=True)
-        self.matrix = nn.Parameter(torch.randn(sizes.longest * sizes.hidden))
-        self.bias = nn.Parameter(torch.zeros(()))
-        self.output = nn.Linear(sizes.hidden, sizes.longest)
-        for stack in (self.encoder, self.decoder):
-            _init_tensorflow(stack)
+        self.read_out_weight = nn.Parameter(torch.randn(sizes.max_length * sizes.hidden))
+        self.read_out_bias = nn.Parameter(torch.zeros(()))
+        self.output = nn.Linear(sizes.hidden, sizes.max_length)
+        for lstm in (self.encoder, self.decoder):
+            _init_tensorflow(lstm)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
     def forward(self, words: Int[Tensor, "B S"]) -> Float[Tensor, "B S"]:
-        """Return the logit of each position; words are padded to the longest."""
-        states, last = self.encoder(self.table(words))
-        read_out = states.flatten(1) @ self.matrix + self.bias
-        decoded, _ = self.decoder(read_out[:, None, None], last)
+        """Return the logit of each position; words are padded to the longest.
+
+        Args:
+            words: Symbol ids, padded to the maximum length.
+        """
+        states, final = self.encoder(self.embedding(words))
+        read_out = states.flatten(1) @ self.read_out_weight + self.read_out_bias
+        decoded, _ = self.decoder(read_out[:, None, None], final)
         logits: Tensor = self.output(decoded[:, 0])
         return logits
 
 
-def _init_tensorflow(stack: nn.LSTM) -> None:
+def _init_tensorflow(lstm: nn.LSTM) -> None:
     """Use one bias per gate, forget bias one; draw input and hidden weights as one kernel."""
-    for layer in range(stack.num_layers):
-        entering, recurrent, bias, second = (
-            getattr(stack, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    for layer in range(lstm.num_layers):
+        input_weight, hidden_weight, input_bias, hidden_bias = (
+            getattr(lstm, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        bound = (6 / (entering.shape[1] + recurrent.shape[1] + len(entering))) ** 0.5
-        nn.init.uniform_(entering, -bound, bound)
-        nn.init.uniform_(recurrent, -bound, bound)
-        nn.init.zeros_(bias)
-        bias.data[stack.hidden_size : 2 * stack.hidden_size] = 1.0
-        nn.init.zeros_(second)
-        second.requires_grad_(False)
+        bound = (6 / (input_weight.shape[1] + hidden_weight.shape[1] + len(input_weight))) ** 0.5
+        nn.init.uniform_(input_weight, -bound, bound)
+        nn.init.uniform_(hidden_weight, -bound, bound)
+        nn.init.zeros_(input_bias)
+        input_bias.data[lstm.hidden_size : 2 * lstm.hidden_size] = 1.0
+        nn.init.zeros_(hidden_bias)
+        hidden_bias.requires_grad_(False)
 
 
 POST_WORDS = ("bapk", "downwtairs", "tably", "wtnts", "wresch", "boolcase", "pareztal")
 """Words of the post's figure."""
 DEV_WORDS, TEST_WORDS, TYPOS_PER_WORD = 2_000, 8_000, 8
-"""Validation words and test words, with one typo each; typos of each training word."""
+"""Number of validation words and of test words, with one typo each; number of typos of each training word."""
 FILM_FRAMES = 180
-"""Frames of the embedding's film, as many as the post's."""
+"""Frames of the film of the embedding; the post's film has the same number."""
 EVALUATION_BATCH = 1_000
 """Typos per evaluation batch."""
-TypoUpdate = tuple[int, int, float]
-"""An update: its number, the total number, its loss."""
 PositionModel = Callable[[Sequence[str]], Float[np.ndarray, "N S"]]
 """Function from words to the probability of each position."""
 _SYMBOL_IDS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 
 
+class TypoUpdate(NamedTuple):
+    """One update of a training."""
+
+    number: int
+    """From 1."""
+    total: int
+    """Number of updates of the training."""
+    loss: float
+
+
 class TypoData(NamedTuple):
-    """Typos of a seed."""
+    """Training, validation and test typos of a seed."""
 
     train: list[Typo]
     dev: list[Typo]
@@ -115,12 +133,12 @@ class TypoTrainingPlan(NamedTuple):
     """Hyperparameters of a training."""
 
     samples: int = 800_000
-    batch: int = 32
-    rate: float = 0.004
+    batch_size: int = 32
+    learning_rate: float = 0.004
     """Learning rate of Adam, with cosine decay to zero."""
-    norm: float = 1.0
+    clip_norm: float = 1.0
     """Maximum norm of the gradients."""
-    validations: int = 20
+    num_validations: int = 20
 
 
 class TypoStudy(NamedTuple):
@@ -136,9 +154,9 @@ class TypoValidation(NamedTuple):
     """One validation."""
 
     samples: int
-    cost: float
-    """Mean loss since the last validation."""
-    right: float
+    loss: float
+    """Mean training loss since the last validation."""
+    accuracy: float
     """Position accuracy on the validation words, as a fraction."""
 
 
@@ -160,8 +178,8 @@ class TypoResult(NamedTuple):
     """Training time without validations."""
     curve: list[TypoValidation]
     test: list[Typo]
-    answers: TypoPredictions
-    examples: list[list[float]]
+    predictions: TypoPredictions
+    post_probabilities: list[list[float]]
     """Probability of each letter of the post's words."""
     film: Float[np.ndarray, "frames V 2"]
     """Embeddings from the first update to the last."""
@@ -170,152 +188,208 @@ class TypoResult(NamedTuple):
 def make_typo_data(words: WordList, seed: int) -> TypoData:
     """Make the typos of a seed.
 
-    Words at a distance of one letter from the post's words are excluded, so that its figure is made of unseen words. A
-    form in the validation or test set is not in the training set, also as a typo of another word. Validation and test
-    set take at most a third of a short list.
+    Words at a distance of one letter from the post's words are excluded, so the post's words are unseen in training. A
+    form of the validation or test set does not occur in the training set, not even as a typo of another word.
+    Validation and test set take at most a third of a short list.
 
     Args:
         words: Word list.
         seed: Seed of splits and typos.
     """
-    near = {fit.word for example in POST_WORDS for fit in words.corrections(example)}
-    kept = [word for word in words.words if word not in near]
-    scale = min(1.0, len(kept) / (3 * (DEV_WORDS + TEST_WORDS)))
-    parts = split_words(kept, round(scale * DEV_WORDS), round(scale * TEST_WORDS), seed)
-    counts = ((parts.train, TYPOS_PER_WORD), (parts.dev, 1), (parts.test, 1))
-    train, dev, test = (make_typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts))
+    excluded = {fit.word for post_word in POST_WORDS for fit in words.corrections(post_word)}
+    included = [word for word in words.words if word not in excluded]
+    scale = min(1.0, len(included) / (3 * (DEV_WORDS + TEST_WORDS)))
+    splits = split_words(included, round(scale * DEV_WORDS), round(scale * TEST_WORDS), seed)
+    counts = ((splits.train, TYPOS_PER_WORD), (splits.dev, 1), (splits.test, 1))
+    train, dev, test = (
+        make_typos(split, count, words.known, 10 * seed + index) for index, (split, count) in enumerate(counts)
+    )
     held_out = {typo.wrong for typo in (*dev, *test)}
     return TypoData([typo for typo in train if typo.wrong not in held_out], dev, test)
 
 
 def run_study(study: TypoStudy, tell: ProgressCallback) -> TypoResult:
-    """Train and evaluate on one thread; the result is a function of the study, except for its seconds."""
+    """Train and evaluate a network on one thread; the result depends only on the study, except for its seconds.
+
+    Args:
+        study: Word list, sizes, hyperparameters and seed.
+        tell: Progress callback.
+    """
     use_threads(1)
-    data = make_typo_data(read_words(study.words, max_length=study.sizes.longest), study.seed)
+    data = make_typo_data(read_words(study.words, max_length=study.sizes.max_length), study.seed)
     torch.manual_seed(study.seed)
     network = TypoNetwork(study.sizes)
-    film, chances, plan = [embedding_vectors(network)], partial(position_probabilities, network), study.plan
+    film, model, plan = [embedding_vectors(network)], partial(position_probabilities, network), study.plan
     steps = record_film(training_steps(network, study, data.train), network, film)
     curve, seconds = train_with_validation(
-        steps, plan.batch, plan.validations, lambda: predict_positions(chances, data.dev), tell
+        steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), tell
     )
-    numbers = (study.seed, parameter_count(network), seconds, curve)
     return TypoResult(
-        *numbers, data.test, predict_positions(chances, data.test), predict_post_words(chances), np.stack(film)
+        seed=study.seed,
+        parameters=parameter_count(network),
+        seconds=seconds,
+        curve=curve,
+        test=data.test,
+        predictions=predict_positions(model, data.test),
+        post_probabilities=predict_post_words(model),
+        film=np.stack(film),
     )
 
 
 def train_with_validation(
-    steps: Iterable[TypoUpdate],
-    batch: int,
-    validations: int,
+    updates: Iterable[TypoUpdate],
+    batch_size: int,
+    num_validations: int,
     evaluate: Callable[[], TypoPredictions],
     tell: ProgressCallback,
 ) -> tuple[list[TypoValidation], float]:
     """Make all updates and validate at even intervals.
 
     Args:
-        steps: Updates.
-        batch: Typos of an update.
-        validations: Number of validations.
+        updates: Updates of the training.
+        batch_size: Typos of an update.
+        num_validations: Number of validations.
         evaluate: Function that predicts the validation typos.
         tell: Progress callback.
 
     Returns:
         The validations, and the seconds of the updates alone.
     """
-    curve, costs, seconds, started = list[TypoValidation](), list[float](), 0.0, time.perf_counter()
-    for update, of, cost in steps:
-        costs.append(cost)
-        if _is_due(update, of, validations):
+    curve, losses, seconds, started = list[TypoValidation](), list[float](), 0.0, time.perf_counter()
+    for update in updates:
+        losses.append(update.loss)
+        if _is_due(update, num_validations):
             seconds += time.perf_counter() - started
-            right = float((evaluate().ranks == 1).mean())
-            curve.append(TypoValidation(update * batch, float(np.mean(costs)), right))
-            tell(SampleProgress(update * batch, of * batch, f"positions right {100 * right:5.2f} %"))
-            costs, started = [], time.perf_counter()
+            accuracy = float((evaluate().ranks == 1).mean())
+            samples, total = update.number * batch_size, update.total * batch_size
+            curve.append(TypoValidation(samples, float(np.mean(losses)), accuracy))
+            tell(SampleProgress(samples, total, f"position accuracy {100 * accuracy:5.2f} %"))
+            losses, started = [], time.perf_counter()
     return curve, seconds
 
 
 def record_film(
-    steps: Iterable[TypoUpdate], network: TypoNetwork, film: list[Float[np.ndarray, "V 2"]]
+    updates: Iterable[TypoUpdate], network: TypoNetwork, film: list[Float[np.ndarray, "V 2"]]
 ) -> Iterator[TypoUpdate]:
-    """Pass updates through and append the frames of the film."""
-    for step in steps:
-        if _is_due(*step[:2], FILM_FRAMES - 1):
+    """Yield the updates and append the embeddings to the film at even intervals.
+
+    Args:
+        updates: Updates of the training.
+        network: The network.
+        film: Embeddings, frame by frame; grows.
+    """
+    for update in updates:
+        if _is_due(update, FILM_FRAMES - 1):
             film.append(embedding_vectors(network))
-        yield step
+        yield update
 
 
-def _is_due(update: int, of: int, times: int) -> bool:
-    """Return True if one of `times` evenly spaced events follows this update."""
-    return update * times // of > (update - 1) * times // of
+def _is_due(update: TypoUpdate, num_events: int) -> bool:
+    """Return True if one of `num_events` evenly spaced events follows this update."""
+    number, total = update.number, update.total
+    return number * num_events // total > (number - 1) * num_events // total
 
 
-def training_steps(network: TypoNetwork, study: TypoStudy, data: Sequence[Typo]) -> Iterator[TypoUpdate]:
+def training_steps(network: TypoNetwork, study: TypoStudy, typos: Sequence[Typo]) -> Iterator[TypoUpdate]:
     """Train on the typos, shuffled in each epoch.
+
+    Args:
+        network: The network; its parameters change.
+        study: Word list, sizes, hyperparameters and seed.
+        typos: Training typos.
 
     Yields:
         Each update, with its loss.
     """
-    plan, longest = study.plan, study.sizes.longest
-    words = encode_words([typo.wrong for typo in data], longest)
-    positions = torch.tensor([typo.position - 1 for typo in data])
+    plan = study.plan
+    words = encode_words([typo.wrong for typo in typos], study.sizes.max_length)
+    positions = torch.tensor([typo.position - 1 for typo in typos])
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    optimizer, updates = torch.optim.Adam(parameters, plan.rate), math.ceil(plan.samples / plan.batch)
-    for update, rows in enumerate(_shuffled_batches(len(words), plan.batch, updates, study.seed), 1):
-        optimizer.param_groups[0]["lr"] = plan.rate * (1 + math.cos(math.pi * (update - 1) / updates)) / 2
-        cost = nn.functional.cross_entropy(network(words[rows]), positions[rows])
+    optimizer = torch.optim.Adam(parameters, plan.learning_rate)
+    num_updates = math.ceil(plan.samples / plan.batch_size)
+    for update, rows in enumerate(_shuffled_batches(len(words), plan.batch_size, num_updates, study.seed), 1):
+        decay = 1 + math.cos(math.pi * (update - 1) / num_updates)
+        optimizer.param_groups[0]["lr"] = plan.learning_rate * decay / 2
+        loss = nn.functional.cross_entropy(network(words[rows]), positions[rows])
         optimizer.zero_grad()
-        cost.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(parameters, plan.norm)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(parameters, plan.clip_norm)
         optimizer.step()
-        yield update, updates, cost.item()
+        yield TypoUpdate(update, num_updates, loss.item())
 
 
-def predict_positions(chances: PositionModel, data: Sequence[Typo]) -> TypoPredictions:
-    """Predict the wrong position of typos."""
-    predicted = chances([typo.wrong for typo in data])
-    return TypoPredictions(predicted, rank_positions(predicted, data))
+def predict_positions(model: PositionModel, typos: Sequence[Typo]) -> TypoPredictions:
+    """Predict the wrong position of typos.
+
+    Args:
+        model: Function from words to the probability of each position.
+        typos: The typos.
+    """
+    probabilities = model([typo.wrong for typo in typos])
+    return TypoPredictions(probabilities, rank_positions(probabilities, typos))
 
 
-def predict_post_words(chances: PositionModel) -> list[list[float]]:
-    """Return the probability of each letter of the post's words."""
-    return [row[: len(word)].tolist() for word, row in zip(POST_WORDS, chances(POST_WORDS), strict=True)]
+def predict_post_words(model: PositionModel) -> list[list[float]]:
+    """Return the probability that each letter of the post's words is wrong.
+
+    Args:
+        model: Function from words to the probability of each position.
+    """
+    return [row[: len(word)].tolist() for word, row in zip(POST_WORDS, model(POST_WORDS), strict=True)]
 
 
-def rank_positions(chances: Float[np.ndarray, "N S"], data: Sequence[Typo]) -> Int[np.ndarray, " N"]:
-    """Return the rank of each typo's position, from 1."""
-    wanted = chances[np.arange(len(data)), [typo.position - 1 for typo in data]]
-    ranks: Int[np.ndarray, " N"] = 1 + (chances > wanted[:, None]).sum(axis=1)
+def rank_positions(probabilities: Float[np.ndarray, "N S"], typos: Sequence[Typo]) -> Int[np.ndarray, " N"]:
+    """Return the rank of each typo's position, from 1.
+
+    Args:
+        probabilities: Probability of each position.
+        typos: The typos.
+    """
+    position_probabilities = probabilities[np.arange(len(typos)), [typo.position - 1 for typo in typos]]
+    ranks: Int[np.ndarray, " N"] = 1 + (probabilities > position_probabilities[:, None]).sum(axis=1)
     return ranks
 
 
 @torch.inference_mode()
 def position_probabilities(network: TypoNetwork, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
-    """Return the probability of each position of each word."""
-    rows = encode_words(words, network.sizes.longest)
-    parts = [rows[first : first + EVALUATION_BATCH] for first in range(0, len(rows), EVALUATION_BATCH)]
-    return np.concatenate([network(part).softmax(dim=1).numpy() for part in parts])
+    """Return the probability of each position of each word.
+
+    Args:
+        network: The network.
+        words: The words.
+    """
+    rows = encode_words(words, network.sizes.max_length)
+    batches = [rows[first : first + EVALUATION_BATCH] for first in range(0, len(rows), EVALUATION_BATCH)]
+    return np.concatenate([network(batch).softmax(dim=1).numpy() for batch in batches])
 
 
-def encode_words(words: Sequence[str], longest: int) -> Int[Tensor, "N S"]:
-    """Return words as ids, padded to the longest."""
-    rows = np.full((len(words), longest), PADDING, np.int64)
+def encode_words(words: Sequence[str], max_length: int) -> Int[Tensor, "N S"]:
+    """Return words as symbol ids, padded to the maximum length.
+
+    Args:
+        words: The words.
+        max_length: Number of columns.
+    """
+    rows = np.full((len(words), max_length), PADDING, np.int64)
     for row, word in zip(rows, words, strict=True):
         row[: len(word)] = [_SYMBOL_IDS[letter] for letter in word]
     return torch.from_numpy(rows)
 
 
 def embedding_vectors(network: TypoNetwork) -> Float[np.ndarray, "V 2"]:
-    """Return a copy of the embeddings."""
-    return network.table.weight.detach().numpy().copy()
+    """Return a copy of the embeddings.
+
+    Args:
+        network: The network.
+    """
+    return network.embedding.weight.detach().numpy().copy()
 
 
-def _shuffled_batches(count: int, batch: int, updates: int, seed: int) -> Iterator[Int[Tensor, " B"]]:
+def _shuffled_batches(count: int, batch_size: int, num_updates: int, seed: int) -> Iterator[Int[Tensor, " B"]]:
     """Yield the rows of each update: shuffled epochs; batches continue across epochs."""
-    generator, left = np.random.default_rng([seed, 0]), np.zeros(0, np.int64)
-    for _ in range(updates):
-        while len(left) < batch:
-            left = np.concatenate([left, generator.permutation(count)])
-        yield torch.from_numpy(left[:batch])
-        left = left[batch:]
+    generator, queue = np.random.default_rng([seed, 0]), np.zeros(0, np.int64)
+    for _ in range(num_updates):
+        while len(queue) < batch_size:
+            queue = np.concatenate([queue, generator.permutation(count)])
+        yield torch.from_numpy(queue[:batch_size])
+        queue = queue[batch_size:]

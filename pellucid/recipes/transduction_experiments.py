@@ -1,0 +1,644 @@
+"""Experiments of the task transduce: train with every seed, score, compare settings, and report."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from jaxtyping import Int
+
+from pellucid.config.settings import Config
+from pellucid.data.examples import Example
+from pellucid.decoding.predictor import Predictor
+from pellucid.evaluation.assessment import OracleAccuracy, oracle_accuracy, score_traces
+from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, evaluate_examples
+from pellucid.evaluation.outcomes import MeanRates, macro_average, outcome_table
+from pellucid.evaluation.significance import RunComparison, compare_outcomes
+from pellucid.files import write_json
+from pellucid.model.device import use_threads
+from pellucid.model.network import parameter_count
+from pellucid.recipes.experiments import (
+    METRIC_LABELS,
+    Experiment,
+    ExperimentSuite,
+    ExperimentTraining,
+    MetricName,
+    ensemble_name,
+    plan_trainings,
+    read_pairs,
+)
+from pellucid.recipes.jobs import run_jobs, train_with_progress
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.training.run_folder import load, read_log
+from pellucid.training.session import TrainingFiles
+from pellucid.viewer.report_parts import example_parts
+from pellucid.viewer.report_schema import ReportExamples, ReportTable
+from pellucid.viewer.reports import Report, ScoredRun, run_report, write_report
+from pellucid.worker_pool import ProgressCallback
+
+BEAM_SIZE = 5
+"""Beam size of every reported score; validation during training is greedy."""
+REPORTED_RATES = ("examples", "exact_match", "wer", "symbol_error_rate")
+"""Fields of an evaluation in report.json, each rate with its interval."""
+
+
+class TransductionScores(NamedTuple):
+    """Scores of the outputs on one set."""
+
+    evaluation: Evaluation
+    outcomes: Int[np.ndarray, "n 3"]
+    """Outcome of each example (`outcome_table`), for means over sets."""
+    k_best: list[OracleAccuracy]
+    """Fraction of examples with a correct output among the first 1, 2, … hypotheses."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as plain values for JSON."""
+        values = self.evaluation.to_dict()
+        rates = {key: value for key, value in values.items() if key.removesuffix("_ci95") in REPORTED_RATES}
+        return {**rates, "k_best": [accuracy._asdict() for accuracy in self.k_best]}
+
+
+class SplitScores(NamedTuple):
+    """Scores on the validation set and on the test set."""
+
+    dev: TransductionScores
+    test: TransductionScores | None
+
+
+def score_predictor(
+    predictor: Predictor, examples: Sequence[Example], num_candidates: int
+) -> tuple[ScoredRun, TransductionScores]:
+    """Decode examples with beam search and score the outputs.
+
+    Args:
+        predictor: Predictor of the trained model.
+        examples: Sources with one target each.
+        num_candidates: Number of hypotheses per source for k-best accuracy.
+
+    Returns:
+        The outputs with their references for the page, and the scores.
+    """
+    use_threads(predictor.config.threads)
+    hypotheses = predictor.with_beam(BEAM_SIZE).hypotheses(examples, num_candidates)
+    references: list[tuple[str, ...]] = [(example.target,) for example in examples]
+    best_traces = [traces[0] for traces in hypotheses]
+    scored = score_traces(best_traces, references, predictor.tokenizers)
+    evaluation = evaluate_examples(scored)
+    scored_hypotheses = [
+        score_traces(traces, [reference] * len(traces), predictor.tokenizers)
+        for traces, reference in zip(hypotheses, references, strict=True)
+    ]
+    k_best = oracle_accuracy(scored_hypotheses, num_candidates)
+    return ScoredRun(predictor, best_traces, references, scored, evaluation), TransductionScores(
+        evaluation, outcome_table(scored), k_best
+    )
+
+
+class TransductionRun(NamedTuple):
+    """One experiment with one seed, trained and scored."""
+
+    experiment: str
+    config: Config
+    scores: SplitScores
+    stop_record: dict[str, Any]
+    """Last record of the training log: updates, samples and seconds of training."""
+    epochs: float
+    """Epochs over the training set."""
+    parameters: int
+    report: Report
+
+    @property
+    def label(self) -> str:
+        """Return the seed as text."""
+        return f"seed {self.config.seed}"
+
+
+class EnsembleRun(NamedTuple):
+    """Ensemble of the runs of one experiment, scored."""
+
+    experiment: str
+    members: int
+    scores: SplitScores
+
+    @property
+    def label(self) -> str:
+        """Return the size of the ensemble as text."""
+        return f"ensemble of {self.members}"
+
+
+class SettingComparison(NamedTuple):
+    """Paired comparison of the runs of one setting with those of a baseline, for one seed."""
+
+    setting: str
+    baseline: str
+    """Name of the baseline setting."""
+    label: str
+    num_sets: int
+    dev: RunComparison
+    test: RunComparison | None
+    """None where an experiment has no test set."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON; differences are exact match minus the baseline's."""
+        values = {"setting": self.setting, "baseline": self.baseline, "label": self.label, "sets": self.num_sets}
+        return {**values, "dev": self.dev.to_dict(), "test": self.test.to_dict() if self.test else None}
+
+
+def compare_settings(suite: ExperimentSuite, runs: Sequence[TransductionRun]) -> list[SettingComparison]:
+    """Return the paired comparison of every setting with its baseline, by seed; all sets have equal weight.
+
+    Args:
+        suite: The suite of experiments.
+        runs: Scored runs.
+    """
+    runs_by_key = {(run.experiment, run.label): run for run in runs}
+    groups = dict[tuple[str, str, str], list[tuple[TransductionRun, TransductionRun]]]()
+    for run in runs:
+        experiment = suite.experiment(run.experiment)
+        baseline_run = runs_by_key.get((experiment.baseline, run.label))
+        if baseline_run is not None:
+            settings = experiment.setting, suite.experiment(baseline_run.experiment).setting
+            groups.setdefault((*settings, run.label), []).append((run, baseline_run))
+    return [_compare_runs(names, pairs) for names, pairs in groups.items()]
+
+
+def format_comparisons(suite: ExperimentSuite, comparisons: Sequence[SettingComparison]) -> Iterator[str]:
+    """Yield one line per comparison.
+
+    Args:
+        suite: The suite of experiments.
+        comparisons: Comparisons of settings.
+    """
+    for comparison in comparisons:
+        sets = f"{comparison.num_sets} set" + "s" * (comparison.num_sets > 1)
+        values = "; ".join(
+            f"{split} {METRIC_LABELS[suite.metric]} {_format_difference(suite.metric, runs)}"
+            for split, runs in (("test", comparison.test), ("dev", comparison.dev))
+            if runs is not None
+        )
+        yield f"{comparison.setting} against {comparison.baseline}, {comparison.label}, {sets}: {values}"
+
+
+def comparison_table(suite: ExperimentSuite, comparisons: Sequence[SettingComparison]) -> ReportTable:
+    """Return the comparisons as a table of the page.
+
+    Args:
+        suite: The suite of experiments.
+        comparisons: Comparisons of settings.
+    """
+    name = METRIC_LABELS[suite.metric]
+    caption = (
+        f"Difference of {name} between setting and baseline in points, on the same examples with the same seed: mean "
+        "over the sets, 95 % interval (paired bootstrap) and p-value (paired permutation test). Both are for one seed "
+        "and do not include the variance between seeds."
+    )
+    heads = ["setting", "baseline", "seed or ensemble", "sets", f"dev {name}", f"test {name}"]
+    rows = [
+        [
+            comparison.setting,
+            comparison.baseline,
+            comparison.label,
+            f"{comparison.num_sets}",
+            *(_comparison_cell(suite, runs) for runs in (comparison.dev, comparison.test)),
+        ]
+        for comparison in comparisons
+    ]
+    return ReportTable("Comparison of settings", caption, heads, rows)
+
+
+def _compare_runs(
+    names: tuple[str, str, str], pairs: Sequence[tuple[TransductionRun, TransductionRun]]
+) -> SettingComparison:
+    """Return the comparison over pairs of runs."""
+    dev = [(run.scores.dev, baseline.scores.dev) for run, baseline in pairs]
+    test = [
+        (run.scores.test, baseline.scores.test)
+        for run, baseline in pairs
+        if run.scores.test is not None and baseline.scores.test is not None
+    ]
+    return SettingComparison(
+        *names, len(pairs), _compare_scores(dev), _compare_scores(test) if len(test) == len(pairs) else None
+    )
+
+
+def _compare_scores(scores: Sequence[tuple[TransductionScores, TransductionScores]]) -> RunComparison:
+    """Return the comparison over sets of equal weight."""
+    return compare_outcomes([run.outcomes for run, _ in scores], [baseline.outcomes for _, baseline in scores])
+
+
+def _comparison_cell(suite: ExperimentSuite, comparison: RunComparison | None) -> str:
+    """Return a table cell; a dash without comparison."""
+    return _format_difference(suite.metric, comparison) if comparison is not None else "–"
+
+
+def _format_difference(metric: MetricName, comparison: RunComparison) -> str:
+    """Return the difference of the main metric with its interval and p-value."""
+    difference = comparison.exact_match.complement if metric == "wer" else comparison.exact_match
+    low, high = difference.ci95
+    return f"{difference.difference:+z.2f} ({low:+z.2f} to {high:+z.2f}), p {difference.p:.3f}"
+
+
+class MacroAverage(NamedTuple):
+    """Mean scores over sets of equal weight."""
+
+    setting: str
+    label: str
+    """Setting, if any, then the seed or the size of the ensemble."""
+    dev: MeanRates
+    num_dev_sets: int
+    """Number of validation sets."""
+    test: MeanRates | None
+    num_test_sets: int
+    """Number of test sets: those with a published number, if there are any."""
+    published: float | None
+    """Mean of the published numbers of the same sets."""
+
+    @property
+    def is_reported(self) -> bool:
+        """Return True if a line reports this mean: it covers several sets, or has no setting."""
+        return self.num_dev_sets > 1 or not self.setting
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        values = {
+            "label": self.label,
+            "dev_sets": self.num_dev_sets,
+            "dev": self.dev.to_dict(),
+            "test_sets": self.num_test_sets,
+        }
+        return {**values, "test": self.test.to_dict() if self.test else None, "published": self.published}
+
+
+def format_run(suite: ExperimentSuite, run: TransductionRun) -> str:
+    """Return the line of a run: scores, parameters, epochs and seconds.
+
+    Args:
+        suite: The suite of experiments.
+        run: A scored run.
+    """
+    training = f"{run.epochs:.3g} epochs in {run.stop_record['seconds']:,.0f} s"
+    return f"{_format_scores(suite, run)}; {run.parameters:,} parameters, {training}"
+
+
+def format_ensemble(suite: ExperimentSuite, ensemble: EnsembleRun) -> str:
+    """Return the line of an ensemble: its scores.
+
+    Args:
+        suite: The suite of experiments.
+        ensemble: A scored ensemble.
+    """
+    return _format_scores(suite, ensemble)
+
+
+def summary_lines(
+    suite: ExperimentSuite,
+    runs: Sequence[TransductionRun],
+    ensembles: Sequence[EnsembleRun],
+    comparisons: Sequence[SettingComparison],
+) -> Iterator[str]:
+    """Yield the means, then the comparisons of settings.
+
+    Args:
+        suite: The suite of experiments.
+        runs: Scored runs.
+        ensembles: Scored ensembles.
+        comparisons: Comparisons of settings.
+    """
+    yield from _macro_lines(suite, runs, ensembles)
+    yield from format_comparisons(suite, comparisons)
+
+
+def _macro_lines(
+    suite: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
+) -> Iterator[str]:
+    """Yield the means of each setting: by seed, over all seeds, and of the ensembles."""
+    for macro in macro_averages(suite, runs, ensembles):
+        if macro.is_reported:
+            yield _macro_line(suite, macro)
+    averages_by_setting = dict[str, list[MacroAverage]]()
+    for macro in macro_averages(suite, runs, []):
+        averages_by_setting.setdefault(macro.setting, []).append(macro)
+    for setting, averages in averages_by_setting.items():
+        if len(averages) > 1 and averages[0].is_reported:
+            values = [metric_value(suite.metric, macro.test or macro.dev) for macro in averages]
+            split = "test" if averages[0].test else "dev"
+            value_range = f"{min(values):.2f} to {max(values):.2f}"
+            mean = f"{split} {_metric_label(suite)} {statistics.mean(values):.2f} ({value_range})"
+            yield f"macro, {f'{setting}, ' if setting else ''}mean of {len(values)} seeds: {mean}"
+
+
+def macro_averages(
+    suite: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
+) -> list[MacroAverage]:
+    """Return the means over the experiments of each setting, by seed and of the ensembles.
+
+    Args:
+        suite: The suite of experiments.
+        runs: Scored runs.
+        ensembles: Scored ensembles.
+    """
+    groups: dict[tuple[str, str], list[TransductionRun | EnsembleRun]] = {}
+    scored_runs: list[TransductionRun | EnsembleRun] = [*runs, *ensembles]
+    for run in scored_runs:
+        groups.setdefault((suite.experiment(run.experiment).setting, run.label), []).append(run)
+    return [_macro_average(suite, setting, label, group) for (setting, label), group in groups.items()]
+
+
+def write_reports(
+    suite: ExperimentSuite,
+    request: RecipeRequest,
+    runs: Sequence[TransductionRun],
+    ensembles: Sequence[EnsembleRun],
+    comparisons: Sequence[SettingComparison],
+) -> str:
+    """Write report.json and report.html.
+
+    Args:
+        suite: The suite of experiments.
+        request: The recipe's request.
+        runs: Scored runs; the page shows examples and attention of the first one.
+        ensembles: Scored ensembles.
+        comparisons: Comparisons of settings.
+
+    Returns:
+        The line that names the report.
+    """
+    means = macro_averages(suite, runs, ensembles)
+    names = list(dict.fromkeys(run.experiment for run in runs))
+    numbers = {
+        **{"name": suite.name, "title": suite.title, "metric": suite.metric, "beam": BEAM_SIZE},
+        **{"seeds": request.seeds, "samples": request.samples},
+        "experiments": [_experiment_json(suite.experiment(name), runs, ensembles) for name in names],
+        "macro": [macro.to_json() for macro in means],
+        "differences": [comparison.to_json() for comparison in comparisons],
+    }
+    write_json(request.out / "report.json", numbers)
+    write_report(request.out / "report.html", _report_page(suite, runs, ensembles, means, comparisons))
+    return f"report: {request.out / 'report.html'}"
+
+
+def metric_value(metric: MetricName, scores: Evaluation | MeanRates) -> float:
+    """Return the main score in percent.
+
+    Args:
+        metric: Name of the metric.
+        scores: Scores on one set, or means over sets.
+    """
+    value: float = getattr(scores, metric)
+    return value
+
+
+def _format_interval(metric: MetricName, scores: Evaluation | MeanRates) -> str:
+    """Return the 95 % interval of the main score."""
+    interval: ConfidenceInterval = getattr(scores, f"{metric}_ci95")
+    return f"{interval.low:.2f} to {interval.high:.2f}"
+
+
+def _metric_label(suite: ExperimentSuite) -> str:
+    """Return the displayed name of the main score."""
+    return METRIC_LABELS[suite.metric]
+
+
+def _format_scores(suite: ExperimentSuite, run: TransductionRun | EnsembleRun) -> str:
+    """Return experiment, seed, scores on both sets, and published scores."""
+    dev, test = run.scores
+    parts = [_format_split(suite, "dev", dev)]
+    if test is not None:
+        published = [f"{system} {value:.2f}" for system, value in suite.experiment(run.experiment).published.items()]
+        comparison = f" [published: {', '.join(published)}]" if published else ""
+        parts.insert(0, _format_split(suite, "test", test) + comparison)
+    return f"{run.experiment}, {run.label}: {'; '.join(parts)}"
+
+
+def _format_split(suite: ExperimentSuite, split: str, set_scores: TransductionScores) -> str:
+    """Return the scores on one set."""
+    evaluation, metric = set_scores.evaluation, suite.metric
+    k_best = "".join(f", {accuracy.k}-best {accuracy.accuracy:.2f}" for accuracy in set_scores.k_best[1:])
+    value, interval = metric_value(metric, evaluation), _format_interval(metric, evaluation)
+    return f"{split} {_metric_label(suite)} {value:.2f} ({interval}){k_best}, SER {evaluation.symbol_error_rate:.2f}"
+
+
+def _macro_average(
+    suite: ExperimentSuite, setting: str, label: str, group: Sequence[TransductionRun | EnsembleRun]
+) -> MacroAverage:
+    """Return the means over a group of runs or ensembles."""
+    dev = macro_average([run.scores.dev.outcomes for run in group])
+    tested = [(suite.experiment(run.experiment), run.scores.test) for run in group if run.scores.test]
+    published = [(experiment, set_scores) for experiment, set_scores in tested if experiment.published]
+    published_values = [next(iter(experiment.published.values())) for experiment, _ in published]
+    averaged = published or tested
+    return MacroAverage(
+        setting=setting,
+        label=f"{setting}, {label}" if setting else label,
+        dev=dev,
+        num_dev_sets=len(group),
+        test=macro_average([set_scores.outcomes for _, set_scores in averaged]) if averaged else None,
+        num_test_sets=len(averaged),
+        published=statistics.mean(published_values) if published_values else None,
+    )
+
+
+def _macro_line(suite: ExperimentSuite, macro: MacroAverage) -> str:
+    """Return the line of a mean."""
+    metric, parts = suite.metric, list[str]()
+    if macro.test is not None:
+        published = f" [published: {macro.published:.2f}]" if macro.published is not None else ""
+        sets = f"{macro.num_test_sets} test set" + "s" * (macro.num_test_sets > 1)
+        value, interval = metric_value(metric, macro.test), _format_interval(metric, macro.test)
+        parts.append(f"{_metric_label(suite)} {value:.2f} ({interval}) over {sets}{published}")
+    sets = f"{macro.num_dev_sets} dev set" + "s" * (macro.num_dev_sets > 1)
+    parts.append(f"{metric_value(metric, macro.dev):.2f} ({_format_interval(metric, macro.dev)}) over {sets}")
+    return f"macro, {macro.label}: {'; '.join(parts)}"
+
+
+def _experiment_json(
+    experiment: Experiment, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
+) -> dict[str, Any]:
+    """Return all numbers of one experiment."""
+    values: dict[str, Any] = {"name": experiment.name, "published": dict(experiment.published)}
+    values["runs"] = [_run_json(run) for run in runs if run.experiment == experiment.name]
+    ensemble = next((ensemble for ensemble in ensembles if ensemble.experiment == experiment.name), None)
+    values["ensemble"] = {"members": ensemble.members, **_scores_json(ensemble.scores)} if ensemble else None
+    return values
+
+
+def _run_json(run: TransductionRun) -> dict[str, Any]:
+    """Return all numbers of one run."""
+    record = run.stop_record
+    training = {"seconds": record["seconds"], "updates": record["update"], "samples": record["samples"]}
+    settings = {"epochs": run.epochs, "parameters": run.parameters, "config": msgspec.to_builtins(run.config)}
+    return {"seed": run.config.seed, **_scores_json(run.scores), **training, **settings}
+
+
+def _scores_json(scores: SplitScores) -> dict[str, Any]:
+    """Return the scores on both sets."""
+    return {"dev": scores.dev.to_json(), "test": scores.test.to_json() if scores.test is not None else None}
+
+
+def _report_page(
+    suite: ExperimentSuite,
+    runs: Sequence[TransductionRun],
+    ensembles: Sequence[EnsembleRun],
+    means: Sequence[MacroAverage],
+    comparisons: Sequence[SettingComparison],
+) -> Report:
+    """Return the page: all scores with published ones, examples and errors of the first run."""
+    scored_runs: list[TransductionRun | EnsembleRun] = [*runs, *ensembles]
+    rows = [row for run in scored_runs for row in _table_rows(suite, run)]
+    k_best = [f"{k}-best" for k in range(2, suite.num_candidates + 1)]
+    heads = ["experiment", "seed or ensemble", "set", _metric_label(suite), "95 % interval", *k_best, "SER"]
+    lines = [f"{_macro_line(suite, macro)}." for macro in means if macro.is_reported]
+    comparison_tables = [comparison_table(suite, comparisons)] if comparisons else []
+    first = runs[0]
+    introduction = f"{suite.introduction}\n\nExamples below: {first.experiment}, {first.label}."
+    summary = [_summary_entry(suite, macro) for macro in means]
+    return replace(
+        first.report,
+        title=suite.title,
+        introduction=introduction,
+        summary=summary,
+        log=(),
+        parts=[
+            ReportTable("All runs", " ".join(lines), [*heads, "seconds", "published"], rows),
+            *comparison_tables,
+            *_attention_examples(suite, runs),
+        ],
+    )
+
+
+def _attention_examples(suite: ExperimentSuite, runs: Sequence[TransductionRun]) -> Iterator[ReportExamples]:
+    """Yield decoded examples with attention for the first run of every further experiment."""
+    first_runs = dict[str, TransductionRun]()
+    for run in runs:
+        first_runs.setdefault(run.experiment, run)
+    for name, run in first_runs.items():
+        if suite.show_all_attention and name != runs[0].experiment:
+            yield from example_parts(f"Attention: {name}, {run.label}", run.report.examples)
+
+
+def _summary_entry(suite: ExperimentSuite, macro: MacroAverage) -> tuple[str, str]:
+    """Return a headline number: the mean of one seed or of the ensembles."""
+    scores, split = (macro.test, "test") if macro.test else (macro.dev, "dev")
+    published = f"; published {macro.published:.2f}" if macro.published is not None else ""
+    value = f"{metric_value(suite.metric, scores):.2f} %"
+    return (
+        f"{'macro ' if macro.is_reported else ''}{split} {_metric_label(suite)}",
+        f"{value} ({macro.label}{published})",
+    )
+
+
+def _table_rows(suite: ExperimentSuite, run: TransductionRun | EnsembleRun) -> Iterator[list[str]]:
+    """Yield a table row for each set."""
+    seconds = f"{run.stop_record['seconds']:,.0f}" if isinstance(run, TransductionRun) else "–"
+    for split, set_scores in zip(("dev", "test"), run.scores, strict=True):
+        if set_scores is None:
+            continue
+        published = suite.experiment(run.experiment).published if split == "test" else {}
+        published_text = ", ".join(f"{system} {value:.2f}" for system, value in published.items()) or "–"
+        value = metric_value(suite.metric, set_scores.evaluation)
+        interval = _format_interval(suite.metric, set_scores.evaluation)
+        k_best = [f"{accuracy.accuracy:.2f}" for accuracy in set_scores.k_best[1:]]
+        error = f"{set_scores.evaluation.symbol_error_rate:.2f}"
+        yield [run.experiment, run.label, split, f"{value:.2f}", interval, *k_best, error, seconds, published_text]
+
+
+class TransductionJob(NamedTuple):
+    """One training and its evaluation, in a worker process."""
+
+    training: ExperimentTraining
+    num_candidates: int
+    title: str
+    introduction: str
+
+
+def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
+    """Train and score the selected experiments.
+
+    Args:
+        suite: The suite of experiments.
+        request: The recipe's request.
+
+    Yields:
+        A line per run, then a line per ensemble, the means, the comparisons and the path of the report.
+    """
+    jobs_by_seed = [[_plan_job(suite, training) for training in group] for group in plan_trainings(suite, request)]
+    named_jobs = [(job.training.name, job) for jobs in jobs_by_seed for job in jobs]
+    runs, ensembles = [], []
+    for run in run_jobs(train_and_score, named_jobs, request):
+        yield format_run(suite, run)
+        runs.append(run)
+    if request.seeds > 1:
+        members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*jobs_by_seed, strict=True)]
+        for ensemble in run_jobs(score_ensemble, members, request):
+            yield format_ensemble(suite, ensemble)
+            ensembles.append(ensemble)
+    comparisons = compare_settings(suite, runs)
+    yield from summary_lines(suite, runs, ensembles, comparisons)
+    yield write_reports(suite, request, runs, ensembles, comparisons)
+
+
+def train_and_score(job: TransductionJob, tell: ProgressCallback) -> TransductionRun:
+    """Train on one thread, score, and write the page of the run; resume or reuse an existing run.
+
+    Args:
+        job: The training and its evaluation.
+        tell: Progress callback.
+
+    Returns:
+        The run with its scores and its page.
+    """
+    experiment, config, paths, folder = job.training
+    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, config, tell)
+    tell("decoding for evaluation")
+    predictor = load(folder)
+    scored_run, dev = score_predictor(predictor, read_pairs(paths.dev, config), job.num_candidates)
+    test = None
+    if paths.test is not None:
+        scored_run, test = score_predictor(predictor, read_pairs(paths.test, config), job.num_candidates)
+    report = run_report(folder, scored_run, job.title, job.introduction)
+    write_report(folder / "report.html", report)
+    log = read_log(folder)
+    stop_record = [record for record in log if record["event"] == "stopped"][-1]
+    num_examples = next(
+        record["examples"] for record in log if record["event"] == "read"
+    )  # the training file is read first
+    return TransductionRun(
+        experiment=experiment,
+        config=config,
+        scores=SplitScores(dev, test),
+        stop_record=stop_record,
+        epochs=stop_record["samples"] / num_examples,
+        parameters=parameter_count(predictor.network),
+        report=report,
+    )
+
+
+def score_ensemble(jobs: Sequence[TransductionJob], tell: ProgressCallback) -> EnsembleRun:
+    """Score the runs of one experiment as an ensemble.
+
+    Args:
+        jobs: Jobs of the members, one per seed; all are trained.
+        tell: Progress callback.
+
+    Returns:
+        The ensemble with its scores.
+    """
+    first = jobs[0].training
+    tell("decoding for evaluation")
+    predictor = load([job.training.folder for job in jobs])
+
+    def _score_file(path: Path) -> TransductionScores:
+        """Return the scores on the examples of a file."""
+        return score_predictor(predictor, read_pairs(path, first.config), jobs[0].num_candidates)[1]
+
+    test = _score_file(first.paths.test) if first.paths.test is not None else None
+    return EnsembleRun(first.experiment, len(jobs), SplitScores(_score_file(first.paths.dev), test))
+
+
+def _plan_job(suite: ExperimentSuite, training: ExperimentTraining) -> TransductionJob:
+    """Return the job of a training with title and introduction of its page."""
+    title = f"{suite.title}: {training.name}"
+    return TransductionJob(training, suite.num_candidates, title, suite.introduction)
