@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from trained_runs import assert_same_outcome, copies_run, copy_of, digits_run
 from pellucid.config.toml import load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
+from pellucid.training import run_folder
 from pellucid.training.events import Progress
 from pellucid.training.run_folder import (
     ENSEMBLE,
@@ -392,6 +394,24 @@ def test_a_damaged_log_line_is_counted_and_has_no_other_effect(run: Path, line: 
     find_validation_file(run)
     cut_log(run, Progress(update=10**6, validations=10**6))
     assert read_log(run) == whole and log_damage(run) == []
+
+
+def test_a_long_log_line_is_damaged_and_takes_little_memory(run: Path) -> None:
+    whole = read_log(run)
+    with (run / "log.jsonl").open("ab") as log:
+        log.write(b'{"event":"' + b"x" * 40_000_000 + b'"}\n')
+        log.write(b"{" * (2**20))  # without a line end, as long as a line may be
+    tracemalloc.start()
+    assert read_log(run) == whole
+    assert log_damage(run) == [f"{run / 'log.jsonl'}: 2 damaged lines passed over"]
+    assert tracemalloc.get_traced_memory()[1] < 16_000_000
+    tracemalloc.stop()
+
+
+def test_a_log_beyond_the_bound_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "MAX_LOG_SIZE", (run / "log.jsonl").stat().st_size - 1)
+    with pytest.raises(RunError, match=r"log\.jsonl is too large: it has more than [\d,]+ bytes"):
+        read_log(run)
 
 
 def test_a_log_without_the_best_validation_is_reported_on_resume(run: Path) -> None:

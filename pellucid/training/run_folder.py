@@ -58,6 +58,10 @@ MODEL = "model.safetensors"
 TRAINING = "training.safetensors"
 CORPUS = "corpus.arrow"
 LOG = "log.jsonl"
+MAX_LOG_SIZE = 2**27
+"""Maximum bytes of a log: about a million lines, and a training logs one line for 50 updates."""
+MAX_RECORD_SIZE = 2**20
+"""Bytes of a line of the log; a longer line is damaged."""
 CARD = "card.md"
 SNAPSHOTS = "snapshots"
 LOCK = ".lock"
@@ -439,10 +443,20 @@ def missing_validation(folder: Path, progress: Progress) -> list[str]:
 
 
 def _log_lines(folder: Path) -> Iterator[dict[str, Any] | None]:
-    """Return the record of each non-empty line; None for a damaged one."""
-    if file_exists(folder / LOG):
-        lines = read_bytes(folder / LOG).decode("utf-8", "replace").split("\n")
-        yield from (parse_record(line) for line in lines if line)
+    """Yield the record of each non-empty line; None for a damaged one, or for one that is too long."""
+    if not file_exists(folder / LOG):
+        return
+    with open_regular(folder / LOG, RunError) as file:
+        if os.fstat(file.fileno()).st_size > MAX_LOG_SIZE:
+            raise RunError(f"{folder / LOG} is too large: it has more than {MAX_LOG_SIZE:,} bytes")
+        while line := file.readline(MAX_RECORD_SIZE):
+            is_long = len(line) == MAX_RECORD_SIZE and not line.endswith(b"\n")
+            while is_long and not line.endswith(b"\n") and line:
+                line = file.readline(MAX_RECORD_SIZE)
+            if is_long:
+                yield None
+            elif text := line.decode("utf-8", "replace").removesuffix("\n"):
+                yield parse_record(text)
 
 
 def _log_line(record: dict[str, Any]) -> bytes:
