@@ -153,9 +153,8 @@ def test_incompatible_runs_are_named() -> None:
     words = member(3)
     more = untrained_transducer(words.config, vocabularies("abc", TARGET + "u"), 3)
     for pair, names in (([words, more], "ba"), ([more, words], "ab")):
-        with pytest.raises(
-            RunError, match=f"^{names[0]} writes the symbol 'u', which {names[1]} does not: members of an ensemble"
-        ):
+        message = f"^{names[0]} writes the symbol 'u', which {names[1]} does not: members of an ensemble"
+        with pytest.raises(RunError, match=message):
             ensemble(pair, ["a", "b"])
     added = msgspec.structs.replace(words.config.encoder, features="sum")
     summed = Transducer(msgspec.structs.replace(words.config, encoder=added), words.vocabularies, words.network)
