@@ -1,43 +1,30 @@
 """Recipes with tags and classes on generated data of the same format: training, scores and reports."""
 
-import gzip
 import json
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
+from recipe_data import RecipeRun, write_places, write_snips, write_structure
 from report_documents import parts_of, titles_of, written_document
 from trained_runs import contents, right_here, small_config
 
 from pellucid.config.settings import Config
-from pellucid.data.examples import Example, read_examples
+from pellucid.data.examples import read_examples
 from pellucid.errors import DataError
 from pellucid.evaluation.metrics import ConfidenceInterval
 from pellucid.recipes import experiments, label_experiments
-from pellucid.recipes import sequence_tagging as tagging
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.label_experiments import LabelScore
-from pellucid.recipes.proteins.localization import LOCATIONS
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.progress import multi_progress
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
 
-PARTS = {"train": 24, "dev": 8, "test": 12}
 FOLDERS = {"snips": "slu-snips", "protein-structure": "protein-ss3-flip", "protein-place": "protein-localisation-ucl"}
 SEEDS = {"snips": 2, "protein-structure": 1, "protein-place": 1}
-
-
-class RecipeRun(NamedTuple):
-    """A recipe that has run on generated data."""
-
-    name: str
-    request: RecipeRequest
-    lines: list[str]
-    report: dict[str, Any]
 
 
 def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
@@ -52,40 +39,6 @@ def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
     return msgspec.structs.replace(
         small, task=config.task, seed=config.seed, data=config.data, attention=attention, decoder=decoder
     )
-
-
-def write(path: Path, lines: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(f"{line}\n" for line in lines)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-
-
-def write_snips(folder: Path) -> None:
-    generator = random.Random(1)
-    for part, count in zip(tagging.SNIPS_PARTS, PARTS.values(), strict=True):
-        words = [generator.choices(["play", "rain", "in", "paris", "berlin", "7"], k=4) for _ in range(count)]
-        tags = [["B-city" if word in ("paris", "berlin") else "O" for word in each] for each in words]
-        write(folder / part / "seq.in", [" ".join(each) for each in words])
-        write(folder / part / "seq.out", [f"{' '.join(each)} " for each in tags])
-        write(folder / part / "label", ["Play" if "play" in each else "Rain" for each in words])
-
-
-def write_structure(folder: Path) -> None:
-    generator = random.Random(2)
-    for part, count in PARTS.items():
-        rows = []
-        for number in range(count):
-            residues = "".join(generator.choices("AGV", k=generator.randint(4, 9)))
-            structure = "".join({"A": "H", "G": "C", "V": "E"}[residue] for residue in residues)
-            rows.append(f"id{number}\t{residues}\t{structure}\t0{'1' * (len(residues) - 1)}")
-        write(folder / "derived-tsv" / f"{part}.tsv.gz", [*rows, "nowhere\tAG\tHC\t00"])
-
-
-def write_places(folder: Path) -> None:
-    generator = random.Random(3)
-    for name, letters in zip(LOCATIONS, ("AC", "DE", "KR", "LV"), strict=True):
-        texts = ["".join(generator.choices(letters, k=generator.randint(5, 40))) for _ in range(15)]
-        write(folder / f"{name}.fasta.gz", [line for text in texts for line in (">a protein", text)])
 
 
 WRITERS: Mapping[str, Callable[[Path], None]] = {
@@ -118,10 +71,10 @@ def recipe_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def test_report_has_a_line_for_each_run_and_ensemble(recipe_run: RecipeRun) -> None:
     names = [each["name"] for each in recipe_run.report["experiments"]]
     heads = [line.split(":")[0] for line in recipe_run.lines]
-    wanted = [f"{name}, seed {seed}" for seed in range(1, SEEDS[recipe_run.name] + 1) for name in names]
+    expected = [f"{name}, seed {seed}" for seed in range(1, SEEDS[recipe_run.name] + 1) for name in names]
     if SEEDS[recipe_run.name] > 1:
-        wanted += [f"{name}, ensemble of 2" for name in names] + [f"{name}, mean of 2 seeds" for name in names]
-    assert heads == [*wanted, "report"]
+        expected += [f"{name}, ensemble of 2" for name in names] + [f"{name}, mean of 2 seeds" for name in names]
+    assert heads == [*expected, "report"]
     assert len(names) == (4 if recipe_run.name == "protein-place" else 1)
 
 
@@ -204,40 +157,6 @@ def test_missing_data_error_names_source(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{FOLDERS[name]} does not exist: the data is .*github\.com"):
         list(find_recipe(name)(RecipeRequest(tmp_path / "out", data=tmp_path)))
     assert not (tmp_path / "out").exists()
-
-
-def test_rare_words_are_replaced_by_their_signature(tmp_path: Path) -> None:
-    write_snips(tmp_path)
-    write(tmp_path / "train" / "seq.in", ["play paris", "play xylophone", "play 1984", "rain paris"])
-    write(tmp_path / "train" / "seq.out", ["O B-city"] * 4)
-    write(tmp_path / "train" / "label", ["Play"] * 3 + ["Rain"])
-    splits = tagging.read_snips(tmp_path)
-    sources = [example.source for example in splits.train]
-    assert sources == ["<intent> play paris", "<intent> play <ne>", "<intent> play <number>", "<intent> <in> paris"]
-    assert splits.train[0].target == "Play O B-city"
-    assert all("berlin" not in example.source for example in (*splits.dev, *splits.test))
-
-
-def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
-    write_snips(tmp_path)
-    write(tmp_path / "valid" / "label", ["Play"])
-    with pytest.raises(DataError, match=r"valid: seq\.in, seq\.out and label have 8, 8, 1 lines"):
-        tagging.read_snips(tmp_path)
-    write(tmp_path / "valid" / "label", ["Play"] * 7 + ["Play Rain"])
-    with pytest.raises(DataError, match=r"valid, line 8: expected a tag .* got 4 words, 4 tags and 2 labels"):
-        tagging.read_snips(tmp_path)
-
-
-def test_unresolved_residues_are_not_scored(tmp_path: Path) -> None:
-    path = tmp_path / "x.tsv.gz"
-    write(path, ["a\tMKL\tCHE\t011", "b\tMK\tCH\t00", "c\tM\tC\t1"])
-    assert list(tagging.read_structure_part(path)) == [Example("MKL", "-HE"), Example("M", "C")]
-    write(path, ["a\tMKL\tCH\t011"])
-    with pytest.raises(DataError, match=r"x\.tsv\.gz, line 1: expected id, residues, structure and mask"):
-        list(tagging.read_structure_part(path))
-    path.write_bytes(b"plain")
-    with pytest.raises(DataError, match="is no table with gzip compression"):
-        list(tagging.read_structure_part(path))
 
 
 def test_scores_are_formatted_by_kind() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from trained_runs import right_here
+from typo_cases import SYLLABLES
 
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.recipe import RecipeRequest
@@ -100,8 +101,7 @@ def test_language_model_loss_excludes_padding(network: LanguageModelPointer) -> 
 
 def test_recipe_learns_and_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = tmp_path / "words"
-    syllables = ["ba", "co", "di", "fer", "gu", "lan", "mo", "ne", "pis", "tor"]
-    word_list = {a + b + c for a in syllables for b in syllables for c in syllables[:3]}
+    word_list = {a + b + c for a in SYLLABLES for b in SYLLABLES for c in SYLLABLES[:3]}
     words.write_text("".join(f"{word}\n" for word in sorted(word_list)))
     sizes = PointerSizes(embedding=16, language_model=32, context=16, max_length=18)
     plan = PointerTrainingPlan(

@@ -1,64 +1,34 @@
-"""The typo recipes at small size: networks, trainings, tables, figures and reports."""
+"""The recipes typo-faithful and typo-attention at small size: lines, reports, progress."""
 
-import itertools
 import json
-import random
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from command_line import complaint, pellucid
 from report_documents import titles_of, written_document
-from torch import nn
 from trained_runs import SMALL, right_here
+from typo_cases import write_word_list
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
-from pellucid.data.synthetic import Typo, WordList, read_words
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.recipes.typos import experiments
-from pellucid.recipes.typos.report import (
-    POST_BLUES,
-    describe_typos,
-    film_svg,
-    rows_by_ambiguity,
-    rows_by_length,
-    rows_by_letter,
-)
 from pellucid.recipes.typos.training import (
-    PADDING,
     POST_WORDS,
     SYMBOLS,
-    TypoNetwork,
     TypoNetworkSizes,
-    encode_words,
-    make_typo_data,
-    position_probabilities,
-    predict_positions,
-    rank_positions,
 )
 from pellucid.reporting.progress import multi_progress
-
-State = tuple[torch.Tensor, torch.Tensor]
-"""Hidden and cell of one layer for one word."""
 
 
 @pytest.fixture(scope="module")
 def word_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a word list with generated words and candidates for the post's words."""
-    syllables = ["ba", "co", "di", "fer", "gu", "lan", "mo", "ne", "pis", "tor"]
-    generator = random.Random(1)
-    generated = {"".join(generator.choices(syllables, k=generator.randint(2, 6))) for _ in range(160)}
-    path = tmp_path_factory.mktemp("words") / "words"
-    candidates = {"bank", "bark", "downstairs", "table", "tally", "wants", "wretch", "bookcase", "parental"}
-    path.write_text("".join(f"{word}\n" for word in sorted(generated | candidates)))
-    return path
+    """Return the path of a word list."""
+    return write_word_list(tmp_path_factory.mktemp("words") / "words")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,90 +60,6 @@ def attention(word_list: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     """Output folder and lines of typo-attention with one seed."""
     out = tmp_path_factory.mktemp("attention") / "out"
     return out, list(find_recipe("typo-attention")(RecipeRequest(out, samples=200, words=word_list)))
-
-
-def lstm_cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> State:
-    """Compute TensorFlow's LSTMCell with forget bias one (gates i, j, f, o) from PyTorch's weights (i, f, g, o)."""
-    preactivations = weights[0] @ vector + weights[1] @ state[0] + weights[2]
-    input_gate, forget_gate, candidate, output_gate = preactivations.chunk(4)
-    new_cell = torch.sigmoid(forget_gate) * state[1] + torch.sigmoid(input_gate) * torch.tanh(candidate)
-    return torch.sigmoid(output_gate) * torch.tanh(new_cell), new_cell
-
-
-def test_network_equals_the_equations_of_the_post() -> None:
-    torch.manual_seed(1)
-    network = TypoNetwork(TypoNetworkSizes(hidden=3, max_length=5))
-
-    def stack(module: nn.LSTM, vector: torch.Tensor, states: list[State]) -> torch.Tensor:
-        for layer in range(3):
-            names = ("weight_ih", "weight_hh", "bias_ih")
-            states[layer] = lstm_cell([getattr(module, f"{name}_l{layer}") for name in names], vector, states[layer])
-            vector = states[layer][0]
-        return vector
-
-    with torch.no_grad():
-        states: list[State] = [(torch.zeros(3), torch.zeros(3))] * 3
-        word = encode_words(["cab"], 5)[0]
-        assert word.tolist() == [2, 0, 1, PADDING, PADDING]
-        outputs = [stack(network.encoder, network.embedding.weight[symbol], states) for symbol in word]
-        read_out = (torch.cat(outputs) * network.read_out_weight).sum() + network.read_out_bias
-        logits = network.output(stack(network.decoder, read_out[None], states))
-        assert torch.allclose(network(word[None])[0], logits, atol=1e-5)
-
-
-def test_initial_parameters_are_those_of_tensorflow() -> None:
-    torch.manual_seed(1)
-    network = TypoNetwork(TypoNetworkSizes(hidden=32, max_length=16))
-    first = dict(network.encoder.named_parameters())
-    bias, hidden_bias = first["bias_ih_l0"], first["bias_hh_l0"]
-    assert bias.tolist() == [0.0] * 32 + [1.0] * 32 + [0.0] * 64
-    assert not hidden_bias.any() and not hidden_bias.requires_grad
-    bound = (6 / (2 + 32 + 4 * 32)) ** 0.5
-    assert first["weight_ih_l0"].abs().max() <= bound < 1.1 * first["weight_hh_l0"].abs().max()
-    assert float(network.read_out_weight.detach().std()) == pytest.approx(
-        1, abs=0.15
-    ) and network.embedding.weight.shape == (28, 2)
-    assert float(network.read_out_bias.detach()) == 0 and not network.output.bias.any()
-
-
-def test_padding_is_encoded_and_may_be_predicted() -> None:
-    torch.manual_seed(1)
-    network = TypoNetwork(TypoNetworkSizes(hidden=8, max_length=8))
-    with torch.no_grad():
-        assert not torch.allclose(network(encode_words(["cab"], 8)), network(encode_words(["cab-"], 8)), atol=1e-6)
-    predictions = predict_positions(partial(position_probabilities, network), [Typo("cab", 3, "cat")])
-    probabilities = predictions.probabilities
-    assert probabilities.shape == (1, 8) and probabilities.sum() == pytest.approx(1) and probabilities[0, 7] > 0
-
-
-def test_rank_counts_more_probable_positions() -> None:
-    probabilities = np.array([[0.5, 0.2, 0.3], [0.2, 0.4, 0.4]])
-    assert rank_positions(probabilities, [Typo("abc", 2, ""), Typo("abc", 3, "")]).tolist() == [3, 1]
-
-
-def test_accuracy_by_length_letter_and_ambiguity() -> None:
-    words = WordList(["bank", "bark", "tables", "table", "tally"])
-    typos = [Typo("bapk", 3, "bank"), Typo("tably", 5, "table"), Typo("tabies", 4, "tables")]
-    cases = describe_typos(words, typos, np.array([1, 3, 4]))
-    assert [(case.num_words, case.num_positions, case.best_accuracy) for case in cases] == [
-        (2, 1, 1.0),
-        (2, 2, 0.5),
-        (1, 1, 1.0),
-    ]
-    rows = {row.label: row for row in [*rows_by_length(cases), *rows_by_letter(cases), *rows_by_ambiguity(cases)]}
-    assert rows["all"][1:] == pytest.approx((3, 1 / 3, 2 / 3, 2 / 3, 1 / 3, 5 / 6))
-    assert rows["up to 5 letters"].total == 2 and rows["8 letters or more"].total == 0 and rows["6"].top_3 == 0
-    assert rows["right letter a vowel"].total == 1 and rows["wrong letter a vowel"].total == 1
-    assert rows["right letter a consonant, wrong letter a vowel"].total == 1
-    assert rows["several words, one position"].total == 1 and rows["short: one word fits"].total == 0
-
-
-def test_training_set_excludes_tested_forms_and_post_words(word_list: Path) -> None:
-    data = make_typo_data(read_words(word_list, max_length=18), 1)
-    words = [{typo.right for typo in split} for split in data]
-    assert all(not first & second for first, second in itertools.combinations(words, 2))
-    assert not {typo.wrong for typo in data.train} & {typo.wrong for typo in (*data.dev, *data.test)}
-    assert not {"bank", "table", "parental", "bookcase"} & set(itertools.chain(*words)) and len(data.test) > 30
 
 
 def test_lines_of_typo_faithful(faithful: tuple[Path, list[str]]) -> None:
@@ -245,24 +131,6 @@ def test_film_animates_every_symbol_without_a_script(faithful: tuple[Path, list[
     assert len(animations) == len(SYMBOLS) and not [each for each in root.iter() if each.tag.endswith("script")]
     for each in animations:
         assert len(each.attrib["values"].split(";")) == len(each.attrib["keyTimes"].split(";"))
-
-
-def test_film_points_are_inside_the_picture() -> None:
-    film = np.random.default_rng(1).normal(size=(5, 28, 2)) * 9
-    root = ET.fromstring(film_svg(film, "a < b"))
-    points = [
-        float(value)
-        for each in root.iter()
-        if each.tag.endswith("animateTransform")
-        for pair in each.attrib["values"].split(";")
-        for value in pair.split()
-    ]
-    assert min(points) > 0 and max(points) < 560
-
-
-def test_post_figure_positions_exist() -> None:
-    assert list(POST_BLUES) == list(POST_WORDS)
-    assert all(1 <= position <= len(word) for word, blues in POST_BLUES.items() for position in blues)
 
 
 def test_missing_word_list_is_an_error(tmp_path: Path) -> None:

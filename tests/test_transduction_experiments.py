@@ -1,38 +1,27 @@
 """Recipes for published transduction sets on generated data of the same format: training, scores and reports."""
 
-import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 from command_line import complaint, pellucid
+from recipe_data import SIZES, RecipeRun, write_codespell, write_g2p, write_histnorm, write_scan, write_translit
 from report_documents import parts_of, titles_of, written_document
-from trained_runs import contents, copies, right_here, small_config
+from trained_runs import contents, right_here, small_config
 
 from pellucid.config.settings import Config
-from pellucid.data.examples import Example, read_examples
+from pellucid.data.examples import read_examples
 from pellucid.errors import DataError, InputError
-from pellucid.recipes import experiments, transduction, transduction_experiments
+from pellucid.recipes import experiments, transduction_experiments
 from pellucid.recipes.catalog import TRANSDUCTION_RECIPES, find_recipe
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.recipes.transduction_experiments import BEAM_SIZE, score_predictor
 from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportExamples
-
-SIZES = {"train": 24, "dev": 8, "test": 12}
-
-
-class RecipeRun(NamedTuple):
-    """A recipe that has run on generated data."""
-
-    name: str
-    request: RecipeRequest
-    lines: list[str]
-    report: dict[str, Any]
 
 
 def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
@@ -42,50 +31,6 @@ def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
     small = small_config({"epochs": 20, "learning_rate": 0.02, "eval_interval": 10}, data=data)
     decoder = msgspec.structs.replace(small.decoder, pointer_generator=config.decoder.pointer_generator)
     return msgspec.structs.replace(small, seed=config.seed, search=config.search, decoder=decoder)
-
-
-def write(path: Path, lines: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(f"{line}\n" for line in lines)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-
-
-def pairs(part: str) -> list[Example]:
-    return copies(SIZES[part], seed=list(SIZES).index(part) + 1)
-
-
-def write_g2p(folder: Path) -> None:
-    for part in SIZES:
-        for language in ("arm", "ady", "bul"):
-            if part != "test" or language != "ady":
-                lines = [f"{each.source}\t{' '.join(each.target)}" for each in pairs(part)]
-                write(folder / part / f"{language}_{part}.tsv", lines)
-
-
-def write_histnorm(folder: Path) -> None:
-    for name in transduction.HISTNORM_FILES.values():
-        for part in SIZES:
-            lines = [f"{each.source.upper()}\t{each.target}" for each in pairs(part)]
-            write(folder / f"{name}.{part}.txt", [*lines[:5], "", ".\t.", "\t", *lines[5:], "alone"])
-
-
-def write_translit(folder: Path) -> None:
-    for name in ("hebrew", "arabic"):
-        for part, ending in zip(SIZES, ("64", "16", "20"), strict=True):
-            lines = [f"{each.source}\t{' '.join(each.target)}\t3" for each in pairs(part)]
-            write(folder / f"wd_{name}_{ending}", lines)
-
-
-def write_codespell(folder: Path) -> None:
-    for part in SIZES:
-        write(folder / f"{part}.tsv", [f"{each.source}\t{each.target}" for each in pairs(part)])
-
-
-def write_scan(folder: Path) -> None:
-    for part in ("train", "test"):
-        for split in ("simple", "length"):
-            lines = [f"IN: {' '.join(each.source)} OUT: {' '.join(each.target)}" for each in pairs(part)]
-            write(folder / f"tasks_{part}_{split}.txt{'.gz' if split == 'simple' else ''}", lines)
 
 
 WRITERS: Mapping[str, Callable[[Path], None]] = {
@@ -156,21 +101,21 @@ def names_of(recipe_run: RecipeRun) -> list[str]:
 def test_report_has_a_line_for_each_run_and_ensemble(recipe_run: RecipeRun) -> None:
     heads = [line.split(":")[0] for line in recipe_run.lines]
     names, seeds = names_of(recipe_run), recipe_run.request.seeds
-    wanted = [f"{name}, seed {seed}" for seed in range(1, seeds + 1) for name in names]
-    wanted += [f"{name}, ensemble of {seeds}" for name in names if seeds > 1]
+    expected = [f"{name}, seed {seed}" for seed in range(1, seeds + 1) for name in names]
+    expected += [f"{name}, ensemble of {seeds}" for name in names if seeds > 1]
     whos = [f"seed {seed}" for seed in range(1, seeds + 1)]
     means = [f"{setting}, " for setting, of in settings_of(recipe_run).items() if len(of) > 1 or not setting]
-    wanted += [f"macro, {each}{who}".replace(", , ", ", ") for who in whos for each in means]
+    expected += [f"macro, {each}{who}".replace(", , ", ", ") for who in whos for each in means]
     if seeds > 1:
-        wanted += [f"macro, {each}ensemble of {seeds}".replace(", , ", ", ") for each in means]
-        wanted += [f"macro, {each}mean of {seeds} seeds".replace(", , ", ", ") for each in means]
+        expected += [f"macro, {each}ensemble of {seeds}".replace(", , ", ", ") for each in means]
+        expected += [f"macro, {each}mean of {seeds} seeds".replace(", , ", ", ") for each in means]
     first, *others = settings_of(recipe_run)
     sets = {
         each: f"{len(settings_of(recipe_run)[each])} set{'s' * (len(settings_of(recipe_run)[each]) > 1)}"
         for each in others
     }
-    wanted += [f"{each} against {first}, {who}, {sets[each]}" for who in whos for each in others]
-    assert heads == [*wanted, "report"]
+    expected += [f"{each} against {first}, {who}, {sets[each]}" for who in whos for each in others]
+    assert heads == [*expected, "report"]
 
 
 def test_report_json_has_all_numbers(recipe_run: RecipeRun) -> None:
@@ -294,55 +239,6 @@ def test_only_requires_a_recipe_with_experiments(tmp_path: Path) -> None:
     assert message.startswith("digits-data has only one experiment")
     message = complaint(pellucid("recipe", "scan", "--only", "simple,x", "--out", tmp_path / "out"))
     assert message.startswith("scan has no experiment 'x' (there are: simple, length)")
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "expected"),
-    [
-        ("Auff", "auf", Example("auff", "auf")),
-        ("Kra\u0308uter", "Kräuter", Example("kräuter", "kräuter")),
-        (".", ".", None),
-        ("vnd", ",", None),
-        ("", "", None),
-        ("Nr.", "Nr.", Example("nr.", "nr.")),
-        ("1482.", "1482.", Example("0000.", "0000.")),
-        ("12", "zwölf", Example("12", "zwölf")),
-        ("zu gleich", "zugleich", Example("zu gleich", "zugleich")),
-    ],
-)
-def test_tokens_are_preprocessed_as_for_the_published_numbers(
-    source: str, target: str, expected: Example | None
-) -> None:
-    assert transduction.normalize_pair(source, target) == expected
-
-
-def test_histnorm_sizes_take_the_first_tokens_of_the_training_file(tmp_path: Path) -> None:
-    write_histnorm(tmp_path)
-    (experiment,) = (each for each in transduction.histnorm_suite().experiments if each.name == "ridges-1k")
-    splits = experiment.read_splits(tmp_path)
-    assert [pair.target for pair in splits.train] == [pair.target for pair in pairs("train")]
-    for part, code in (("train", "train"), ("dev", "dev"), ("test", "test")):
-        assert len(getattr(splits, part)) == SIZES[code]
-    write(tmp_path / "german-ridges.train.txt", ["a\tb"] * 1500)
-    assert len(experiment.read_splits(tmp_path).train) == 1000
-
-
-def test_scan_validation_pairs_are_not_trained_on(tmp_path: Path) -> None:
-    lines = [f"IN: run{number} OUT: I_RUN" for number in range(40)]
-    for part in ("train", "test"):
-        write(tmp_path / f"tasks_{part}_simple.txt", lines)
-    splits = transduction.scan_suite().experiments[0].read_splits(tmp_path)
-    assert len(splits.dev) == 10 and not set(splits.dev) & set(splits.train)
-    assert len(splits.train) == 30 and len(splits.test) == 40
-    write(tmp_path / "tasks_test_simple.txt", ["IN: run"])
-    with pytest.raises(DataError, match="line 1: expected 'IN: command OUT: actions'"):
-        transduction.scan_suite().experiments[0].read_splits(tmp_path)
-
-
-def test_published_macro_average_of_g2p() -> None:
-    published = [next(iter(each.published.values())) for each in transduction.g2p_suite().experiments if each.published]
-    assert len(published) == 8 and sum(published) / 8 == pytest.approx(14.92, abs=0.005)
-    assert len(transduction.g2p_suite().experiments) == 15
 
 
 def test_k_best_accuracy_is_reported(recipe_run: RecipeRun) -> None:

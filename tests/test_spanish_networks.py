@@ -1,19 +1,14 @@
-"""The networks of the Spanish post compared with NumPy and with their equations, and the recipe at small size."""
+"""Networks of the Spanish post compared with NumPy and with their equations."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from report_documents import parts_of, titles_of, written_document
+from spanish_cases import DATA, SMALL, small_network
 from torch import Tensor, nn
 
 from pellucid.model.network import parameter_count
-from pellucid.recipes.catalog import find_recipe
-from pellucid.recipes.recipe import RecipeRequest
-from pellucid.recipes.spanish import faithful
 from pellucid.recipes.spanish.networks import (
     SpanishArchitecture,
     SpanishNetwork,
@@ -25,43 +20,12 @@ from pellucid.recipes.spanish.networks import (
     attend_words,
 )
 from pellucid.recipes.spanish.sentences import (
-    EOS,
     GO,
-    PAD,
-    PAIRS,
-    SPECIAL,
-    TRAINING_PAIRS,
-    UNK,
-    UNTRANSLATED,
-    build_corpus,
-    build_vocabulary,
-    tokenize,
 )
 from pellucid.recipes.spanish.studies import PaddingMode
 from pellucid.recipes.spanish.training import (
-    MAX_GRADIENT_NORM,
-    SentenceBatch,
-    SpanishStudy,
-    attention_on_padding,
-    clip_global_norm,
-    run_study,
-    sentence_loss,
     slice_rows,
-    tensor_shapes,
-    to_tensors,
-    translate,
 )
-from pellucid.viewer.report_schema import ReportText
-
-CORPUS = build_corpus(PAIRS)
-DATA = to_tensors(CORPUS.data)
-SMALL = SpanishArchitecture(hidden=8, embedding=8)
-
-
-def small_network(architecture: SpanishArchitecture = SMALL, seed: int = 3) -> SpanishNetwork:
-    torch.manual_seed(seed)
-    sizes = len(CORPUS.source_vocabulary.words), len(CORPUS.target_vocabulary.words)
-    return SpanishNetwork(architecture, *sizes).eval()
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
@@ -88,35 +52,6 @@ def test_number_of_parameters_with_the_authors_vocabularies(plain: bool, paramet
     assert (
         parameter_count(SpanishNetwork(SpanishArchitecture("plain" if plain else "attention"), 215, 222)) == parameters
     )
-
-
-def test_pairs_have_the_lengths_of_the_authors_pairs() -> None:
-    english, spanish = ([len(tokenize(pair[side])) for pair in PAIRS] for side in (0, 1))
-    assert len(PAIRS) == 20 and TRAINING_PAIRS == 16
-    assert (min(english), max(english)) == (11, 31)
-    assert (min(spanish) + 1, max(spanish) + 1) == (12, 32)
-    assert [column.shape for column in CORPUS.data] == [(20, 32), (20,), (20, 33), (20, 33)]
-
-
-def test_ids_are_sorted_by_frequency_after_the_special_words() -> None:
-    vocabulary = build_vocabulary([["b", "a", "a"], ["c", "a", "b", "12"]])
-    assert vocabulary.words == (*SPECIAL, "a", "b", "c", "00")
-    assert vocabulary.ids(["a", "zzz", "37"]) == [4, UNK, 7]
-    assert (PAD, GO, EOS, UNK) == (0, 1, 2, 3)
-
-
-def test_punctuation_is_separated_and_case_is_kept() -> None:
-    assert tokenize('He said: "Go, (now)!" Don\'t?') == [
-        *("He", "said", ":", '"', "Go", ",", "(", "now", ")", "!", '"', "Don", "'", "t", "?"),
-    ]
-    assert UNK in CORPUS.source_vocabulary.ids(tokenize(UNTRANSLATED))
-
-
-def test_decoder_inputs_are_the_targets_shifted_by_one_step() -> None:
-    data = CORPUS.data
-    assert (data.inputs[:, 0] == GO).all()
-    assert (data.inputs[:, 1:] == data.targets[:, :-1]).all()
-    assert (data.targets[:, -1] == PAD).all() and ((data.targets == EOS).sum(axis=1) == 1).all()
 
 
 def test_decoder_step_equals_its_equations() -> None:
@@ -261,58 +196,6 @@ def test_dropout_sets_half_of_the_outputs_to_zero_and_keeps_the_state() -> None:
     torch.testing.assert_close(dropped.outputs[is_kept], 2 * expected.outputs[is_kept])
 
 
-def test_loss_is_the_mean_over_sentences_of_sums_over_words() -> None:
-    logits, targets = torch.randn(2, 4, 9), torch.tensor([[5, 6, 2, 0], [7, 2, 0, 0]])
-    probabilities = logits.log_softmax(dim=2)
-    expected = (
-        -sum(float(probabilities[b, t, int(targets[b, t])]) for b in (0, 1) for t in range(4) if targets[b, t]) / 2
-    )
-    assert float(sentence_loss(logits, targets)) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(("norm", "expected"), [(50.0, MAX_GRADIENT_NORM), (3.0, 3.0)])
-def test_global_gradient_norm_is_at_most_five(norm: float, expected: float) -> None:
-    layer = nn.Linear(2, 2)
-    for parameter in layer.parameters():
-        parameter.grad = torch.ones_like(parameter) * norm / 6**0.5
-    clip_global_norm(layer)
-    clipped = sum(float(p.grad.square().sum()) for p in layer.parameters() if p.grad is not None) ** 0.5
-    assert clipped == pytest.approx(expected, rel=1e-5)
-
-
-def test_shapes_are_those_of_the_post_except_for_its_convolution() -> None:
-    network = small_network()
-    letters = {"N": 4, "H": 8, "C": len(CORPUS.target_vocabulary.words), "1": 1}
-    for shape in tensor_shapes(network, slice_rows(DATA, 0, 4)):
-        for letter, size in zip(filter(None, shape.symbolic.split(", ")), shape.sizes, strict=True):
-            if letter in letters:
-                assert size == letters[letter], shape.name
-    features = next(
-        shape for shape in tensor_shapes(network, slice_rows(DATA, 0, 4)) if shape.name.startswith("features")
-    )
-    assert features.sizes == (4, 32, 1, 8)
-
-
-@pytest.mark.parametrize(
-    "architecture", [SMALL, SMALL._replace(decoder="plain"), SMALL._replace(cell="lstm", embedding=5)]
-)
-def test_short_training_learns_and_is_reproducible(architecture: SpanishArchitecture) -> None:
-    first, again = (run_study(SpanishStudy("short", architecture, seed=2, epochs=4)) for _ in range(2))
-    assert first.curve == again.curve and len(first.curve) == 4
-    assert first.curve[-1].training < first.curve[0].training
-    assert (first.padding is None) == (architecture.decoder == "plain")
-
-
-def test_translation_has_attention_on_padding() -> None:
-    network = small_network()
-    trace = translate(network, CORPUS, PAIRS[0][0])
-    assert len(trace.source) == 32 and trace.source[-1] == SPECIAL[PAD]
-    assert trace.attention.shape == (len(trace.target), 32)
-    np.testing.assert_allclose(trace.attention.sum(axis=1), 1, rtol=1e-5)
-    masked = small_network(SMALL._replace(padding="masked"))
-    assert attention_on_padding(network, DATA) > 0.05 and attention_on_padding(masked, DATA) == 0
-
-
 def test_steps_do_not_change_their_state() -> None:
     network, batch = small_network(), slice_rows(DATA, 0, 2)
     encoded = network.encode(batch.source, batch.lengths)
@@ -320,23 +203,3 @@ def test_steps_do_not_change_their_state() -> None:
     embedded = network.target_embedding[batch.inputs[:, 0]]
     one, other = (network.step(embedded, SpanishStepState(*state), features) for _ in range(2))
     assert torch.equal(one.output, other.output)
-
-
-def test_recipe_reports_its_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    two_studies = (
-        SpanishStudy("attention", SMALL),
-        SpanishStudy("plain encoder-decoder", SMALL._replace(decoder="plain")),
-    )
-    monkeypatch.setattr(faithful, "STUDIES", two_studies)
-    lines = list(find_recipe("spanish-faithful")(RecipeRequest(tmp_path / "out", samples=32)))
-    assert [line.split(",")[0] for line in lines[:2]] == ["attention", "plain encoder-decoder"]
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert [len(run["validation_loss"]) for run in report["runs"]] == [2, 2]
-    assert report["overfitting"] == lines[2]
-    document = written_document(tmp_path / "out" / "report.html")
-    assert "Training and validation loss" in titles_of(document)
-    assert any("height'" in part.text for part in parts_of(document, ReportText, "Shapes"))
-
-
-def test_batches_have_the_columns_of_the_corpus() -> None:
-    assert SentenceBatch._fields == type(CORPUS.data)._fields

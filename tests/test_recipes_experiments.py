@@ -1,0 +1,39 @@
+"""Experiments on published data sets: reduction of the data, and progress of the trainings."""
+
+from pathlib import Path
+
+from command_line import pellucid
+from trained_runs import copies
+
+from pellucid.recipes.experiments import MIN_DEV_PAIRS, DataSplits, Experiment, sample_evenly, write_splits
+from pellucid.training.loop import derived_epochs
+
+
+def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Path) -> None:
+    train, dev = copies(400, seed=1), copies(100, seed=2)
+    experiment = Experiment("copies", lambda folder: DataSplits(train, dev, dev))
+    paths = write_splits(experiment, tmp_path, tmp_path / "pairs", 120)
+    counts = [len(path.read_text().splitlines()) for path in paths[:3] if isinstance(path, Path)]
+    assert counts == [120, 30, 100] and paths.max_epochs == round(derived_epochs(400))
+    assert paths.reduction == "120 of 400 training pairs, 30 of 100 validation pairs"
+    reduced = write_splits(experiment, tmp_path, tmp_path / "few", 10)
+    assert len(reduced.dev.read_text().splitlines()) == MIN_DEV_PAIRS
+    for samples in (0, 400, 500):
+        full = write_splits(experiment, tmp_path, tmp_path / "full", samples)
+        assert full.reduction == "" and len(full.dev.read_text().splitlines()) == 100
+    assert sample_evenly(dev, 3) == [dev[0], dev[33], dev[66]] and sample_evenly(dev[:2], 9) == dev[:2]
+
+
+def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
+    for part, count in {"train": 3600, "dev": 30, "test": 8}.items():  # 30 epochs by default for this number of pairs
+        lines = "".join(f"{each.source}\t{each.target}\n" for each in copies(count, seed=count))
+        (tmp_path / "spelling-codespell").mkdir(exist_ok=True)
+        (tmp_path / "spelling-codespell" / f"{part}.tsv").write_text(lines)
+    arguments = ("recipe", "spelling-codespell", "--out", tmp_path / "out", "--samples", 24, "--data", tmp_path)
+    done = pellucid(*arguments)
+    assert done.code == 0
+    assert "codespell: 24 of 3,600 training pairs, 20 of 30 validation pairs, at most 30 epochs\n" in done.err
+    first = "codespell, seed 1 (1 of 2)"
+    assert f"{first}: new run, " in done.err and f"{first}: update " in done.err
+    assert f"{first}: decoding for evaluation" in done.err
+    assert done.out.splitlines()[-1].startswith("report: ")

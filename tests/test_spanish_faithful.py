@@ -1,0 +1,32 @@
+"""The recipe spanish-faithful at small size."""
+
+import json
+from pathlib import Path
+
+import pytest
+from report_documents import parts_of, titles_of, written_document
+from spanish_cases import SMALL
+
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.recipes.spanish import faithful
+from pellucid.recipes.spanish.training import (
+    SpanishStudy,
+)
+from pellucid.viewer.report_schema import ReportText
+
+
+def test_recipe_reports_its_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_studies = (
+        SpanishStudy("attention", SMALL),
+        SpanishStudy("plain encoder-decoder", SMALL._replace(decoder="plain")),
+    )
+    monkeypatch.setattr(faithful, "STUDIES", two_studies)
+    lines = list(find_recipe("spanish-faithful")(RecipeRequest(tmp_path / "out", samples=32)))
+    assert [line.split(",")[0] for line in lines[:2]] == ["attention", "plain encoder-decoder"]
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [len(run["validation_loss"]) for run in report["runs"]] == [2, 2]
+    assert report["overfitting"] == lines[2]
+    document = written_document(tmp_path / "out" / "report.html")
+    assert "Training and validation loss" in titles_of(document)
+    assert any("height'" in part.text for part in parts_of(document, ReportText, "Shapes"))
