@@ -56,6 +56,9 @@ def write_data(folder: Path) -> BenchmarkData:
 
     Args:
         folder: Folder of the files.
+
+    Returns:
+        The files of the pairs and their folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     train = write_pairs(folder / "train", spelled_digits(TRAIN_PAIRS, DIGITS, DIGITS, seed=1))
@@ -69,6 +72,9 @@ def write_sources(data: BenchmarkData, count: int) -> PairFiles:
     Args:
         data: BenchmarkData of the benchmark.
         count: Number of sources.
+
+    Returns:
+        Paths of the files.
     """
     path = data.folder / f"sources-{count}"
     return write_pairs(path, spelled_digits(count, DIGITS, DIGITS, seed=3), targets=False)
@@ -81,6 +87,9 @@ def write_pairs(path: Path, examples: Sequence[Example], targets: bool = True) -
         path: Prefix of the files.
         examples: The files.
         targets: Write targets, too.
+
+    Returns:
+        Paths of the files.
     """
     files = PairFiles(append_suffix(path, "tsv"), path, append_suffix(path, "symbols"))
     if append_suffix(files.symbols, "src").exists():  # the last file to be written

@@ -90,6 +90,9 @@ def run_command(command: Command, log: Path, limit: float, core: int | None = No
         limit: Maximum duration in seconds.
         core: Core to which the process is pinned; None for any.
 
+    Returns:
+        Time, memory, output and updates of the command.
+
     Raises:
         MeasurementError: The command fails or takes too long; the message has the last lines of the output.
         BenchmarkStoppedError: The benchmark was stopped.

@@ -74,6 +74,9 @@ class Worker:
         Args:
             updates: Number of updates.
 
+        Returns:
+            Time, memory and updates of the training.
+
         Raises:
             MeasurementError: The training fails, or the clock has not seen every update.
         """
@@ -98,6 +101,9 @@ class Worker:
         Args:
             task: "greedy" or "beam".
             count: Number of sources.
+
+        Returns:
+            Time and memory of decoding.
 
         Raises:
             MeasurementError: Decoding fails, or the number of outputs differs from that of the sources.

@@ -29,7 +29,11 @@ class MachineInfo(msgspec.Struct, frozen=True):
 
 
 def describe_machine() -> MachineInfo:
-    """Describe the machine without heavy imports."""
+    """Describe the machine without heavy imports.
+
+    Returns:
+        Hardware, software, load and time.
+    """
     versions = {"pellucid": __version__, "python": platform.python_version()}
     return MachineInfo(
         processor=_processor_name(),

@@ -112,6 +112,9 @@ def measure_startup(request: BenchRequest, started: float) -> StartupTime:
     Args:
         request: The case.
         started: Start of the process, in seconds since the epoch.
+
+    Returns:
+        Wall and CPU seconds.
     """
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())

@@ -62,6 +62,9 @@ def time_steps(
         seconds: Minimum duration of the steady state.
         repeats: Number of repeats; each has at least one step.
         num_warmup_steps: Steps before the steady state, including the first.
+
+    Returns:
+        Medians and extremes over the repeats.
     """
     first = _time_step(step)
     for _ in range(num_warmup_steps - 1):

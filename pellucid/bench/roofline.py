@@ -216,6 +216,9 @@ def measure_rates(shape: StepShape, seconds: float) -> MachineRates:
     Args:
         shape: Sizes of the step.
         seconds: Approximate total duration.
+
+    Returns:
+        Rates of the machine on one thread.
     """
     seconds_per_rate = seconds / 40
     row_size = FLOAT_BYTES * shape.positions / shape.rows * (shape.units + shape.memory)

@@ -81,6 +81,9 @@ def scaling_figure(points: Sequence[ScalingPoint]) -> Figure:
 
     Args:
         points: Points of all curves.
+
+    Returns:
+        The figure.
     """
     figure = empty_figure(10.5, 6.2)
     rows = figure.subplots(2, len(SIZE_TITLES), sharex=True, sharey="row", squeeze=False)

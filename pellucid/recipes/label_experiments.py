@@ -88,6 +88,9 @@ def predict_labels(predictor: Predictor, examples: Sequence[Example]) -> LabelPr
     Args:
         predictor: Predictor of a model or an ensemble.
         examples: Sources with their references.
+
+    Returns:
+        The predictions with their references and scores.
     """
     use_threads(predictor.config.threads)
     traces = predictor.trace(examples)

@@ -70,6 +70,9 @@ def read_snips(folder: Path) -> DataSplits:
 
     Args:
         folder: Data folder with a folder per split.
+
+    Returns:
+        The three splits.
     """
     parts = [read_snips_part(folder / part) for part in SNIPS_PARTS]
     counts = Counter(word for example in parts[0] for word in example.source.split())
@@ -81,6 +84,9 @@ def read_snips_part(folder: Path) -> list[Example]:
 
     Args:
         folder: Folder of a split, with seq.in, seq.out and label.
+
+    Returns:
+        Requests with their tags.
 
     Raises:
         DataError: The three files, or words and tags of a line, differ in length.
@@ -201,6 +207,9 @@ def read_structure(folder: Path) -> DataSplits:
 
     Args:
         folder: Data folder with derived-tsv/SPLIT.tsv.gz.
+
+    Returns:
+        The three splits.
     """
     return DataSplits(
         *(list(read_structure_part(folder / "derived-tsv" / f"{part}.tsv.gz")) for part in ("train", "dev", "test"))

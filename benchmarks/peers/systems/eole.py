@@ -38,11 +38,14 @@ class Eole(System):
         return [Command(arguments, job.folder)]
 
     def train_command(self, job: Job, updates: int) -> Command:
-        """Write the configuration of a training without validation and return its command.
+        """Write the configuration of a training without validation.
 
         Args:
             job: The network.
             updates: Number of updates.
+
+        Returns:
+            The command of the training.
         """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         settings = _data(job) | {"model": _model(job), "training": _training(job, updates)}
@@ -51,13 +54,16 @@ class Eole(System):
         return Command([str(job.python.parent / "eole"), "train", "--config", str(path)], job.folder)
 
     def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Write the configuration of decoding and return its command.
+        """Write the configuration of decoding.
 
         Args:
             job: The network.
             count: Number of sources.
             beam: Beam size.
             output: File of the outputs.
+
+        Returns:
+            The command of decoding.
         """
         settings = {
             "model_path": [str(job.folder / "model")],

@@ -32,11 +32,14 @@ class JoeyNMT(System):
         return [str(python), "-m", "joeynmt", "--help"]
 
     def train_command(self, job: Job, updates: int) -> Command:
-        """Write the configuration of a training without validation and return its command.
+        """Write the configuration of a training without validation.
 
         Args:
             job: The network.
             updates: Number of updates.
+
+        Returns:
+            The command of the training.
         """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         settings = _settings(job) | {"training": _training(job, updates), "testing": {}}
@@ -44,7 +47,7 @@ class JoeyNMT(System):
         return Command([str(job.python), "-m", "joeynmt", "train", str(path), "--skip-test"], job.folder)
 
     def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Write the configuration of decoding and return its command.
+        """Write the configuration of decoding.
 
         The sources are standard input, since the option for an output file fails.
 
@@ -53,6 +56,9 @@ class JoeyNMT(System):
             count: Number of sources.
             beam: Beam size.
             output: File of the outputs.
+
+        Returns:
+            The command of decoding.
         """
         lengths = {"min_output_length": DIGITS, "max_output_length": DIGITS}
         testing = lengths | {"beam_size": beam, "batch_size": DECODING_BATCH, "batch_type": "sentence"}

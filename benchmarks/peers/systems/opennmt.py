@@ -47,24 +47,30 @@ class OpenNMT(System):
         return [Command([*arguments, "-overwrite"], job.folder)]
 
     def train_command(self, job: Job, updates: int) -> Command:
-        """Write the configuration of a training without validation and return its command.
+        """Write the configuration of a training without validation.
 
         Args:
             job: The network.
             updates: Number of updates.
+
+        Returns:
+            The command of the training.
         """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         path = write_yaml(job.folder / "train.yaml", corpus_settings(job) | _model(job) | _training(job, updates))
         return Command([str(job.python.parent / "onmt_train"), "-config", str(path)], job.folder)
 
     def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Write the configuration of decoding and return its command.
+        """Write the configuration of decoding.
 
         Args:
             job: The network.
             count: Number of sources.
             beam: Beam size.
             output: File of the outputs.
+
+        Returns:
+            The command of decoding.
         """
         source_file = append_suffix(write_sources(job.data, count).symbols, "src")
         (model,) = (job.folder / "model").glob("m_step_*.pt")

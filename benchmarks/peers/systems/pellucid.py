@@ -37,13 +37,16 @@ class Pellucid(System):
         return [str(python), "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import pellucid.api"]
 
     def train_command(self, job: Job, updates: int) -> Command:
-        """Write the configuration of a training with one validation at its end and return its command.
+        """Write the configuration of a training with one validation at its end.
 
         The validation, on two examples, is required for a model.
 
         Args:
             job: The network.
             updates: Number of updates.
+
+        Returns:
+            The command of the training.
         """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -54,13 +57,16 @@ class Pellucid(System):
         return Command(arguments, job.folder, ENVIRONMENT | UPDATE_HOOK)
 
     def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Write the configuration of decoding and return its command.
+        """Write the configuration of decoding.
 
         Args:
             job: The network.
             count: Number of sources.
             beam: Beam size.
             output: File of the outputs.
+
+        Returns:
+            The command of decoding.
         """
         arguments = [str(job.python), "-m", "pellucid", "predict", str(job.folder / "model")]
         source_file = str(write_sources(job.data, count).tsv)

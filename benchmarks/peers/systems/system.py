@@ -63,22 +63,28 @@ class System(ABC):
 
     @abstractmethod
     def train_command(self, job: Job, updates: int) -> Command:
-        """Write the configuration of a new training and return its command.
+        """Write the configuration of a new training.
 
         Args:
             job: The network.
             updates: Number of updates.
+
+        Returns:
+            The command of the training.
         """
 
     @abstractmethod
     def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Write the configuration of decoding and return its command.
+        """Write the configuration of decoding.
 
         Args:
             job: The network.
             count: Number of sources.
             beam: Beam size.
             output: File of the outputs.
+
+        Returns:
+            The command of decoding.
         """
 
     def read_outputs(self, path: Path) -> list[str]:
@@ -127,11 +133,14 @@ def corpus_settings(job: Job) -> dict[str, Any]:
 
 
 def write_yaml(path: Path, settings: Mapping[str, Any]) -> Path:
-    """Write settings as JSON, which is valid YAML, and return the path.
+    """Write settings as JSON, which is valid YAML.
 
     Args:
         path: The file.
         settings: The settings.
+
+    Returns:
+        The path.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(settings, indent=1), "utf-8")

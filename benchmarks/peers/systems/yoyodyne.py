@@ -37,11 +37,14 @@ class Yoyodyne(System):
         return [str(python.parent / "yoyodyne"), "--help"]
 
     def train_command(self, job: Job, updates: int) -> Command:
-        """Write the configuration of a training without validation and return its command.
+        """Write the configuration of a training without validation.
 
         Args:
             job: The network.
             updates: Number of updates.
+
+        Returns:
+            The command of the training.
         """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         (job.folder / "model").mkdir(parents=True)
@@ -59,13 +62,16 @@ class Yoyodyne(System):
         return Command([str(job.python.parent / "yoyodyne"), "fit", "--config", str(path)], job.folder)
 
     def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
-        """Write the configuration of decoding and return its command.
+        """Write the configuration of decoding.
 
         Args:
             job: The network.
             count: Number of sources.
             beam: Beam size.
             output: File of the outputs.
+
+        Returns:
+            The command of decoding.
         """
         trainer = {"logger": _logger(job), **QUIET}
         predict: dict[str, Any] = {

@@ -87,6 +87,9 @@ def train_and_evaluate(job: DigitsJob, tell: ProgressCallback = discard_progress
     Args:
         job: The training.
         tell: Progress callback.
+
+    Returns:
+        The run with its scores on new pairs.
     """
     name = f"{job.name} seed {job.seed}".strip().replace(" ", "-")
     data, folder = job.out / "data" / name, job.out / "runs" / name

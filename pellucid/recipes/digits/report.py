@@ -124,6 +124,9 @@ def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCur
         groups: Runs; each is a thin line, the median run of a group a thick one.
         references: The authors' runs, dashed.
         max_samples: Number of samples up to which the authors' runs are drawn.
+
+    Returns:
+        The figure.
     """
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()
@@ -156,6 +159,9 @@ def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (
         groups: Runs; a group is drawn as its mean and a band from minimum to maximum.
         reference: The authors' accuracies, dashed.
         reference_name: Their name in the legend.
+
+    Returns:
+        The figure.
     """
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()

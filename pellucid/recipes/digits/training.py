@@ -169,6 +169,9 @@ def run_study(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> 
     Args:
         study: Architecture, hyperparameters and seed.
         tell: Progress callback.
+
+    Returns:
+        The validation curve and the final evaluation.
     """
     return train_network(study, tell)[1]
 
@@ -179,6 +182,9 @@ def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress)
     Args:
         study: Architecture, hyperparameters and seed.
         tell: Progress callback.
+
+    Returns:
+        The trained network and the result of the training.
     """
     use_threads(1)
     is_numba_available()  # load the kernels before the time is measured

@@ -123,6 +123,9 @@ def read_proteins(folder: Path) -> list[Protein]:
 
     Args:
         folder: Data folder with a FASTA file per location.
+
+    Returns:
+        The proteins in the order of the files.
     """
     proteins = [
         Protein(residues, location)
@@ -174,6 +177,9 @@ def random_split(proteins: Sequence[Protein]) -> DataSplits:
 
     Args:
         proteins: The proteins.
+
+    Returns:
+        The three splits.
     """
     return _split_groups(proteins, np.arange(len(proteins)))
 
@@ -183,6 +189,9 @@ def family_split(proteins: Sequence[Protein]) -> DataSplits:
 
     Args:
         proteins: The proteins.
+
+    Returns:
+        The three splits.
     """
     return _split_groups(proteins, assign_families([protein.residues for protein in proteins]))
 
@@ -193,6 +202,9 @@ def count_near_copies(proteins: Sequence[Protein], splits: DataSplits) -> tuple[
     Args:
         proteins: All proteins.
         splits: Their split.
+
+    Returns:
+        Number of test proteins, and number of those with a family member in the training set.
     """
     families = assign_families([protein.residues for protein in proteins]).tolist()
     family_of = dict(zip((protein.example for protein in proteins), families, strict=True))
@@ -306,6 +318,9 @@ def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
 
     Args:
         profiles: Profile of each location, as in report.json.
+
+    Returns:
+        The figure.
     """
     figure = empty_figure(9.2, 3.6)
     left, right = figure.subplots(1, 2)
@@ -416,6 +431,9 @@ def read_split(split: SplitFunction, folder: Path) -> DataSplits:
     Args:
         split: Function that splits the proteins.
         folder: Data folder with a FASTA file per location.
+
+    Returns:
+        The three splits.
     """
     return split(read_proteins(folder))
 

@@ -318,6 +318,9 @@ def read_validation_set(folder: Path) -> ProteinProfiles:
     Args:
         folder: Data folder with reduced_val.npz.
 
+    Returns:
+        Profiles, lengths and locations of the proteins.
+
     Raises:
         DataError: The file is missing or has other content.
     """
@@ -335,6 +338,9 @@ def score_network(folder: Path, file: str, network: str, proteins: ProteinProfil
         file: Beginning of the weights' file name.
         network: Key of `NETWORKS`, or "corrected" for the corrected peephole.
         proteins: The proteins.
+
+    Returns:
+        Loss, confusion matrix and number of stored values.
     """
     weights = [torch.from_numpy(array).double() for array in _load_arrays(folder / f"{file}_params.npz")]
     logits: Float[Tensor, "B C"] = (CORRECTED_PEEPHOLE if network == "corrected" else NETWORKS[network])(

@@ -95,6 +95,9 @@ def describe_overfitting(report: FaithfulReport) -> str:
 
     Args:
         report: Content of the report; its first group has the runs of the author's network.
+
+    Returns:
+        The text of the report.
     """
     runs = report.groups[0]
     training_loss = statistics.mean(run.curve[-1].training for run in runs)
@@ -224,6 +227,9 @@ def loss_figure(groups: Sequence[Sequence[SpanishResult]]) -> Figure:
 
     Args:
         groups: Results of each study, one per seed.
+
+    Returns:
+        The figure.
     """
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()

@@ -325,6 +325,9 @@ class SpanishNetwork(nn.Module):
         Args:
             source: Source word ids, padded.
             lengths: Length of each source.
+
+        Returns:
+            Encoder outputs, which are zero on padding, and the last state of each sentence.
         """
         state = torch.zeros(len(source), self.encoder.state_size)
         outputs = []
@@ -367,6 +370,9 @@ class SpanishNetwork(nn.Module):
             embedded: Embedded input words.
             state: Decoder state before the step.
             features: Encoder states with their keys; None without attention.
+
+        Returns:
+            Intermediate values, the output and the new state.
         """
         if self.attention is None or features is None:
             output, cell_state = self.cell(embedded, state.state)
@@ -410,6 +416,9 @@ class SpanishNetwork(nn.Module):
             steps: Number of steps.
             update_embedding_for_previous: Propagate gradients into the embeddings of fed-back words. Without it only
                 the embedding of _GO is trained.
+
+        Returns:
+            Decoder outputs, attention weights and the input words.
         """
         state, features = self.init_decoder(encoded)
         words = torch.full((len(encoded.outputs),), GO)

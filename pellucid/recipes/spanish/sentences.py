@@ -149,6 +149,9 @@ def tokenize(sentence: str) -> list[str]:
 
     Args:
         sentence: The sentence.
+
+    Returns:
+        The tokens.
     """
     return [token for part in sentence.split() for token in PUNCTUATION.split(part) if token]
 
@@ -158,6 +161,9 @@ def zero_digits(token: str) -> str:
 
     Args:
         token: A token.
+
+    Returns:
+        The token with zeros.
     """
     return re.sub(r"\d", "0", token)
 

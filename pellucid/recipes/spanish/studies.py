@@ -70,6 +70,9 @@ def draw_words(generator: np.random.Generator, count: int, vocabulary_size: int)
         generator: Random generator.
         count: Number of words.
         vocabulary_size: Size V of the vocabulary.
+
+    Returns:
+        The drawn word ids.
     """
     words = np.exp(generator.random(count) * math.log(vocabulary_size + 1)).astype(np.int64) - 1
     return np.clip(words, 0, vocabulary_size - 1)
@@ -82,6 +85,9 @@ def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary_s
         generator: Random generator.
         count: Number of distinct words.
         vocabulary_size: Size of the vocabulary.
+
+    Returns:
+        The words in the order of their first draws, and the number of draws.
 
     Raises:
         ValueError: `count` is not between 1 and the size of the vocabulary.
@@ -190,6 +196,9 @@ def generate_sentences(generator: np.random.Generator, count: int, vocabulary_si
         generator: Random generator.
         count: Number of sentences.
         vocabulary_size: Size V of the vocabulary, with the special words.
+
+    Returns:
+        A batch of sentences with their translations.
     """
     words = draw_words(generator, count * SENTENCE_WORDS, vocabulary_size - len(SPECIAL))
     words = words.reshape(count, SENTENCE_WORDS) + len(SPECIAL)
@@ -485,6 +494,9 @@ def compare_batching(measurements: Sequence[BatchingMeasurement]) -> list[Batchi
 
     Args:
         measurements: Measurements; the first one of each padding is the baseline.
+
+    Returns:
+        A comparison of each measurement with its baseline.
     """
     comparisons = []
     for measurement in measurements:
@@ -502,6 +514,9 @@ def describe_softmax(results: Sequence[SoftmaxResult]) -> str:
 
     Args:
         results: Results with the full and with the sampled softmax.
+
+    Returns:
+        The text of the report.
     """
     full, sampled = results
     last = full.curve[-1]
@@ -609,6 +624,9 @@ def sampled_figure(results: Sequence[SoftmaxResult]) -> Figure:
 
     Args:
         results: Results with the full and with the sampled softmax.
+
+    Returns:
+        The figure.
     """
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()

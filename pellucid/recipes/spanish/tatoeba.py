@@ -53,6 +53,9 @@ def read_tatoeba(data: Path, samples: int) -> DataSplits:
         data: Folder of the data sets.
         samples: Maximum pairs of a split, drawn with a fixed seed; 0 takes all.
 
+    Returns:
+        The pairs of the three splits.
+
     Raises:
         DataError: A file is missing.
     """
@@ -88,6 +91,9 @@ def split_words(text: str) -> str:
 
     Args:
         text: A sentence.
+
+    Returns:
+        The words, separated by spaces.
     """
     words: list[str] = []
     is_adjacent = False

@@ -108,6 +108,9 @@ def run_study(study: SpanishStudy) -> SpanishResult:
 
     Args:
         study: Architecture, decoder inputs, seed and length of the training.
+
+    Returns:
+        Loss curve, accuracies and translations.
     """
     return train_network(study)[1]
 
@@ -117,6 +120,9 @@ def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
 
     Args:
         study: Architecture, decoder inputs, seed and length of the training.
+
+    Returns:
+        The trained network and the result of the training.
     """
     use_threads(1)
     torch.manual_seed(study.seed)
@@ -278,6 +284,9 @@ def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) ->
         network: The network.
         corpus: Corpus with both vocabularies and the lengths.
         sentence: English sentence.
+
+    Returns:
+        The translation with its attention weights.
     """
     network.eval()
     tokens = tokenize(sentence)

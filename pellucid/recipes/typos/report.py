@@ -223,6 +223,9 @@ def highlight_figure(columns: Sequence[tuple[str, Sequence[HighlightedWord]]]) -
 
     Args:
         columns: Title and words of each column.
+
+    Returns:
+        The figure.
     """
     max_length = max(len(highlighted.word) for _, words in columns for highlighted in words)
     num_rows = max(len(words) for _, words in columns)
@@ -251,6 +254,9 @@ def embedding_figure(vectors: Sequence[tuple[str, Float[np.ndarray, "V 2"]]]) ->
 
     Args:
         vectors: Title and embedding of the symbols of each panel.
+
+    Returns:
+        The figure.
     """
     figure = empty_figure(3.5 * len(vectors), 3.6)
     for axes, (title, points) in zip(np.atleast_1d(np.array(figure.subplots(1, len(vectors)))), vectors, strict=True):
@@ -273,6 +279,9 @@ def validation_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], c
     Args:
         runs: Name of each training, with the typos seen and the accuracy (a fraction) of each validation.
         colors: Color of each line.
+
+    Returns:
+        The figure.
     """
     figure = empty_figure(6.4, 3.2)
     axes = figure.add_subplot()
@@ -482,6 +491,9 @@ def count_plausible(typo_runs: TypoRuns) -> int:
 
     Args:
         typo_runs: The runs.
+
+    Returns:
+        The number of words.
     """
     return sum(
         _most_probable_position(probabilities) in candidates

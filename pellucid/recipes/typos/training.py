@@ -195,6 +195,9 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
     Args:
         words: Word list.
         seed: Seed of splits and typos.
+
+    Returns:
+        Training, validation and test typos.
     """
     excluded = {fit.word for post_word in POST_WORDS for fit in words.corrections(post_word)}
     included = [word for word in words.words if word not in excluded]
@@ -214,6 +217,9 @@ def run_study(study: TypoStudy, tell: ProgressCallback) -> TypoResult:
     Args:
         study: Word list, sizes, hyperparameters and seed.
         tell: Progress callback.
+
+    Returns:
+        Validation curve, predictions and the film of the embedding.
     """
     use_threads(1)
     data = make_typo_data(read_words(study.words, max_length=study.sizes.max_length), study.seed)
@@ -324,6 +330,9 @@ def predict_positions(model: PositionModel, typos: Sequence[Typo]) -> TypoPredic
     Args:
         model: Function from words to the probability of each position.
         typos: The typos.
+
+    Returns:
+        Probability of each position, and the rank of the wrong one.
     """
     probabilities = model([typo.wrong for typo in typos])
     return TypoPredictions(probabilities, rank_positions(probabilities, typos))
