@@ -356,6 +356,11 @@ class Predictor(ABC):
         """True if outputs may copy source symbols outside the vocabulary."""
         return self.config.decoder.pointer_generator
 
+    @cached_property
+    def _ranked_by_score(self) -> bool:
+        """True if a search ranks outputs by their log-probability alone."""
+        return candidate_scorer(self.config.search).plain
+
     def _forbids_all(self, asked: SearchRequest) -> bool:
         """Return whether every symbol of the vocabulary is forbidden."""
         return len(np.unique(asked.constraints.forbidden)) == len(self.vocabularies.target.symbols)
@@ -381,10 +386,8 @@ class Predictor(ABC):
         decoded = found.decoded if found is not None else empty_output()
         ended = bool(len(decoded.ids)) and int(decoded.ids[-1]) == EOS
         symbols = tuple(self._named(decoded.ids, read).tolist())
-        plain, tree = (
-            found is None or candidate_scorer(self.config.search).plain,
-            found.tree if found is not None else None,
-        )
+        plain, tree = found is None or self._ranked_by_score, found.tree if found is not None else None
+        painted = [each.step for each in self.options.painted if each.step < len(symbols)]
         return Trace(
             text=read.text,
             source=read.source,
@@ -400,7 +403,7 @@ class Predictor(ABC):
             rank=rank,
             search_score=None if plain or found is None else found.score,
             forced=tuple(range(min(begun, len(symbols)))),
-            painted=tuple(sorted(each.step for each in self.options.painted if each.step < len(symbols))),
+            painted=tuple(sorted(painted)),
             lattice=None if tree is None or found is None else tree.named(self._named(tree.ids, read), found.leaf),
             heads=decoded.heads,
             added=read.added,

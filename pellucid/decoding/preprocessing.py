@@ -212,7 +212,9 @@ def output_length_limits(
     if search.min_length_ratio:
         asked = np.ceil(np.round(search.min_length_ratio * symbols, 9)).astype(np.int64) + search.min_length_offset
         minimum = np.maximum(minimum, asked)
-    needed = np.array([constraints.least(row) for row in range(len(read))])
+    needed = np.zeros(len(read), np.int64)
+    if constraints.any:
+        needed = np.array([constraints.least(row) for row in range(len(read))])
     if (needed > longest).any():
         raise ConstraintError(
             f"the prefix and the required symbols take {needed.max()} symbols, but search.max_length is {longest}"

@@ -69,7 +69,8 @@ def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
     """Return the task's result for every part: concurrently where there are threads, else one after the other."""
     workers = min(len(parts), num_threads())
     if workers == 1:
-        return [_run_task(task, part) for part in parts]
+        with defer_sigint(), in_one_thread():
+            return [task(part) for part in parts]
     return list(_pool(workers).map(partial(_run_task, task), parts))
 
 

@@ -83,16 +83,9 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
     Rows are dealt out in turn, longest first, so that each group has its share of long ones.
     """
     order, count = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
-    dealt = [order[first::count] for first in range(count)]
-    return [_row_group(symbols, lengths, rows, (at, directions)) for at in range(directions) for rows in dealt]
-
-
-def _row_group(
-    symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
-) -> RowGroup:
-    """Return rows packed, the finished ones last and left out."""
+    dealt = [(at, order[first::count]) for at in range(directions) for first in range(count)]
     with defer_sigint():
-        return RowGroup(at[0], rows, pack(symbols, lengths, rows, at))
+        return [RowGroup(at, rows, pack(symbols, lengths, rows, (at, directions))) for at, rows in dealt]
 
 
 def run_groups(
