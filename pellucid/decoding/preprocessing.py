@@ -141,7 +141,7 @@ def read_example(example: Example, number: int, tokenizers: Tokenizers, config: 
     if not source:
         return TokenizedSource(example.source, (), 0)
     features = tokenizers.features.split(example.features) if example.features else []
-    symbols = (*features, *source)
+    symbols = (*features, *source) if features else tuple(source)
     if features or len(source) != len(example.source) or not example.source.isascii():
         symbols = tuple(map(sys.intern, symbols))  # one object per symbol; CPython caches single ASCII characters
     return TokenizedSource(example.source, symbols, len(features))
