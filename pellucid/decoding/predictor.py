@@ -500,6 +500,11 @@ class Predictor(ABC):
         """True if outputs may copy source symbols outside the vocabulary."""
         return self.config.decoder.pointer_generator
 
+    @cached_property
+    def _ranked_by_score(self) -> bool:
+        """True if a search ranks outputs by their log-probability alone."""
+        return candidate_scorer(self.config.search).plain
+
     def _forbids_all(self, request: SearchRequest) -> bool:
         """Return whether every symbol of the vocabulary is forbidden."""
         return len(np.unique(request.constraints.forbidden)) == len(self.vocabularies.target.symbols)
@@ -524,7 +529,7 @@ class Predictor(ABC):
         output = hypothesis.decoded if hypothesis is not None else empty_output()
         ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS
         symbols = tuple(self._named(output.ids, source).tolist())
-        plain = hypothesis is None or candidate_scorer(self.config.search).plain
+        plain = hypothesis is None or self._ranked_by_score
         lattice = None
         if hypothesis is not None and hypothesis.tree is not None:
             names = self._named(hypothesis.tree.ids, source)

@@ -198,7 +198,7 @@ def read_example(example: Example, number: int, tokenizers: Tokenizers, config: 
     if not source:
         return TokenizedSource(example.source, (), 0)
     features = tokenizers.features.split(example.features) if example.features else []
-    symbols = (*features, *source)
+    symbols = (*features, *source) if features else tuple(source)
     if features or len(source) != len(example.source) or not example.source.isascii():
         symbols = tuple(map(sys.intern, symbols))  # one object per symbol; CPython caches single ASCII characters
     return TokenizedSource(example.source, symbols, len(features))
@@ -294,7 +294,9 @@ def output_length_limits(
     if search.min_length_ratio:
         required = np.ceil(np.round(search.min_length_ratio * symbols, 9)).astype(np.int64) + search.min_length_offset
         minimum = np.maximum(minimum, required)
-    needed = np.array([constraints.min_length(row) for row in range(len(sources))])
+    needed = np.zeros(len(sources), np.int64)
+    if constraints.any:
+        needed = np.array([constraints.min_length(row) for row in range(len(sources))])
     if (needed > max_length).any():
         raise ConstraintError(
             f"the prefix and the required symbols take {needed.max()} symbols, but search.max_length is {max_length}"

@@ -84,7 +84,8 @@ def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
     """
     workers = min(len(parts), num_threads())
     if workers == 1:
-        return [_run_task(task, part) for part in parts]
+        with defer_sigint(), in_one_thread():
+            return [task(part) for part in parts]
     return list(_pool(workers).map(partial(_run_task, task), parts))
 
 

@@ -93,23 +93,12 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
     """
     symbols, lengths = contiguous(symbols), contiguous(lengths)
     order, num_groups = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
-    row_sets = [order[first::num_groups] for first in range(num_groups)]
-    return [
-        _row_group(symbols, lengths, rows, (direction, directions))
-        for direction in range(directions)
-        for rows in row_sets
-    ]
-
-
-def _row_group(
-    symbols: Int[np.ndarray, "B S"],
-    lengths: Int[np.ndarray, " B"],
-    rows: Int[np.ndarray, " R"],
-    direction_and_count: tuple[int, int],
-) -> RowGroup:
-    """Return the packed rows of one group."""
+    row_sets = [(direction, order[first::num_groups]) for direction in range(directions) for first in range(num_groups)]
     with defer_sigint():
-        return RowGroup(direction_and_count[0], rows, pack(symbols, lengths, rows, direction_and_count))
+        return [
+            RowGroup(direction, rows, pack(symbols, lengths, rows, (direction, directions)))
+            for direction, rows in row_sets
+        ]
 
 
 def run_groups(
