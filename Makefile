@@ -18,7 +18,7 @@ setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constr
 
 # The checks before the tests use one core each, so they run side by side; no test then waits for kernels.
 test: .venv/test.stamp chromium ## run every check: style, types, the built page, tests
-	$(MAKE) --jobs 3 lint check-page kernels
+	$(MAKE) --jobs 3 lint check-page kernels docs
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 lint: .venv/test.stamp ## check style and types
@@ -64,6 +64,8 @@ docs: .venv/test.stamp ## build the documentation site, in build/site
 	$(BIN)/python docs/build_site.py
 
 dist: .venv/test.stamp ## build and check the wheel and the source distribution, in dist
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,release]'
+	$(BIN)/zizmor --offline --quiet .github/workflows
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*

@@ -156,7 +156,7 @@ def test_unknown_symbols_are_counted() -> None:
     done = predict(stdin="one é\nß two ßß\nthree\n")
     assert done.code == 0 and len(outputs(done.out)) == 3
     assert done.err == (
-        "pellucid: 4 source symbols (2 different) not in the vocabulary (read as the unknown symbol): "
+        "pellucid: 4 source symbols (2 different) not in the vocabulary (encoded as the unknown symbol): "
         "'ß' × 3, 'é' × 1\n"
     )
 

@@ -149,7 +149,7 @@ def test_disagreements_are_listed_for_each_pair_of_runs() -> None:
         a, build_assessment(ROWS, "two"), build_assessment([(wanted, wanted) for wanted, _ in ROWS], "three")
     )
     assert titles_of(document)[-1] == "three correct, one wrong"
-    assert "several pairs of runs" in parts_of(document, ReportTable, "Significance")[0].caption
+    assert "multiple comparisons" in parts_of(document, ReportTable, "Significance")[0].caption
 
 
 @pytest.mark.parametrize("symbol", HOSTILE)

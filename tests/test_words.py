@@ -100,6 +100,30 @@ def test_docstrings_open_with_a_plain_sentence() -> None:
     assert [f"{place}: {text.splitlines()[0]}" for place, text in docstrings() if RIDDLES.match(text)] == []
 
 
+def described_arguments(text: str) -> list[str]:
+    """Return the names in the Args section of a docstring."""
+    section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
+    return re.findall(r"^    (\*{0,2}\w+):", section[1], re.MULTILINE) if section else []
+
+
+def arguments_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the names of the arguments of a function, except self and cls."""
+    given = function.args
+    starred = [prefix + each.arg for prefix, each in (("*", given.vararg), ("**", given.kwarg)) if each is not None]
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return [name for name in (*names, *starred) if name not in ("self", "cls")]
+
+
+def test_args_sections_name_every_argument() -> None:
+    faults = list[str]()
+    for place, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        described = described_arguments(ast.get_docstring(node) or "")
+        if described and sorted(described) != sorted(arguments_of(node)):
+            faults.append(f"{place} {node.name}: {described}")
+    assert faults == []
+
+
 def test_docstrings_use_the_words_of_the_field() -> None:
     found = [(place, UNUSUAL.search(text)) for place, text in docstrings()]
     assert [f"{place}: {match[0]}" for place, match in found if match] == []

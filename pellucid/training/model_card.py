@@ -56,7 +56,7 @@ def is_damaged_card(path: Path, expected: str) -> bool:
 
     Args:
         path: File of the card.
-        written: Expected card of the run.
+        expected: Expected card of the run.
 
     Raises:
         RunError: It is no regular file, or cannot be read.

@@ -309,7 +309,7 @@ def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterato
 
     Args:
         folder: Run folder, or folder of an ensemble.
-        own: Names of the files that the training writes, whose temporary files are removed.
+        file_names: Names of the files that the training writes, whose temporary files are removed.
 
     Raises:
         RunError: Another training holds the lock.
@@ -372,7 +372,7 @@ def append_log(folder: Path, *records: dict[str, Any]) -> None:
 
     Args:
         folder: Run folder.
-        records: Log records, one per line.
+        *records: Log records, one per line.
     """
     with open_regular(folder / LOG, mode="ab") as file:
         file.write(b"".join(map(_log_line, records)))
