@@ -188,6 +188,29 @@ def test_numpy_scalars_are_settings_and_other_objects_are_refused() -> None:
         PLAIN.with_search(msgspec.structs.replace(PLAIN.config.search, beam_size=object()))
 
 
+@pytest.mark.parametrize("value", [None, 0, 1025, "3"])
+def test_a_bad_beam_size_is_named_as_the_argument_that_was_given(value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match=r"^beam_size: expected a whole number"):
+        PLAIN.with_beam(value)
+    assert PLAIN.with_beam(3).config.search.beam_size == 3
+
+
+def test_search_settings_may_be_a_dict() -> None:
+    """What the dict lacks stays as it is."""
+    changed = PLAIN.with_search({"beam_size": 2, "max_length": 5})
+    expected = msgspec.structs.replace(PLAIN.config.search, beam_size=2, max_length=5)
+    assert changed.config.search == expected == PLAIN.with_search(expected).config.search
+    for search, message in (
+        ({"beam_size": 0}, "search.beam_size: expected a whole number of at least 1, got 0"),
+        ({"beam_sise": 2}, "unknown key 'search.beam_sise'; did you mean 'search.beam_size'"),
+        ({"length_penalty_alpha": 2.0}, "search.length_penalty_alpha"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+            PLAIN.with_search(search)
+    with pytest.raises(ArgumentError, match=r"^search: expected "):
+        PLAIN.with_search([("beam_size", 2)])  # type: ignore[arg-type]
+
+
 def nested(depth: int) -> dict[str, Any]:
     """Settings within settings, so deep that nothing can walk through them."""
     inner: dict[str, Any] = {}

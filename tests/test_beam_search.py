@@ -56,12 +56,9 @@ def plain_beam(
         for hypothesis in running:
             last = torch.tensor([hypothesis.ids[-1] if hypothesis.ids else BOS])
             step = network.decoder.step(last, hypothesis.state, attendable)
-            found = symbol_log_probabilities(step.logits[0], closed.mask(written, limits)).tolist()
-            extended += [
-                Hypothesis(hypothesis.score + found[i], [*hypothesis.ids, i], step.state)
-                for i in range(WIDTH)
-                if math.isfinite(found[i])
-            ]
+            found = symbol_log_probabilities(step.logits[0], closed).tolist()
+            possible = [i for i in range(WIDTH) if math.isfinite(found[i]) and (i != EOS or written >= limits.minimum)]
+            extended += [Hypothesis(hypothesis.score + found[i], [*hypothesis.ids, i], step.state) for i in possible]
         extended = sorted(extended, key=lambda each: -each.score)[: width - len(finished)]
         ended = [(each.score, each.ids) for each in extended if each.ids[-1] == EOS]
         finished += ended
@@ -113,7 +110,7 @@ def test_a_beam_wide_enough_finds_the_most_probable_of_all_outputs(config: Confi
     limits, width = LengthLimits(0, 2), len(every)
     found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
-    attendable, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH).after
+    attendable, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH)
     scores = {}
     for ids in every:
         unrolled = network.decoder.unroll(
@@ -161,7 +158,7 @@ def test_dropping_finished_sources_changes_nothing(
 def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
     config: Config, batch: Batch, seed: int, width: int
 ) -> None:
-    network, closed = hasty(config, seed), suppressed_symbols(WIDTH).after
+    network, closed = hasty(config, seed), suppressed_symbols(WIDTH)
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=width)):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)

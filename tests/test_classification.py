@@ -99,15 +99,19 @@ def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
         with pytest.raises(ConfigError, match=f"the model's task is '{task}'"):
             model.with_options(asked)
     assert model.with_options(DecodingOptions()) is model
-    with pytest.raises(ConfigError, match="sample: "):
+    with pytest.raises(ConfigError, match=r"^samples: "):
         model.samples([Example("ab", "")], SamplingConfig(samples=2))
+    with pytest.raises(ConfigError, match=r"^sample: "):
+        model.sample(["ab"], SamplingConfig(samples=2))
     with pytest.raises(ConfigError, match="prefixes: "):
         model.trace([Example("ab", "")], prefixes=["C"])
     with pytest.raises(ConfigError, match=r"search\.beam_size = \d+ needs task = 'transduce'"):
         model.with_beam(3)
     if task == "tag":
-        with pytest.raises(ConfigError, match="gives one tagging"):
+        with pytest.raises(ConfigError, match=r"^count: expected 1, .* gives one tagging"):
             model.nbest(["ab"], 2)
+        with pytest.raises(ConfigError, match=r"^count: expected 1, .* gives one tagging"):
+            model.hypotheses([Example("ab", "")], 2)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -88,7 +88,7 @@ def test_probabilities_and_attention_are_the_members_means() -> None:
         apart = [encode_and_initialize(model.network, source, lengths) for model in models]
         for symbols in (torch.tensor([1, 1]), torch.tensor([4, 6])):
             seen, own = together.step(symbols), [each.step(symbols) for each in apart]
-            closed = suppressed_symbols(seen.logits.shape[1]).after
+            closed = suppressed_symbols(seen.logits.shape[1])
             mean = torch.stack([symbol_log_probabilities(each.logits, closed).exp() for each in own]).mean(dim=0)
             found = symbol_log_probabilities(seen.logits, closed).exp()
             torch.testing.assert_close(found, mean, rtol=1e-4, atol=1e-6)

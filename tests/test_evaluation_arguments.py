@@ -44,16 +44,19 @@ from pellucid.evaluation.metrics import (
     ScoredExample,
     bleu,
     bootstrap_ratio,
+    bootstrap_sums,
     chrf,
     edit_distance,
     evaluate_examples,
     hamming_distance,
     metrics_for_log,
+    number_symbols,
+    resample_sums,
     score_texts,
     wilson_interval,
     worst_examples,
 )
-from pellucid.evaluation.outcomes import macro_average, outcome_table
+from pellucid.evaluation.outcomes import check_tables, macro_average, outcome_table, rates_from_sums
 from pellucid.evaluation.significance import compare_outcomes
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 
@@ -110,6 +113,11 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     merge_references: {"examples": [Example("a", "b")]},
     score_traces: {"traces": [TRACE], "references": [["x"]], "tokenizers": tokenizers()},
     oracle_accuracy: {"candidates": [SCORED], "count": 2},
+    bootstrap_sums: {"table": [[0.5, 1.0]], "seed": 1},
+    resample_sums: {"table": TABLE, "generator": np.random.default_rng(1)},
+    number_symbols: {"one": ["a"], "other": ["a", "b"]},
+    rates_from_sums: {"sums": TABLE.sum(axis=0), "total": 2},
+    check_tables: {"name": "tables", "tables": [TABLE]},
     mean_reciprocal_rank: {"candidates": [SCORED]},
     assess_outputs: {
         "name": "run",
@@ -161,6 +169,28 @@ def test_corpora_without_attention_have_no_statistics() -> None:
 def trace_with_weights(weights: np.ndarray) -> Trace:
     """A trace with attention that is none."""
     return replace(TRACE, attention=weights)
+
+
+WRONG_FIELDS = {
+    "text": None,
+    "target": None,
+    "features": "x",
+    "finished": np.zeros(2),
+    "log_probabilities": np.full(2, np.nan),
+    "top_log_probabilities": None,
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FIELDS)
+def test_a_trace_with_a_wrong_field_is_refused_by_its_name(name: str) -> None:
+    trace = replace(TRACE)
+    object.__setattr__(trace, name, WRONG_FIELDS[name])
+    for function in (alignment.attention_jumps, alignment.trace_statistics):
+        with pytest.raises(ArgumentError, match=rf"^trace\.{name}: expected "):
+            function(trace)
+    for function in (alignment.count_jumps, alignment.mean_attention_map, alignment.summarize_attention):
+        with pytest.raises(ArgumentError, match=rf"^traces\[1\]\.{name}: expected "):
+            function([TRACE, trace])
 
 
 def assess(answered: DecodedExamples) -> Assessment:
@@ -246,14 +276,18 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.fu
         (
             alignment.summarize_attention,
             ([TRACE, trace_with_weights(np.full((2, 3), np.nan))],),
-            "traces[1]: expected a trace whose attention",
+            "traces[1].attention: expected weights from 0 to 1, got nan at [0, 0]",
         ),
         (
             alignment.mean_attention_map,
             ([trace_with_weights(np.zeros((2, 2)))],),
-            "traces[0]: expected a trace whose attention",
+            "traces[0].attention: expected 2 × 3 numbers, got 2 × 2",
         ),
-        (alignment.attention_jumps, (trace_with_weights(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
+        (
+            alignment.attention_jumps,
+            (trace_with_weights(np.zeros((2, 2))),),
+            "trace.attention: expected 2 × 3 numbers, got 2 × 2",
+        ),
         (
             measure_calibration,
             (
@@ -449,6 +483,11 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.fu
             ),
             "candidates: expected at least one example, got []",
         ),
+        (oracle_accuracy, ([SCORED], 2**31), "count: expected a whole number of at most 1024, got 2147483648"),
+        (bootstrap_sums, ([[1.0]], [[[1]]]), "seed: expected a whole number"),
+        (bootstrap_sums, (np.zeros((0, 2)),), "table: expected at least one row"),
+        (resample_sums, (np.zeros((0, 2), np.int64), np.random.default_rng(1)), "table: expected at least one row"),
+        (rates_from_sums, (TABLE.sum(axis=0), 0), "total: expected a whole number of at least 1, got 0"),
         (mean_reciprocal_rank, ([],), "candidates: expected at least one example, got []"),
         (
             score_traces,

@@ -111,7 +111,7 @@ def test_log_probabilities_are_those_of_the_unrolled_network_forced_on_the_outpu
         rows = slice(row, row + 1)
         forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
         unrolled: Seq2SeqOutput = network(forced)
-        likely = symbol_log_probabilities(unrolled.logits, suppressed_symbols(network.vocabulary_size).after)
+        likely = symbol_log_probabilities(unrolled.logits, suppressed_symbols(network.vocabulary_size))
         found = likely[0].gather(1, target.T)[:, 0].detach()
         np.testing.assert_allclose(decoded.log_probabilities, found, rtol=1e-5, atol=1e-6)
         weights = unrolled.weights[0, :, : int(batch.source_lengths[row])].detach()
@@ -199,7 +199,7 @@ def test_no_output_exceeds_the_maximum_length(monkeypatch: pytest.MonkeyPatch, l
 
 
 def test_a_vocabulary_without_symbols_can_only_end() -> None:
-    log_probabilities = symbol_log_probabilities(torch.tensor([3.0, 2.0, 1.0, 0.0]), suppressed_symbols(4).after)
+    log_probabilities = symbol_log_probabilities(torch.tensor([3.0, 2.0, 1.0, 0.0]), suppressed_symbols(4))
     assert log_probabilities.exp().tolist() == [0.0, 0.0, 1.0, 0.0]
 
 

@@ -256,7 +256,7 @@ RE_READ: list[Callable[[Any, Trace], Any]] = [
 TRACE = TRACES[0]
 FOREIGN = [
     (replace(TRACE, text="abcabc"), "again, of 6 source symbols, not 3"),
-    (replace(TRACE, attention=TRACE.attention[:, :1]), "again, with a weight for each step and source position"),
+    (replace(TRACE, attention=TRACE.attention[:, :1]), ".attention: expected "),
     (replace(TRACE, target=("v", "?", *TRACE.target[2:])), "of symbols that this model writes, not '?'"),
     (replace(TRACE, features=1), "again, without features"),
     (replace(TRACE, added=("V",)), "again, without features"),
@@ -271,6 +271,27 @@ def test_a_trace_that_the_model_cannot_read_again_is_refused(
     with pytest.raises(ArgumentError) as caught:
         call(MODEL, trace)
     assert str(caught.value).startswith("trace") and message in str(caught.value)
+
+
+@pytest.mark.parametrize("call", RE_READ)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("text", None),
+        ("target", None),
+        ("features", "x"),
+        ("attention", [[1.0], [0.5, 0.5]]),
+        ("finished", np.zeros(2)),
+        ("log_probabilities", np.full(len(TRACE.target), np.nan)),
+    ],
+)
+def test_a_trace_with_a_wrong_field_is_refused_by_its_name(
+    call: Callable[[Any, Trace], Any], name: str, value: object
+) -> None:
+    trace = replace(TRACE)
+    object.__setattr__(trace, name, value)  # past the checks of types under pytest
+    with pytest.raises(ArgumentError, match=rf"^traces?(\[0\])?\.{name}: expected "):
+        call(MODEL, trace)
 
 
 def test_the_trace_that_does_not_fit_is_named_by_its_index() -> None:

@@ -61,7 +61,7 @@ for case in range(int(sys.argv[2])):
     parameters, head = read(DecoderWeights, f"{case}.parameters"), read(Head, f"{case}.head")
     looked, first = read(AttentionInputs, f"{case}.looked"), read(InitialState, f"{case}.first")
     limits = [given[f"{case}.rules.{name}"] for name in SearchLimits._fields]
-    rules, ready = SearchLimits(*limits[:2], *map(int, limits[2:])), prepare(parameters, head, looked)
+    rules, ready = SearchLimits(limits[0], *map(int, limits[1:])), prepare(parameters, head, looked)
     (searched,) = search_greedily(ready, first, rules)
     ((outputs, counts),) = search_beams(ready, first, rules, BeamSizes(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import stat
 import tracemalloc
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from tasks import task_run
 from trained_runs import assert_same_outcome, copies_run, copy_of, digits_run
 
 from pellucid.config.toml import load_config
@@ -216,6 +219,41 @@ def test_a_vocabulary_with_too_long_training_texts_is_refused(run: Path, key: st
     assert refusal(lambda: load(run)) == (
         f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.max_length of the run), got 1001"
     )
+
+
+@pytest.mark.parametrize("damage", ["longer", "shorter", "swapped", "tags"])
+def test_positions_other_than_those_of_the_configuration_are_refused(tmp_path: Path, damage: str) -> None:
+    """The symbols of a pointer are the positions of the longest source, in order."""
+    run = copy_of(task_run("point").run, tmp_path / "run")
+    config, vocabulary = run / "config.toml", run / "vocabulary.json"
+    content, size = json.loads(vocabulary.read_text("utf-8")), load_config(config).data.max_length
+    symbols = content["target"]["symbols"]
+    assert symbols == [str(position) for position in range(1, size + 1)]
+    if damage in ("longer", "shorter"):
+        size += 100 if damage == "longer" else -100
+        settings = config.read_text("utf-8")
+        config.write_text(re.sub(r"(?m)^max_length = \d\d+$", f"max_length = {size}", settings, count=1), "utf-8")
+        assert load_config(config).data.max_length == size
+        told = f"got {len(symbols)} symbols"
+    elif damage == "swapped":
+        symbols[3:5] = symbols[4], symbols[3]
+        vocabulary.write_text(json.dumps(content), "utf-8")
+        told = "got '5' in place 4"
+    else:
+        shutil.copy(task_run("tag").run / "vocabulary.json", vocabulary)
+        told = "'C' "
+    message = refusal(lambda: load(run))
+    assert message.startswith(f"{vocabulary}: target.symbols: ") and told in message and len(message) < 1000
+    if damage != "tags":
+        assert f"expected the positions 1 to {size} in order (data.max_length of the run)" in message
+
+
+@pytest.mark.parametrize("key", ["source_symbols", "target_symbols", "features_symbols"])
+def test_symbols_that_are_none_are_refused_by_the_name_of_the_file(run: Path, key: str) -> None:
+    settings = (run / "config.toml").read_text("utf-8")
+    (run / "config.toml").write_text(re.sub(rf"(?m)^{key} = .*$", f'{key} = "charcters"', settings), "utf-8")
+    message = refusal(lambda: load(run))
+    assert message.startswith(f"{run / 'config.toml'}: data.{key}: expected ") and "charcters" in message
 
 
 @pytest.mark.parametrize("minimum", [0, 2**20])

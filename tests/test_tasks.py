@@ -106,9 +106,9 @@ def test_nbest_lists_and_refused_operations() -> None:
             ("--beam-size", 3),
             "--beam-size = 3 needs task = 'transduce', whose outputs are generated symbol by symbol",
         ),
-        ("tag", ("--nbest", 2), "nbest: "),
+        ("tag", ("--nbest", 2), "--nbest: expected 1, because a model whose task is 'tag' gives one tagging"),
         ("classify", ("--prefix", "a"), "prefix: "),
-        ("point", ("--sample", 2), "sample: "),
+        ("point", ("--sample", 2), "--sample: "),
     ):
         assert what in complaint(pellucid("predict", task_run(task).run, *flag, stdin=b"ax\n"))
     files = task_run("tag").files

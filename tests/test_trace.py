@@ -150,6 +150,21 @@ def test_a_field_that_a_program_has_set_is_checked_where_the_trace_is_written(tm
         ("attention", np.zeros((1, 1)), "trace.attention: expected"),
         ("attention", [[1.0]], "trace.attention: expected an array of floating-point numbers, got"),
         ("heads", np.zeros((2, 2), np.float32), "trace.heads: expected any number of ×"),
+        (
+            "log_probabilities",
+            np.array([np.nan, 0.0]),
+            "trace.log_probabilities: expected log-probabilities, which are",
+        ),
+        ("log_probabilities", np.array([0.0, np.inf]), r"trace.log_probabilities: .*, got inf at \[1\]"),
+        ("log_probabilities", np.array([0.1, 0.0]), r"trace.log_probabilities: .*, got 0.1 at \[0\]"),
+        ("log_probabilities", np.array([-1e39, 0.0]), r"trace.log_probabilities: .*, got -1e\+39 at \[0\]"),
+        ("top_log_probabilities", np.full((2, 2), np.nan), r"trace.top_log_probabilities: .*, got nan at \[0, 0\]"),
+        ("attention", np.full((2, 3), -0.1), r"trace.attention: expected weights from 0 to 1, got -0.1 at \[0, 0\]"),
+        ("attention", np.full((2, 3), np.nan), "trace.attention: expected weights from 0 to 1, got nan"),
+        ("heads", np.full((1, 2, 3), 1.1), "trace.heads: expected weights from 0 to 1, got 1.1"),
+        ("looks", np.full((1, 3), np.inf), "trace.looks: expected weights from 0 to 1, got inf"),
+        ("probability", math.nan, "trace.probability: expected a number from 0 to 1, got nan"),
+        ("search_score", math.inf, "trace.search_score: expected a finite number, got inf"),
         ("features", 9, "trace.features: expected 0 to"),
         ("unknown", (7,), "trace.unknown: expected numbers from 0 to"),
         ("rank", -1, "trace.rank: expected a number from 0 to"),
@@ -163,3 +178,12 @@ def test_a_field_that_a_program_has_set_is_checked_where_the_trace_is_written(tm
             with pytest.raises(ArgumentError, match=f"^{message}"):
                 write()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_impossible_symbols_and_rounding_are_written() -> None:
+    trace = trace_of(
+        log_probabilities=np.array([-np.inf, 5e-4], np.float32),
+        top_log_probabilities=np.array([[-1e9, -np.inf], [0.0, -np.inf]], np.float32),
+        attention=np.array([[1.0005, 0.0, 0.0], [0.0, 0.0, 0.0]], np.float32),
+    )
+    assert Trace.from_json(trace.to_json()).to_json() == trace.to_json()

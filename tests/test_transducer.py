@@ -15,12 +15,13 @@ from torch import Tensor
 import pellucid.decoding.transducer as module
 from pellucid.data.batches import encode_examples
 from pellucid.data.examples import Example
-from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
+from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.decoding.preprocessing import SearchRequest
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, ConstraintError, DataError, InputError
@@ -82,6 +83,45 @@ def test_outputs_keep_the_length_limits(width: int) -> None:
         assert not trace.source or 3 <= len(trace.target) - trace.finished <= 4
     with pytest.raises(ConfigError, match=r"search\.min_length = 99 exceeds the maximum length, \d+ \(.*max_length"):
         transducer_of({"search": {"min_length": 99}}).predict(["a"])
+
+
+@few
+@given(
+    st.lists(st.text(alphabet="abc", min_size=1, max_size=5), min_size=1, max_size=4),
+    st.sampled_from([{"min_length": 5}, {"min_length_ratio": 1.0, "min_length_offset": 1}]),
+    st.sampled_from([1, 3]),
+    st.sampled_from(["none", "average"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_outputs_of_a_minimum_length_have_the_log_probabilities_of_forced_decoding(
+    texts: list[str], limit: dict[str, Any], width: int, normalization: str, single: bool, copying: bool
+) -> None:
+    """In PyTorch and in kernels (float32), EOS keeps its probability before the minimum length."""
+    search = {
+        "max_length": 8,
+        **limit,
+        "beam_size": width,
+        "length_normalization": normalization if width > 1 else "none",
+    }
+    transducer = transducer_of({"search": search, "decoder": {"pointer_generator": copying}})
+    with torch.no_grad():
+        head_of(require_seq2seq(transducer.network).decoder).bias[EOS] += 2.0
+    if single:
+        transducer.network.float()
+    lists = [[trace] for trace in transducer.predict(texts)]
+    lists += transducer.nbest(texts, 4)
+    lists += transducer.sample(texts, SamplingConfig(samples=3))
+    early = 0
+    for trace in [trace for traces in lists for trace in traces]:
+        written = len(trace.target) - trace.finished
+        assert written >= limit.get("min_length", len(trace.source) + 1)
+        forced = transducer.force([Example(trace.text, "".join(trace.symbols))])[0]
+        for name in ("log_probabilities", "top_log_probabilities", "attention"):
+            steps = len(trace.target)
+            np.testing.assert_allclose(getattr(trace, name), getattr(forced, name)[:steps], atol=1e-4, err_msg=name)
+        early += sum(symbols[0] == END for symbols in trace.top_symbols[:-1])
+    assert early or copying  # the model would have ended some output earlier
 
 
 def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pellucid.cli.messages import print_message
-from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
+from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.data.examples import (
     STANDARD_INPUT,
@@ -235,10 +235,10 @@ def _check_options(predictor: "Predictor", options: AssessmentOptions) -> None:
 def _decode(predictor: "Predictor", examples: Sequence[Example], options: AssessmentOptions) -> list[list[Trace]]:
     """Return the outputs of each example: the best, the n best, or samples."""
     if options.sampling is not None:
-        return predictor.samples(examples, options.sampling)
+        return decode_samples(predictor, examples, options.sampling)
     if options.search.nbest is None:
         return [[trace] for trace in predictor.trace(examples)]
-    return predictor.hypotheses(examples, options.search.nbest)
+    return decode_nbest(predictor, examples, options.search.nbest)
 
 
 def _data_config(trained: DataConfig, file: Path, options: AssessmentOptions) -> DataConfig:

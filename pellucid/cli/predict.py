@@ -17,6 +17,8 @@ from pellucid.cli.search_flags import (
     SearchFlags,
     apply_search_flags,
     check_nbest,
+    decode_nbest,
+    decode_samples,
     read_lexicon,
     sampling_config,
 )
@@ -156,7 +158,7 @@ def _batch_decoder(predictor: "Predictor", args: PredictArguments) -> BatchDecod
     if args.lattice and (args.format != "jsonl" or sampling is not None):
         raise ConfigError("--lattice requires --format jsonl and cannot be combined with --sample")
     if sampling is not None:
-        return lambda examples, first, prefixes: predictor.samples(examples, sampling, first, prefixes)
+        return lambda examples, first, prefixes: decode_samples(predictor, examples, sampling, first, prefixes)
     beam_size = predictor.config.search.beam_size
     if not _has_several_outputs(args):
         return lambda examples, first, prefixes: [[trace] for trace in predictor.trace(examples, prefixes)]
@@ -164,7 +166,7 @@ def _batch_decoder(predictor: "Predictor", args: PredictArguments) -> BatchDecod
         raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
     count = beam_size if args.nbest is None else args.nbest
     top_mass = 1.0 if args.top_mass is None else args.top_mass
-    return lambda examples, first, prefixes: predictor.hypotheses(examples, count, top_mass, prefixes)
+    return lambda examples, first, prefixes: decode_nbest(predictor, examples, count, top_mass, prefixes)
 
 
 def _check_arguments(args: PredictArguments) -> None:

@@ -1,6 +1,8 @@
 """Search flags of every subcommand that decodes."""
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,9 +15,11 @@ from pellucid.config.settings import MAX_BEAM_SIZE, Header, SearchConfig
 from pellucid.errors import ArgumentError, ConfigError
 
 if TYPE_CHECKING:
+    from pellucid.data.examples import Example
     from pellucid.decoding.constraints import Lexicon
-    from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.predictor import Predictor, Prefixes
     from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.trace import Trace
 
 RunFolder = Annotated[Path, Positional, arg(metavar="RUN")]
 MoreRuns = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
@@ -106,6 +110,55 @@ def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor
         for name in changes:
             message = re.sub(rf"\bsearch\.{name}\b", f"--{name.replace('_', '-')}", message)
         raise ConfigError(message) from error
+
+
+def decode_nbest(
+    predictor: "Predictor",
+    examples: "Sequence[Example]",
+    count: int,
+    top_mass: float = 1.0,
+    prefixes: "Prefixes" = None,
+) -> "list[list[Trace]]":
+    """Return `Predictor.hypotheses`; a task without n-best lists is an error that names --nbest.
+
+    Args:
+        predictor: Predictor.
+        examples: Examples.
+        count: Length of each list.
+        top_mass: Probability mass of each list.
+        prefixes: Prefix of each output.
+    """
+    with _named_by_flag("count", "--nbest"):
+        return predictor.hypotheses(examples, count, top_mass, prefixes)
+
+
+def decode_samples(
+    predictor: "Predictor",
+    examples: "Sequence[Example]",
+    sampling: "SamplingConfig",
+    first: int = 0,
+    prefixes: "Prefixes" = None,
+) -> "list[list[Trace]]":
+    """Return `Predictor.samples`; a task that cannot be sampled from is an error that names --sample.
+
+    Args:
+        predictor: Predictor.
+        examples: Examples.
+        sampling: Settings of sampling.
+        first: Number of the first example.
+        prefixes: Prefix of each output.
+    """
+    with _named_by_flag("samples", "--sample"):
+        return predictor.samples(examples, sampling, first, prefixes)
+
+
+@contextmanager
+def _named_by_flag(name: str, flag: str) -> Iterator[None]:
+    """Name the flag in a `ConfigError` that begins with the name of an argument or method."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(re.sub(rf"^{name}:", f"{flag}:", str(error))) from error
 
 
 def check_nbest(flags: SearchFlags) -> None:

@@ -127,6 +127,19 @@ def validate_config(config: Config) -> Config:
     return _validated(_build_struct(_to_dict(config, Config), Config))
 
 
+def override_settings(config: Config, overrides: Mapping[str, Any]) -> Config:
+    """Return a configuration with some settings replaced.
+
+    Args:
+        config: Configuration.
+        overrides: Settings that replace its own, nested like a configuration; a section is a dict or a struct.
+
+    Raises:
+        ConfigError: A key is unknown, a value is out of range, or settings contradict each other.
+    """
+    return _validated(_build_struct(_merge(_to_dict(config, Config), _to_dict(overrides, Config)), Config))
+
+
 def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict[str, Any]:
     """Return settings as a dict, with sections as dicts.
 

@@ -39,7 +39,6 @@ from pellucid.decoding.outputs import (
     BeamCandidates,
     DecodedOutput,
     LengthLimits,
-    SuppressedSymbols,
     SymbolMasks,
     batch_length_limits,
     empty_outputs,
@@ -52,6 +51,7 @@ from pellucid.decoding.outputs import (
     suppressed_symbols,
     to_array,
     to_optional_array,
+    with_early_end,
 )
 from pellucid.decoding.search_tree import SearchTreeIds
 from pellucid.decoding.trace_schema import Fate
@@ -394,7 +394,8 @@ def stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfi
     active: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
     while active.any():
         output = beam.inference.step(beam.symbols)
-        suppressed = suppressed or suppressed_symbols(output.logits.shape[1], lengths.device)
+        if suppressed is None:
+            suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
         if not steps and config.score.coverage:
             beam = beam._replace(coverage=_initial_coverage(output, lengths))
         masks = _symbol_masks(beam, output, suppressed, config, len(steps))
@@ -428,13 +429,16 @@ def _initial_coverage(output: StepOutput, lengths: Int[Tensor, " B"]) -> Float[n
 
 
 def _symbol_masks(
-    beam: _BeamState, output: StepOutput, suppressed: SuppressedSymbols, config: BeamConfig, length: int
+    beam: _BeamState, output: StepOutput, suppressed: Bool[Tensor, " V"], config: BeamConfig, length: int
 ) -> SymbolMasks:
     """Return the symbols that cannot follow each hypothesis."""
-    limits, hypotheses = config.limits, beam.sums.shape[1]
+    limits, shape = config.limits, (beam.sums.shape[1], output.logits.shape[1])
     position = DecodePosition(beam.sources, length, limits.maximum[beam.sources] - length)
     blocked = config.constraints.blocked(position, beam.met, output.logits.shape[1])
-    return SymbolMasks(suppressed.batch_mask(length, limits.minimum[beam.sources], hypotheses), blocked)
+    early: Bool[np.ndarray, " b"] = length < limits.minimum[beam.sources]
+    if early.all():
+        return SymbolMasks(suppressed, blocked, is_early=True)
+    return SymbolMasks(suppressed, with_early_end(blocked, early, shape))
 
 
 def _beam_step(

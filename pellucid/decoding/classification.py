@@ -201,7 +201,7 @@ class ClassificationPredictor(Predictor):
 
     def _single(self, output: str) -> ConfigError:
         """Return the error for an n-best list of a task with one output per source."""
-        return ConfigError(f"nbest: a model whose task is {quote(self.config.task)} gives {output}")
+        return ConfigError(f"count: expected 1, because a model whose task is {quote(self.config.task)} gives {output}")
 
     @property
     def _per_position(self) -> bool:

@@ -5,7 +5,7 @@ B sources, T steps, S source positions, V vocabulary.
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, UNK
@@ -14,7 +14,6 @@ from pellucid.decoding.outputs import (
     DecodedOutput,
     Recorder,
     StepRecord,
-    SuppressedSymbols,
     TopSymbols,
     candidate_count,
     suppressed_symbols,
@@ -43,14 +42,15 @@ def score_targets(
     symbols, recorder, suppressed = torch.full_like(lengths, BOS), Recorder(len(lengths), targets.shape[1]), None
     for target in targets.unbind(dim=1):
         output = inference.step(symbols)
-        suppressed = suppressed or suppressed_symbols(output.logits.shape[1], lengths.device)
+        if suppressed is None:
+            suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
         recorder.add(_record(output, target, suppressed))
         inference, symbols = output.after, target
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
     return [recorder.output(row, *size) for row, size in enumerate(sizes)]
 
 
-def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: SuppressedSymbols) -> StepRecord:
+def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Tensor, " V"]) -> StepRecord:
     """Record a step that writes the given symbols."""
     log_probabilities = step_log_probabilities(output, targets, suppressed)
     top = log_probabilities.topk(candidate_count(log_probabilities.shape[1]))
@@ -70,16 +70,16 @@ def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: Suppress
 
 
 def step_log_probabilities(
-    output: StepOutput, targets: Int[Tensor, " B"], suppressed: SuppressedSymbols
+    output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Tensor, " V"]
 ) -> Float[Tensor, "B V"]:
     """Return log-probabilities over the symbols that can be written, and over UNK where it is the target.
 
     Args:
         output: Output of the decoder step.
         targets: Target id of each row.
-        suppressed: Masks of the symbols that are never written.
+        suppressed: Mask of the symbols that are never written.
     """
-    mask = suppressed.after
+    mask = suppressed
     if (targets == UNK).any():
         mask = mask.expand_as(output.logits).clone()
         mask[targets == UNK, UNK] = False

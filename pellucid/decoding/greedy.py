@@ -16,6 +16,7 @@ from pellucid.decoding.outputs import (
     LengthLimits,
     Recorder,
     StepRecord,
+    choose_symbols,
     initial_kernel_state,
     search_limits,
     split_outputs,
@@ -81,11 +82,12 @@ def stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: LengthLim
     active, suppressed = np.ones(len(lengths), np.bool_), None
     for length in range(limits.maximum + 1):
         output = inference.step(symbols)
-        suppressed = suppressed or suppressed_symbols(output.logits.shape[1], lengths.device)
-        candidates = top_symbols(output.logits, suppressed.mask(length, limits))
-        ids, inference = candidates.ids[:, 0], output.after
+        if suppressed is None:
+            suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
+        candidates = top_symbols(output.logits, suppressed)
+        (ids, log_probabilities), inference = choose_symbols(candidates, length < limits.minimum), output.after
         weights, heads = to_array(output.weights), to_optional_array(output.heads)
-        recorder.add(StepRecord(rows, ids, candidates.log_probabilities[:, 0], weights, candidates, heads))
+        recorder.add(StepRecord(rows, ids, log_probabilities, weights, candidates, heads))
         ended = ids == EOS
         steps[rows[active if length < limits.maximum else active & ended]] = length + 1
         active = active & ~ended

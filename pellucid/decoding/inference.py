@@ -132,7 +132,7 @@ class EnsembleInference(NamedTuple):
         outputs = [member.step(symbols, override) for member in self.members]
         if len({output.logits.shape[1] for output in outputs}) > 1:
             raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
-        suppressed = suppressed_symbols(outputs[0].logits.shape[1], outputs[0].logits.device).after
+        suppressed = suppressed_symbols(outputs[0].logits.shape[1], outputs[0].logits.device)
         log_probabilities = torch.stack([_normalize_writable(output.logits, suppressed) for output in outputs])
         weights = torch.stack([output.weights for output in outputs]).mean(dim=0)
         after = EnsembleInference(tuple(output.after for output in outputs))

@@ -124,51 +124,16 @@ def split_outputs(result: SearchResult, positions: Sequence[int]) -> list[Decode
     return [outputs.output(row, *size) for row, size in enumerate(zip(steps.tolist(), positions, strict=True))]
 
 
-class SuppressedSymbols(NamedTuple):
-    """Masks of symbols that are never written: PAD, BOS and UNK; and EOS before the minimum length."""
-
-    before_minimum: Bool[Tensor, " V"]
-    after: Bool[Tensor, " V"]
-
-    def mask(self, length: int, limits: LengthLimits) -> Bool[Tensor, " V"]:
-        """Return the mask after a number of symbols.
-
-        Args:
-            length: Number of symbols of each hypothesis.
-            limits: Minimum and maximum output length.
-        """
-        return self.before_minimum if length < limits.minimum else self.after
-
-    def batch_mask(self, length: int, minimum: Int[np.ndarray, " b"], hypotheses: int) -> Bool[Tensor, "*shape V"]:
-        """Return the mask of every hypothesis of a batch.
-
-        Args:
-            length: Number of symbols of each hypothesis.
-            minimum: Minimum output length of each source.
-            hypotheses: Number of hypotheses per source.
-
-        Returns:
-            One row if the masks of all hypotheses agree, otherwise one row per hypothesis.
-        """
-        early = length < minimum
-        if early.all() or not early.any():
-            return self.before_minimum if early.all() else self.after
-        rows = torch.from_numpy(early.repeat(hypotheses)).to(self.after.device)
-        return torch.where(rows[:, None], self.before_minimum, self.after)
-
-
-def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None) -> SuppressedSymbols:
-    """Return the masks of a vocabulary.
+def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None) -> Bool[Tensor, " V"]:
+    """Return the mask of the symbols that are never written: PAD, BOS and UNK.
 
     Args:
         vocabulary_size: V, the number of target ids.
-        device: Device of the masks; None for the CPU.
+        device: Device of the mask; None for the CPU.
     """
-    after = torch.zeros(vocabulary_size, dtype=torch.bool, device=device)
-    after[[PAD, BOS, UNK]] = True
-    before_minimum = after.clone()
-    before_minimum[EOS] = True
-    return SuppressedSymbols(before_minimum, after)
+    suppressed = torch.zeros(vocabulary_size, dtype=torch.bool, device=device)
+    suppressed[[PAD, BOS, UNK]] = True
+    return suppressed
 
 
 def initial_kernel_state(state: State) -> InitialState:
@@ -181,22 +146,22 @@ def initial_kernel_state(state: State) -> InitialState:
 
 
 def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:
-    """Return the length limits and masks of a search for a kernel.
+    """Return the length limits and the mask of a search for a kernel.
 
     Args:
         vocabulary_size: V, the number of target ids.
         limits: Minimum and maximum output length.
     """
-    suppressed = suppressed_symbols(vocabulary_size)
-    return SearchLimits(
-        suppressed.before_minimum.numpy(), suppressed.after.numpy(), *limits, candidate_count(vocabulary_size)
-    )
+    return SearchLimits(suppressed_symbols(vocabulary_size).numpy(), *limits, candidate_count(vocabulary_size))
 
 
 def symbol_log_probabilities(
     logits: Float[Tensor, "*shape V"], suppressed: Bool[Tensor, "*mask V"]
 ) -> Float[Tensor, "*shape V"]:
     """Return log-probabilities; suppressed symbols have probability zero.
+
+    EOS keeps its probability before the minimum length, where a search does not choose it: log-probabilities are those
+    of the model, as in `score_targets`.
 
     Args:
         logits: Logits of the next symbols.
@@ -222,7 +187,7 @@ class BeamCandidates(NamedTuple):
     scores: Float[np.ndarray, "b K"]
 
 
-def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, "*mask V"]) -> TopSymbols:
+def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) -> TopSymbols:
     """Return the candidates of each hypothesis, by a kernel if one supports it.
 
     Args:
@@ -238,17 +203,30 @@ def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, "*mask V"
     return TopSymbols(to_array(top.indices), to_array(top.values))
 
 
-class SymbolMasks(NamedTuple):
-    """Masks of a step: `closed` symbols have probability zero; `blocked` ones keep theirs but are not chosen."""
+def choose_symbols(top: TopSymbols, is_early: bool) -> tuple[Int[np.ndarray, " R"], Float[np.ndarray, " R"]]:
+    """Return the most probable symbol of each hypothesis and its log-probability.
 
-    suppressed: Bool[Tensor, "*mask V"]
+    Args:
+        top: Candidates of each hypothesis.
+        is_early: True before the minimum length: EOS is chosen only if nothing else can be written.
+    """
+    rows = np.arange(len(top.ids))
+    columns = ((top.ids[:, 0] == EOS) & (is_early and top.ids.shape[1] > 1)).astype(np.int64)
+    return top.ids[rows, columns], top.log_probabilities[rows, columns]
+
+
+class SymbolMasks(NamedTuple):
+    """Masks of a step: `suppressed` symbols have probability zero; `blocked` ones keep theirs but are not chosen."""
+
+    suppressed: Bool[Tensor, " V"]
     blocked: Bool[np.ndarray, "b k V"] | None = None
+    is_early: bool = False
+    """True before the minimum length of all sources: EOS keeps its probability but is not chosen."""
 
 
 def _topk_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
     """Return the kernel request for the best symbols of a step."""
-    facts = (("masks.suppressed_rows", masks.suppressed.ndim > 1), *parts_given("masks", masks))
-    return request_of("ranking", logits, facts)
+    return request_of("ranking", logits, parts_given("masks", masks))
 
 
 def extend_hypotheses(
@@ -269,7 +247,7 @@ def extend_hypotheses(
 
         sizes = (candidate_count(vocabulary), count)
         ids, values, extensions, *log_probabilities_and_scores = extend_compiled(
-            logits.numpy(), masks.suppressed.numpy(), scores, sizes
+            logits.numpy(), masks.suppressed.numpy(), scores, sizes, masks.is_early
         )
         return BeamCandidates(
             TopSymbols(ids, values), extensions // vocabulary, extensions % vocabulary, *log_probabilities_and_scores
@@ -291,11 +269,11 @@ def score_extensions(
         Log-probabilities of the next symbols, one row per hypothesis; and scores, one row per source.
     """
     log_probabilities = symbol_log_probabilities(logits, masks.suppressed)
-    allowed = (
-        log_probabilities
-        if masks.blocked is None
-        else log_probabilities.masked_fill(flat_mask(masks.blocked, log_probabilities.device), -torch.inf)
-    )
+    allowed = log_probabilities
+    if masks.blocked is not None:
+        allowed = allowed.masked_fill(flat_mask(masks.blocked, allowed.device), -torch.inf)
+    if masks.is_early:
+        allowed = allowed.index_fill(1, torch.tensor([EOS], device=allowed.device), -torch.inf)
     return log_probabilities, (torch.from_numpy(scores).to(log_probabilities).flatten()[:, None] + allowed).view(
         len(scores), -1
     )
@@ -325,6 +303,23 @@ def select_extensions(
         to_array(extension_log_probabilities),
         to_array(best.values),
     )
+
+
+def with_early_end(
+    blocked: Bool[np.ndarray, "b k V"] | None, early: Bool[np.ndarray, " b"], shape: tuple[int, int]
+) -> Bool[np.ndarray, "b k V"] | None:
+    """Return a mask of blocked symbols that also blocks EOS for the sources before their minimum length.
+
+    Args:
+        blocked: Symbols that constraints exclude; None for none.
+        early: Sources before their minimum length.
+        shape: k, the number of hypotheses of each source, and V, the number of target ids.
+    """
+    if not early.any():
+        return blocked
+    mask = np.zeros((len(early), *shape), np.bool_) if blocked is None else blocked.copy()
+    mask[early, :, EOS] = True
+    return mask
 
 
 def flat_mask(mask: Bool[np.ndarray, "b k V"], device: torch.device) -> Bool[Tensor, "R V"]:

@@ -6,13 +6,12 @@ memory. An invalid argument raises one `ArgumentError` that names it; in a strea
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, TypeVar, overload
 
-import msgspec
 import numpy as np
 import torch
 from jaxtyping import Int
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Config, SearchConfig, Width
-from pellucid.config.toml import flatten_config, validate_config
+from pellucid.config.toml import flatten_config, override_settings
 from pellucid.config.validation import reject_unused
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
@@ -145,8 +144,8 @@ class Predictor(ABC):
         """Score the targets of examples."""
 
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
-        """Sample outputs of each example; `ConfigError` for tasks that are not autoregressive."""
-        raise self.unsupported_error("sample")
+        """Sample outputs of each example; `ConfigError` for a predictor that cannot."""
+        raise self.unsupported_error("samples")
 
     def unsupported_error(self, argument: str) -> ConfigError:
         """Return the error for an operation that only autoregressive tasks support.
@@ -166,19 +165,19 @@ class Predictor(ABC):
         Raises:
             ConfigError: The size is out of range.
         """
-        return self.with_search(msgspec.structs.replace(self.config.search, beam_size=beam_size))
+        return self.with_search({"beam_size": convert_argument("beam_size", beam_size, Width)})
 
-    def with_search(self: PredictorT, search: SearchConfig) -> PredictorT:
+    def with_search(self: PredictorT, search: SearchConfig | Mapping[str, Any]) -> PredictorT:
         """Return a predictor with other search settings.
 
         Args:
-            search: Search settings.
+            search: Search settings: a section of a `Config`, or a dict. Settings that a dict lacks stay as they are.
 
         Raises:
             ConfigError: Settings contradict each other, or have no effect.
         """
-        search = convert_argument("search", search, SearchConfig)
-        config = validate_config(msgspec.structs.replace(self.config, search=search))
+        section: SearchConfig | Mapping[str, Any] = convert_argument("search", search, SearchConfig | Mapping[str, Any])
+        config = override_settings(self.config, {"search": section})
         before = flatten_config(self.config)
         reject_unused(config, {key for key, value in flatten_config(config).items() if value != before[key]})
         max_output_length(config.search, self.vocabularies)
@@ -288,7 +287,7 @@ class Predictor(ABC):
         Returns:
             One list of traces per source: a list, or an iterator for an iterator.
         """
-        return self.samples(make_examples(sources, features), sampling)
+        return self._samples("sample", make_examples(sources, features), sampling, 0, None)
 
     @overload
     def trace(self, examples: Iterator[Example], prefixes: Prefixes = None) -> Iterator[Trace]:
@@ -401,7 +400,15 @@ class Predictor(ABC):
         Returns:
             One list of traces per example: a list, or an iterator for an iterator.
         """
+        return self._samples("samples", examples, sampling, first, prefixes)
+
+    def _samples(
+        self, method: str, examples: Iterable[Example], sampling: SamplingConfig, first: int, prefixes: Prefixes
+    ) -> list[list[Trace]] | Iterator[list[Trace]]:
+        """Sample outputs of each example; errors name the method."""
         config: SamplingConfig = convert_argument("sampling", sampling, SamplingConfig)
+        if not self.autoregressive:
+            raise self.unsupported_error(method)
         number: int = convert_argument("first", first, Number)
         return self._decode(lambda chunk: self._sample_chunk(chunk, config), examples, prefixes, config.samples, number)
 

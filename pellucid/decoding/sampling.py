@@ -30,6 +30,7 @@ from pellucid.decoding.outputs import (
     symbol_log_probabilities,
     to_array,
     to_optional_array,
+    with_early_end,
 )
 
 
@@ -84,13 +85,10 @@ def sample(
     uniforms = uniform_numbers(sampling, numbers, int(config.limits.maximum.max()) + 1)
     for length in range(int(config.limits.maximum.max()) + 1):
         output, remaining = inference.step(symbols), config.limits.maximum[sources] - length
-        suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
-        log_probabilities = symbol_log_probabilities(
-            output.logits, suppressed.batch_mask(length, config.limits.minimum[sources], samples)
-        )
-        blocked = config.constraints.impossible(
-            DecodePosition(sources, length, remaining), met, log_probabilities.shape[1]
-        )
+        vocabulary = output.logits.shape[1]
+        log_probabilities = symbol_log_probabilities(output.logits, suppressed_symbols(vocabulary, lengths.device))
+        impossible = config.constraints.impossible(DecodePosition(sources, length, remaining), met, vocabulary)
+        blocked = with_early_end(impossible, length < config.limits.minimum[sources], (samples, vocabulary))
         ids = draw_symbols(log_probabilities, blocked, sampling, uniforms[sources, :, length].ravel())
         ids = _replace_early_end(ids, log_probabilities, config.constraints.required, met.reshape(len(ids), -1))
         rows = (sources[:, None] * samples + np.arange(samples)).ravel()

@@ -314,39 +314,61 @@ class Trace:
             object.__setattr__(self, "attention", weights)
 
 
-def checked_fields(trace: Trace) -> Trace:
+def checked_fields(trace: Trace, argument: str = "trace") -> Trace:
     """Return a trace whose fields have the declared types and agree with each other, since a program may have set them.
 
     Args:
         trace: Any trace.
+        argument: Name of the trace in error messages.
 
     Raises:
         ArgumentError: The message names the first field that does not fit.
     """
+    try:
+        return _checked_fields(trace)
+    except ArgumentError as error:
+        raise ArgumentError(f"{argument}.{error}") from None
+
+
+def _checked_fields(trace: Trace) -> Trace:
+    """Return `checked_fields`; the errors name the field alone."""
     plain = dict[str, Any]()
     for name, kind in _PLAIN_FIELDS.items():
         value = getattr(trace, name)
-        plain[name] = value if _has_exact_type(value, kind) else convert_argument(f"trace.{name}", value, kind)
+        plain[name] = value if _has_exact_type(value, kind) else convert_argument(name, value, kind)
     if not is_task(plain["task"]):
-        raise ArgumentError(f"trace.task: {choice_message(task_names(), plain['task'])}")
+        raise ArgumentError(f"task: {choice_message(task_names(), plain['task'])}")
     T, S, top = len(plain["target"]), len(plain["source"]), plain["top_symbols"]
     if len(top) != T or len({*map(len, top)}) > 1:
-        raise ArgumentError(f"trace.top_symbols: expected as many symbols for each of {T} steps, the length of target")
-    _check_array("log_probabilities", trace.log_probabilities, (T,))
+        raise ArgumentError(f"top_symbols: expected as many symbols for each of {T} steps, the length of target")
+    _check_numbers(plain)
+    _check_log_probabilities("log_probabilities", trace.log_probabilities, (T,))
+    _check_log_probabilities("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
     _check_array("attention", trace.attention, (T, S))
-    _check_array("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
-    if trace.heads is not None:
-        _check_array("heads", trace.heads, (None, T, S))
-    if trace.looks is not None:
-        _check_array("looks", trace.looks, (None, S))
+    if not _is_identity_attention(trace.attention, plain["features"]):  # whose T × S weights are not all read
+        _check_weights("attention", trace.attention)
+    for name, shape in (("heads", (None, T, S)), ("looks", (None, S))):
+        if getattr(trace, name) is not None:
+            _check_array(name, getattr(trace, name), shape)
+            _check_weights(name, getattr(trace, name))
+    return replace(trace, **plain)
+
+
+def _check_numbers(plain: dict[str, Any]) -> None:
+    """Raise `ArgumentError` for a number out of range among the plain fields of a trace."""
+    T, S = len(plain["target"]), len(plain["source"])
     if not 0 <= plain["features"] <= S:
-        raise ArgumentError(f"trace.features: expected 0 to {S}, the length of source, got {quote(plain['features'])}")
+        raise ArgumentError(f"features: expected 0 to {S}, the length of source, got {quote(plain['features'])}")
     if not 0 <= plain["rank"] <= MAX_RANK:
-        raise ArgumentError(f"trace.rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
+        raise ArgumentError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("painted", T)):
         if not all(0 <= index < count for index in plain[name]):
-            raise ArgumentError(f"trace.{name}: expected numbers from 0 to {count - 1}")
-    return replace(trace, **plain)
+            raise ArgumentError(f"{name}: expected numbers from 0 to {count - 1}")
+    probability, search_score = plain["probability"], plain["search_score"]
+    if probability is not None and not 0 <= probability <= 1 + ROUNDING:
+        raise ArgumentError(f"probability: expected a number from 0 to 1, got {probability}")
+    if search_score is not None and not math.isfinite(search_score):
+        raise ArgumentError(f"search_score: expected a finite number, got {search_score}")
 
 
 _PLAIN_FIELDS: dict[str, Any] = {
@@ -374,12 +396,34 @@ def _has_exact_type(value: object, kind: Any) -> bool:  # noqa: ANN401
 def _check_array(name: str, values: object, shape: tuple[int | None, ...]) -> None:
     """Raise `ArgumentError` unless a value is an array of floats of this shape; None means any size."""
     if not issubclass(type(values), np.ndarray) or cast(np.ndarray, values).dtype.kind != "f":
-        raise ArgumentError(f"trace.{name}: expected an array of floating-point numbers, got {describe_value(values)}")
+        raise ArgumentError(f"{name}: expected an array of floating-point numbers, got {describe_value(values)}")
     array = cast(np.ndarray, values)
     if len(array.shape) != len(shape) or any(
         expected not in (None, size) for expected, size in zip(shape, array.shape, strict=True)
     ):
-        raise ArgumentError(f"trace.{name}: expected {shown_shape(shape)} numbers, got {shown_shape(array.shape)}")
+        raise ArgumentError(f"{name}: expected {shown_shape(shape)} numbers, got {shown_shape(array.shape)}")
+
+
+def _check_log_probabilities(name: str, values: object, shape: tuple[int | None, ...]) -> None:
+    """Raise `ArgumentError` unless a value is an array of log-probabilities of this shape; −∞ is one."""
+    _check_array(name, values, shape)
+    array = cast(np.ndarray, values)
+    outside = ~((array >= -np.finfo(np.float32).max) & (array <= ROUNDING) | np.isneginf(array))
+    if outside.any():
+        raise ArgumentError(f"{name}: expected log-probabilities, which are at most 0, got {_first_of(array, outside)}")
+
+
+def _check_weights(name: str, weights: Float[np.ndarray, "..."]) -> None:
+    """Raise `ArgumentError` unless all weights are numbers from 0 to 1, within `ROUNDING`."""
+    outside = ~((weights >= 0) & (weights <= 1 + ROUNDING))
+    if outside.any():
+        raise ArgumentError(f"{name}: expected weights from 0 to 1, got {_first_of(weights, outside)}")
+
+
+def _first_of(values: np.ndarray, mask: np.ndarray) -> str:
+    """Return the first selected value and its place, for a message: "nan at [0, 2]"."""
+    index = tuple(int(axis[0]) for axis in np.nonzero(mask))
+    return f"{values[index]:g} at [{', '.join(map(str, index))}]"
 
 
 def identity_attention(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:

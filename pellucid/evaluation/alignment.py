@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 
-from pellucid.arguments import PROBABILITY, ROUNDING, argument_error, check_arguments, check_lengths
+from pellucid.arguments import PROBABILITY, argument_error, check_arguments, check_lengths
 from pellucid.config.settings import Seed
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import Trace, checked_fields
 from pellucid.evaluation.metrics import bootstrap_sums
 
 COVERAGE_EXPONENT = 6
@@ -183,15 +183,6 @@ def attention_confidence(weights: Weights) -> float:
     return float(np.exp(-0.05 * total**2))
 
 
-def _check_attention(name: str, trace: Trace) -> None:
-    """Raise `ArgumentError` unless the attention of a trace has one weight for each step and source position."""
-    weights = np.asarray(trace.attention)
-    fits = weights.shape == (len(trace.target), len(trace.source)) and weights.dtype.kind in "iuf"
-    if not fits or (weights.size and not (weights.min() >= 0 and weights.max() <= 1 + ROUNDING)):
-        expected = "a trace whose attention has a weight from 0 to 1 for each step and source position"
-        raise argument_error(name, expected, trace)
-
-
 @check_arguments
 def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """Return the distance in source positions between the largest weights of consecutive steps.
@@ -202,13 +193,12 @@ def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
         trace: Trace of any task.
 
     Raises:
-        ArgumentError: The value is not a trace, or its attention does not match its steps and source positions.
+        ArgumentError: The value is not a trace, or a field is wrong, such as attention of another shape.
 
     References:
         Brown et al. (1993), section 4.3, on distortion in hard alignments.
     """
-    _check_attention("trace", trace)
-    return _jumps(trace)
+    return _jumps(checked_fields(trace))
 
 
 def _jumps(trace: Trace) -> Int[np.ndarray, " t"]:
@@ -228,7 +218,7 @@ def count_jumps(traces: Sequence[Trace]) -> dict[int, int]:
     Raises:
         ArgumentError: As in `attention_jumps`.
     """
-    _check_traces(traces)
+    traces = _checked_traces(traces)
     counted = Counter(int(jump) for trace in traces for jump in _jumps(trace))
     return dict(sorted(counted.items()))
 
@@ -253,10 +243,9 @@ def diagonality(weights: Weights) -> float:
     return float((rows * np.exp(-(across**2) / (2 * DIAGONAL_WIDTH**2))).sum(axis=1).mean())
 
 
-def _check_traces(traces: Sequence[Trace]) -> None:
-    """Raise `ArgumentError` unless the attention of each trace has one weight for each step and source position."""
-    for index, trace in enumerate(traces):
-        _check_attention(f"traces[{index}]", trace)
+def _checked_traces(traces: Sequence[Trace]) -> list[Trace]:
+    """Return the traces with checked fields, which a program may have set."""
+    return [checked_fields(trace, f"traces[{index}]") for index, trace in enumerate(traces)]
 
 
 @check_arguments
@@ -276,7 +265,7 @@ def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | 
     Raises:
         ArgumentError: As in `attention_jumps`.
     """
-    _check_traces(traces)
+    traces = _checked_traces(traces)
     maps = []
     for trace in traces:
         rows = attending_rows(trace.attention)
@@ -355,7 +344,7 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
     Raises:
         ArgumentError: As in `attention_jumps`, or a gold span exceeds the source.
     """
-    _check_attention("trace", trace)
+    trace = checked_fields(trace)
     _check_gold("gold", trace, gold)
     return _sums_and_counts(trace, gold)
 
@@ -419,7 +408,7 @@ def summarize_attention(
     """
     spans: Sequence[GoldSpans | None] = gold if gold is not None else [None] * len(traces)
     check_lengths({"traces": traces, "gold": spans})
-    _check_traces(traces)
+    traces = _checked_traces(traces)
     for index, (trace, trace_spans) in enumerate(zip(traces, spans, strict=True)):
         _check_gold(f"gold[{index}]", trace, trace_spans)
     pairs = [_sums_and_counts(trace, trace_spans) for trace, trace_spans in zip(traces, spans, strict=True)]

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 
 from pellucid.arguments import check_arguments, check_lengths, check_not_empty
+from pellucid.config.settings import MAX_BEAM_SIZE
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace
@@ -95,6 +97,10 @@ def _score_trace(trace: Trace, references: tuple[tuple[str, ...], ...], ignored_
     return ScoredExample(output, references, length, not trace.autoregressive, log_probabilities)
 
 
+OutputCount = Annotated[int, Meta(ge=0, le=MAX_BEAM_SIZE)]
+"""Number of outputs per example."""
+
+
 class OracleAccuracy(NamedTuple):
     """Percentage of examples with a correct output among the first k."""
 
@@ -104,7 +110,7 @@ class OracleAccuracy(NamedTuple):
 
 
 @check_arguments
-def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: Count) -> list[OracleAccuracy]:
+def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: OutputCount) -> list[OracleAccuracy]:
     """Return the oracle accuracy for k from 1 to `count`, with Wilson intervals.
 
     An example is correct at k if any of its first k outputs is a reference; transliteration reports this as k-best
@@ -112,7 +118,7 @@ def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: Count)
 
     Args:
         candidates: Outputs of each example, best first.
-        count: Maximum of k.
+        count: Maximum of k, at most the largest beam size.
 
     Raises:
         ArgumentError: There is no example, or an argument has the wrong type.

@@ -112,7 +112,10 @@ def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count],
     return ConfidenceInterval(float(low), float(high))
 
 
-def resample_sums(table: Int[np.ndarray, "n c"], generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
+@check_arguments
+def resample_sums(
+    table: Annotated[Int[np.ndarray, "n c"], Meta(ge=-(2**31), le=2**31)], generator: np.random.Generator
+) -> Int[np.ndarray, "r c"]:
     """Return the column sums of `RESAMPLES` bootstrap resamples of the rows.
 
     Equal rows are interchangeable, so the multiplicities of distinct rows are drawn; the order of rows does not matter.
@@ -123,13 +126,18 @@ def resample_sums(table: Int[np.ndarray, "n c"], generator: np.random.Generator)
 
     Returns:
         Column sums, shape (r, c).
+
+    Raises:
+        ArgumentError: There is no row, or an argument has the wrong type.
     """
+    check_not_empty("table", table, "row")
     rows, counts = np.unique(table, axis=0, return_counts=True)
     total = int(counts.sum())
     return np.array([generator.multinomial(total, counts / total) @ rows for _ in range(RESAMPLES)])
 
 
-def bootstrap_sums(table: Float[np.ndarray, "n c"], seed: int = 1) -> Float[np.ndarray, "r c"]:
+@check_arguments
+def bootstrap_sums(table: Float[np.ndarray, "n c"], seed: Seed = 1) -> Float[np.ndarray, "r c"]:
     """Return the column sums of bootstrap resamples of real numbers. Rows are drawn one by one, so their order matters.
 
     Args:
@@ -138,7 +146,11 @@ def bootstrap_sums(table: Float[np.ndarray, "n c"], seed: int = 1) -> Float[np.n
 
     Returns:
         Column sums, shape (r, c).
+
+    Raises:
+        ArgumentError: There is no row, or an argument has the wrong type.
     """
+    check_not_empty("table", table, "row")
     generator, total = np.random.default_rng(seed), len(table)
     shares = np.full(total, 1 / total)
     return np.array([generator.multinomial(total, shares) @ table for _ in range(RESAMPLES)])
@@ -301,6 +313,7 @@ def hamming_distance(output: Sequence[str], reference: Sequence[str]) -> int:
     return max(len(output), len(reference)) - same
 
 
+@check_arguments
 def number_symbols(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:
     r"""Return two sequences with symbols replaced by numbers.
 

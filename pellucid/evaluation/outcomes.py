@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from msgspec import Meta
 
 from pellucid.arguments import argument_error, check_arguments, check_not_empty
@@ -55,7 +55,10 @@ def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def rates_from_sums(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.ndarray, "*r 2"]:
+@check_arguments
+def rates_from_sums(
+    sums: Annotated[Float[np.ndarray, "*r 3"], Meta(ge=0)], total: Annotated[int, Meta(ge=1, le=2**31)]
+) -> Float[np.ndarray, "*r 2"]:
     """Return exact match and symbol error rate in percent.
 
     Args:
@@ -68,6 +71,7 @@ def rates_from_sums(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.nd
     return rates
 
 
+@check_arguments
 def check_tables(name: str, tables: Sequence[OutcomeTable]) -> None:
     """Check that there is at least one group and that each has an example.
 

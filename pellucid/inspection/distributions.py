@@ -45,7 +45,8 @@ def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[F
             symbols, suppressed = torch.full_like(replay.target[:, 0], BOS), None
             for targets in replay.target.unbind(dim=1):
                 output = inference.step(symbols)
-                suppressed = suppressed or suppressed_symbols(output.logits.shape[1], symbols.device)
+                if suppressed is None:
+                    suppressed = suppressed_symbols(output.logits.shape[1], symbols.device)
                 rows.append(_merged(step_log_probabilities(output, targets, suppressed), size))
                 inference, symbols = output.after, targets
             batch_distributions = to_array(torch.stack(rows, dim=1)).astype(np.float64)

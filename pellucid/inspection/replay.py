@@ -21,7 +21,7 @@ from pellucid.decoding.inference import SingleModelInference
 from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch, encode_source_ids
-from pellucid.decoding.trace import UNKNOWN, Trace
+from pellucid.decoding.trace import UNKNOWN, Trace, checked_fields
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import InputError, quote
 from pellucid.kernels.dispatch import inference_kernels
@@ -66,7 +66,8 @@ def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "t
     Raises:
         ArgumentError: The model does not read a source as the trace has it, or does not write a target symbol.
     """
-    examples = examples_of(transducer, traces, name)
+    traces = checked_traces(transducer, traces, name)
+    examples = [example_of(transducer, trace) for trace in traces]
     vocabularies, tokenizers = transducer.vocabularies, transducer.tokenizers
     _, sources = encode_source_ids(examples, vocabularies, tokenizers, transducer.config)
     ids = [target_ids(transducer, trace) for trace in traces]
@@ -107,12 +108,27 @@ def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "tra
         name: Name of a trace in error messages; "{}" is its index.
 
     Raises:
-        ArgumentError: The model does not read the source of a trace as the trace has it.
+        ArgumentError: A field of a trace is wrong, or the model does not read its source as the trace has it.
     """
-    for index, trace in enumerate(traces):
+    return [example_of(transducer, trace) for trace in checked_traces(transducer, traces, name)]
+
+
+def checked_traces(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Trace]:
+    """Return the traces with checked fields, which a program may have set.
+
+    Args:
+        transducer: Model.
+        traces: Traces of the model.
+        name: Name of a trace in error messages; "{}" is its index.
+
+    Raises:
+        ArgumentError: As in `examples_of`.
+    """
+    checked = [checked_fields(trace, name.format(index)) for index, trace in enumerate(traces)]
+    for index, trace in enumerate(checked):
         if error := _source_error(transducer, trace):
             raise argument_error(name.format(index), f"a trace that this model can read again, {error}", trace)
-    return [example_of(transducer, trace) for trace in traces]
+    return checked
 
 
 def _source_error(transducer: Predictor, trace: Trace) -> str:
@@ -131,8 +147,6 @@ def _source_error(transducer: Predictor, trace: Trace) -> str:
     num_symbols = transducer.tokenizers.source.count(trace.text)
     if num_symbols != positions:
         return f"of {num_symbols} source symbols, not {positions}"
-    if np.shape(trace.attention) != (len(trace.target), len(trace.source)):
-        return "with a weight for each step and source position"
     return ""
 
 

@@ -109,14 +109,13 @@ def beam_steps(
     active, scores, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
     open_slots, finished, steps = np.full(count, sizes.width), _empty_finished(count, 2 * sizes.width), []
     for length in range(limits.max_length + 1):
-        suppressed = limits.suppressed_early if length < limits.min_length else limits.suppressed
         active_sources = running_sources(sources, active)
         hidden, cell, _, attn_weights, logits = step(
             weights, output, active_sources, symbols, SearchState(hidden, cell, attention_state)
         )
         width = min(open_slots[active].max(), scores.shape[1] * logits.shape[1])
         ids, values, numbers, log_probabilities, total_scores = extend(
-            logits, suppressed, scores, (limits.num_candidates, width)
+            logits, limits.suppressed, scores, (limits.num_candidates, width), length < limits.min_length
         )
         parents, extension_ids = numbers // logits.shape[1], numbers % logits.shape[1]
         record = BeamKernelStep(

@@ -36,12 +36,14 @@ from pellucid.kernels.unroll import StepWeights
 
 
 class GreedyStep(NamedTuple):
-    """One step: the running rows, their attention weights and their candidates."""
+    """One step: the running rows, their attention weights, their candidates and their chosen symbols."""
 
     rows: Int[np.ndarray, " R"]
     weights: Float[np.ndarray, "R S"]
     top_ids: Int[np.ndarray, "R C"]
     top_log_probabilities: Float[np.ndarray, "R C"]
+    ids: Int[np.ndarray, " R"]
+    log_probabilities: Float[np.ndarray, " R"]
 
 
 def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> list[SearchResult]:
@@ -79,14 +81,13 @@ def greedy_steps(
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
     records = []
     for length in range(limits.max_length + 1):
-        suppressed = limits.suppressed_early if length < limits.min_length else limits.suppressed
         running = running_sources(sources, rows)
         hidden, cell, _, attn_weights, logits = step(
             weights, output, running, symbols, SearchState(hidden, cell, attention_state)
         )
-        ids, values = rank(logits, suppressed, limits.num_candidates)
-        records.append(GreedyStep(rows, attn_weights, ids, values))
-        symbols = ids[:, 0].copy()
+        ids, values = rank(logits, limits.suppressed, limits.num_candidates)
+        symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
+        records.append(GreedyStep(rows, attn_weights, ids, values, symbols, log_probabilities))
         is_finished = symbols == EOS
         for index in range(rows.shape[0]):
             if is_finished[index] or length < limits.max_length:
@@ -100,6 +101,19 @@ def greedy_steps(
             attn_weights = attn_weights[unfinished] if attention_state.shape[0] else attn_weights
         attention_state = attn_weights if attention_state.shape[0] else attention_state
     return _stack_steps(records, steps)
+
+
+@njit
+def _choose_symbols(
+    ids: Int[np.ndarray, "R C"], values: Float[np.ndarray, "R C"], is_early: bool
+) -> tuple[Int[np.ndarray, " R"], Float[np.ndarray, " R"]]:
+    """Return the most probable symbol of each row, by the rule of `choose_symbols` in decoding/outputs.py."""
+    symbols, log_probabilities = ids[:, 0].copy(), values[:, 0].copy()
+    if is_early and ids.shape[1] > 1:
+        for row in range(ids.shape[0]):
+            if symbols[row] == EOS:
+                symbols[row], log_probabilities[row] = ids[row, 1], values[row, 1]
+    return symbols, log_probabilities
 
 
 @njit
@@ -138,12 +152,12 @@ def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> Sea
     outputs = empty_result((steps.shape[0], len(records)), records[0].weights.shape[1], records[0].top_ids.shape[1])
     outputs.steps[:] = steps
     for t in range(len(records)):
-        rows, weights, ids, values = records[t]
+        rows, weights, top_ids, top_values, ids, values = records[t]
         for index in range(rows.shape[0]):
             row = rows[index]
             outputs.weights[row, t] = weights[index]
-            outputs.top_ids[row, t], outputs.top_log_probabilities[row, t] = ids[index], values[index]
-            outputs.ids[row, t], outputs.log_probabilities[row, t] = ids[index, 0], values[index, 0]
+            outputs.top_ids[row, t], outputs.top_log_probabilities[row, t] = top_ids[index], top_values[index]
+            outputs.ids[row, t], outputs.log_probabilities[row, t] = ids[index], values[index]
     return outputs
 
 
@@ -153,8 +167,7 @@ def smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
     parameters = DecoderWeights(GRU, 0, table, square[0], empty, empty)
     head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
-    suppressed = np.zeros(4, np.bool_)
-    limits = SearchLimits(suppressed, suppressed, 0, 1, 1)
+    limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
     return prepare(parameters, head, inputs), InitialState(square, None, None), limits
 
 

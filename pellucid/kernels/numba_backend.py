@@ -144,7 +144,7 @@ NUMBA = Backend(
         "search": SEARCH,
         "greedy": ALL_STEPS,
         "beam": ALL_STEPS,
-        "ranking": {**PROCESSOR, "masks.suppressed_rows": {False}, "masks.blocked": {False}},
+        "ranking": {**PROCESSOR, "masks.blocked": {False}, "masks.is_early": ANYTHING},
         "cross_entropy": PROCESSOR,
         "adam": PROCESSOR,
     },

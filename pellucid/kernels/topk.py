@@ -7,6 +7,7 @@ extensions of each source.
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from pellucid.data.vocabulary import EOS
 from pellucid.kernels.arithmetic import ZERO, Flat, exp
 from pellucid.kernels.attention import highest
 from pellucid.kernels.jit import njit
@@ -38,6 +39,7 @@ def extend(
     suppressed: Bool[np.ndarray, " V"],
     scores: Float[np.ndarray, "b k"],
     counts: tuple[int, int],
+    is_early: bool,
 ) -> tuple[
     Int[np.ndarray, "R C"],
     Float[np.ndarray, "R C"],
@@ -48,20 +50,21 @@ def extend(
     """Return the results of `rank`, and the best K of the k·V extensions of each source.
 
     An extension's number is its hypothesis's index within the source, times V, plus its symbol. None of the best K
-    extends a hypothesis by a symbol that is not among that hypothesis's own best K.
+    extends a hypothesis by a symbol that is not among that hypothesis's own best K, or K + 1 if EOS is too early.
 
     Args:
         logits: Logits of each hypothesis.
         suppressed: Symbols that have probability zero.
         scores: Score of each hypothesis: the sum of its log-probabilities.
         counts: C and K.
+        is_early: True before the minimum length: EOS keeps its probability, but an extension by it has the score −∞.
 
     Returns:
         Candidate ids and their log-probabilities; numbers of the extensions, log-probabilities of their symbols, and
         their scores.
     """
     (sources, beam_size), vocabulary, (num_recorded, width) = scores.shape, logits.shape[1], counts
-    num_extensions = min(width, vocabulary)
+    num_extensions = min(width + 1 if is_early else width, vocabulary)
     ids, values = rank(logits, suppressed, max(num_recorded, num_extensions))
     numbers, log_probabilities = np.zeros((sources, width), np.int64), np.empty((sources, width), np.float32)
     total_scores, indices = np.empty((sources, width), np.float32), np.empty(width, np.int64)
@@ -70,8 +73,9 @@ def extend(
         first = source * beam_size
         for hypothesis in range(beam_size):
             for candidate in range(num_extensions):
+                too_early = is_early and ids[first + hypothesis, candidate] == EOS
                 candidate_scores[hypothesis * num_extensions + candidate] = (
-                    values[first + hypothesis, candidate] + scores[source, hypothesis]
+                    IMPOSSIBLE if too_early else values[first + hypothesis, candidate] + scores[source, hypothesis]
                 )
         _keep_best(candidate_scores, indices, total_scores[source])
         for slot in range(width):
@@ -129,4 +133,4 @@ def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example."""
     logits, suppressed = np.zeros((1, 4), np.float32), np.zeros(4, np.bool_)
     rank(logits, suppressed, 1)
-    extend(logits, suppressed, np.zeros((1, 1), np.float32), (1, 1))
+    extend(logits, suppressed, np.zeros((1, 1), np.float32), (1, 1), False)

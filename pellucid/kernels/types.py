@@ -109,11 +109,10 @@ class InitialState(NamedTuple):
 class SearchLimits(NamedTuple):
     """Symbols and lengths that a search allows, and how many candidates it records."""
 
-    suppressed_early: Bool[np.ndarray, " V"]
-    """Symbols that have probability zero before the minimum length."""
     suppressed: Bool[np.ndarray, " V"]
-    """Symbols that have probability zero from the minimum length on."""
+    """Symbols that have probability zero."""
     min_length: int
+    """Number of symbols before which EOS is not chosen. It keeps its probability."""
     max_length: int
     num_candidates: int
     """Number of most probable symbols recorded at each step."""

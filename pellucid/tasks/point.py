@@ -11,6 +11,7 @@ from pellucid.data.examples import Example
 from pellucid.data.target_encoding import learn_position_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
+from pellucid.errors import quote
 from pellucid.evaluation.label_metrics import score_positions
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
@@ -53,6 +54,20 @@ class PointingTask(LabelingTask):
             config: Configuration.
         """
         return learn_position_vocabularies(examples, tokenizers, config)
+
+    def vocabulary_error(self, config: Config, vocabularies: Vocabularies) -> str:
+        """Return the first target symbol that is not its position; "" if they are 1 to `data.max_length` in order.
+
+        Args:
+            config: Configuration of the run.
+            vocabularies: Vocabularies of the run.
+        """
+        symbols, size = vocabularies.target.symbols, config.data.max_length
+        expected = f"target.symbols: expected the positions 1 to {size} in order (data.max_length of the run), got "
+        for position, symbol in enumerate(symbols, 1):
+            if symbol != str(position):
+                return f"{expected}{quote(symbol)} in place {position}"
+        return "" if len(symbols) == size else f"{expected}{len(symbols)} symbols"
 
     def build_network(self, parts: NetworkParts) -> Network:
         """Return an encoder with one attention step.

@@ -61,6 +61,16 @@ def configured_task(config: Config) -> Task:
     return get_task(config.task)
 
 
+def vocabulary_error(config: Config, vocabularies: Vocabularies) -> str:
+    """Return the reason why saved vocabularies do not fit the task of a configuration; "" if they do.
+
+    Args:
+        config: Configuration of the run.
+        vocabularies: Vocabularies of the run.
+    """
+    return configured_task(config).vocabulary_error(config, vocabularies)
+
+
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
     """Return a new network. Its initial parameters depend on the seed of the configuration only.
 

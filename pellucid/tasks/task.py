@@ -102,6 +102,18 @@ class Task(ABC):
             config: The configuration.
         """
 
+    def vocabulary_error(self, config: Config, vocabularies: Vocabularies) -> str:
+        """Return the reason why saved vocabularies do not fit a configuration; "" if they do, as by default.
+
+        Args:
+            config: Configuration of the run.
+            vocabularies: Vocabularies of the run.
+
+        Returns:
+            The field, what was expected and what it holds: "target.symbols: expected ...".
+        """
+        return ""
+
     @abstractmethod
     def build_network(self, parts: NetworkParts) -> Network:
         """Return a new network, initialized from torch's default generator, which the caller has seeded.

@@ -47,7 +47,13 @@ from pellucid.files import (
 )
 from pellucid.model.device import find_device, move_to_device, prepare_for_forks
 from pellucid.model.network import check_memory
-from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, build_predictor
+from pellucid.tasks.registry import (
+    build_ensemble,
+    build_meta_network,
+    build_network,
+    build_predictor,
+    vocabulary_error,
+)
 from pellucid.training.checkpoint import check_formats, check_header, load_network
 from pellucid.training.events import Progress
 from pellucid.training.log_records import parse_record
@@ -145,7 +151,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
             raise RunError(f"{folder / MODEL} is missing, but the log records a validation: restore the file")
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     config = load_run_config(folder)
-    vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
+    vocabularies = load_run_vocabularies(folder, config)
     try:
         max_output_length(config.search, vocabularies)
     except ConfigError as error:
@@ -196,6 +202,26 @@ def load_run_config(folder: Path) -> Config:
     except ConfigError:
         check_formats(folder / MODEL, folder / TRAINING)
         raise
+
+
+def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
+    """Return the vocabularies of a run folder.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+
+    Raises:
+        RunError: The file is not valid, or does not fit the task of the configuration.
+        ConfigError: A setting of the configuration defines no tokenizer; the message names the run's file.
+    """
+    try:
+        vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
+    except ConfigError as error:
+        raise ConfigError(f"{folder / CONFIG}: {error}") from error
+    if error_text := vocabulary_error(config, vocabularies):
+        raise RunError(f"{folder / VOCABULARY}: {error_text}; restore the run's {CONFIG} and {VOCABULARY}")
+    return vocabularies
 
 
 def has_run(folder: Path) -> bool:

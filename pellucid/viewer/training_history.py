@@ -11,12 +11,20 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.config.settings import Config
-from pellucid.data.vocabulary import load_vocabularies
 from pellucid.decoding.trace_schema import encode_array, encode_json
 from pellucid.files import file_exists
 from pellucid.inspection.state_space import pca, procrustes
 from pellucid.tasks.registry import configured_task
-from pellucid.training.run_folder import LOG, MODEL, VOCABULARY, has_stopped, in_use, load_run_config, read_log
+from pellucid.training.run_folder import (
+    LOG,
+    MODEL,
+    VOCABULARY,
+    has_stopped,
+    in_use,
+    load_run_config,
+    load_run_vocabularies,
+    read_log,
+)
 from pellucid.training.snapshots import SYMBOLS, TrainingSnapshot, read_snapshots
 from pellucid.viewer.examples import page_trace
 from pellucid.viewer.inputs import ViewedRun, model_card
@@ -39,7 +47,7 @@ def training_history(folder: Path) -> TrainingHistory | None:
     if not (log or running) and file_exists(folder / MODEL):
         return None
     config = load_run_config(folder)
-    vocabularies = load_vocabularies(folder / VOCABULARY, config.data) if file_exists(folder / VOCABULARY) else None
+    vocabularies = load_run_vocabularies(folder, config) if file_exists(folder / VOCABULARY) else None
     return TrainingHistory(
         log=log,
         frames=training_frames(read_snapshots(folder), log),
