@@ -188,8 +188,8 @@ def test_numpy_scalars_are_settings_and_other_objects_are_refused() -> None:
         PLAIN.with_search(msgspec.structs.replace(PLAIN.config.search, beam_size=object()))
 
 
-@pytest.mark.parametrize("value", [None, 0, 1025, "3"])
-def test_a_bad_beam_size_is_named_as_the_argument_that_was_given(value: Any) -> None:  # noqa: ANN401
+@pytest.mark.parametrize("value", [0, -1, 1025])
+def test_a_bad_beam_size_is_named_as_the_argument_that_was_given(value: int) -> None:
     with pytest.raises(ArgumentError, match=r"^beam_size: expected a whole number"):
         PLAIN.with_beam(value)
     assert PLAIN.with_beam(3).config.search.beam_size == 3
@@ -207,8 +207,6 @@ def test_search_settings_may_be_a_dict() -> None:
     ):
         with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
             PLAIN.with_search(search)
-    with pytest.raises(ArgumentError, match=r"^search: expected "):
-        PLAIN.with_search([("beam_size", 2)])  # type: ignore[arg-type]
 
 
 def nested(depth: int) -> dict[str, Any]:

@@ -185,10 +185,16 @@ WRONG_FIELDS = {
 def test_a_trace_with_a_wrong_field_is_refused_by_its_name(name: str) -> None:
     trace = replace(TRACE)
     object.__setattr__(trace, name, WRONG_FIELDS[name])
-    for function in (alignment.attention_jumps, alignment.trace_statistics):
+    singly: list[Callable[..., Any]] = [alignment.attention_jumps, alignment.trace_statistics]
+    for function in singly:
         with pytest.raises(ArgumentError, match=rf"^trace\.{name}: expected "):
             function(trace)
-    for function in (alignment.count_jumps, alignment.mean_attention_map, alignment.summarize_attention):
+    jointly: list[Callable[..., Any]] = [
+        alignment.count_jumps,
+        alignment.mean_attention_map,
+        alignment.summarize_attention,
+    ]
+    for function in jointly:
         with pytest.raises(ArgumentError, match=rf"^traces\[1\]\.{name}: expected "):
             function([TRACE, trace])
 

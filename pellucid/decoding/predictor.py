@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, TypeVar, overload
+from typing import Annotated, Any, TypeVar, overload
 
 import numpy as np
 import torch

@@ -364,11 +364,9 @@ def _check_numbers(plain: dict[str, Any]) -> None:
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("painted", T)):
         if not all(0 <= index < count for index in plain[name]):
             raise ArgumentError(f"{name}: expected numbers from 0 to {count - 1}")
-    probability, search_score = plain["probability"], plain["search_score"]
+    probability = plain["probability"]
     if probability is not None and not 0 <= probability <= 1 + ROUNDING:
         raise ArgumentError(f"probability: expected a number from 0 to 1, got {probability}")
-    if search_score is not None and not math.isfinite(search_score):
-        raise ArgumentError(f"search_score: expected a finite number, got {search_score}")
 
 
 _PLAIN_FIELDS: dict[str, Any] = {

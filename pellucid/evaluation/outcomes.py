@@ -57,7 +57,7 @@ def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
 
 @check_arguments
 def rates_from_sums(
-    sums: Annotated[Float[np.ndarray, "*r 3"], Meta(ge=0)], total: Annotated[int, Meta(ge=1, le=2**31)]
+    sums: Annotated[Int[np.ndarray, "*r 3"], Meta(ge=0)], total: Annotated[int, Meta(ge=1, le=2**31)]
 ) -> Float[np.ndarray, "*r 2"]:
     """Return exact match and symbol error rate in percent.
 

@@ -22,7 +22,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
-from pellucid.inspection.replay import build_replays, inference_mode
+from pellucid.inspection.replay import build_replays, checked_traces, inference_mode
 from pellucid.model.attention import NoAttention
 from pellucid.model.network import require_seq2seq
 
@@ -56,7 +56,7 @@ def permute_attention(
         seed: Random seed.
 
     Raises:
-        InputError: The model has no attention.
+        InputError: The model has no attention, or a field of the trace is wrong.
 
     References:
         Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations, median).
@@ -64,6 +64,7 @@ def permute_attention(
     require_transducer(transducer, "steps")
     if all(isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in transducer.networks):
         raise ArgumentError("transducer: expected a model with attention, whose weights can be permuted")
+    (trace,) = checked_traces(transducer, [trace], "trace")
     generator = np.random.default_rng(seed)
     changes, max_weights = list[float](), list[float]()
     with torch.inference_mode(), inference_mode(transducer, permutations * len(trace.target)):
