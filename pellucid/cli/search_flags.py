@@ -109,7 +109,7 @@ def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor
 
 
 def check_nbest(flags: SearchFlags) -> None:
-    """Raise `ConfigError` if --nbest is out of range.
+    """Raise `ConfigError` if --nbest is below 1 or above `MAX_BEAM_SIZE`.
 
     Args:
         flags: Parsed flags.
