@@ -368,7 +368,7 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
     """Return a dict with converted keys and values."""
     if not isinstance(value, Mapping):
         raise TypeMismatchError(describe_type(kind), value)
-    table = finite_dict(value)
+    table = copy_bounded_mapping(value)
     keys, values = (itertools.repeat(item_type) for item_type in get_args(kind))
     names = [f"[{describe_value(key)}]" for key in table]
     return dict(
@@ -376,14 +376,15 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
     )
 
 
-def finite_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a mapping as a dict.
+def copy_bounded_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Copy a mapping to a dict.
 
     Args:
         value: The mapping.
 
     Raises:
-        TypeMismatchError: The mapping yields more items than its length, or more than `MAX_ITEMS`.
+        TypeMismatchError: A mapping that is not a dict yields more items than its length or `MAX_ITEMS`, or a subclass
+            of dict yields more than it holds.
     """
     if isinstance(value, MappingProxyType):
         copied: object = value.copy()

@@ -1,15 +1,15 @@
-"""Small studies of the digit recipes, and requests with the authors' curves."""
+"""Small experiments of the digit recipes, and requests with the authors' curves."""
 
 import json
 from pathlib import Path
 
 from pellucid.recipes.digits.networks import DigitsArchitecture
 from pellucid.recipes.digits.training import (
+    DigitsExperiment,
     DigitsResult,
-    DigitsStudy,
     DigitsTrainingPlan,
     DigitsValidation,
-    run_study,
+    run_experiment,
 )
 from pellucid.recipes.recipe import RecipeRequest
 
@@ -35,6 +35,6 @@ def digits_request(tmp_path: Path) -> RecipeRequest:
 
 def result_with_curve(*accuracies: float) -> DigitsResult:
     """Return the result of a training with these accuracies every 5,000 samples."""
-    result = run_study(DigitsStudy("x", DigitsArchitecture(), SMALL._replace(samples=50), 1))
+    result = run_experiment(DigitsExperiment("x", DigitsArchitecture(), SMALL._replace(samples=50), 1))
     points = [DigitsValidation(5000 * number, 1.0, accuracy, 0.0) for number, accuracy in enumerate(accuracies, 1)]
     return result._replace(curve=points, final=result.final._replace(symbol_accuracy=accuracies[-1]))

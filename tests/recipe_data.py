@@ -72,7 +72,7 @@ def write_scan(folder: Path) -> None:
 
 def write_snips(folder: Path) -> None:
     generator = random.Random(1)
-    for part, count in zip(tagging.SNIPS_PARTS, SIZES.values(), strict=True):
+    for part, count in zip(tagging.SNIPS_SPLITS, SIZES.values(), strict=True):
         words = [generator.choices(["play", "rain", "in", "paris", "berlin", "7"], k=4) for _ in range(count)]
         tags = [["B-city" if word in ("paris", "berlin") else "O" for word in each] for each in words]
         write(folder / part / "seq.in", [" ".join(each) for each in words])

@@ -250,7 +250,7 @@ def test_additive_keys_contain_the_bias_once() -> None:
 
 def test_location_attention_reads_the_previous_weights() -> None:
     case = random_case("location", [4, 2], 3, 1)
-    attention, start = case.attention, case.attention.initial_state(case.memory)
+    attention, start = case.attention, case.attention.initial_weights(case.memory)
     assert isinstance(attention, LocationSensitiveAttention) and start is not None and not start.any()
     additive = AdditiveAttention(2, 3, 3).double()
     additive.load_state_dict({name: attention.state_dict()[name] for name in additive.state_dict()})
@@ -266,7 +266,7 @@ def test_location_attention_reads_the_previous_weights() -> None:
 def test_only_stateful_attention_has_a_state(score: str) -> None:
     case = random_case(score, [3, 1], 2, 1)
     assert (
-        (case.attention.initial_state(case.memory) is None)
+        (case.attention.initial_weights(case.memory) is None)
         == (case.attend_once().attention_state is None)
         == (score != "location")
     )

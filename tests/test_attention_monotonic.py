@@ -63,7 +63,7 @@ def test_decoding_attends_to_one_position_and_never_goes_back() -> None:
     attention = MonotonicAttention(4, 6, 8).eval()
     torch.nn.init.constant_(attention.offset, 0.0)
     seen = cache_of(attention, torch.randn(5, 12, 6), [12, 9, 7, 3, 1])
-    previous_weights, last = attention.initial_state(seen.memory), torch.zeros(5, dtype=torch.int64)
+    previous_weights, last = attention.initial_weights(seen.memory), torch.zeros(5, dtype=torch.int64)
     for _ in range(6):
         attended = attention(torch.randn(5, 4), seen, previous_weights)
         assert attended.attention_state is not None
@@ -80,6 +80,6 @@ def test_the_next_scan_begins_at_forced_weights() -> None:
     attention = MonotonicAttention(4, 6, 8).eval()
     torch.nn.init.constant_(attention.offset, 100.0)
     seen = cache_of(attention, torch.randn(1, 5, 6), [5])
-    forced = attention(torch.randn(1, 4), seen, attention.initial_state(seen.memory), torch.eye(5)[3:4])
+    forced = attention(torch.randn(1, 4), seen, attention.initial_weights(seen.memory), torch.eye(5)[3:4])
     after = attention(torch.randn(1, 4), seen, forced.attention_state)
     assert torch.equal(forced.context, seen.memory.states[:, 3]) and int(after.weights.argmax()) == 3

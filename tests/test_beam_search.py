@@ -47,7 +47,7 @@ def plain_beam(
 ) -> list[tuple[float, list[int]]]:
     """One source, one hypothesis after the other; every finished one, then every cut one, by their scores."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
-    attendable = network.decoder.prepare(memory)
+    cache = network.decoder.prepare(memory)
     running = [Hypothesis(0.0, [], network.decoder.init_hidden(memory))]
     finished: list[tuple[float, list[int]]] = []
     closed = suppressed_symbols(WIDTH)
@@ -55,7 +55,7 @@ def plain_beam(
         extended: list[Hypothesis] = []
         for hypothesis in running:
             last = torch.tensor([hypothesis.ids[-1] if hypothesis.ids else BOS])
-            step = network.decoder.step(last, hypothesis.state, attendable)
+            step = network.decoder.step(last, hypothesis.state, cache)
             found = symbol_log_probabilities(step.logits[0], closed).tolist()
             possible = [i for i in range(WIDTH) if math.isfinite(found[i]) and (i != EOS or written >= limits.minimum)]
             extended += [Hypothesis(hypothesis.score + found[i], [*hypothesis.ids, i], step.state) for i in possible]
@@ -110,12 +110,10 @@ def test_a_beam_wide_enough_finds_the_most_probable_of_all_outputs(config: Confi
     limits, width = LengthLimits(0, 2), len(every)
     found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
-    attendable, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH)
+    cache, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH)
     scores = {}
     for ids in every:
-        unrolled = network.decoder.unroll(
-            torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), attendable
-        )
+        unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), cache)
         likely = symbol_log_probabilities(unrolled.logits, closed)[0].detach()
         scores[tuple(ids)] = float(likely.gather(1, torch.tensor(ids)[:, None]).sum())
     best = sorted(every, key=lambda ids: -scores[tuple(ids)])
@@ -176,9 +174,9 @@ def test_the_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch
     seen: list[tuple[int, int]] = []
     step = network.decoder.step
 
-    def spy(symbols: Tensor, state: State, attendable: AttentionCache, override: None = None) -> Step:
-        seen.append((len(symbols), len(attendable.keys)))
-        return step(symbols, state, attendable)
+    def spy(symbols: Tensor, state: State, cache: AttentionCache, override: None = None) -> Step:
+        seen.append((len(symbols), len(cache.keys)))
+        return step(symbols, state, cache)
 
     monkeypatch.setattr(network.decoder, "step", spy)
     beam(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)

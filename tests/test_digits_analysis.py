@@ -9,7 +9,7 @@ from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.digits import analysis
 from pellucid.recipes.digits.networks import DigitsArchitecture
 from pellucid.recipes.digits.training import (
-    DigitsStudy,
+    DigitsExperiment,
 )
 
 
@@ -23,7 +23,7 @@ def test_data_lesson_has_samples_and_shapes(tmp_path: Path) -> None:
 def test_probe_predicts_digits_from_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "PROBE_SAMPLES", 400)
     result = analysis.train_and_probe(
-        DigitsStudy("small", DigitsArchitecture(), SMALL._replace(digits=(1, 1), samples=4_000), 1)
+        DigitsExperiment("small", DigitsArchitecture(), SMALL._replace(digits=(1, 1), samples=4_000), 1)
     )
     assert len(result.probe_accuracy) == 2 and result.probe_accuracy[1] == 1.0
     assert result.probe_accuracy[0] >= result.training_result.final.per_position[0] - 0.1

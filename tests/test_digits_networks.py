@@ -6,7 +6,7 @@ import torch
 
 from pellucid.data.synthetic import draw_digits
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork, parameter_shapes
+from pellucid.recipes.digits.networks import DigitsArchitecture, SpelledDigitsNetwork, parameter_shapes
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork, 
 )
 def test_number_of_parameters_is_that_of_the_authors(architecture: DigitsArchitecture, count: int) -> None:
     torch.manual_seed(1)
-    assert sum(int(np.prod(shape)) for _, shape in parameter_shapes(DigitsNetwork(architecture))) == count
+    assert sum(int(np.prod(shape)) for _, shape in parameter_shapes(SpelledDigitsNetwork(architecture))) == count
 
 
 def test_initial_weights_are_those_of_the_authors() -> None:
     torch.manual_seed(1)
-    network = DigitsNetwork(DigitsArchitecture("attention"))
+    network = SpelledDigitsNetwork(DigitsArchitecture("attention"))
     for name, parameter in network.named_parameters():
         if "bias" in name:
             assert not parameter.any(), name
@@ -44,7 +44,7 @@ def test_initial_weights_are_those_of_the_authors() -> None:
 )
 def test_kernels_and_plain_pytorch_agree(architecture: DigitsArchitecture) -> None:
     torch.manual_seed(2)
-    network = DigitsNetwork(architecture)
+    network = SpelledDigitsNetwork(architecture)
     samples = draw_digits(6, 1, 4, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)
     with_kernels = network(inputs, lengths, 5)
@@ -60,7 +60,7 @@ def test_only_the_notebooks_attention_includes_padding() -> None:
     is_padding = torch.from_numpy(samples.input_masks) == 0
     assert is_padding.any()
     for attends in (True, False):
-        attention = DigitsNetwork(DigitsArchitecture("attention", attends_padding=attends))(
+        attention = SpelledDigitsNetwork(DigitsArchitecture("attention", attends_padding=attends))(
             inputs, lengths, 3
         ).attention
         assert attention is not None

@@ -12,7 +12,7 @@ from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.digits import report as lesson
 from pellucid.recipes.digits.report import load_reference_curves
 from pellucid.recipes.digits.training import (
-    DigitsStudy,
+    DigitsExperiment,
 )
 from pellucid.viewer.report_schema import ReportFigure
 
@@ -32,9 +32,9 @@ def test_lesson_writes_its_page_and_its_numbers(name: str, tmp_path: Path, monke
     assert lines[-1] == f"report: {request.out / 'report.html'}"
 
 
-def _short(study: DigitsStudy) -> DigitsStudy:
-    """Return the study with few short samples."""
-    return study._replace(plan=study.plan._replace(digits=(2, 3), validation_samples=20))
+def _short(experiment: DigitsExperiment) -> DigitsExperiment:
+    """Return the experiment with few short samples."""
+    return experiment._replace(plan=experiment.plan._replace(digits=(2, 3), validation_samples=20))
 
 
 def test_missing_curves_raise_data_error(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from digits_cases import SMALL, digits_request
 from pellucid.data.synthetic import draw_digits
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.digits import training as study_module
-from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork
+from pellucid.recipes.digits.networks import DigitsArchitecture, SpelledDigitsNetwork
 from pellucid.recipes.digits.training import (
-    DigitsStudy,
+    DigitsExperiment,
     DigitsTrainingPlan,
     LasagneAdam,
     clip_gradients,
     evaluate_network,
-    run_study,
+    run_experiment,
     training_steps,
     word_spans,
 )
@@ -38,8 +38,8 @@ def test_gradients_are_clipped_by_value_then_by_norm() -> None:
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("decoder", ["repeat", "attention"])
 def test_study_is_reproducible(decoder: Any, masked: bool) -> None:  # noqa: ANN401
-    study = DigitsStudy("small", DigitsArchitecture(decoder), SMALL._replace(masked=masked), 3)
-    first, second = run_study(study), run_study(study)
+    experiment = DigitsExperiment("small", DigitsArchitecture(decoder), SMALL._replace(masked=masked), 3)
+    first, second = run_experiment(experiment), run_experiment(experiment)
     assert first._replace(seconds=0) == second._replace(seconds=0)
     assert [point.samples for point in first.curve] == [100, 200, 300]
     assert first.curve[-1].loss < first.curve[0].loss
@@ -47,13 +47,13 @@ def test_study_is_reproducible(decoder: Any, masked: bool) -> None:  # noqa: ANN
 
 
 def test_seed_and_optimizer_change_the_result() -> None:
-    study = DigitsStudy("small", DigitsArchitecture(), SMALL, 3)
+    experiment = DigitsExperiment("small", DigitsArchitecture(), SMALL, 3)
     losses = [
-        [point.loss for point in run_study(changed).curve]
+        [point.loss for point in run_experiment(changed).curve]
         for changed in (
-            study,
-            study._replace(seed=4),
-            study._replace(plan=SMALL._replace(optimizer="adagrad", learning_rate=0.05)),
+            experiment,
+            experiment._replace(seed=4),
+            experiment._replace(plan=SMALL._replace(optimizer="adagrad", learning_rate=0.05)),
         )
     ]
     assert losses[0] != losses[1] != losses[2] != losses[0]
@@ -61,7 +61,7 @@ def test_seed_and_optimizer_change_the_result() -> None:
 
 def test_evaluation_excludes_padding() -> None:
     torch.manual_seed(4)
-    network = DigitsNetwork(DigitsArchitecture("attention"))
+    network = SpelledDigitsNetwork(DigitsArchitecture("attention"))
     samples = draw_digits(30, 1, 3, np.random.default_rng(2))
     evaluation = evaluate_network(network, samples)
     with torch.inference_mode():
@@ -105,12 +105,14 @@ def test_lasagne_adam_adds_epsilon_before_the_bias_correction() -> None:
 def test_interrupted_training_keeps_its_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = digits_request(tmp_path)
 
-    def interrupted_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
+    def interrupted_steps(
+        network: SpelledDigitsNetwork, plan: DigitsTrainingPlan, seed: int
+    ) -> Iterator[tuple[int, float]]:
         yield from islice(training_steps(network, plan._replace(eval_interval=100), seed), 2)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(study_module, "training_steps", interrupted_steps)
-    result = run_study(DigitsStudy("x", DigitsArchitecture(), SMALL, 1))
+    result = run_experiment(DigitsExperiment("x", DigitsArchitecture(), SMALL, 1))
     assert result.interrupted and [point.samples for point in result.curve] == [100, 200]
     lines = list(find_recipe("digits-repeat")(request))
     assert "; interrupted" in lines[0] and (request.out / "report.html").is_file()

@@ -123,7 +123,7 @@ def test_masking_is_a_softmax_with_minus_infinity_there(config: Config, batch: B
     network = network_of(config, seed)
     plain, hidden = (encode_and_initialize(network, source, lengths, masked) for masked in ((), (place,)))
     symbols = torch.full_like(lengths, BOS)
-    steps = [each.decoder.step(symbols, each.state, each.attendable).attention for each in (plain, hidden)]
+    steps = [each.decoder.step(symbols, each.state, each.cache).attention for each in (plain, hidden)]
     heads = [step.weights[:, None] if step.heads is None else step.heads for step in steps]
     scores = heads[0].log()
     scores[:, :, place] = -torch.inf
@@ -141,7 +141,7 @@ def test_masking_equals_scores_changed_by_hand_at_every_step() -> None:
     source = torch.tensor([[*known.source.encode("abca")]])
     with torch.no_grad():
         running = encode_and_initialize(network, source, torch.tensor([4]))
-        states, keys = running.attendable.memory.states, running.attendable.keys
+        states, keys = running.cache.memory.states, running.cache.keys
         state, looks = running.state, []
         for symbol in [BOS, *known.target.encode("vwxy")]:
             scores = keys[0] @ state.hidden[0, -1]
@@ -149,7 +149,7 @@ def test_masking_equals_scores_changed_by_hand_at_every_step() -> None:
             weights = torch.exp(scores - scores.max())
             weights = weights / weights.sum()
             looks.append(weights)
-            step = running.decoder.step(torch.tensor([symbol]), state, running.attendable, weights[None])
+            step = running.decoder.step(torch.tensor([symbol]), state, running.cache, weights[None])
             state = step.state
     assert states.shape[1] == 4
     np.testing.assert_allclose(hidden.attention, torch.stack(looks).numpy(), atol=1e-6)

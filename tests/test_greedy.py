@@ -48,10 +48,10 @@ def log_probabilities_by_definition(logits: list[float]) -> dict[int, float]:
 def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> PlainOutput:
     """One source to EOS, or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
-    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     written, symbol = PlainOutput([], [], []), BOS
     while symbol != EOS:
-        step = network.decoder.step(torch.tensor([symbol]), state, attendable)
+        step = network.decoder.step(torch.tensor([symbol]), state, cache)
         found = log_probabilities_by_definition(step.logits[0].tolist())
         symbol, state = max(found, key=found.__getitem__), step.state
         if symbol != EOS and len(written.ids) == limit:
@@ -153,15 +153,15 @@ class ScriptedDecoder:
         """The state counts what is left to write: rows are told apart by their source's length."""
         return State(memory.lengths[:, None, None].float())
 
-    def step(self, symbols: Tensor, state: State, attendable: AttentionCache, override: None = None) -> Step:
+    def step(self, symbols: Tensor, state: State, cache: AttentionCache, override: None = None) -> Step:
         left = state.hidden[:, 0, 0].tolist()
         fed = {symbol for symbol, count in zip(symbols.tolist(), left, strict=True) if count > 0}
         assert fed == {NUM_SPECIAL if self.widths else BOS}
         self.widths.append(len(symbols))
         best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in left]
         logits = torch.stack([logits_of(symbol) for symbol in best])
-        weights = attendable.memory.mask() / attendable.memory.lengths[:, None]
-        return Step(logits, State(state.hidden - 1), AttentionOutput(attendable.memory.states[:, 0], weights))
+        weights = cache.memory.mask() / cache.memory.lengths[:, None]
+        return Step(logits, State(state.hidden - 1), AttentionOutput(cache.memory.states[:, 0], weights))
 
 
 def run_script(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:

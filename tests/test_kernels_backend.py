@@ -330,11 +330,13 @@ def asked(network: EncoderDecoder) -> Request:
 
 def test_a_backend_declines_unlisted_facts() -> None:
     request = asked(network_of(config_of({}), 1, torch.float32))
-    assert choose_backend(request) is NUMBA and NUMBA.unsupported(request) == ()
+    assert choose_backend(request) is NUMBA and NUMBA.unsupported_facts(request) == ()
     for backend, fact in product((NUMBA, TORCH), [("decoder.new_setting", 0), ("memory.new_part", False)]):
         more = replace(request, facts=(*request.facts, fact))
         assert backend.supports(more) == (backend is TORCH)
-    assert NUMBA.unsupported(replace(request, facts=(("decoder.new_setting", 0),))) == (("decoder.new_setting", 0),)
+    assert NUMBA.unsupported_facts(replace(request, facts=(("decoder.new_setting", 0),))) == (
+        ("decoder.new_setting", 0),
+    )
     assert choose_backend(replace(request, dtype="float64")) is TORCH
     with disable_kernels():
         assert choose_backend(request) is TORCH
@@ -377,4 +379,4 @@ def test_a_subclass_does_not_inherit_its_kind() -> None:
     assert kind_of(OtherCell("gru", 1, 1)) != "recurrent" == kind_of(RecurrentCell("gru", 1, 1))
     attention.__class__ = Louder
     assert choose_backend(asked(network)) is TORCH
-    assert [name for name, _ in NUMBA.unsupported(asked(network))] == ["attention.kind"]
+    assert [name for name, _ in NUMBA.unsupported_facts(asked(network))] == ["attention.kind"]

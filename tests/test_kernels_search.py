@@ -47,7 +47,7 @@ def stepwise(
     """Return the outputs of either search step by step, on the compiled step."""
     with torch.inference_mode():
         running = encode_and_initialize(network, source, lengths)
-        assert running.attendable.kernel is not None
+        assert running.cache.kernel is not None
         if width == 0:
             return [[output] for output in greedily.stepwise(running, lengths, limits)]
         expected = beams.BeamConfig(batch_length_limits(limits, len(lengths)), width, width)

@@ -48,7 +48,7 @@ def test_the_checkpoint_average_is_the_mean_of_the_last_validations(
     for t, weights in enumerate(path, start=1):
         set_weights(layer, weights)
         average.after_update()
-        average.before_validation()
+        average.record_validation()
         torch.testing.assert_close(average.weights()[0], torch.stack(path[max(0, t - 3) : t]).mean(dim=0))
 
 
@@ -61,7 +61,7 @@ def test_the_context_uses_the_average_and_restores_the_weights_bit_for_bit(
     for weights in path:
         set_weights(layer, weights)
         average.after_update()
-        average.before_validation()
+        average.record_validation()
     with pytest.raises(ZeroDivisionError), averaged_weights(average):
         assert torch.equal(layer.weight, average.weights()[0]) and not torch.equal(layer.weight, path[-1])
         raise ZeroDivisionError

@@ -42,7 +42,7 @@ def test_the_shell_commands_train_predict_evaluate_and_look(folder: Path) -> Non
     assert shown.splitlines()[0] == "MCMLXXXIV"
     (exact,) = re.findall(r"exact match +(\d+\.\d+) %", shown)
     assert float(exact) > 95
-    assert "reads" in shown and "writes" in shown
+    assert "source" in shown and "output" in shown
 
 
 def test_the_python_example_prints_the_numeral_its_score_and_its_attention(folder: Path) -> None:

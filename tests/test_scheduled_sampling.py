@@ -60,9 +60,9 @@ def fed_symbols(
     given_: list[torch.Tensor] = []
     unroll = network.decoder.unroll
 
-    def heard(symbols: torch.Tensor, state: State, attendable: AttentionCache) -> Seq2SeqOutput:
+    def heard(symbols: torch.Tensor, state: State, cache: AttentionCache) -> Seq2SeqOutput:
         given_.append(symbols)
-        return unroll(symbols, state, attendable)
+        return unroll(symbols, state, cache)
 
     with monkeypatch.context() as patched:
         patched.setattr(network.decoder, "unroll", heard)

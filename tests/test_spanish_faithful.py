@@ -11,17 +11,17 @@ from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.recipes.spanish import faithful
 from pellucid.recipes.spanish.training import (
-    SpanishStudy,
+    SpanishExperiment,
 )
 from pellucid.viewer.report_schema import ReportText
 
 
 def test_recipe_reports_its_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    two_studies = (
-        SpanishStudy("attention", SMALL),
-        SpanishStudy("plain encoder-decoder", SMALL._replace(decoder="plain")),
+    two_experiments = (
+        SpanishExperiment("attention", SMALL),
+        SpanishExperiment("plain encoder-decoder", SMALL._replace(decoder="plain")),
     )
-    monkeypatch.setattr(faithful, "STUDIES", two_studies)
+    monkeypatch.setattr(faithful, "EXPERIMENTS", two_experiments)
     lines = list(find_recipe("spanish-faithful")(RecipeRequest(tmp_path / "out", samples=32)))
     assert [line.split(",")[0] for line in lines[:2]] == ["attention", "plain encoder-decoder"]
     report = json.loads((tmp_path / "out" / "report.json").read_text())

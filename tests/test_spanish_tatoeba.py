@@ -21,10 +21,10 @@ from pellucid.recipes.spanish.tatoeba import (
     JOINER,
     PARTS,
     attention_links,
+    detokenize,
     group_references,
-    join_words,
     read_tatoeba,
-    split_words,
+    tokenize,
     unknown_percentage,
 )
 from pellucid.training.run_folder import load
@@ -34,7 +34,7 @@ pytest.importorskip("tokenizers")
 
 @given(st.text(st.characters(exclude_characters=JOINER, exclude_categories=["Cs"])))
 def test_joined_words_are_the_text_except_for_the_width_of_spaces(text: str) -> None:
-    assert join_words(split_words(text)) == " ".join(text.split())
+    assert detokenize(tokenize(text)) == " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_joined_words_are_the_text_except_for_the_width_of_spaces(text: str) -> 
     ],
 )
 def test_joiner_marks_sides_without_space(text: str, words: str) -> None:
-    assert split_words(text) == words and join_words(words) == text
+    assert tokenize(text) == words and detokenize(words) == text
 
 
 def test_each_source_occurs_once_with_all_translations() -> None:

@@ -17,10 +17,10 @@ from pellucid.recipes.spanish.sentences import (
 from pellucid.recipes.spanish.training import (
     MAX_GRADIENT_NORM,
     SentenceBatch,
-    SpanishStudy,
+    SpanishExperiment,
     attention_on_padding,
     clip_global_norm,
-    run_study,
+    run_experiment,
     sentence_loss,
     slice_rows,
     tensor_shapes,
@@ -64,7 +64,7 @@ def test_shapes_are_those_of_the_post_except_for_its_convolution() -> None:
     "architecture", [SMALL, SMALL._replace(decoder="plain"), SMALL._replace(cell="lstm", embedding=5)]
 )
 def test_short_training_learns_and_is_reproducible(architecture: SpanishArchitecture) -> None:
-    first, again = (run_study(SpanishStudy("short", architecture, seed=2, epochs=4)) for _ in range(2))
+    first, again = (run_experiment(SpanishExperiment("short", architecture, seed=2, epochs=4)) for _ in range(2))
     assert first.curve == again.curve and len(first.curve) == 4
     assert first.curve[-1].training < first.curve[0].training
     assert (first.padding is None) == (architecture.decoder == "plain")

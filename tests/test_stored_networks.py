@@ -16,7 +16,7 @@ from pellucid.recipes.proteins.stored_networks import (
     ATTENTION,
     NumberCheck,
     load_decoder,
-    read_validation_set,
+    read_validation_proteins,
     run_masked_lstm,
 )
 
@@ -60,7 +60,7 @@ def test_missing_weights_error_names_the_source(tmp_path: Path) -> None:
 
 @has_weights
 def test_proteins_have_the_published_counts() -> None:
-    proteins = read_validation_set(FOLDER)
+    proteins = read_validation_proteins(FOLDER)
     assert proteins.profiles.shape == (635, 400, 20) and proteins.lengths.min() >= 1
     assert torch.bincount(proteins.locations).tolist() == [95, 151, 131, 64, 69, 13, 60, 18, 19, 15]
 

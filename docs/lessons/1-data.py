@@ -20,7 +20,7 @@ from IPython.display import Image, Markdown, display
 
 from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS, draw_digits
 from pellucid.recipes.digits.analysis import gradient_norms, layer_shapes
-from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork, parameter_shapes
+from pellucid.recipes.digits.networks import DigitsArchitecture, SpelledDigitsNetwork, parameter_shapes
 from pellucid.recipes.digits.training import to_tensors
 from pellucid.reporting.figures import ACCENT, MUTED, SHADES, empty_figure, freeze_layout, style_axes, to_png
 
@@ -102,7 +102,7 @@ batch = draw_digits(BATCH_SIZE, 20, 20, np.random.default_rng(1))
 networks = {}
 for name, kind in {"without attention": "repeat", "with attention": "attention"}.items():
     torch.manual_seed(1)
-    networks[name] = DigitsNetwork(DigitsArchitecture(kind))
+    networks[name] = SpelledDigitsNetwork(DigitsArchitecture(kind))
     print(f"{name}:")
     for layer in layer_shapes(networks[name], batch):
         print(f"  {layer.name:22}{layer.shape}")
@@ -157,7 +157,7 @@ Image(
 
 
 # %%
-def directional_derivatives(network: DigitsNetwork, step_size: float = 1e-5) -> tuple[float, float]:
+def directional_derivatives(network: SpelledDigitsNetwork, step_size: float = 1e-5) -> tuple[float, float]:
     """Return the derivative of the loss in a random direction: by backpropagation, and by a difference quotient.
 
     Args:

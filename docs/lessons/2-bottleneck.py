@@ -23,6 +23,7 @@ from IPython.display import Image
 
 from pellucid.errors import DataError
 from pellucid.recipes.digits.analysis import probe_codes
+from pellucid.recipes.digits.experiments import roughness
 from pellucid.recipes.digits.networks import DigitsArchitecture
 from pellucid.recipes.digits.report import (
     POSITIONS_REPEAT,
@@ -31,8 +32,7 @@ from pellucid.recipes.digits.report import (
     load_reference_curves,
     position_figure,
 )
-from pellucid.recipes.digits.studies import roughness
-from pellucid.recipes.digits.training import DigitsStudy, DigitsTrainingPlan, run_study, train_network
+from pellucid.recipes.digits.training import DigitsExperiment, DigitsTrainingPlan, run_experiment, train_network
 from pellucid.recipes.recipe import data_folder
 from pellucid.reporting.figures import to_png
 
@@ -49,8 +49,10 @@ from pellucid.reporting.figures import to_png
 
 # %%
 plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVAL_INTERVAL, validation_samples=VALIDATION_SAMPLES)
-network, code_input = train_network(DigitsStudy("code as input", DigitsArchitecture("repeat"), plan, seed=1))
-initial_state = run_study(DigitsStudy("code as initial state", DigitsArchitecture("initialize"), plan, seed=1))
+network, code_input = train_network(DigitsExperiment("code as input", DigitsArchitecture("repeat"), plan, seed=1))
+initial_state = run_experiment(
+    DigitsExperiment("code as initial state", DigitsArchitecture("initialize"), plan, seed=1)
+)
 for run in (code_input, initial_state):
     print(
         f"{run.name}: {run.parameters:,} parameters, symbol accuracy {100 * run.accuracy:.1f} %, "
@@ -98,7 +100,7 @@ for run in (code_input, initial_state):
 # %%
 reversed_plan = plan._replace(reverse_inputs=True)
 reversed_network, reversed_input = train_network(
-    DigitsStudy("reversed input", DigitsArchitecture("repeat"), reversed_plan, seed=1)
+    DigitsExperiment("reversed input", DigitsArchitecture("repeat"), reversed_plan, seed=1)
 )
 directions = [DigitsRuns("input in order", [code_input]), DigitsRuns("reversed input", [reversed_input])]
 Image(to_png(position_figure(directions), 100), alt="Accuracy by position, for inputs in order and reversed")
@@ -141,8 +143,10 @@ print(f"correlation of the two over positions: {np.corrcoef(decoder, probe)[0, 1
 
 # %%
 long_plan = DigitsTrainingPlan(LONG_SAMPLES, eval_interval=EVAL_INTERVAL, validation_samples=VALIDATION_SAMPLES)
-constant = run_study(DigitsStudy("constant learning rate", DigitsArchitecture(), long_plan, seed=1))
-decaying = run_study(DigitsStudy("cosine decay", DigitsArchitecture(), long_plan._replace(decay="cosine"), seed=1))
+constant = run_experiment(DigitsExperiment("constant learning rate", DigitsArchitecture(), long_plan, seed=1))
+decaying = run_experiment(
+    DigitsExperiment("cosine decay", DigitsArchitecture(), long_plan._replace(decay="cosine"), seed=1)
+)
 groups = [DigitsRuns(run.name, [run]) for run in (constant, decaying)]
 figure = curve_figure(groups, references, LONG_SAMPLES)
 Image(to_png(figure, 100), alt="Accuracy over a long training, with a constant and a decaying learning rate")

@@ -33,7 +33,7 @@ from pellucid.data.synthetic import draw_digits
 from pellucid.errors import DataError
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.analysis import gradient_norms
-from pellucid.recipes.digits.networks import DigitsArchitecture, DigitsNetwork, parameter_shapes
+from pellucid.recipes.digits.networks import DigitsArchitecture, SpelledDigitsNetwork, parameter_shapes
 from pellucid.recipes.digits.report import (
     POSITIONS_ATTENTION,
     DigitsRuns,
@@ -42,12 +42,12 @@ from pellucid.recipes.digits.report import (
     position_figure,
 )
 from pellucid.recipes.digits.training import (
+    DigitsExperiment,
     DigitsResult,
-    DigitsStudy,
     DigitsTrainingPlan,
     DigitsValidation,
     evaluate_network,
-    run_study,
+    run_experiment,
     to_tensors,
     training_steps,
 )
@@ -64,7 +64,7 @@ from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_
 torch.manual_seed(1)
 torch.set_num_threads(1)
 network, plan = (
-    DigitsNetwork(DigitsArchitecture("attention")),
+    SpelledDigitsNetwork(DigitsArchitecture("attention")),
     DigitsTrainingPlan(SAMPLES, eval_interval=EVAL_INTERVAL, validation_samples=VALIDATION_SAMPLES),
 )
 names = [name for name, _ in parameter_shapes(network)]
@@ -188,7 +188,9 @@ print(*(f"{position}: {share:.2f}" for position, share in enumerate(on_padding, 
 # a weight: together they outweigh the few letters of a late word. The same network is trained with masked padding.
 
 # %%
-masked = run_study(DigitsStudy("padding masked", DigitsArchitecture("attention", attends_padding=False), plan, seed=1))
+masked = run_experiment(
+    DigitsExperiment("padding masked", DigitsArchitecture("attention", attends_padding=False), plan, seed=1)
+)
 print(
     f"padding masked: symbol accuracy {100 * masked.accuracy:.1f} %, alignment error "
     f"{100 * masked.final.agreement.error:.1f} %; padding attended: {100 * run.accuracy:.1f} %, "

@@ -36,7 +36,7 @@ from pellucid.recipes.digits.attention_models import (
 )
 from pellucid.recipes.digits.networks import DigitsArchitecture
 from pellucid.recipes.digits.report import DigitsRuns, curve_figure
-from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, DigitsTrainingPlan, run_study
+from pellucid.recipes.digits.training import DigitsExperiment, DigitsResult, DigitsTrainingPlan, run_experiment
 from pellucid.recipes.recipe import load_recipe_config
 from pellucid.reporting.figures import attention_figure, mean_weights_figure, to_png
 from pellucid.training.run_folder import load
@@ -90,10 +90,12 @@ architecture, plan = (
     DigitsTrainingPlan(SAMPLES, eval_interval=max(SAMPLES // 20, 1), validation_samples=DEV_PAIRS),
 )
 notebook_results = [
-    run_study(DigitsStudy("2016", architecture, plan, seed=1)),
-    run_study(DigitsStudy("2016, scaled initialization", architecture._replace(initial="scaled"), plan, seed=1)),
-    run_study(
-        DigitsStudy(
+    run_experiment(DigitsExperiment("2016", architecture, plan, seed=1)),
+    run_experiment(
+        DigitsExperiment("2016, scaled initialization", architecture._replace(initial="scaled"), plan, seed=1)
+    ),
+    run_experiment(
+        DigitsExperiment(
             "2016, learning rate 0.02 with cosine decay",
             architecture,
             plan._replace(learning_rate=0.02, decay="cosine"),

@@ -20,10 +20,10 @@ VALIDATION_SAMPLES = 2_000
 import numpy as np
 from IPython.display import Image
 
+from pellucid.recipes.digits.experiments import LEARNING_RATES
 from pellucid.recipes.digits.networks import DigitsArchitecture
 from pellucid.recipes.digits.report import DigitsRuns, curve_figure, position_figure
-from pellucid.recipes.digits.studies import LEARNING_RATES
-from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, DigitsTrainingPlan, run_study
+from pellucid.recipes.digits.training import DigitsExperiment, DigitsResult, DigitsTrainingPlan, run_experiment
 from pellucid.reporting.figures import to_png
 
 plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVAL_INTERVAL, validation_samples=VALIDATION_SAMPLES)
@@ -37,7 +37,7 @@ def train(name: str, architecture: DigitsArchitecture, plan: DigitsTrainingPlan 
         architecture: Architecture of the network.
         plan: Hyperparameters.
     """
-    result = run_study(DigitsStudy(name, architecture, plan, seed=1))
+    result = run_experiment(DigitsExperiment(name, architecture, plan, seed=1))
     print(
         f"{name:28} {result.parameters:6,} parameters, symbol accuracy {100 * result.accuracy:5.1f} %, "
         f"exact match {100 * result.final.exact_match:5.1f} %"

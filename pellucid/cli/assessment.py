@@ -68,8 +68,8 @@ class AssessmentOptions(NamedTuple):
     device: Device
 
 
-class AssessmentPart(NamedTuple):
-    """Runs and pairs of one group, or all of them."""
+class AssessmentInputs(NamedTuple):
+    """Run folders and files of one group; the group is empty without the placeholder."""
 
     group: str
     runs: tuple[Path, ...]
@@ -103,8 +103,8 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
         InputError: A run or a file cannot be read, or the runs have different tasks.
     """
     with _stored_input(file) as stored:
-        parts, lexicons = list(_assessment_parts(runs, stored, options.target)), LexiconCache()
-        results = [_assess_part(part, options, lexicons) for part in parts]
+        groups, lexicons = list(_inputs_by_group(runs, stored, options.target)), LexiconCache()
+        results = [_assess_group(inputs, options, lexicons) for inputs in groups]
     names = _run_names(runs)
     joined_assessments = [join_assessments([result.runs[index] for result in results]) for index in range(len(runs))]
     counts = [_sum_counts([result.counts[index] for result in results]) for index in range(len(runs))]
@@ -135,15 +135,15 @@ def _stored_input(file: Path) -> Iterator[Path]:
             raise type(error)(str(error).replace(f"{folder}/", "")) from error
 
 
-def _assessment_parts(runs: Sequence[Path], file: Path, target: Path | None) -> Iterator[AssessmentPart]:
-    """Yield one part, or one for each name that fills the placeholder in the paths of the file and all runs."""
+def _inputs_by_group(runs: Sequence[Path], file: Path, target: Path | None) -> Iterator[AssessmentInputs]:
+    """Yield the inputs of one group, or of a group for each name that fills the placeholder in all paths."""
     if PLACEHOLDER not in str(file):
         path_with_placeholder = next(
             (path for path in [*runs, *filter(None, [target])] if PLACEHOLDER in str(path)), None
         )
         if path_with_placeholder is not None:
             raise InputError(f"{path_with_placeholder} contains the placeholder {PLACEHOLDER}, but {file} does not")
-        yield AssessmentPart("", tuple(runs), file, target)
+        yield AssessmentInputs("", tuple(runs), file, target)
         return
     names = _matching_names(str(file))
     if not names:
@@ -157,7 +157,7 @@ def _assessment_parts(runs: Sequence[Path], file: Path, target: Path | None) -> 
     for name in names:
         if name not in missing:
             paths = tuple(_fill_placeholder(path, name) for path in runs)
-            yield AssessmentPart(
+            yield AssessmentInputs(
                 name, paths, _fill_placeholder(file, name), _fill_placeholder(target, name) if target else None
             )
 
@@ -175,18 +175,18 @@ def _fill_placeholder(path: Path, name: str) -> Path:
     return Path(str(path).replace(PLACEHOLDER, name))
 
 
-def _assess_part(part: AssessmentPart, options: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
-    """Assess all runs on one part; the settings of the first run determine how the file is read and tokenized."""
+def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
+    """Assess all runs on one group; the settings of the first run determine how the file is read and tokenized."""
     from pellucid.model.device import use_threads
     from pellucid.tasks.registry import configured_task
 
-    predictors = [_load_predictor(path, options, lexicons) for path in part.runs]
-    _check_tasks(part.runs, predictors)
-    data = _data_config(predictors[0].config.data, part.file, options)
-    reading, groups = _read_pairs(part, data, options)
-    decoded = _group_examples(reading, [" ".join(filter(None, [part.group, group])) for group in groups], options)
+    predictors = [_load_predictor(path, options, lexicons) for path in inputs.runs]
+    _check_tasks(inputs.runs, predictors)
+    data = _data_config(predictors[0].config.data, inputs.file, options)
+    reading, groups = _read_pairs(inputs, data, options)
+    decoded = _group_examples(reading, [" ".join(filter(None, [inputs.group, group])) for group in groups], options)
     results = AssessmentResults([], [], [], reading.bad)
-    for path, predictor in zip(part.runs, predictors, strict=True):
+    for path, predictor in zip(inputs.runs, predictors, strict=True):
         use_threads(predictor.config.threads)
         start_time = time.perf_counter()
         outputs = _decode(predictor, decoded.examples, options)
@@ -250,21 +250,23 @@ def _data_config(trained: DataConfig, file: Path, options: AssessmentOptions) ->
     return msgspec.structs.replace(file_config, on_bad_line=options.search.on_bad_line, format=format)
 
 
-def _read_pairs(part: AssessmentPart, data: DataConfig, options: AssessmentOptions) -> tuple[ExampleFile, list[str]]:
-    """Read the pairs of a part, with the group of each."""
+def _read_pairs(
+    inputs: AssessmentInputs, data: DataConfig, options: AssessmentOptions
+) -> tuple[ExampleFile, list[str]]:
+    """Read the pairs of one group of files, with the group of each."""
     if not options.group:
-        reading = read_examples(part.file, data, part.target)
-        note = header_note(reading.examples) if is_header_unknown(part.file, data, part.target) else ""
-        display_name = STANDARD_INPUT if part.file.name == STANDARD_INPUT else part.file
+        reading = read_examples(inputs.file, data, inputs.target)
+        note = header_note(reading.examples) if is_header_unknown(inputs.file, data, inputs.target) else ""
+        display_name = STANDARD_INPUT if inputs.file.name == STANDARD_INPUT else inputs.file
         if note:
             print_message(f"note: {display_name}: {note}")
-        if ignored := column_note(part.file, data, part.target):
+        if ignored := column_note(inputs.file, data, inputs.target):
             print_message(f"note: {display_name}: {ignored}")
         return reading, [""] * len(reading.examples)
-    if part.target is not None:
+    if inputs.target is not None:
         raise InputError("--group requires columns in FILE; with --target, FILE has none")
     try:
-        return read_grouped_examples(part.file, data, options.group)
+        return read_grouped_examples(inputs.file, data, options.group)
     except InputError as error:
         if f"expected {column_number(options.group)} columns" in str(error):
             raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
@@ -272,7 +274,7 @@ def _read_pairs(part: AssessmentPart, data: DataConfig, options: AssessmentOptio
 
 
 def _group_examples(reading: ExampleFile, names: Sequence[str], options: AssessmentOptions) -> DecodedExamples:
-    """Return the examples of a part with their references, sorted by group, without outputs."""
+    """Return the examples of one group of files with their references, sorted by group, without outputs."""
     groups: dict[str, list[Example]] = {}
     for example, group in zip(reading.examples, names, strict=True):
         groups.setdefault(group, []).append(example)

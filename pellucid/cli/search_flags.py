@@ -162,7 +162,7 @@ def _named_by_flag(name: str, flag: str) -> Iterator[None]:
 
 
 def check_nbest(flags: SearchFlags) -> None:
-    """Raise `ConfigError` if --nbest is out of range.
+    """Raise `ConfigError` if --nbest is below 1 or above `MAX_BEAM_SIZE`.
 
     Args:
         flags: Parsed flags.

@@ -12,7 +12,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
 from pellucid.data.headers import config_for_file
 from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
-from pellucid.decoding.streaming import ChunkSize, chunked, count_characters
+from pellucid.decoding.streaming import ChunkCounter, chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 
@@ -120,7 +120,7 @@ def is_run(path: Path) -> bool:
 
 
 def check_order(paths: Sequence[Path], verb: str) -> None:
-    """Raise `InputError` if a file precedes a run folder.
+    """Raise `InputError` if the first path is a file and a later one is a run folder.
 
     Args:
         paths: Paths of the command line.
@@ -143,10 +143,10 @@ def split_paths(first: Path, others: Sequence[Path], verb: str) -> tuple[list[Pa
         verb: Name of the subcommand.
 
     Returns:
-        Run folders, and the last path if it is no run folder, else - for standard input.
+        Run folders, and the last of several paths if it is no run folder, else - for standard input.
 
     Raises:
-        InputError: The input precedes a run folder.
+        InputError: The first path is a file and a later one is a run folder.
     """
     check_order([first, *others], verb)
     if others and not is_run(others[-1]):
@@ -187,7 +187,7 @@ def read_chunks(
     Yields:
         Lists of examples and bad lines.
     """
-    (read_file, parse_stream), size, data = readers, ChunkSize(outputs), config_for_file(trained, input_format.header)
+    (read_file, parse_stream), data = readers, config_for_file(trained, input_format.header)
     input_format = input_format._replace(report=_report_first_line)
     if str(file) != "-":
         for number, chunk in enumerate(chunked(read_file(file, data, input_format), outputs, _characters)):
@@ -196,14 +196,14 @@ def read_chunks(
             yield chunk
         return
     stream = standard_input()
-    chunk, first = [], not sys.stdin.isatty()
+    chunk, counter, first = list[InputLine](), ChunkCounter(outputs), not sys.stdin.isatty()
     for item in parse_stream(stream, STANDARD_INPUT, data, input_format):
         chunk.append(item)
-        if size.add(_characters(item)) or not stream.arrived_lines:
+        if counter.add(_characters(item)) or not stream.arrived_lines:
             if first:
                 _report_first_line(check_first_line(chunk, None, data, input_format))
             yield chunk
-            chunk, size, first = [], ChunkSize(outputs), False
+            chunk, counter, first = [], ChunkCounter(outputs), False
     if chunk:
         yield chunk
 

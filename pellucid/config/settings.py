@@ -83,7 +83,7 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     max_length: Count = 1000
     """Maximum length of a source or target, in symbols; a longer line is a bad line."""
     aligned: bool = False
-    """Require a target with exactly one symbol per source symbol (task = "tag" sets it)."""
+    """Require that each target has as many symbols as its source (set by task = "tag")."""
     ignored_tag: str = ""
     """Tag of positions that count neither for the loss nor for the metrics (task = "tag"); empty for none."""
     on_bad_line: Literal["stop", "skip"] = "stop"
@@ -211,7 +211,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     warmup_ratio: Fraction = 0.05
     """Fraction of all updates over which the learning rate rises linearly from zero."""
     clip_value: Amount = 0.0
-    """Clip each gradient entry to this absolute value first (0 = off)."""
+    """Clip each gradient entry to ± this value, before clip_norm (0 = off)."""
     clip_norm: Amount = 1.0
     """Then clip the norm of the gradient to this value (0 = off)."""
     label_smoothing: Fraction = 0.1
@@ -268,7 +268,7 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     coverage_penalty: Penalty = 0.0
     """Weight of the penalty for source positions with little attention; 0 is off."""
     batch_size: Count = 128
-    """Sources decoded at once; it changes the speed, not the outputs."""
+    """Maximum number of sources per batch in decoding; it changes speed and memory, not the outputs."""
 
 
 class Config(Settings, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.arguments import TypeMismatchError, convert_argument, convert_setting, finite_dict
+from pellucid.arguments import TypeMismatchError, convert_argument, convert_setting, copy_bounded_mapping
 from pellucid.config.presets import PRESETS, SHARED_PRESET
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.config.validation import check_consistency
@@ -156,7 +156,7 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
         if isinstance(settings, struct):
             table = {name: getattr(settings, name) for name in fields}
         elif isinstance(settings, Mapping):
-            table = finite_dict(settings)
+            table = copy_bounded_mapping(settings)
         else:
             raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {describe_value(settings)}")
     except TypeMismatchError as error:

@@ -351,8 +351,8 @@ def beam(
         nbest: Number of outputs per source, at most `beam_size`.
     """
     inference = encode_and_initialize(network, source, lengths)
-    lengths = inference.attendable.memory.lengths
-    if use_kernel(inference.decoder.request("beam", inference.attendable)):
+    lengths = inference.cache.memory.lengths
+    if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
         return _search_with_kernel(inference, lengths.tolist(), kernel_limits, (beam_size, nbest))
     hypotheses = stepwise(inference, lengths, BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, nbest))
@@ -366,7 +366,7 @@ def _search_with_kernel(
     from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
     from pellucid.kernels.beam import BeamSizes
 
-    prepared, results = inference.attendable.kernel, list[list[DecodedOutput]]()
+    prepared, results = inference.cache.kernel, list[list[DecodedOutput]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
     for outputs, counts in search_beams(prepared, initial_kernel_state(inference.state), limits, BeamSizes(*sizes)):
         positions = lengths[len(results) : len(results) + len(counts)]

@@ -45,8 +45,8 @@ def greedy(
         limits: Minimum and maximum output length.
     """
     inference = encode_and_initialize(network, source, lengths)
-    lengths = inference.attendable.memory.lengths
-    if use_kernel(inference.decoder.request("greedy", inference.attendable)):
+    lengths = inference.cache.memory.lengths
+    if use_kernel(inference.decoder.request("greedy", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
         return _search_with_kernel(inference, lengths.tolist(), kernel_limits)
     return stepwise(inference, lengths, limits)
@@ -58,7 +58,7 @@ def _search_with_kernel(
     """Run all steps in a kernel."""
     from pellucid.kernels.autograd import search_greedily  # Numba takes a second to import
 
-    prepared, outputs = inference.attendable.kernel, list[DecodedOutput]()
+    prepared, outputs = inference.cache.kernel, list[DecodedOutput]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
     for result in search_greedily(prepared, initial_kernel_state(inference.state), limits):
         first = len(outputs)

@@ -55,11 +55,11 @@ class Inference(Protocol):
 
 
 class SingleModelInference(NamedTuple):
-    """Hypotheses of one network."""
+    """Hypotheses of one network: its decoder, their states, and the attention cache of their sources."""
 
     decoder: Decoder
     state: State
-    attendable: AttentionCache
+    cache: AttentionCache
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Run one decoder step, in a kernel if the memory was prepared for one and no weights are forced.
@@ -68,7 +68,7 @@ class SingleModelInference(NamedTuple):
             symbols: Previous symbol of each hypothesis.
             override: Attention weights that replace the model's; None for its own.
         """
-        output = self.decoder.step(symbols, self.state, self.attendable, override)
+        output = self.decoder.step(symbols, self.state, self.cache, override)
         return StepOutput(
             output.logits, output.attention.weights, self._replace(state=output.state), output.attention.heads
         )
@@ -80,8 +80,8 @@ class SingleModelInference(NamedTuple):
             hypotheses: Rows of the hypotheses.
             sources: Rows of their sources; None for all sources.
         """
-        attendable = self.attendable if sources is None else self.attendable.index_select(sources)
-        return SingleModelInference(self.decoder, self.state.index_select(hypotheses), attendable)
+        cache = self.cache if sources is None else self.cache.index_select(sources)
+        return SingleModelInference(self.decoder, self.state.index_select(hypotheses), cache)
 
 
 class ReorderedInference(NamedTuple):

@@ -73,12 +73,12 @@ Sources = Sequence[tuple[Sequence[str], int]]
 
 
 def resolve_prefixes(options: DecodingOptions, num_sources: int, prefixes: Sequence[Prefix] | None) -> Sequence[Prefix]:
-    """Return the prefix of each output.
+    """Return one target prefix per source: `prefixes`, or else the prefix of the options for all.
 
     Args:
-        options: Options, whose prefix applies to every output.
+        options: Options, whose prefix applies to every source.
         num_sources: Number of sources.
-        prefixes: Prefix of each output; None for the prefix of the options.
+        prefixes: Target prefix of each source; None for the prefix of the options.
     """
     return [options.prefix] * num_sources if prefixes is None else prefixes
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.kernels.backend import Request, parts_given
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import InitialState, SearchLimits, SearchResult
+from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
 from pellucid.model.memory import State
 from pellucid.model.requests import request_of
 
@@ -112,7 +112,7 @@ def empty_outputs(outputs: int, steps: int, positions: int, candidates: int, hea
     )
 
 
-def split_outputs(result: SearchResult, positions: Sequence[int]) -> list[DecodedOutput]:
+def split_outputs(result: KernelSearchOutput, positions: Sequence[int]) -> list[DecodedOutput]:
     """Return the outputs of a kernel's search, cut to the given numbers of source positions.
 
     Args:

@@ -62,8 +62,8 @@ def count_characters(example: Example) -> int:
     return len(example.source) + len(example.target) + len(example.features)
 
 
-class ChunkSize:
-    """Size of a chunk: the number of its items and of their characters."""
+class ChunkCounter:
+    """Count the items and characters of a chunk until one limit is reached."""
 
     def __init__(self, outputs: int) -> None:
         """Start an empty chunk.
@@ -71,12 +71,12 @@ class ChunkSize:
         Args:
             outputs: Number of outputs per item.
         """
-        self.max_sources = max_chunk_sources(outputs)
-        self.max_symbols = max(1, MAX_SYMBOLS // outputs)
-        self.sources = self.symbols = 0
+        self.max_items = max_chunk_sources(outputs)
+        self.max_characters = max(1, MAX_SYMBOLS // outputs)
+        self.num_items = self.num_characters = 0
 
     def add(self, characters: int) -> bool:
-        """Add an item. If the chunk is full, reset the counts.
+        """Count an item. If the chunk is full, start again at zero.
 
         Args:
             characters: Number of characters of the item.
@@ -84,10 +84,10 @@ class ChunkSize:
         Returns:
             True if the chunk is full.
         """
-        self.sources, self.symbols = self.sources + 1, self.symbols + characters
-        if self.sources < self.max_sources and self.symbols < self.max_symbols:
+        self.num_items, self.num_characters = self.num_items + 1, self.num_characters + characters
+        if self.num_items < self.max_items and self.num_characters < self.max_characters:
             return False
-        self.sources = self.symbols = 0
+        self.num_items = self.num_characters = 0
         return True
 
 
@@ -101,11 +101,11 @@ def chunked(items: Iterable[Item], outputs: int, characters: Callable[[Item], in
         outputs: Number of outputs of each item.
         characters: Function that returns the number of characters of an item.
     """
-    chunk, size = list[Item](), ChunkSize(outputs)
+    chunk, counter = list[Item](), ChunkCounter(outputs)
     try:
         for item in items:
             chunk.append(item)
-            if size.add(characters(item)):
+            if counter.add(characters(item)):
                 yield chunk
                 chunk = []
     except Exception:

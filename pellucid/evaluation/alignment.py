@@ -185,9 +185,9 @@ def attention_confidence(weights: Weights) -> float:
 
 @check_arguments
 def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
-    """Return the distance in source positions between the largest weights of consecutive steps.
+    """Return the signed change of the most attended source position from each step to the next.
 
-    The step of EOS is left out. The first of equal weights counts.
+    Steps without attention and the step of EOS are left out. The first of equal weights counts.
 
     Args:
         trace: Trace of any task.

@@ -44,9 +44,9 @@ class MeanRates(NamedTuple):
 
 @check_arguments
 def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
-    """Return one row for each example: 1 if its output is wrong, its edit distance, and its reference length.
+    """Return one row for each example: 1 if its output is wrong, its errors, and the length of the nearest reference.
 
-    The reference is the nearest one.
+    Errors are the edit distance to that reference; for labels, the number of wrong labels.
 
     Args:
         scored: Outputs with references.

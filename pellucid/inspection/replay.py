@@ -240,6 +240,6 @@ def replay_steps(
     for index, targets in enumerate(target.unbind(dim=1)):
         row = None if forced is None else forced.rows.get(index)
         override = None if row is None else row.repeat(len(symbols), 1)
-        step = inference.decoder.step(symbols, state, inference.attendable, override)
+        step = inference.decoder.step(symbols, state, inference.cache, override)
         yield ReplayStep(symbols, state, step)
         symbols, state = targets, step.state

@@ -142,7 +142,7 @@ def _trace_attention(transducer: Predictor, replay: Replay) -> list[_TraceAttent
         rows.append(
             _TraceAttention(
                 inference,
-                inference.attendable.memory.states[row, :positions],
+                inference.cache.memory.states[row, :positions],
                 replay.batch.source[row, :positions].tolist(),
                 torch.stack([query[row] for query in queries[:count]]),
                 [int(step.symbols[row]) for step in steps[:count]],
@@ -157,7 +157,7 @@ def _scores(
 ) -> Float[Tensor, "T N S"]:
     """Return log attention weights, centered per row; all T queries of one source together."""
     lengths = torch.tensor([len(states)], device=states.device)
-    memory = trace.inference.attendable.memory
+    memory = trace.inference.cache.memory
     memory = memory._replace(states=states[None], lengths=lengths, source=None, masked=None)
     weights_before = [weights for weights in trace.previous_weights if weights is not None]
     before = None if trace.previous_weights[0] is None else torch.stack(weights_before)

@@ -76,7 +76,7 @@ def decoder_gates(decoder: Decoder, step: ReplayStep) -> Gates:
         decoder: Decoder.
         step: Decoder step.
     """
-    projected = decoder.project(decoder.oov_to_unk(step.symbols), None)
+    projected = decoder.project_symbols(decoder.oov_to_unk(step.symbols), None)
     if isinstance(decoder, AttendThenStep):
         projected = projected + decoder.context_projection(step.step.attention.context)
     elif decoder.context_projection is not None:
@@ -139,7 +139,7 @@ def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = F
 def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[DecodingStates]:
     """Return the states of one batch."""
     inference, forced = start_replay(transducer, replay)
-    encoder_states, hidden, step_gates = to_array(inference.attendable.memory.states), list[Tensor](), list[Gates]()
+    encoder_states, hidden, step_gates = to_array(inference.cache.memory.states), list[Tensor](), list[Gates]()
     for step in replay_steps(inference, forced, replay.target):
         hidden.append(step.step.state.hidden[:, -1])
         if gates:

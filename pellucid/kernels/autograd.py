@@ -37,9 +37,9 @@ from pellucid.kernels.types import (
     Direction,
     Head,
     InitialState,
-    RawStepOutput,
+    KernelSearchOutput,
+    KernelStepOutput,
     SearchLimits,
-    SearchResult,
 )
 
 
@@ -307,9 +307,9 @@ class _Unrolled(torch.autograd.Function):
         """
         arrays = _arrays(*tensors)
         parameters = DecoderWeights(cell, score, *arrays[:PARAMETERS])
-        ctx.weights, ctx.scorer = unroll.step_weights(parameters), scorer_of(parameters)
+        ctx.parameters, ctx.scorer = unroll.cell_parameters(parameters), scorer_of(parameters)
         start = unroll.DecoderStart(*arrays[PARAMETERS:])
-        ctx.parts = unroll.unroll_parts(ctx.weights, ctx.scorer, start, symbols.numpy(), lengths.numpy())
+        ctx.parts = unroll.unroll_parts(ctx.parameters, ctx.scorer, start, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
         return tuple(torch.from_numpy(array) for array in unroll.join_parts(ctx.parts))
@@ -331,7 +331,7 @@ class _Unrolled(torch.autograd.Function):
         parts, ctx.parts = ctx.parts, None
         memory_gradients = _memory_gradients(arguments, ctx.scorer)
         gradients = tuple(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
-        part_gradients = for_each(partial(_unroll_part_backward, ctx.weights, gradients, memory_gradients), parts)
+        part_gradients = for_each(partial(_unroll_part_backward, ctx.parameters, gradients, memory_gradients), parts)
         return None, None, None, None, *map(_joined, _Gradients._fields, zip(*part_gradients, strict=True))
 
 
@@ -344,16 +344,16 @@ def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradients
 
 
 def _unroll_part_backward(
-    weights: unroll.StepWeights,
+    parameters: unroll.CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
     memory_gradients: _MemoryGradients,
     part: unroll.UnrolledPart,
 ) -> _Gradients:
     """Return one part's gradients; those of parameters are products over the part's steps and summed later."""
     state_gradients, factors = unroll.unroll_part_backward(
-        weights, grad_outputs, unroll.MemoryGradients(*_arrays(*memory_gradients)), part
+        parameters, grad_outputs, unroll.MemoryGradients(*_arrays(*memory_gradients)), part
     )
-    layout, size, scorer = weights.layout, weights.recurrent.shape[1], factors.scorer
+    layout, size, scorer = parameters.layout, parameters.recurrent.shape[1], factors.scorer
     buffers = torch.from_numpy(part.tape.buffers).view(layout.buffers, -1, size)
     contexts = torch.from_numpy(part.tape.contexts).flatten(0, 1)
     states = torch.from_numpy(part.tape.hidden[:-1]).flatten(0, 1)
@@ -409,7 +409,7 @@ class NumbaDecoder(NamedTuple):
         hidden: Float[Tensor, "R H"],
         cell: Float[Tensor, "R H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
-    ) -> RawStepOutput:
+    ) -> KernelStepOutput:
         """Take one step of all hypotheses; the hypotheses of a source are consecutive.
 
         Args:
@@ -419,7 +419,7 @@ class NumbaDecoder(NamedTuple):
             attention_state: Attention weights of the previous step, which only the location-sensitive score reads.
         """
         optional_arrays = tuple(None if tensor is None else _array(tensor) for tensor in (cell, attention_state))
-        return RawStepOutput(
+        return KernelStepOutput(
             *map(torch.from_numpy, self.decoder.step(_array(symbols), _array(hidden), *optional_arrays))
         )
 
@@ -436,7 +436,7 @@ def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> 
     return NumbaDecoder(decoder_step.prepare(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs))))
 
 
-def search_greedily(prepared: object, first: InitialState, limits: SearchLimits) -> list[SearchResult]:
+def search_greedily(prepared: object, first: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
     """Return the most probable symbol at every step for all sources, in consecutive parts of the rows.
 
     Args:

@@ -90,9 +90,9 @@ class Backend:
         Args:
             request: The computation and its facts.
         """
-        return not self.unsupported(request)
+        return not self.unsupported_facts(request)
 
-    def unsupported(self, request: Request) -> Facts:
+    def unsupported_facts(self, request: Request) -> Facts:
         """Return the facts for which the backend declines; all facts if it lacks the computation.
 
         Args:

@@ -24,8 +24,8 @@ from pellucid.kernels.greedy import empty_result, running_sources, smallest_sear
 from pellucid.kernels.jit import njit
 from pellucid.kernels.parallel import for_each, parts_of, slices
 from pellucid.kernels.topk import IMPOSSIBLE, extend
-from pellucid.kernels.types import InitialState, SearchLimits, SearchResult
-from pellucid.kernels.unroll import StepWeights
+from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
+from pellucid.kernels.unroll import CellParameters
 
 
 class BeamSizes(NamedTuple):
@@ -61,7 +61,7 @@ class FinishedHypotheses(NamedTuple):
 class BeamResult(NamedTuple):
     """Outputs of all sources, those of a source consecutive, and their number for each source."""
 
-    outputs: SearchResult
+    outputs: KernelSearchOutput
     counts: Int[np.ndarray, " N"]
 
 
@@ -85,12 +85,12 @@ def _search_part(
 ) -> BeamResult:
     """Search one part of the rows."""
     sources = decoder.sources._replace(rows=decoder.sources.rows[part])
-    return beam_steps(decoder.weights, decoder.output, sources, start.part(part), settings)
+    return beam_steps(decoder.parameters, decoder.output, sources, start.part(part), settings)
 
 
 @njit
 def beam_steps(
-    weights: StepWeights,
+    parameters: CellParameters,
     output: OutputWeights,
     sources: Sources,
     start: SearchState,
@@ -99,7 +99,7 @@ def beam_steps(
     """Take all steps, until no active hypothesis can be among the best outputs.
 
     Args:
-        weights: Parameters of the cell.
+        parameters: Parameters of the cell.
         output: Parameters of the output layer.
         sources: Keys and memory.
         start: State before the first step.
@@ -111,7 +111,7 @@ def beam_steps(
     for length in range(limits.max_length + 1):
         active_sources = running_sources(sources, active)
         hidden, cell, _, attn_weights, logits = step(
-            weights, output, active_sources, symbols, SearchState(hidden, cell, attention_state)
+            parameters, output, active_sources, symbols, SearchState(hidden, cell, attention_state)
         )
         width = min(open_slots[active].max(), scores.shape[1] * logits.shape[1])
         ids, values, numbers, log_probabilities, total_scores = extend(
@@ -245,7 +245,7 @@ def _trace_outputs(steps: list[BeamKernelStep], finished: FinishedHypotheses, be
 @njit
 def _trace_back(
     record: BeamKernelStep,
-    outputs: SearchResult,
+    outputs: KernelSearchOutput,
     step: int,
     sources: Int[np.ndarray, " n"],
     beam_indices: Int[np.ndarray, " n"],

@@ -35,9 +35,9 @@ from pellucid.kernels.types import (
     DecoderWeights,
     Head,
     InitialState,
-    RawStepOutput,
+    KernelStepOutput,
 )
-from pellucid.kernels.unroll import StepWeights, add_sums, step_weights
+from pellucid.kernels.unroll import CellParameters, add_sums, cell_parameters
 
 
 class Sources(NamedTuple):
@@ -80,7 +80,7 @@ class OutputWeights(NamedTuple):
 class PreparedDecoder(NamedTuple):
     """Weights and sources arranged as the kernel reads them at every step."""
 
-    weights: StepWeights
+    parameters: CellParameters
     output: OutputWeights
     sources: Sources
 
@@ -98,7 +98,7 @@ class PreparedDecoder(NamedTuple):
         hidden: Float[np.ndarray, "R H"],
         cell: Float[np.ndarray, "R H"] | None,
         attention_state: Float[np.ndarray, "R S"] | None = None,
-    ) -> RawStepOutput:
+    ) -> KernelStepOutput:
         """Take one step of all hypotheses; the hypotheses of a source are consecutive.
 
         Args:
@@ -113,7 +113,7 @@ class PreparedDecoder(NamedTuple):
         task = partial(_step_part, self, contiguous(symbols), state)
         running = len(self.sources.rows)
         parts = for_each(task, slices(running, min(running, parts_of(len(hidden)))))
-        return RawStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))
+        return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
@@ -128,7 +128,7 @@ def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> 
     state, context = contiguous(head.state.T), contiguous(head.context.T)
     keys = prepare_keys(inputs.keys, lengths, parameters.score)
     sources = Sources(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
-    return PreparedDecoder(step_weights(parameters), OutputWeights(state, context, head.bias), sources)
+    return PreparedDecoder(cell_parameters(parameters), OutputWeights(state, context, head.bias), sources)
 
 
 def search_state(first: InitialState) -> SearchState:
@@ -149,12 +149,12 @@ def _step_part(
     sources, beam_size = decoder.sources, len(state.hidden) // len(decoder.sources.rows)
     rows = slice(part.start * beam_size, part.stop * beam_size)
     part_sources = sources._replace(rows=sources.rows[part])
-    return step(decoder.weights, decoder.output, part_sources, symbols[rows], state.part(rows))
+    return step(decoder.parameters, decoder.output, part_sources, symbols[rows], state.part(rows))
 
 
 @njit
 def step(
-    weights: StepWeights,
+    parameters: CellParameters,
     output: OutputWeights,
     sources: Sources,
     symbols: Int[np.ndarray, " R"],
@@ -169,7 +169,7 @@ def step(
     """Take one step of all hypotheses.
 
     Args:
-        weights: Parameters of the cell.
+        parameters: Parameters of the cell.
         output: Parameters of the output layer.
         sources: Keys and memory.
         symbols: Symbol fed back, for each hypothesis.
@@ -190,9 +190,9 @@ def step(
         attend(sources, queries, attention_state, location, attn_weights, contexts)
     else:
         attend(sources, before, attention_state, location, attn_weights, contexts)
-    buffers = np.empty((weights.layout.buffers, before.size), np.float32)
-    add_sums(weights, symbols, contexts, before, buffers, 0)
-    cell_forward(weights.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
+    buffers = np.empty((parameters.layout.buffers, before.size), np.float32)
+    add_sums(parameters, symbols, contexts, before, buffers, 0)
+    cell_forward(parameters.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
     return after, cell_after, contexts, attn_weights, logits_of(output, after, contexts)
 
 

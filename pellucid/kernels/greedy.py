@@ -29,10 +29,10 @@ from pellucid.kernels.types import (
     DecoderWeights,
     Head,
     InitialState,
+    KernelSearchOutput,
     SearchLimits,
-    SearchResult,
 )
-from pellucid.kernels.unroll import StepWeights
+from pellucid.kernels.unroll import CellParameters
 
 
 class GreedyStep(NamedTuple):
@@ -46,7 +46,7 @@ class GreedyStep(NamedTuple):
     log_probabilities: Float[np.ndarray, " R"]
 
 
-def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> list[SearchResult]:
+def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
     """Return the most probable symbol at every step for all sources, in consecutive parts of the rows.
 
     Args:
@@ -58,20 +58,20 @@ def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: Searc
     return for_each(task, slices(len(first.hidden), parts_of(len(first.hidden))))
 
 
-def _search_part(decoder: PreparedDecoder, start: SearchState, limits: SearchLimits, part: slice) -> SearchResult:
+def _search_part(decoder: PreparedDecoder, start: SearchState, limits: SearchLimits, part: slice) -> KernelSearchOutput:
     """Search one part of the rows."""
     sources = decoder.sources._replace(rows=decoder.sources.rows[part])
-    return greedy_steps(decoder.weights, decoder.output, sources, start.part(part), limits)
+    return greedy_steps(decoder.parameters, decoder.output, sources, start.part(part), limits)
 
 
 @njit
 def greedy_steps(
-    weights: StepWeights, output: OutputWeights, sources: Sources, start: SearchState, limits: SearchLimits
-) -> SearchResult:
+    parameters: CellParameters, output: OutputWeights, sources: Sources, start: SearchState, limits: SearchLimits
+) -> KernelSearchOutput:
     """Take all steps. A row ends with EOS, which may come one step after the longest output.
 
     Args:
-        weights: Parameters of the cell.
+        parameters: Parameters of the cell.
         output: Parameters of the output layer.
         sources: Keys and memory.
         start: State before the first step.
@@ -83,7 +83,7 @@ def greedy_steps(
     for length in range(limits.max_length + 1):
         running = running_sources(sources, rows)
         hidden, cell, _, attn_weights, logits = step(
-            weights, output, running, symbols, SearchState(hidden, cell, attention_state)
+            parameters, output, running, symbols, SearchState(hidden, cell, attention_state)
         )
         ids, values = rank(logits, limits.suppressed, limits.num_candidates)
         symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
@@ -128,7 +128,7 @@ def running_sources(sources: Sources, indices: Int[np.ndarray, " R"]) -> Sources
 
 
 @njit
-def empty_result(shape: tuple[int, int], positions: int, candidates: int) -> SearchResult:
+def empty_result(shape: tuple[int, int], positions: int, candidates: int) -> KernelSearchOutput:
     """Return a result to be filled, of zeros.
 
     Args:
@@ -136,7 +136,7 @@ def empty_result(shape: tuple[int, int], positions: int, candidates: int) -> Sea
         positions: Number of source positions.
         candidates: Number of candidates recorded at each step.
     """
-    return SearchResult(
+    return KernelSearchOutput(
         np.zeros(shape, np.int64),
         np.zeros(shape, np.float32),
         np.zeros((*shape, positions), np.float32),
@@ -147,7 +147,7 @@ def empty_result(shape: tuple[int, int], positions: int, candidates: int) -> Sea
 
 
 @njit
-def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> SearchResult:
+def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> KernelSearchOutput:
     """Return the steps of each row."""
     outputs = empty_result((steps.shape[0], len(records)), records[0].weights.shape[1], records[0].top_ids.shape[1])
     outputs.steps[:] = steps

@@ -55,13 +55,13 @@ class BackwardArguments(NamedTuple):
     states: Tensor
 
 
-class AttentionSizes(NamedTuple):
-    """R / B, S, A and D."""
+class AttentionShape(NamedTuple):
+    """Queries of a source R / B, source positions S, attention units A and memory size D."""
 
-    queries: int
-    positions: int
-    units: int
-    memory: int
+    num_queries: int
+    num_positions: int
+    num_units: int
+    memory_size: int
 
 
 def attend(
@@ -147,12 +147,12 @@ class _Attend(torch.autograd.Function):
 def _launch(kernel: Any, arguments: AttentionArguments, results: AttentionResults | BackwardArguments) -> None:  # noqa: ANN401 (Triton's functions have no type)
     """Run one program for each query. A tile holds all positions, and as many units as fit beside them."""
     sources, positions, units = arguments.keys.shape
-    sizes = AttentionSizes(len(arguments.queries) // sources, positions, units, arguments.states.shape[2])
+    shape = AttentionShape(len(arguments.queries) // sources, positions, units, arguments.states.shape[2])
     positions_tile = triton.next_power_of_2(positions)
     units_tile, memory_tile = (
-        min(max(1, TILE // positions_tile), triton.next_power_of_2(size)) for size in (units, sizes.memory)
+        min(max(1, TILE // positions_tile), triton.next_power_of_2(size)) for size in (units, shape.memory_size)
     )
-    kernel[(len(arguments.queries),)](arguments, results, sizes, positions_tile, units_tile, memory_tile)
+    kernel[(len(arguments.queries),)](arguments, results, shape, positions_tile, units_tile, memory_tile)
 
 
 def _compiled(function: Callable[..., object]) -> Any:  # noqa: ANN401
@@ -178,42 +178,44 @@ def _tile(matrix: tl.tensor, rows: tl.tensor, columns: tl.tensor, width: int, in
 def _attention_forward(
     arguments: AttentionArguments,
     results: AttentionResults,
-    sizes: AttentionSizes,
+    shape: AttentionShape,
     positions_tile: tl.constexpr,
     units_tile: tl.constexpr,
     memory_tile: tl.constexpr,
 ) -> None:
     """Compute scores, their softmax, and the mean of the states weighted by it, for one query."""
     row = tl.program_id(0).to(tl.int64)
-    source = row // sizes.queries
+    source = row // shape.num_queries
     position = tl.arange(0, positions_tile)
     is_real = position < tl.load(arguments.lengths + source)
-    keys = arguments.keys + source * sizes.positions * sizes.units
+    keys = arguments.keys + source * shape.num_positions * shape.num_units
     scores = tl.zeros([positions_tile], tl.float32)
-    for start in range(0, sizes.units, units_tile):
+    for start in range(0, shape.num_units, units_tile):
         unit = start + tl.arange(0, units_tile)
-        in_range = unit < sizes.units
-        query = tl.load(arguments.queries + row * sizes.units + unit, mask=in_range, other=0).to(tl.float32)
+        in_range = unit < shape.num_units
+        query = tl.load(arguments.queries + row * shape.num_units + unit, mask=in_range, other=0).to(tl.float32)
         energy = tl.load(arguments.energy + unit, mask=in_range, other=0).to(tl.float32)
-        key = _tile(keys, position, unit, sizes.units, is_real[:, None] & in_range)
+        key = _tile(keys, position, unit, shape.num_units, is_real[:, None] & in_range)
         scores += tl.sum(_tanh(key + query) * energy, axis=1)
     scores = tl.where(is_real, scores, -float("inf"))
     weights = tl.exp(scores - tl.max(scores, axis=0))
     weights = weights / tl.sum(weights, axis=0)
-    tl.store(results.weights + row * sizes.positions + position, weights, mask=position < sizes.positions)
-    states = arguments.states + source * sizes.positions * sizes.memory
-    for start in range(0, sizes.memory, memory_tile):
+    tl.store(results.weights + row * shape.num_positions + position, weights, mask=position < shape.num_positions)
+    states = arguments.states + source * shape.num_positions * shape.memory_size
+    for start in range(0, shape.memory_size, memory_tile):
         unit = start + tl.arange(0, memory_tile)
-        in_range = unit < sizes.memory
-        state = _tile(states, position, unit, sizes.memory, is_real[:, None] & in_range)
-        tl.store(results.context + row * sizes.memory + unit, tl.sum(weights[:, None] * state, axis=0), mask=in_range)
+        in_range = unit < shape.memory_size
+        state = _tile(states, position, unit, shape.memory_size, is_real[:, None] & in_range)
+        tl.store(
+            results.context + row * shape.memory_size + unit, tl.sum(weights[:, None] * state, axis=0), mask=in_range
+        )
 
 
 @_compiled
 def _attention_backward(
     arguments: AttentionArguments,
     gradients: BackwardArguments,
-    sizes: AttentionSizes,
+    shape: AttentionShape,
     positions_tile: tl.constexpr,
     units_tile: tl.constexpr,
     memory_tile: tl.constexpr,
@@ -226,37 +228,37 @@ def _attention_backward(
     row = tl.program_id(0).to(tl.int64)
     position = tl.arange(0, positions_tile)
     is_real = position < tl.load(arguments.lengths + row)
-    in_row = position < sizes.positions
-    weights = tl.load(gradients.weights + row * sizes.positions + position, mask=in_row, other=0)
+    in_row = position < shape.num_positions
+    weights = tl.load(gradients.weights + row * shape.num_positions + position, mask=in_row, other=0)
     weights_gradient = tl.zeros([positions_tile], tl.float32)
     if gradients.weights_gradient is not None:
         weights_gradient += tl.load(
-            gradients.weights_gradient + row * sizes.positions + position, mask=is_real, other=0
+            gradients.weights_gradient + row * shape.num_positions + position, mask=is_real, other=0
         )
-    offset = row * sizes.positions * sizes.memory
-    for start in range(0, sizes.memory, memory_tile):
+    offset = row * shape.num_positions * shape.memory_size
+    for start in range(0, shape.memory_size, memory_tile):
         unit = start + tl.arange(0, memory_tile)
-        in_range = unit < sizes.memory
-        context = tl.load(gradients.context_gradient + row * sizes.memory + unit, mask=in_range, other=0)
-        state = _tile(arguments.states + offset, position, unit, sizes.memory, is_real[:, None] & in_range)
+        in_range = unit < shape.memory_size
+        context = tl.load(gradients.context_gradient + row * shape.memory_size + unit, mask=in_range, other=0)
+        state = _tile(arguments.states + offset, position, unit, shape.memory_size, is_real[:, None] & in_range)
         weights_gradient += tl.sum(state * context, axis=1)
-        pointer = gradients.states + offset + position[:, None] * sizes.memory + unit
+        pointer = gradients.states + offset + position[:, None] * shape.memory_size + unit
         tl.store(pointer, weights[:, None] * context, mask=in_row[:, None] & in_range)
     scores = weights * (weights_gradient - tl.sum(weights * weights_gradient, axis=0))
-    offset = row * sizes.positions * sizes.units
-    for start in range(0, sizes.units, units_tile):
+    offset = row * shape.num_positions * shape.num_units
+    for start in range(0, shape.num_units, units_tile):
         unit = start + tl.arange(0, units_tile)
-        in_range = unit < sizes.units
-        query = tl.load(arguments.queries + row * sizes.units + unit, mask=in_range, other=0).to(tl.float32)
+        in_range = unit < shape.num_units
+        query = tl.load(arguments.queries + row * shape.num_units + unit, mask=in_range, other=0).to(tl.float32)
         energy = tl.load(arguments.energy + unit, mask=in_range, other=0).to(tl.float32)
         activation = _tanh(
-            _tile(arguments.keys + offset, position, unit, sizes.units, is_real[:, None] & in_range) + query
+            _tile(arguments.keys + offset, position, unit, shape.num_units, is_real[:, None] & in_range) + query
         )
         key = scores[:, None] * energy * (1 - activation * activation)
-        pointer = gradients.keys + offset + position[:, None] * sizes.units + unit
+        pointer = gradients.keys + offset + position[:, None] * shape.num_units + unit
         tl.store(pointer, key, mask=in_row[:, None] & in_range)
-        tl.store(gradients.queries + row * sizes.units + unit, tl.sum(key, axis=0), mask=in_range)
-        pointer = gradients.energy + row * sizes.units + unit
+        tl.store(gradients.queries + row * shape.num_units + unit, tl.sum(key, axis=0), mask=in_range)
+        pointer = gradients.energy + row * shape.num_units + unit
         tl.store(pointer, tl.sum(scores[:, None] * activation, axis=0), mask=in_range)
 
 

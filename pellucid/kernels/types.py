@@ -4,8 +4,8 @@ Neither Numba nor PyTorch is needed to import this module. Kernels take and retu
 tensors in the same fields.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
-(Q gates times H), V symbols, T steps, N and M as many or 0 (in `SearchResult`, N outputs), F filters, C as many as
-there are cells or biases, 0 where the cell has none (in `SearchResult`, candidates of a step).
+(Q gates times H), V symbols, T steps, N and M as many or 0 (in `KernelSearchOutput`, N outputs), F filters, C as many
+as there are cells or biases, 0 where the cell has none (in `KernelSearchOutput`, candidates of a step).
 """
 
 from collections.abc import Mapping
@@ -118,8 +118,8 @@ class SearchLimits(NamedTuple):
     """Number of most probable symbols recorded at each step."""
 
 
-class SearchResult(NamedTuple):
-    """Outputs of a search, one a row. Values beyond an output's `steps` are undefined."""
+class KernelSearchOutput(NamedTuple):
+    """Padded outputs of a greedy or beam search, one per row; values beyond an output's `steps` are undefined."""
 
     ids: Int[np.ndarray, "N T"]
     log_probabilities: Float[np.ndarray, "N T"]
@@ -129,8 +129,8 @@ class SearchResult(NamedTuple):
     steps: Int[np.ndarray, " N"]
 
 
-class RawStepOutput(NamedTuple):
-    """Results of one step of a search; the cell is empty where the cell has none."""
+class KernelStepOutput(NamedTuple):
+    """Arrays of one decoder step; `cell` is empty where the cell has no cell state."""
 
     hidden: Float[Array, "R H"]
     cell: Float[Array, "C H"]

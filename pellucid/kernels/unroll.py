@@ -51,12 +51,12 @@ from pellucid.kernels.types import (
 )
 
 
-class StepWeights(NamedTuple):
+class CellParameters(NamedTuple):
     """Parameters of the decoder's cell; `_t` are transposed for the forward pass."""
 
     layout: CellLayout
     table: Float[np.ndarray, "V G"]
-    """The projected symbols, with every bias that no gate multiplies."""
+    """The projected embeddings, with every bias that no gate multiplies."""
     bias_n: Flat
     recurrent: Float[np.ndarray, "Q H H"]
     context: Float[np.ndarray, "Q H D"]
@@ -144,7 +144,7 @@ def unroll_decoder(
 
     Args:
         parameters: Parameters of the decoder's step.
-        symbols: Row of the table for each step.
+        symbols: Decoder input ids, which are rows of the table of projected embeddings.
         inputs: Keys, memory and lengths.
         hidden: Initial h.
         cell: Initial c; None where the cell has none.
@@ -159,26 +159,26 @@ def unroll_decoder(
         hidden[:0] if cell is None else cell,
         NO_ROWS if initial_weights is None else initial_weights,
     )
-    return join_parts(unroll_parts(step_weights(parameters), scorer_of(parameters), start, symbols, inputs.lengths))
+    return join_parts(unroll_parts(cell_parameters(parameters), scorer_of(parameters), start, symbols, inputs.lengths))
 
 
 def unroll_parts(
-    weights: StepWeights,
+    parameters: CellParameters,
     scorer: Scorer,
     start: DecoderStart,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
 ) -> list[UnrolledPart]:
-    """Take all steps of all rows, one part of the rows per thread, and return the parts.
+    """Run the decoder over known symbols with one slice of the batch per thread; return the results of the slices.
 
     Args:
-        weights: Parameters of the cell.
-        scorer: The score.
+        parameters: Parameters of the cell.
+        scorer: Attention score.
         start: Keys, memory and initial state.
-        symbols: Row of the table for each step.
+        symbols: Decoder input ids, which are rows of the table of projected embeddings.
         lengths: Number of source positions of each row.
     """
-    task = partial(_unroll_part, weights, scorer, start, symbols, lengths)
+    task = partial(_unroll_part, parameters, scorer, start, symbols, lengths)
     return for_each(task, slices(len(symbols), parts_of(len(symbols))))
 
 
@@ -197,7 +197,7 @@ def join_parts(parts: list[UnrolledPart]) -> DecoderOutput:
     )
 
 
-def step_weights(parameters: DecoderWeights) -> StepWeights:
+def cell_parameters(parameters: DecoderWeights) -> CellParameters:
     """Return the parameters of the cell as the arrays that kernels read, gate by gate.
 
     Args:
@@ -206,11 +206,11 @@ def step_weights(parameters: DecoderWeights) -> StepWeights:
     table, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
     size = recurrent.shape[1]
     transposed = by_gate_t(recurrent), by_gate_t(context, size)
-    return StepWeights(parameters.cell, table, bias, by_gate(recurrent), by_gate(context, size), *transposed)
+    return CellParameters(parameters.cell, table, bias, by_gate(recurrent), by_gate(context, size), *transposed)
 
 
 def _unroll_part(
-    weights: StepWeights,
+    parameters: CellParameters,
     scorer: Scorer,
     start: DecoderStart,
     symbols: Int[np.ndarray, "B T"],
@@ -223,11 +223,11 @@ def _unroll_part(
     keys = prepare_keys(start.keys[rows], part_lengths, scorer.score)
     source = Source(scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights)
     steps = np.ascontiguousarray(symbols[rows].T)
-    return UnrolledPart(rows, steps, source, unroll(weights, steps, source, hidden, cell))
+    return UnrolledPart(rows, steps, source, unroll(parameters, steps, source, hidden, cell))
 
 
 def unroll_part_backward(
-    weights: StepWeights,
+    parameters: CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
     memory_gradients: MemoryGradients,
     part: UnrolledPart,
@@ -235,7 +235,7 @@ def unroll_part_backward(
     """Return the gradients of one part's states, table and score, and the factors of the other gradients.
 
     Args:
-        weights: Parameters of the cell.
+        parameters: Parameters of the cell.
         grad_outputs: Gradients of the fields of `DecoderOutput`, for all rows; None for a missing one.
         memory_gradients: Output: gradients of keys and memory, of which this part's rows are written.
         part: The part.
@@ -253,7 +253,7 @@ def unroll_part_backward(
     keys, memory = memory_gradients.keys[part.rows], memory_gradients.memory[part.rows]
     projected = part.source.scorer.score != DOT_PRODUCT
     ordered = keys.transpose(0, 2, 1) if projected else np.empty((0, 0, 0), np.float32)
-    factors = unroll_backward(weights, part.symbols, part.source, tape, output_gradients, ordered)
+    factors = unroll_backward(parameters, part.symbols, part.source, tape, output_gradients, ordered)
     sum_over_steps(tape.weights, contexts, memory)
     if not projected:
         sum_over_steps(factors.energies, tape.hidden[:-1], keys)
@@ -277,7 +277,7 @@ def sum_over_steps(
 
 @njit
 def unroll(
-    weights: StepWeights,
+    parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     source: Source,
     hidden: Float[np.ndarray, "B H"],
@@ -286,7 +286,7 @@ def unroll(
     """Take all steps and return their results.
 
     Args:
-        weights: Parameters of the cell.
+        parameters: Parameters of the cell.
         symbols: Row of the table for each step.
         source: Keys and memory.
         hidden: Initial h.
@@ -299,15 +299,15 @@ def unroll(
     queries = np.empty((count if scorer.score != DOT_PRODUCT else 0, rows, scorer.energy.shape[0]), np.float32)
     contexts = np.empty((count, rows, source.memory.shape[1]), np.float32)
     attn_weights = np.zeros((rows, count, source.memory.shape[2]), np.float32)
-    buffers = np.empty((weights.layout.buffers, count * rows * size), np.float32)
+    buffers = np.empty((parameters.layout.buffers, count * rows * size), np.float32)
     tape = DecoderTape(hiddens, cells, queries, contexts, attn_weights, buffers)
-    _unroll_steps(weights, symbols, source, tape, location_buffers(scorer, source.memory.shape[2]))
+    _unroll_steps(parameters, symbols, source, tape, location_buffers(scorer, source.memory.shape[2]))
     return tape
 
 
 @njit_no_refcount
 def _unroll_steps(
-    weights: StepWeights,
+    parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     source: Source,
     tape: DecoderTape,
@@ -321,15 +321,15 @@ def _unroll_steps(
             project_queries(source.scorer, tape.hidden[step], query)
         attention_forward(source, query, step, buffers, tape.weights, tape.contexts[step])
         first = step * tape.hidden[0].size
-        add_sums(weights, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
+        add_sums(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
         before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
         after = tape.hidden[step + 1].reshape(-1), tape.cell[step + 1].reshape(-1)
-        cell_forward(weights.layout, tape.buffers, first, before, after)
+        cell_forward(parameters.layout, tape.buffers, first, before, after)
 
 
 @njit_no_refcount
 def add_sums(
-    weights: StepWeights,
+    parameters: CellParameters,
     symbols: Int[np.ndarray, " B"],
     contexts: Float[np.ndarray, "B D"],
     before: Float[np.ndarray, "B H"],
@@ -339,23 +339,23 @@ def add_sums(
     """Compute the preactivations of all gates in their buffers: the projected symbol, C c and U h.
 
     Args:
-        weights: Parameters of the cell.
+        parameters: Parameters of the cell.
         symbols: Row of the table for each row.
         contexts: c.
         before: h.
         buffers: Output.
         first: Index at which the step begins in each buffer.
     """
-    gather_inputs(weights.layout, weights.table, symbols, weights.bias_n, buffers, first)
-    for gate in range(weights.layout.gates):
+    gather_inputs(parameters.layout, parameters.table, symbols, parameters.bias_n, buffers, first)
+    for gate in range(parameters.layout.gates):
         buffer = buffers[gate, first : first + before.size]
-        gemm_add(contexts, weights.context_t[gate], buffer.reshape(before.shape))
-    add_recurrent(weights.layout, before, weights.recurrent_t, buffers, first)
+        gemm_add(contexts, parameters.context_t[gate], buffer.reshape(before.shape))
+    add_recurrent(parameters.layout, before, parameters.recurrent_t, buffers, first)
 
 
 @njit
 def unroll_backward(
-    weights: StepWeights,
+    parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     source: Source,
     tape: DecoderTape,
@@ -365,7 +365,7 @@ def unroll_backward(
     """Take the backward pass through all steps; gradients of the preactivations replace the values on the tape.
 
     Args:
-        weights: Parameters of the cell.
+        parameters: Parameters of the cell.
         symbols: Row of the table for each step.
         source: Keys and memory.
         tape: Results of `unroll`, overwritten.
@@ -374,7 +374,7 @@ def unroll_backward(
     """
     (count, rows), scorer = symbols.shape, source.scorer
     queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, source.keys.shape[1]), np.float32)
-    energies, table = np.zeros(tape.weights.shape, np.float32), np.zeros(weights.table.shape, np.float32)
+    energies, table = np.zeros(tape.weights.shape, np.float32), np.zeros(parameters.table.shape, np.float32)
     keys[:] = 0
     sums = ScorerGradients(
         keys,
@@ -385,13 +385,13 @@ def unroll_backward(
     )
     gradients = StepGradients(queries, energies, table, sums)
     buffers = location_buffers(scorer, source.memory.shape[2])
-    _unroll_steps_backward(weights, symbols, source, (tape, output_gradients), gradients, buffers)
+    _unroll_steps_backward(parameters, symbols, source, (tape, output_gradients), gradients, buffers)
     return gradients
 
 
 @njit_no_refcount
 def _unroll_steps_backward(
-    weights: StepWeights,
+    parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     source: Source,
     steps: tuple[DecoderTape, OutputGradients],
@@ -401,7 +401,7 @@ def _unroll_steps_backward(
     """Take the steps of `unroll_backward`."""
     (tape, output_gradients), projected = steps, source.scorer.score != DOT_PRODUCT
     for step in range(symbols.shape[0] - 1, -1, -1):
-        _step_backward(weights, symbols[step], steps, gradients.table, step)
+        _step_backward(parameters, symbols[step], steps, gradients.table, step)
         query_gradient = gradients.queries[step if projected else 0]
         attention_gradients = AttentionGradients(
             output_gradients.contexts[step], output_gradients.weights, gradients.energies, query_gradient
@@ -416,24 +416,24 @@ def _unroll_steps_backward(
 
 @njit_no_refcount
 def _step_backward(
-    weights: StepWeights,
+    parameters: CellParameters,
     symbols: Int[np.ndarray, " B"],
     steps: tuple[DecoderTape, OutputGradients],
     table: Float[np.ndarray, "V G"],
     step: int,
 ) -> None:
     """Compute the gradients of a step's contexts, of the previous states and of the table from those of its states."""
-    (tape, output_gradients), layout = steps, weights.layout
+    (tape, output_gradients), layout = steps, parameters.layout
     hidden, first = output_gradients.hidden[step + 1], step * tape.hidden[0].size
     before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
     cell_backward(layout, tape.buffers, first, (hidden.reshape(-1), output_gradients.cell.reshape(-1)), before)
     scatter_add(layout, tape.buffers, first, symbols, table)
     for gate in range(layout.gates):
         buffer = tape.buffers[gate, first : first + hidden.size]
-        gemm_add(buffer.reshape(hidden.shape), weights.context[gate], output_gradients.contexts[step])
+        gemm_add(buffer.reshape(hidden.shape), parameters.context[gate], output_gradients.contexts[step])
     previous_hidden = output_gradients.hidden[step]
     add_(previous_hidden.reshape(-1), hidden.reshape(-1))
-    add_recurrent_backward(layout, tape.buffers, first, weights.recurrent, previous_hidden)
+    add_recurrent_backward(layout, tape.buffers, first, parameters.recurrent, previous_hidden)
 
 
 def warm_up() -> None:
@@ -441,9 +441,9 @@ def warm_up() -> None:
     one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
     parameters = DecoderWeights(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
     start = DecoderStart(single[None], single[None], single, single[:0], NO_ROWS)
-    weights, scorer = step_weights(parameters), scorer_of(parameters)
-    (part,) = unroll_parts(weights, scorer, start, one, one[0])
+    arrays, scorer = cell_parameters(parameters), scorer_of(parameters)
+    (part,) = unroll_parts(arrays, scorer, start, one, one[0])
     whole = MemoryGradients(single[None].copy(), single[None].copy())
-    unroll_part_backward(weights, (join_parts([part]).hidden, None, None, None), whole, part)
+    unroll_part_backward(arrays, (join_parts([part]).hidden, None, None, None), whole, part)
     double_exp(single[None])
     positions_innermost(single[None], one[0], True)

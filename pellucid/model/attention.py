@@ -99,7 +99,7 @@ class Attention(nn.Module, ABC):
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
-            attention_state: Weights of the previous step, first `initial_state`; None if the attention reads none.
+            attention_state: Weights of the previous step, first `initial_weights`; None if the attention reads none.
             override: Weights that replace α; None for none.
         """
 
@@ -115,7 +115,7 @@ class Attention(nn.Module, ABC):
         """
         return AttentionCache(memory, self.keys(memory))
 
-    def initial_state(self, memory: Memory) -> Float[Tensor, "B S"] | None:
+    def initial_weights(self, memory: Memory) -> Float[Tensor, "B S"] | None:
         """Return `attention_state` of the first step; None if no step depends on the previous weights.
 
         Args:
@@ -378,7 +378,7 @@ class LocationSensitiveAttention(Attention):
         self.filters = nn.Conv1d(1, filters, 2 * radius + 1, padding=radius, bias=False)
         self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1).mul_((3 / units) ** 0.5))
 
-    def initial_state(self, memory: Memory) -> Float[Tensor, "B S"]:
+    def initial_weights(self, memory: Memory) -> Float[Tensor, "B S"]:
         """Return zeros.
 
         Args:
@@ -561,7 +561,7 @@ class MonotonicAttention(Attention):
         self.gain = nn.Parameter(torch.tensor(units**-0.5))
         self.offset = nn.Parameter(torch.tensor(-1.0))
 
-    def initial_state(self, memory: Memory) -> Float[Tensor, "B S"]:
+    def initial_weights(self, memory: Memory) -> Float[Tensor, "B S"]:
         """Return weight 1 at the first position, where the scan begins.
 
         Args:

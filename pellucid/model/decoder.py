@@ -135,7 +135,7 @@ class Decoder(nn.Module, ABC):
         """Take one step.
 
         Args:
-            projected: The symbol's part of the first cell's preactivations, as `project` returns it.
+            projected: The symbol's part of the first cell's preactivations, as `project_symbols` returns it.
             state: State before the step.
             cache: Memory and keys.
             override: Attention weights that replace those of the step; None for none.
@@ -181,7 +181,7 @@ class Decoder(nn.Module, ABC):
             memory: Encoder output.
         """
         shape = len(memory.states), self.config.num_layers, self.config.hidden_size
-        attention_state, has_cell_state = self.attention.initial_state(memory), CELLS[self.config.cell].has_cell_state
+        attention_state, has_cell_state = self.attention.initial_weights(memory), CELLS[self.config.cell].has_cell_state
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
             return State(zero, zero if has_cell_state else None, attention_state=attention_state)
@@ -209,7 +209,7 @@ class Decoder(nn.Module, ABC):
             override: Attention weights that replace those of the step; None for none.
         """
         cache, symbols = cache.materialize(), self.oov_to_unk(symbols)
-        result = self.forward_step(self.project(symbols, cache.dropout_masks), unstack(state), cache, override)
+        result = self.forward_step(self.project_symbols(symbols, cache.dropout_masks), unstack(state), cache, override)
         readout = ReadoutInputs(result.output, result.attention.context, result.attention.weights)
         return Step(self.logits(symbols, readout, cache), result.state.stack(), result.attention)
 
@@ -223,7 +223,7 @@ class Decoder(nn.Module, ABC):
         """
         symbols = self.oov_to_unk(symbols)
         current, attentions, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
-        for projected in self.project(symbols, cache.dropout_masks).unbind(dim=1):
+        for projected in self.project_symbols(symbols, cache.dropout_masks).unbind(dim=1):
             result = self.forward_step(projected, current, cache, None)
             current = result.state
             attentions.append(result.attention)
@@ -358,8 +358,10 @@ class Decoder(nn.Module, ABC):
         untied_logits: Tensor = self.head(readout.outputs, readout.contexts)
         return untied_logits
 
-    def project(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> Float[Tensor, "R *steps G"]:
-        """Return the part of the first cell's preactivations that depends on the fed-back symbols.
+    def project_symbols(
+        self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None
+    ) -> Float[Tensor, "R *steps G"]:
+        """Return W x of the first cell for embedded symbols: its preactivations before U h is added.
 
         Args:
             symbols: Ids of the vocabulary.

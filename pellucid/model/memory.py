@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from pellucid.kernels.types import RawStepOutput
+from pellucid.kernels.types import KernelStepOutput
 from pellucid.model.recurrence import DropoutMasks
 
 
@@ -77,7 +77,7 @@ class DecoderKernel(Protocol):
         hidden: Float[Tensor, "R H"],
         cell: Float[Tensor, "R H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
-    ) -> RawStepOutput:
+    ) -> KernelStepOutput:
         """Take one step of all hypotheses; the hypotheses of a source are consecutive.
 
         Args:

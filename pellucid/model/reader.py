@@ -145,7 +145,7 @@ class Pointer(EncoderOnlyModel):
             memory: Encoder output.
         """
         attention = self.attention(
-            self.query(memory), self.attention.prepare(memory), self.attention.initial_state(memory)
+            self.query(memory), self.attention.prepare(memory), self.attention.initial_weights(memory)
         )
         least = torch.finfo(attention.weights.dtype).tiny
         log_weights = attention.weights.clamp(min=least).log().masked_fill(~memory.mask(), -torch.inf)

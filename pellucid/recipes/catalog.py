@@ -25,27 +25,27 @@ RECIPES: Mapping[str, RecipeEntry] = {
     ),
     "digits-repeat": RecipeEntry(
         "first network of blog and notebook: no attention, the code is the input of every decoder step",
-        "digits.studies",
+        "digits.experiments",
         "run_repeat",
     ),
-    "digits-init": RecipeEntry("no attention, the code is the initial decoder state", "digits.studies", "run_init"),
+    "digits-init": RecipeEntry("no attention, the code is the initial decoder state", "digits.experiments", "run_init"),
     "digits-attention-faithful": RecipeEntry(
-        "the notebook's attention decoder, reproduced exactly", "digits.studies", "run_attention_faithful"
+        "the notebook's attention decoder, reproduced exactly", "digits.experiments", "reproduce_digits_attention"
     ),
     "digits-bidirectional": RecipeEntry(
-        "exercise: bidirectional encoder, three ways to merge the directions", "digits.studies", "run_bidirectional"
+        "exercise: bidirectional encoder, three ways to merge the directions", "digits.experiments", "run_bidirectional"
     ),
     "digits-varying": RecipeEntry(
-        "exercise: 1 to 20 digits, masked and unmasked loss", "digits.studies", "run_varying"
+        "exercise: 1 to 20 digits, masked and unmasked loss", "digits.experiments", "run_varying"
     ),
-    "digits-embedding": RecipeEntry("exercise: one-hot and learned embeddings", "digits.studies", "run_embedding"),
-    "digits-optimizers": RecipeEntry("exercise: six optimizers", "digits.studies", "run_optimizers"),
-    "digits-cells": RecipeEntry("exercise: GRU and LSTM, accuracy and speed", "digits.studies", "run_cells"),
+    "digits-embedding": RecipeEntry("exercise: one-hot and learned embeddings", "digits.experiments", "run_embedding"),
+    "digits-optimizers": RecipeEntry("exercise: six optimizers", "digits.experiments", "run_optimizers"),
+    "digits-cells": RecipeEntry("exercise: GRU and LSTM, accuracy and speed", "digits.experiments", "run_cells"),
     "digits-positions": RecipeEntry(
         "exercise: accuracy by target position and its causes", "digits.analysis", "run_positions"
     ),
     "digits-jigsaw": RecipeEntry(
-        "exercise: cause of the sawtooth in the validation curve of a long run", "digits.studies", "run_jigsaw"
+        "exercise: cause of the sawtooth in the validation curve of a long run", "digits.experiments", "run_jigsaw"
     ),
     "digits-attention": RecipeEntry(
         "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 60,000 samples",

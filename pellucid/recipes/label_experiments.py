@@ -47,7 +47,7 @@ class LabelScore(NamedTuple):
 
 
 class LabelPredictions(NamedTuple):
-    """Predictions for one set, with their references."""
+    """Examples of one split, their traces, outputs with references, and label metrics."""
 
     examples: Sequence[Example]
     traces: Sequence[Trace]
@@ -183,7 +183,7 @@ def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[Label
     yield from run_jobs(train_and_score, [(job.training.name, job) for jobs in jobs_by_seed for job in jobs], request)
     if request.seeds > 1:
         members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*jobs_by_seed, strict=True)]
-        yield from run_jobs(score_ensemble, members, request)
+        yield from run_jobs(score_trained_ensemble, members, request)
 
 
 def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
@@ -203,18 +203,18 @@ def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
     return run._replace(log=read_log(folder))
 
 
-def score_ensemble(jobs: Sequence[LabelJob], tell: ProgressCallback) -> LabelRun:
-    """Score the runs of one experiment as an ensemble.
+def score_trained_ensemble(members: Sequence[LabelJob], tell: ProgressCallback) -> LabelRun:
+    """Load the trained runs of one experiment, and score them as an ensemble.
 
     Args:
-        jobs: Jobs of the members, one per seed; all are trained.
+        members: Jobs of the members, one per seed; all are trained.
         tell: Progress callback.
 
     Returns:
         The ensemble with its scores.
     """
     tell("predicting for evaluation")
-    return _score_run(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
+    return _score_run(members[0], load([job.training.folder for job in members]), f"ensemble of {len(members)}")
 
 
 def _score_run(job: LabelJob, predictor: Predictor, label: str) -> LabelRun:

@@ -15,7 +15,7 @@ from pellucid.recipes.recipe import RecipeRequest
 
 INTENT_WORD = "<intent>"
 """Prepended to every request; its tag is the intent."""
-SNIPS_PARTS = ("train", "valid", "test")
+SNIPS_SPLITS = ("train", "valid", "test")
 MAX_RARE_COUNT = 1
 """Words with at most this frequency in the training set are replaced by their signature."""
 SNIPS_PUBLISHED = {
@@ -74,13 +74,13 @@ def read_snips(folder: Path) -> DataSplits:
     Returns:
         The three splits.
     """
-    parts = [read_snips_part(folder / part) for part in SNIPS_PARTS]
-    counts = Counter(word for example in parts[0] for word in example.source.split())
-    return DataSplits(*([replace_rare_words(example, counts) for example in part] for part in parts))
+    splits = [read_snips_split(folder / name) for name in SNIPS_SPLITS]
+    counts = Counter(word for example in splits[0] for word in example.source.split())
+    return DataSplits(*([replace_rare_words(example, counts) for example in split] for split in splits))
 
 
-def read_snips_part(folder: Path) -> list[Example]:
-    """Read requests with the intent word prepended, and their tags with the intent prepended.
+def read_snips_split(folder: Path) -> list[Example]:
+    """Read requests as words and slot tags; the first position predicts the intent.
 
     Args:
         folder: Folder of a split, with seq.in, seq.out and label.
@@ -89,7 +89,7 @@ def read_snips_part(folder: Path) -> list[Example]:
         Requests with their tags.
 
     Raises:
-        DataError: The three files, or words and tags of a line, differ in length.
+        DataError: The files have different numbers of lines, or a line lacks a tag for each word or exactly one intent.
     """
     files = [folder / name for name in ("seq.in", "seq.out", "label")]
     columns = [[line.split() for line in read_bytes(file, DataError).decode("utf-8").splitlines()] for file in files]

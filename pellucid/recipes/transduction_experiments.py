@@ -572,7 +572,7 @@ def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
         runs.append(run)
     if request.seeds > 1:
         members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*jobs_by_seed, strict=True)]
-        for ensemble in run_jobs(score_ensemble, members, request):
+        for ensemble in run_jobs(score_trained_ensemble, members, request):
             yield format_ensemble(suite, ensemble)
             ensembles.append(ensemble)
     comparisons = compare_settings(suite, runs)
@@ -616,26 +616,26 @@ def train_and_score(job: TransductionJob, tell: ProgressCallback) -> Transductio
     )
 
 
-def score_ensemble(jobs: Sequence[TransductionJob], tell: ProgressCallback) -> EnsembleRun:
-    """Score the runs of one experiment as an ensemble.
+def score_trained_ensemble(members: Sequence[TransductionJob], tell: ProgressCallback) -> EnsembleRun:
+    """Load the trained runs of one experiment, and score them as an ensemble.
 
     Args:
-        jobs: Jobs of the members, one per seed; all are trained.
+        members: Jobs of the members, one per seed; all are trained.
         tell: Progress callback.
 
     Returns:
         The ensemble with its scores.
     """
-    first = jobs[0].training
+    first = members[0].training
     tell("decoding for evaluation")
-    predictor = load([job.training.folder for job in jobs])
+    predictor = load([job.training.folder for job in members])
 
     def _score_file(path: Path) -> TransductionScores:
         """Return the scores on the examples of a file."""
-        return score_predictor(predictor, read_pairs(path, first.config), jobs[0].num_candidates)[1]
+        return score_predictor(predictor, read_pairs(path, first.config), members[0].num_candidates)[1]
 
     test = _score_file(first.paths.test) if first.paths.test is not None else None
-    return EnsembleRun(first.experiment, len(jobs), SplitScores(_score_file(first.paths.dev), test))
+    return EnsembleRun(first.experiment, len(members), SplitScores(_score_file(first.paths.dev), test))
 
 
 def _plan_job(suite: ExperimentSuite, training: ExperimentTraining) -> TransductionJob:

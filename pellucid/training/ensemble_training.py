@@ -109,10 +109,13 @@ def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int)
     Args:
         trainings: Members of the ensemble.
         folder: Folder of the ensemble.
-        at_once: Number of parallel trainings.
+        at_once: Maximum number of parallel trainings; one until kernels are compiled.
 
     Yields:
-        Events, and None at intervals without one.
+        Events, and None after each poll of the workers.
+
+    Raises:
+        RunError: The folder holds a single run or other files.
     """
     names = [training.folder.name for training in trainings]
     _check_ensemble_folder(folder, names)

@@ -15,19 +15,19 @@ Value = Number | str | bool | None | list[str]
 """Value of a key; records are not nested."""
 
 
-class UncountedRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Base of records without progress."""
+class RecordWithoutProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """Base of log records that hold no updates, samples, epochs or seconds."""
 
     update: None = None
     samples: None = None
     seconds: None = None
 
 
-class CompilingRecord(UncountedRecord, frozen=True, kw_only=True, tag="compiling"):
+class CompilingRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="compiling"):
     """Kernels are about to be compiled."""
 
 
-class ReadRecord(UncountedRecord, frozen=True, kw_only=True, tag="read"):
+class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
     """A data file was read."""
 
     path: str
@@ -37,7 +37,7 @@ class ReadRecord(UncountedRecord, frozen=True, kw_only=True, tag="read"):
     target: str | None = None
 
 
-class AugmentedRecord(UncountedRecord, frozen=True, kw_only=True, tag="augmented"):
+class AugmentedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="augmented"):
     """Synthetic pairs were added."""
 
     examples: Counter
@@ -45,8 +45,8 @@ class AugmentedRecord(UncountedRecord, frozen=True, kw_only=True, tag="augmented
     kind: str = ""
 
 
-class CountedRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Base of records with progress."""
+class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """Base of log records that hold the updates, samples, epochs and seconds so far."""
 
     update: Counter
     samples: Counter
@@ -54,7 +54,7 @@ class CountedRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"
     seconds: float
 
 
-class StartedRecord(CountedRecord, frozen=True, kw_only=True, tag="started"):
+class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """A training started or resumed."""
 
     epochs: Optional = UNSET
@@ -62,7 +62,7 @@ class StartedRecord(CountedRecord, frozen=True, kw_only=True, tag="started"):
     time: str | UnsetType = UNSET
 
 
-class SteppedRecord(CountedRecord, frozen=True, kw_only=True, tag="stepped"):
+class SteppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stepped"):
     """Some updates were done; the loss is their mean."""
 
     loss: float
@@ -70,7 +70,7 @@ class SteppedRecord(CountedRecord, frozen=True, kw_only=True, tag="stepped"):
     gradient_norm: Optional = UNSET
 
 
-class ValidatedRecord(CountedRecord, frozen=True, kw_only=True, tag="validated"):
+class ValidatedRecord(ProgressRecord, frozen=True, kw_only=True, tag="validated"):
     """The validation set was decoded and evaluated."""
 
     exact_match: float
@@ -82,7 +82,7 @@ class ValidatedRecord(CountedRecord, frozen=True, kw_only=True, tag="validated")
     training_loss: Optional = UNSET
 
 
-class StoppedRecord(CountedRecord, frozen=True, kw_only=True, tag="stopped"):
+class StoppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stopped"):
     """The training finished."""
 
     reason: str = ""

@@ -298,7 +298,7 @@ def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCom
     start_time, progress, config = time.perf_counter(), session.progress, session.config.training
     transducer = session.transducer
     if session.average is not None:
-        session.average.before_validation()
+        session.average.record_validation()
     with averaged_weights(session.average):
         try:
             traces = transducer.trace(session.development)

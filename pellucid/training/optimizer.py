@@ -234,8 +234,8 @@ class MovingAverage:
         decay = min(self.decay, (1 + self.count) / (10 + self.count))
         torch._foreach_lerp_(self.mean, [weight.detach() for weight in self.named.values()], 1 - decay)
 
-    def before_validation(self) -> None:
-        """Do nothing."""
+    def record_validation(self) -> None:
+        """Do nothing: this average changes at updates only."""
 
     def weights(self) -> Sequence[Tensor]:
         """Return the average of each weight."""
@@ -271,10 +271,10 @@ class CheckpointAverage:
         self.stored = [weight.detach().new_zeros(last, *weight.shape) for weight in self.named.values()]
 
     def after_update(self) -> None:
-        """Do nothing."""
+        """Do nothing: this average changes at validations only."""
 
-    def before_validation(self) -> None:
-        """Replace the oldest weights by the current ones."""
+    def record_validation(self) -> None:
+        """Store the current weights in place of the oldest ones, at a validation."""
         for weight, stored in zip(self.named.values(), self.stored, strict=True):
             stored[self.count % len(stored)] = weight.detach()
         self.count += 1

@@ -65,14 +65,14 @@ def unroll_sampled(network: EncoderDecoder, batch: Batch, probability: float) ->
         Mihaylova & Martins 2019, "Scheduled Sampling for Transformers", section 3.
     """
     memory = network.encoder(batch.source, batch.source_lengths)
-    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     inputs = shift_right(batch.target)
     with torch.no_grad():
-        sampled = sample_symbols(network.decoder.unroll(inputs, state, attendable).logits)
+        sampled = sample_symbols(network.decoder.unroll(inputs, state, cache).logits)
         replace = torch.rand(inputs.shape, device=inputs.device) < probability
         replace[:, 0] = False  # BOS is never sampled
         mixed_inputs = torch.where(replace, sampled.roll(1, dims=1), inputs)
-    return network.decoder.unroll(mixed_inputs, state, attendable)
+    return network.decoder.unroll(mixed_inputs, state, cache)
 
 
 def sample_symbols(logits: Float[Tensor, "B T W"]) -> Int[Tensor, "B T"]:

@@ -152,14 +152,14 @@ def check_snapshots(folder: Path) -> None:
 
 
 def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapshot]:
-    """Return the snapshots of a run after an update, in order; a snapshot removed meanwhile is left out.
+    """Return the snapshots of a run in order of their updates; a snapshot removed meanwhile is left out.
 
     Args:
         folder: Run folder.
-        after_update: Update after which snapshots are read.
+        after_update: Only snapshots later than this update are read; -1 for all.
 
     Raises:
-        RunError: A snapshot is damaged.
+        RunError: A snapshot is damaged, or is of another run (its sizes differ).
     """
     result = []
     for path in _paths(folder):

@@ -114,14 +114,14 @@ class _Selection(NamedTuple):
 def assemble_page(
     models: Sequence[ViewedRun], sources: Sequence[ViewedFile], max_examples: int, served: bool, pending_file: str = ""
 ) -> PageData:
-    """Assemble the contents of a page.
+    """Return the data of the page: run, training, examples and comparisons.
 
     Args:
         models: Shown run, then the compared runs.
         sources: Example files, of which the first is used.
         max_examples: Maximum number of shown examples.
         served: Whether a server answers requests of the page.
-        pending_file: Name of the file that is shown once the first run has a model.
+        pending_file: Name of the example file, shown while the run has no model yet.
 
     Returns:
         Page data.

@@ -17,7 +17,7 @@ from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import (
     DecoderKind,
     DigitsArchitecture,
-    DigitsNetwork,
+    SpelledDigitsNetwork,
     parameter_shapes,
     unmask_padding,
 )
@@ -25,15 +25,15 @@ from pellucid.recipes.digits.report import (
     POSITIONS_REPEAT,
     DigitsRuns,
     LessonReport,
-    name_studies,
+    name_experiments,
     position_figure,
     repeat_with_seeds,
     run_lines,
     write_lesson_report,
 )
 from pellucid.recipes.digits.training import (
+    DigitsExperiment,
     DigitsResult,
-    DigitsStudy,
     DigitsTrainingPlan,
     discard_progress,
     to_tensors,
@@ -85,7 +85,7 @@ def run_data(request: RecipeRequest) -> Iterator[str]:
         request.out / "report.html",
         Report(title=DATA_TITLE, introduction=DATA_INTRODUCTION, parts=list[ReportPart](tables)),
     )
-    counts = {kind: parameter_count(DigitsNetwork(DigitsArchitecture(kind))) for kind in kinds}
+    counts = {kind: parameter_count(SpelledDigitsNetwork(DigitsArchitecture(kind))) for kind in kinds}
     report = {
         "name": "digits-data",
         "parameters": counts,
@@ -139,7 +139,7 @@ def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
         kind: Decoder of the network; sizes are those of the notebook.
     """
     torch.manual_seed(1)
-    network = DigitsNetwork(DigitsArchitecture(kind))
+    network = SpelledDigitsNetwork(DigitsArchitecture(kind))
     batch = draw_digits(SHAPE_BATCH, 20, 20, np.random.default_rng(1))
     title = "Without attention" if kind == "repeat" else "With attention"
     rows = [(layer.name, str(layer.shape)) for layer in layer_shapes(network, batch)]
@@ -155,7 +155,7 @@ def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
     yield ReportTable(title, caption, ("parameter", "shape", "gradient norm"), parameter_rows)
 
 
-def layer_shapes(network: DigitsNetwork, batch: DigitSamples) -> Sequence[LayerShape]:
+def layer_shapes(network: SpelledDigitsNetwork, batch: DigitSamples) -> Sequence[LayerShape]:
     """Return the output shape of each layer for a batch.
 
     Args:
@@ -185,7 +185,7 @@ def layer_shapes(network: DigitsNetwork, batch: DigitSamples) -> Sequence[LayerS
     return [*layers, LayerShape("reshaped back", tuple(network(inputs, lengths, steps).logits.shape))]
 
 
-def gradient_norms(network: DigitsNetwork, batch: DigitSamples) -> list[float]:
+def gradient_norms(network: SpelledDigitsNetwork, batch: DigitSamples) -> list[float]:
     """Return the gradient norm of each trained parameter; 0 for a parameter that is not connected to the loss.
 
     Args:
@@ -217,13 +217,13 @@ def _table_lines(table: ReportTable) -> Iterator[str]:
 
 PROBE_SAMPLES = 20_000
 """Number of samples to fit a probe, and of further samples to evaluate it."""
-POSITION_STUDIES = (
-    DigitsStudy("code", DigitsArchitecture("repeat"), DigitsTrainingPlan(300_000), 1),
-    DigitsStudy(
+POSITION_EXPERIMENTS = (
+    DigitsExperiment("code", DigitsArchitecture("repeat"), DigitsTrainingPlan(300_000), 1),
+    DigitsExperiment(
         "code, input read backwards", DigitsArchitecture("repeat"), DigitsTrainingPlan(300_000, reverse_inputs=True), 1
     ),
-    DigitsStudy("attention", DigitsArchitecture("attention"), DigitsTrainingPlan(150_000), 1),
-    DigitsStudy(
+    DigitsExperiment("attention", DigitsArchitecture("attention"), DigitsTrainingPlan(150_000), 1),
+    DigitsExperiment(
         "attention, padding masked",
         DigitsArchitecture("attention", attends_padding=False),
         DigitsTrainingPlan(150_000),
@@ -242,9 +242,9 @@ the code to the digit at each position."""
 
 
 class PositionResult(NamedTuple):
-    """Result of a study with the probe's accuracy by position."""
+    """Result of a experiment with the probe's accuracy by position."""
 
-    study: DigitsStudy
+    experiment: DigitsExperiment
     training_result: DigitsResult
     probe_accuracy: list[float]
     """Accuracy of the probe at each target position; empty for attention."""
@@ -262,12 +262,15 @@ def run_positions(request: RecipeRequest) -> Iterator[str]:
         A line per run, the comparisons and the path of the report.
     """
     make_folder(request.out)
-    results = list(run_jobs(train_and_probe, name_studies(repeat_with_seeds(POSITION_STUDIES, request)), request))
+    results = list(
+        run_jobs(train_and_probe, name_experiments(repeat_with_seeds(POSITION_EXPERIMENTS, request)), request)
+    )
     groups = [
         DigitsRuns(
-            study.name, [result.training_result for result in results if result.training_result.name == study.name]
+            experiment.name,
+            [result.training_result for result in results if result.training_result.name == experiment.name],
         )
-        for study in POSITION_STUDIES
+        for experiment in POSITION_EXPERIMENTS
     ]
     for group in groups:
         yield from run_lines(group)
@@ -283,24 +286,24 @@ def run_positions(request: RecipeRequest) -> Iterator[str]:
     yield write_lesson_report(request, lesson._replace(parts=parts, numbers=numbers))
 
 
-def train_and_probe(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> PositionResult:
+def train_and_probe(experiment: DigitsExperiment, tell: ProgressCallback = discard_progress) -> PositionResult:
     """Train a network and, without attention, fit a probe to its code.
 
     Args:
-        study: Architecture, hyperparameters and seed.
+        experiment: Architecture, hyperparameters and seed.
         tell: Progress callback.
 
     Returns:
         The result of the training and the accuracy of the probe.
     """
-    network, result = train_network(study, tell)
-    generator = np.random.default_rng([study.seed, 2])
-    fit_samples, held_out = (study.plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2))
-    accuracy = probe_codes(network, fit_samples, held_out) if study.architecture.decoder == "repeat" else []
-    return PositionResult(study, result, accuracy, held_out.starts.std(axis=0).tolist())
+    network, result = train_network(experiment, tell)
+    generator = np.random.default_rng([experiment.seed, 2])
+    fit_samples, held_out = (experiment.plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2))
+    accuracy = probe_codes(network, fit_samples, held_out) if experiment.architecture.decoder == "repeat" else []
+    return PositionResult(experiment, result, accuracy, held_out.starts.std(axis=0).tolist())
 
 
-def probe_codes(network: DigitsNetwork, fit_samples: DigitSamples, held_out: DigitSamples) -> list[float]:
+def probe_codes(network: SpelledDigitsNetwork, fit_samples: DigitSamples, held_out: DigitSamples) -> list[float]:
     """Fit a softmax regression from the code to the digit at each position.
 
     Args:
@@ -332,7 +335,9 @@ def probe_codes(network: DigitsNetwork, fit_samples: DigitSamples, held_out: Dig
     return accuracies
 
 
-def encode_codes(network: DigitsNetwork, samples: DigitSamples) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
+def encode_codes(
+    network: SpelledDigitsNetwork, samples: DigitSamples
+) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
     """Return the last encoder states and the target symbols.
 
     Args:
@@ -378,7 +383,7 @@ def _padding_parts(results: Sequence[PositionResult]) -> Iterator[ReportPart]:
     attention_results = [
         result
         for result in results
-        if result.study.architecture.decoder == "attention" and result.training_result.seed == 1
+        if result.experiment.architecture.decoder == "attention" and result.training_result.seed == 1
     ]
     rows = []
     for index in range(len(attention_results[0].start_deviation) - 1):

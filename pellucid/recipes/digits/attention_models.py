@@ -36,12 +36,12 @@ from pellucid.recipes.digits.report import (
 )
 from pellucid.recipes.digits.training import (
     DigitsEvaluation,
+    DigitsExperiment,
     DigitsResult,
-    DigitsStudy,
     DigitsTrainingPlan,
     DigitsValidation,
     discard_progress,
-    run_study,
+    run_experiment,
 )
 from pellucid.recipes.jobs import progress_callback, run_jobs
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
@@ -291,12 +291,12 @@ def run_fewest(request: RecipeRequest) -> Iterator[str]:
         for name, settings in ABLATIONS.items()
         for seed in seeds
     ]
-    notebook_studies = [
-        DigitsStudy(name, architecture, plan._replace(samples=samples), seed)
+    notebook_experiments = [
+        DigitsExperiment(name, architecture, plan._replace(samples=samples), seed)
         for name, (architecture, plan) in ADDITIONS.items()
         for seed in seeds
     ]
-    jobs: list[DigitsJob | DigitsStudy] = [*pellucid_jobs, *notebook_studies]
+    jobs: list[DigitsJob | DigitsExperiment] = [*pellucid_jobs, *notebook_experiments]
     results = list(run_jobs(_train_either, [(f"{job.name}, seed {job.seed}", job) for job in jobs], request))
     groups = [
         DigitsRuns(name, [result for result in results if result.name == name]) for name in (*ABLATIONS, *ADDITIONS)
@@ -324,9 +324,9 @@ def run_fewest(request: RecipeRequest) -> Iterator[str]:
     yield write_lesson_report(request, lesson._replace(parts=[table], numbers=numbers))
 
 
-def _train_either(job: DigitsJob | DigitsStudy, tell: ProgressCallback) -> DigitsResult:
+def _train_either(job: DigitsJob | DigitsExperiment, tell: ProgressCallback) -> DigitsResult:
     """Train a model of either kind."""
-    return train_and_evaluate(job, tell).result if isinstance(job, DigitsJob) else run_study(job, tell)
+    return train_and_evaluate(job, tell).result if isinstance(job, DigitsJob) else run_experiment(job, tell)
 
 
 def _samples_table(groups: list[DigitsRuns]) -> ReportTable:

@@ -49,8 +49,8 @@ class DigitsOutput(NamedTuple):
     attention: Float[Tensor, "B T S"] | None
 
 
-class DigitsNetwork(nn.Module):
-    """Encoder, decoder, and a softmax over digits and the end symbol."""
+class SpelledDigitsNetwork(nn.Module):
+    """Network from spelled numbers to digits: encoder, decoder, and a softmax over digits and the end symbol."""
 
     def __init__(self, architecture: DigitsArchitecture) -> None:
         """Build the network and draw its parameters from PyTorch's generator.
@@ -87,8 +87,8 @@ class DigitsNetwork(nn.Module):
         """Return the outputs of `steps` decoder steps for each input.
 
         Args:
-            inputs: Source symbol ids, padded.
-            lengths: Number of symbols of each source.
+            inputs: Ids of the letters of spelled numbers, padded.
+            lengths: Number of letters of each input.
             steps: Number T of decoder steps.
 
         Returns:

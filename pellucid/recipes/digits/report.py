@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pellucid.errors import DataError, abbreviate_reason
 from pellucid.files import make_folder, write_json
-from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, run_study
+from pellucid.recipes.digits.training import DigitsExperiment, DigitsResult, run_experiment
 from pellucid.recipes.jobs import run_jobs
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.reporting.figures import (
@@ -227,57 +227,61 @@ class LessonReport(NamedTuple):
     """Further entries of report.json."""
 
 
-def run_studies(studies: Sequence[DigitsStudy], request: RecipeRequest) -> Generator[str, None, list[DigitsRuns]]:
-    """Train each study with every seed.
+def run_experiments(
+    experiments: Sequence[DigitsExperiment], request: RecipeRequest
+) -> Generator[str, None, list[DigitsRuns]]:
+    """Train and evaluate each experiment with every seed.
 
-    Ctrl-C ends a single study early: its report holds the finished runs or, for a single run, its beginning.
+    Ctrl-C ends a single experiment early: its report holds the finished runs or, for a single run, its beginning.
 
     Args:
-        studies: The studies.
+        experiments: The experiments.
         request: The recipe's request.
 
     Returns:
-        A group of runs per study.
+        A group of runs per experiment.
 
     Yields:
         A line per run.
     """
     make_folder(request.out)
-    results = run_jobs(run_study, name_studies(repeat_with_seeds(studies, request)), request)
+    results = run_jobs(run_experiment, name_experiments(repeat_with_seeds(experiments, request)), request)
     groups = list[DigitsRuns]()
-    for study in studies:
-        study_results = list[DigitsResult]()
+    for experiment in experiments:
+        experiment_results = list[DigitsResult]()
         try:
-            study_results.extend(next(results) for _ in range(request.seeds))
+            experiment_results.extend(next(results) for _ in range(request.seeds))
         except KeyboardInterrupt:
-            if len(studies) > 1 or not study_results:
+            if len(experiments) > 1 or not experiment_results:
                 raise
-        groups.append(DigitsRuns(study.name, study_results))
+        groups.append(DigitsRuns(experiment.name, experiment_results))
         yield from run_lines(groups[-1])
     return groups
 
 
-def repeat_with_seeds(studies: Sequence[DigitsStudy], request: RecipeRequest) -> list[DigitsStudy]:
-    """Return each study with every seed; `request.samples` shortens them.
+def repeat_with_seeds(experiments: Sequence[DigitsExperiment], request: RecipeRequest) -> list[DigitsExperiment]:
+    """Return each experiment with every seed; `request.samples` shortens them.
 
     Args:
-        studies: The studies.
+        experiments: The experiments.
         request: The recipe's request, with the number of seeds.
     """
     return [
-        study._replace(seed=seed, plan=study.plan._replace(samples=request.samples or study.plan.samples))
-        for study in studies
+        experiment._replace(
+            seed=seed, plan=experiment.plan._replace(samples=request.samples or experiment.plan.samples)
+        )
+        for experiment in experiments
         for seed in range(1, request.seeds + 1)
     ]
 
 
-def name_studies(studies: Sequence[DigitsStudy]) -> list[tuple[str, DigitsStudy]]:
-    """Return each study with the name shown with its progress.
+def name_experiments(experiments: Sequence[DigitsExperiment]) -> list[tuple[str, DigitsExperiment]]:
+    """Return each experiment with the name shown with its progress.
 
     Args:
-        studies: The studies.
+        experiments: The experiments.
     """
-    return [(f"{study.name}, seed {study.seed}", study) for study in studies]
+    return [(f"{experiment.name}, seed {experiment.seed}", experiment) for experiment in experiments]
 
 
 def run_lines(group: DigitsRuns) -> Iterator[str]:

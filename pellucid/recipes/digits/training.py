@@ -18,7 +18,7 @@ from pellucid.evaluation.alignment import AlignmentAgreement, AlignmentSpans, al
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.digits.networks import DecoderKind, DigitsArchitecture, DigitsNetwork
+from pellucid.recipes.digits.networks import DecoderKind, DigitsArchitecture, SpelledDigitsNetwork
 from pellucid.recipes.jobs import SampleProgress
 from pellucid.worker_pool import ProgressCallback
 
@@ -127,7 +127,7 @@ class DigitsEvaluation(NamedTuple):
     """Agreement of the attention weights with the words of the digits, including the space after each word."""
 
 
-class DigitsStudy(NamedTuple):
+class DigitsExperiment(NamedTuple):
     """Architecture, hyperparameters and seed of a training."""
 
     name: str
@@ -163,24 +163,26 @@ def discard_progress(event: object) -> None:
     """
 
 
-def run_study(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> DigitsResult:
-    """Train and evaluate on one thread; the result depends only on the study, except for its seconds.
+def run_experiment(experiment: DigitsExperiment, tell: ProgressCallback = discard_progress) -> DigitsResult:
+    """Train and evaluate on one thread; the result depends only on the experiment, except for its seconds.
 
     Args:
-        study: Architecture, hyperparameters and seed.
+        experiment: Architecture, hyperparameters and seed.
         tell: Progress callback.
 
     Returns:
         The validation curve and the final evaluation.
     """
-    return train_network(study, tell)[1]
+    return train_network(experiment, tell)[1]
 
 
-def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> tuple[DigitsNetwork, DigitsResult]:
-    """Train and evaluate as `run_study` does, and return the trained network, too.
+def train_network(
+    experiment: DigitsExperiment, tell: ProgressCallback = discard_progress
+) -> tuple[SpelledDigitsNetwork, DigitsResult]:
+    """Train and evaluate as `run_experiment` does, and return the trained network, too.
 
     Args:
-        study: Architecture, hyperparameters and seed.
+        experiment: Architecture, hyperparameters and seed.
         tell: Progress callback.
 
     Returns:
@@ -188,19 +190,23 @@ def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress)
     """
     use_threads(1)
     is_numba_available()  # load the kernels before the time is measured
-    torch.manual_seed(study.seed)
-    network = DigitsNetwork(study.architecture)
-    validation = study.plan.draw_samples(study.plan.validation_samples, np.random.default_rng([study.seed, 1]))
+    torch.manual_seed(experiment.seed)
+    network = SpelledDigitsNetwork(experiment.architecture)
+    validation = experiment.plan.draw_samples(
+        experiment.plan.validation_samples, np.random.default_rng([experiment.seed, 1])
+    )
     curve, evaluations = list[DigitsValidation](), list[DigitsEvaluation]()
     seconds, interrupted = 0.0, False
     started = time.perf_counter()
     try:
-        for samples, loss in training_steps(network, study.plan, study.seed):
+        for samples, loss in training_steps(network, experiment.plan, experiment.seed):
             seconds += time.perf_counter() - started
             evaluations.append(evaluate_network(network, validation))
             curve.append(DigitsValidation(samples, loss, evaluations[-1].symbol_accuracy, evaluations[-1].exact_match))
             tell(
-                SampleProgress(samples, study.plan.samples, f"symbol accuracy {100 * curve[-1].symbol_accuracy:5.2f} %")
+                SampleProgress(
+                    samples, experiment.plan.samples, f"symbol accuracy {100 * curve[-1].symbol_accuracy:5.2f} %"
+                )
             )
             started = time.perf_counter()
     except KeyboardInterrupt:
@@ -209,10 +215,10 @@ def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress)
         interrupted = True
     final = evaluations[len(curve) - 1]
     num_parameters = parameter_count(network)
-    return network, DigitsResult(study.name, study.seed, num_parameters, seconds, curve, final, interrupted)
+    return network, DigitsResult(experiment.name, experiment.seed, num_parameters, seconds, curve, final, interrupted)
 
 
-def training_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
+def training_steps(network: SpelledDigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
     """Train on new batches.
 
     Args:
@@ -260,7 +266,7 @@ def clip_gradients(gradients: list[Tensor], value: float = 3.0, norm: float = 3.
 
 
 @torch.inference_mode()
-def evaluate_network(network: DigitsNetwork, samples: DigitSamples) -> DigitsEvaluation:
+def evaluate_network(network: SpelledDigitsNetwork, samples: DigitSamples) -> DigitsEvaluation:
     """Decode all samples and score the outputs.
 
     Args:
@@ -300,7 +306,7 @@ def word_spans(samples: DigitSamples) -> AlignmentSpans:
 
 
 def _decode_batch(
-    network: DigitsNetwork, samples: DigitSamples, rows: slice
+    network: SpelledDigitsNetwork, samples: DigitSamples, rows: slice
 ) -> tuple[Int[np.ndarray, "N T"], Float[np.ndarray, "N T S"] | None]:
     """Return the most probable symbols and the attention weights of a slice of the samples."""
     output = network(*to_tensors(samples, rows), samples.targets.shape[1])
@@ -318,7 +324,7 @@ def to_tensors(samples: DigitSamples, rows: slice = slice(None)) -> tuple[Int[Te
     return torch.from_numpy(samples.inputs[rows]).long(), torch.from_numpy(samples.lengths[rows])
 
 
-def _batch_loss(network: DigitsNetwork, batch: DigitSamples, masked: bool) -> Float[Tensor, ""]:
+def _batch_loss(network: SpelledDigitsNetwork, batch: DigitSamples, masked: bool) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of the symbols, with or without padding."""
     logits = network(*to_tensors(batch), batch.targets.shape[1]).logits
     targets = torch.from_numpy(batch.targets).long()

@@ -130,16 +130,16 @@ def read_proteins(folder: Path) -> list[Protein]:
     proteins = [
         Protein(residues, location)
         for name, location in LOCATIONS.items()
-        for residues in read_fasta(folder / f"{name}.fasta.gz")
+        for residues in read_gzipped_fasta(folder / f"{name}.fasta.gz")
     ]
     return list(dict.fromkeys(proteins))
 
 
-def read_fasta(path: Path) -> Iterator[str]:
-    """Yield the sequences of a FASTA file with gzip compression.
+def read_gzipped_fasta(path: Path) -> Iterator[str]:
+    """Yield the sequences of a gzip-compressed FASTA file.
 
     Args:
-        path: FASTA file with gzip compression.
+        path: FASTA file, compressed with gzip.
 
     Raises:
         DataError: The file is no gzip file, or does not begin with a header.
@@ -396,7 +396,7 @@ MCC is the correlation of Gorodkin (2004) for several classes."""
 
 
 def run_localization(request: RecipeRequest) -> Iterator[str]:
-    """Train and score every classifier input on every split.
+    """Train and score the classifier on attention contexts and on final encoder states, for each data split.
 
     Args:
         request: The recipe's request.

@@ -294,7 +294,7 @@ def run_golden(request: RecipeRequest) -> Iterator[str]:
     use_threads(1)
     make_folder(request.out)
     folder = request.data / NAME
-    proteins = read_validation_set(folder)
+    proteins = read_validation_proteins(folder)
     scores = {name: score_network(folder, name, name, proteins) for name in NETWORKS}
     checks = check_numbers(scores, score_network(folder, ATTENTION, "corrected", proteins))
     for check in checks:
@@ -312,8 +312,8 @@ def run_golden(request: RecipeRequest) -> Iterator[str]:
         raise ReproductionError(f"{len(failed)} of {len(checks)} numbers are not the published ones: {listed}")
 
 
-def read_validation_set(folder: Path) -> ProteinProfiles:
-    """Read the 635 proteins.
+def read_validation_proteins(folder: Path) -> ProteinProfiles:
+    """Read the profiles of the 635 validation proteins.
 
     Args:
         folder: Data folder with reduced_val.npz.

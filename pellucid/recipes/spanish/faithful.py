@@ -15,11 +15,11 @@ from pellucid.recipes.spanish.training import (
     EPOCHS,
     TRANSLATED_SENTENCES,
     SpanishAccuracy,
+    SpanishExperiment,
     SpanishResult,
-    SpanishStudy,
     TensorShape,
     build_network,
-    run_study,
+    run_experiment,
     slice_rows,
     tensor_shapes,
     to_tensors,
@@ -31,16 +31,16 @@ from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ignore_progress, parallel_map
 
 NAME, TITLE = "spanish-faithful", "English to Spanish with the attention decoder of 2016"
-STUDIES = (
-    SpanishStudy("attention", SpanishArchitecture()),
-    SpanishStudy("plain encoder-decoder", SpanishArchitecture("plain")),
-    SpanishStudy("padding masked", SpanishArchitecture(padding="masked")),
-    SpanishStudy("two heads", SpanishArchitecture(heads=2)),
-    SpanishStudy("initial_state_attention", SpanishArchitecture(initial_state_attention=True)),
-    SpanishStudy("LSTM cells", SpanishArchitecture(cell="lstm")),
-    SpanishStudy("embeddings of 100", SpanishArchitecture(embedding=100)),
-    SpanishStudy("trained on predicted words, gradient stopped", SpanishArchitecture(), "previous"),
-    SpanishStudy("trained on predicted words, embedding updated", SpanishArchitecture(), "previous-updating"),
+EXPERIMENTS = (
+    SpanishExperiment("attention", SpanishArchitecture()),
+    SpanishExperiment("plain encoder-decoder", SpanishArchitecture("plain")),
+    SpanishExperiment("padding masked", SpanishArchitecture(padding="masked")),
+    SpanishExperiment("two heads", SpanishArchitecture(heads=2)),
+    SpanishExperiment("initial_state_attention", SpanishArchitecture(initial_state_attention=True)),
+    SpanishExperiment("LSTM cells", SpanishArchitecture(cell="lstm")),
+    SpanishExperiment("embeddings of 100", SpanishArchitecture(embedding=100)),
+    SpanishExperiment("trained on predicted words, gradient stopped", SpanishArchitecture(), "previous"),
+    SpanishExperiment("trained on predicted words, embedding updated", SpanishArchitecture(), "previous-updating"),
 )
 """The author's network, then the variants of the post; each changes one setting."""
 INTRODUCTION = """\
@@ -59,7 +59,7 @@ class FaithfulReport(NamedTuple):
     """Content of the report."""
 
     groups: Sequence[Sequence[SpanishResult]]
-    """Results of each study, one per seed."""
+    """Results of each experiment, one per seed."""
     shapes: Sequence[TensorShape]
 
 
@@ -75,9 +75,9 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
     make_folder(request.out)
     epochs = max(1, request.samples // TRAINING_PAIRS) if request.samples else EPOCHS
     seeds = range(1, request.seeds + 1)
-    studies = [study._replace(seed=seed, epochs=epochs) for study in STUDIES for seed in seeds]
+    experiments = [experiment._replace(seed=seed, epochs=epochs) for experiment in EXPERIMENTS for seed in seeds]
     results = []
-    for result in parallel_map(partial(ignore_progress, run_study), studies):
+    for result in parallel_map(partial(ignore_progress, run_experiment), experiments):
         results.append(result)
         yield _result_line(result)
     corpus = build_corpus(PAIRS)
@@ -226,7 +226,7 @@ def loss_figure(groups: Sequence[Sequence[SpanishResult]]) -> Figure:
     """Draw training (dashed) and validation (solid) loss of the first two networks, one line per seed.
 
     Args:
-        groups: Results of each study, one per seed.
+        groups: Results of each experiment, one per seed.
 
     Returns:
         The figure.

@@ -84,10 +84,10 @@ def group_references(pairs: Sequence[Example]) -> TranslationReferences:
     return TranslationReferences(list(targets_by_source), references)
 
 
-def split_words(text: str) -> str:
+def tokenize(text: str) -> str:
     """Separate words and punctuation by spaces: "¿Eh?" becomes "¿▪ Eh ▪?".
 
-    `join_words` reverses this, except for the width of spaces.
+    `detokenize` reverses this, except for the width of spaces.
 
     Args:
         text: A sentence.
@@ -108,8 +108,8 @@ def split_words(text: str) -> str:
     return " ".join(words)
 
 
-def join_words(words: str) -> str:
-    """Return the text of words that `split_words` has separated.
+def detokenize(words: str) -> str:
+    """Return the text of words that `tokenize` has separated, without the joiner marks.
 
     Args:
         words: Words separated by spaces.
@@ -138,7 +138,7 @@ def write_pair_files(splits: DataSplits, folder: Path, as_words: bool) -> DataSp
 
 def _split_pair(pair: Example) -> Example:
     """Return a pair as words."""
-    return Example(split_words(pair.source), split_words(pair.target))
+    return Example(tokenize(pair.source), tokenize(pair.target))
 
 
 BEAM_SIZE, NUM_LINKS = 5, 40
@@ -260,7 +260,7 @@ def score_system(predictor: Predictor, pairs: Sequence[Example], as_words: bool)
     Args:
         predictor: Predictor of the trained model.
         pairs: Pairs of one split.
-        as_words: The pairs have words separated by `split_words`; otherwise plain text.
+        as_words: The pairs have words separated by `tokenize`; otherwise plain text.
 
     Returns:
         The outputs with their references for the page, and the scores.
@@ -288,12 +288,12 @@ def plain_texts(
     Args:
         traces: Decoded outputs.
         references: References of each source.
-        as_words: Outputs and references have words separated by `split_words`.
+        as_words: Outputs and references have words separated by `tokenize`.
 
     Returns:
         The output and the references of each source.
     """
-    to_text = join_words if as_words else str
+    to_text = detokenize if as_words else str
     return [to_text(trace.output) for trace in traces], [list(map(to_text, texts)) for texts in references.references]
 
 

@@ -45,7 +45,7 @@ TRANSLATED_SENTENCES = (PAIRS[1][0], PAIRS[TRAINING_PAIRS][0], UNTRANSLATED)
 """Sentences to translate: from the training set, from the validation set, from neither."""
 
 
-class SpanishStudy(NamedTuple):
+class SpanishExperiment(NamedTuple):
     """Architecture, decoder inputs, seed and length of a training."""
 
     name: str
@@ -63,7 +63,7 @@ class EpochLosses(NamedTuple):
 
 
 class SpanishAccuracy(NamedTuple):
-    """Word accuracy with teacher forcing and free-running."""
+    """Word accuracy with teacher forcing, and word and sentence accuracy free-running, as fractions."""
 
     teacher_forcing: float
     free_running: float
@@ -103,39 +103,41 @@ class SentenceBatch(NamedTuple):
     targets: Int[Tensor, "B T"]
 
 
-def run_study(study: SpanishStudy) -> SpanishResult:
+def run_experiment(experiment: SpanishExperiment) -> SpanishResult:
     """Train and evaluate a network on one thread.
 
     Args:
-        study: Architecture, decoder inputs, seed and length of the training.
+        experiment: Architecture, decoder inputs, seed and length of the training.
 
     Returns:
         Loss curve, accuracies and translations.
     """
-    return train_network(study)[1]
+    return train_network(experiment)[1]
 
 
-def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
-    """Train and evaluate as `run_study` does, and return the trained network, too.
+def train_network(experiment: SpanishExperiment) -> tuple[SpanishNetwork, SpanishResult]:
+    """Train and evaluate as `run_experiment` does, and return the trained network, too.
 
     Args:
-        study: Architecture, decoder inputs, seed and length of the training.
+        experiment: Architecture, decoder inputs, seed and length of the training.
 
     Returns:
         The trained network and the result of the training.
     """
     use_threads(1)
-    torch.manual_seed(study.seed)
+    torch.manual_seed(experiment.seed)
     corpus = build_corpus(PAIRS)
-    network = build_network(study.architecture, corpus)
+    network = build_network(experiment.architecture, corpus)
     training = to_tensors(corpus.data.rows(0, TRAINING_PAIRS))
     validation = to_tensors(corpus.data.rows(TRAINING_PAIRS, len(PAIRS)))
     optimizer = LasagneAdam(list(network.parameters()), LEARNING_RATE)
     curve, started = [], time.process_time()
-    for epoch in range(study.epochs):
+    for epoch in range(experiment.epochs):
         optimizer.param_groups[0]["lr"] = LEARNING_RATE * DECAY**epoch
         losses = [
-            training_step(network, optimizer, slice_rows(training, first, first + BATCH_SIZE), study.decoder_inputs)
+            training_step(
+                network, optimizer, slice_rows(training, first, first + BATCH_SIZE), experiment.decoder_inputs
+            )
             for first in range(0, len(training.source), BATCH_SIZE)
         ]
         curve.append(EpochLosses(sum(losses) / len(losses), validation_loss(network, validation)))
@@ -144,7 +146,9 @@ def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
     padding = attention_on_padding(network, training) if network.attention is not None else None
     traces = [translate(network, corpus, sentence) for sentence in TRANSLATED_SENTENCES]
     num_parameters = parameter_count(network)
-    return network, SpanishResult(study.name, study.seed, num_parameters, seconds, curve, *accuracies, padding, traces)
+    return network, SpanishResult(
+        experiment.name, experiment.seed, num_parameters, seconds, curve, *accuracies, padding, traces
+    )
 
 
 def build_network(architecture: SpanishArchitecture, corpus: SentenceCorpus) -> SpanishNetwork:
@@ -253,7 +257,9 @@ def validation_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
 
 @torch.no_grad()
 def measure_accuracy(network: SpanishNetwork, data: SentenceBatch) -> SpanishAccuracy:
-    """Return word accuracy with teacher forcing and free-running; padding is excluded.
+    """Return word accuracy with teacher forcing, and word and sentence accuracy free-running; padding is excluded.
+
+    The network is in evaluation mode afterwards.
 
     Args:
         network: The network.

@@ -19,7 +19,7 @@ from pellucid.inspection.state_space import Separation, isolation, separation
 from pellucid.model.network import parameter_count
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
-from pellucid.recipes.typos.pointer import PointerJob, PointerSizes, PointerTrainingPlan, train_pointer
+from pellucid.recipes.typos.pointer import PointerExperiment, PointerSizes, PointerTrainingPlan, train_pointer
 from pellucid.recipes.typos.report import (
     TypoRun,
     collect_runs,
@@ -33,15 +33,15 @@ from pellucid.recipes.typos.report import (
 from pellucid.recipes.typos.training import (
     ALPHABET,
     TypoData,
+    TypoExperiment,
     TypoNetworkSizes,
     TypoResult,
-    TypoStudy,
     TypoTrainingPlan,
     TypoValidation,
     make_typo_data,
     predict_positions,
     predict_post_words,
-    run_study,
+    run_experiment,
 )
 from pellucid.reporting.figures import to_svg
 from pellucid.training.run_folder import load, read_log
@@ -83,9 +83,11 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
     words = read_words(request.words, max_length=FAITHFUL_SIZES.max_length)
     make_folder(request.out)
     plan = FAITHFUL_PLAN._replace(samples=request.samples or FAITHFUL_PLAN.samples)
-    studies = [TypoStudy(request.words, FAITHFUL_SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
+    experiments = [TypoExperiment(request.words, FAITHFUL_SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
     results = list[TypoResult]()
-    for result in run_jobs(run_study, [(f"seed {study.seed}", study) for study in studies], request):
+    for result in run_jobs(
+        run_experiment, [(f"seed {experiment.seed}", experiment) for experiment in experiments], request
+    ):
         results.append(result)
         yield from run_lines("three layers of LSTM", collect_runs([_without_film(result)], words))
     runs = collect_runs([_without_film(result) for result in results], words)
@@ -340,8 +342,10 @@ def run_foretold(request: RecipeRequest) -> Iterator[str]:
     make_folder(request.out)
     plan = FORETOLD_PLAN._replace(samples=request.samples or FORETOLD_PLAN.samples)
     runs = list[TypoRun]()
-    jobs = [PointerJob(request.words, FORETOLD_SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
-    for run in run_jobs(train_pointer, [(f"seed {job.seed}", job) for job in jobs], request):
+    experiments = [PointerExperiment(request.words, FORETOLD_SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
+    for run in run_jobs(
+        train_pointer, [(f"seed {experiment.seed}", experiment) for experiment in experiments], request
+    ):
         runs.append(run)
         yield from run_lines("language models", collect_runs([run], words))
     typo_runs = collect_runs(runs, words)

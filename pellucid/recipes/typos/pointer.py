@@ -250,7 +250,7 @@ class PointerTrainingPlan(NamedTuple):
     num_validations: int = 20
 
 
-class PointerJob(NamedTuple):
+class PointerExperiment(NamedTuple):
     """Word list, sizes, hyperparameters and seed of a training."""
 
     words: Path
@@ -284,29 +284,29 @@ class TypoTargets(NamedTuple):
     """Id of the right letter at that position."""
 
 
-def train_pointer(job: PointerJob, tell: ProgressCallback) -> TypoRun:
-    """Train and evaluate a network on one thread; the result depends only on the job, except for its seconds.
+def train_pointer(experiment: PointerExperiment, tell: ProgressCallback) -> TypoRun:
+    """Train and evaluate a network on one thread; the result depends only on the experiment, except for its seconds.
 
     Args:
-        job: Word list, sizes, hyperparameters and seed.
+        experiment: Word list, sizes, hyperparameters and seed.
         tell: Progress callback.
 
     Returns:
         The training with its predictions.
     """
     use_threads(1)
-    data = make_typo_data(read_words(job.words, max_length=job.sizes.max_length), job.seed)
-    torch.manual_seed(job.seed)
-    network = LanguageModelPointer(job.sizes)
-    model, plan, started = partial(pointer_probabilities, network), job.plan, time.perf_counter()
-    train_language_models(network, job, sorted({typo.right for typo in data.train}), tell)
+    data = make_typo_data(read_words(experiment.words, max_length=experiment.sizes.max_length), experiment.seed)
+    torch.manual_seed(experiment.seed)
+    network = LanguageModelPointer(experiment.sizes)
+    model, plan, started = partial(pointer_probabilities, network), experiment.plan, time.perf_counter()
+    train_language_models(network, experiment, sorted({typo.right for typo in data.train}), tell)
     language_model_seconds = time.perf_counter() - started
-    steps = train_on_typos(network, job, data.train)
+    steps = train_on_typos(network, experiment, data.train)
     curve, seconds = train_with_validation(
         steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), tell
     )
     return TypoRun(
-        seed=job.seed,
+        seed=experiment.seed,
         parameters=parameter_count(network),
         seconds=language_model_seconds + seconds,
         curve=curve,
@@ -317,21 +317,21 @@ def train_pointer(job: PointerJob, tell: ProgressCallback) -> TypoRun:
 
 
 def train_language_models(
-    network: LanguageModelPointer, job: PointerJob, words: Sequence[str], tell: ProgressCallback
+    network: LanguageModelPointer, experiment: PointerExperiment, words: Sequence[str], tell: ProgressCallback
 ) -> None:
     """Train the language models on words; report progress after each epoch.
 
     Args:
         network: The network; its parameters change.
-        job: Word list, sizes, hyperparameters and seed.
+        experiment: Word list, sizes, hyperparameters and seed.
         words: Training words.
         tell: Progress callback, called after each epoch.
     """
-    data, plan = encode_rows(words, job.sizes.max_length), job.plan
+    data, plan = encode_rows(words, experiment.sizes.max_length), experiment.plan
     updates_per_epoch = math.ceil(len(words) / plan.batch_size)
     num_updates, losses = plan.language_model_epochs * updates_per_epoch, list[float]()
     optimizer = torch.optim.Adam(network.parameters(), plan.learning_rate)
-    for update, rows in enumerate(_length_batches(data.lengths, plan.batch_size, num_updates, job.seed), 1):
+    for update, rows in enumerate(_length_batches(data.lengths, plan.batch_size, num_updates, experiment.seed), 1):
         batch = data.select(rows)
         contexts = network.encode_contexts(*batch, dropout=plan.embedding_dropout)
         loss = language_model_loss(batch.words, network.predict_letters(contexts, dropout=plan.state_dropout))
@@ -344,24 +344,26 @@ def train_language_models(
             losses = []
 
 
-def train_on_typos(network: LanguageModelPointer, job: PointerJob, typos: Sequence[Typo]) -> Iterator[TypoUpdate]:
+def train_on_typos(
+    network: LanguageModelPointer, experiment: PointerExperiment, typos: Sequence[Typo]
+) -> Iterator[TypoUpdate]:
     """Train the whole network on typos.
 
     Args:
         network: The network; its parameters change.
-        job: Word list, sizes, hyperparameters and seed.
+        experiment: Word list, sizes, hyperparameters and seed.
         typos: Training typos.
 
     Yields:
         Each update, with its loss.
     """
-    words, plan = encode_rows([typo.wrong for typo in typos], job.sizes.max_length), job.plan
-    right_words = encode_words([typo.right for typo in typos], job.sizes.max_length)
+    words, plan = encode_rows([typo.wrong for typo in typos], experiment.sizes.max_length), experiment.plan
+    right_words = encode_words([typo.right for typo in typos], experiment.sizes.max_length)
     positions = torch.tensor([typo.position - 1 for typo in typos])
     targets = TypoTargets(positions, right_words[torch.arange(len(typos)), positions])
     num_updates = math.ceil(plan.samples / plan.batch_size)
     optimizer = torch.optim.Adam(network.parameters(), plan.learning_rate)
-    for update, rows in enumerate(_length_batches(words.lengths, plan.batch_size, num_updates, job.seed), 1):
+    for update, rows in enumerate(_length_batches(words.lengths, plan.batch_size, num_updates, experiment.seed), 1):
         batch = words.select(rows)
         log_probabilities, predictions = network(*batch)
         typo_loss = -log_probabilities[torch.arange(len(rows)), targets.positions[rows], targets.letters[rows]].mean()

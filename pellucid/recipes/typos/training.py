@@ -141,7 +141,7 @@ class TypoTrainingPlan(NamedTuple):
     num_validations: int = 20
 
 
-class TypoStudy(NamedTuple):
+class TypoExperiment(NamedTuple):
     """Word list, sizes, hyperparameters and seed of a training."""
 
     words: Path
@@ -151,7 +151,7 @@ class TypoStudy(NamedTuple):
 
 
 class TypoValidation(NamedTuple):
-    """One validation."""
+    """Training loss and validation accuracy after a number of samples."""
 
     samples: int
     loss: float
@@ -211,27 +211,27 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
     return TypoData([typo for typo in train if typo.wrong not in held_out], dev, test)
 
 
-def run_study(study: TypoStudy, tell: ProgressCallback) -> TypoResult:
-    """Train and evaluate a network on one thread; the result depends only on the study, except for its seconds.
+def run_experiment(experiment: TypoExperiment, tell: ProgressCallback) -> TypoResult:
+    """Train and evaluate a network on one thread; the result depends only on the experiment, except for its seconds.
 
     Args:
-        study: Word list, sizes, hyperparameters and seed.
+        experiment: Word list, sizes, hyperparameters and seed.
         tell: Progress callback.
 
     Returns:
         Validation curve, predictions and the film of the embedding.
     """
     use_threads(1)
-    data = make_typo_data(read_words(study.words, max_length=study.sizes.max_length), study.seed)
-    torch.manual_seed(study.seed)
-    network = TypoNetwork(study.sizes)
-    film, model, plan = [embedding_vectors(network)], partial(position_probabilities, network), study.plan
-    steps = record_film(training_steps(network, study, data.train), network, film)
+    data = make_typo_data(read_words(experiment.words, max_length=experiment.sizes.max_length), experiment.seed)
+    torch.manual_seed(experiment.seed)
+    network = TypoNetwork(experiment.sizes)
+    film, model, plan = [embedding_vectors(network)], partial(position_probabilities, network), experiment.plan
+    steps = record_film(training_steps(network, experiment, data.train), network, film)
     curve, seconds = train_with_validation(
         steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), tell
     )
     return TypoResult(
-        seed=study.seed,
+        seed=experiment.seed,
         parameters=parameter_count(network),
         seconds=seconds,
         curve=curve,
@@ -296,24 +296,24 @@ def _is_due(update: TypoUpdate, num_events: int) -> bool:
     return number * num_events // total > (number - 1) * num_events // total
 
 
-def training_steps(network: TypoNetwork, study: TypoStudy, typos: Sequence[Typo]) -> Iterator[TypoUpdate]:
+def training_steps(network: TypoNetwork, experiment: TypoExperiment, typos: Sequence[Typo]) -> Iterator[TypoUpdate]:
     """Train on the typos, shuffled in each epoch.
 
     Args:
         network: The network; its parameters change.
-        study: Word list, sizes, hyperparameters and seed.
+        experiment: Word list, sizes, hyperparameters and seed.
         typos: Training typos.
 
     Yields:
         Each update, with its loss.
     """
-    plan = study.plan
-    words = encode_words([typo.wrong for typo in typos], study.sizes.max_length)
+    plan = experiment.plan
+    words = encode_words([typo.wrong for typo in typos], experiment.sizes.max_length)
     positions = torch.tensor([typo.position - 1 for typo in typos])
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(parameters, plan.learning_rate)
     num_updates = math.ceil(plan.samples / plan.batch_size)
-    for update, rows in enumerate(_shuffled_batches(len(words), plan.batch_size, num_updates, study.seed), 1):
+    for update, rows in enumerate(_shuffled_batches(len(words), plan.batch_size, num_updates, experiment.seed), 1):
         decay = 1 + math.cos(math.pi * (update - 1) / num_updates)
         optimizer.param_groups[0]["lr"] = plan.learning_rate * decay / 2
         loss = nn.functional.cross_entropy(network(words[rows]), positions[rows])

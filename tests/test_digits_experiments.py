@@ -1,4 +1,4 @@
-"""Studies of the 2016 notebook: comparison with the authors' curves, roughness, optimizers."""
+"""Experiments of the 2016 notebook: comparison with the authors' curves, roughness, optimizers."""
 
 import json
 from pathlib import Path
@@ -6,26 +6,26 @@ from pathlib import Path
 import pytest
 from digits_cases import digits_request, result_with_curve
 
+from pellucid.recipes.digits import experiments
 from pellucid.recipes.digits import report as lesson
-from pellucid.recipes.digits import studies
 from pellucid.recipes.digits.report import DigitsRuns, ReferenceCurve
 
 
 def test_enclosed_fraction_counts_validations_within_the_range_of_the_seeds() -> None:
     group = DigitsRuns("x", [result_with_curve(0.1, 0.2), result_with_curve(0.3, 0.4)])
-    assert studies.enclosed_fraction(group, ReferenceCurve("notebook", [(5000, 0.2), (10000, 0.5)])) == 0.5
+    assert experiments.enclosed_fraction(group, ReferenceCurve("notebook", [(5000, 0.2), (10000, 0.5)])) == 0.5
     assert group.median is group.results[0]
 
 
 def test_roughness_is_the_mean_change_over_the_last_third() -> None:
-    assert studies.roughness(result_with_curve(0.0, 0.9, 0.0, 0.1, 0.4, 0.2)) == pytest.approx(0.2)
+    assert experiments.roughness(result_with_curve(0.0, 0.9, 0.0, 0.1, 0.4, 0.2)) == pytest.approx(0.2)
 
 
 def test_best_learning_rate_gets_all_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = digits_request(tmp_path)
     monkeypatch.setattr(lesson, "run_jobs", lambda task, jobs, request: iter([task(job) for _, job in jobs]))
-    monkeypatch.setattr(studies, "LEARNING_RATES", {"adam": (0.005, 0.0001, 10.0), "sgd": (0.3, 0.1, 0.01)})
-    list(studies.run_optimizers(request._replace(samples=3_000)))
+    monkeypatch.setattr(experiments, "LEARNING_RATES", {"adam": (0.005, 0.0001, 10.0), "sgd": (0.3, 0.1, 0.01)})
+    list(experiments.run_optimizers(request._replace(samples=3_000)))
     report = json.loads((request.out / "report.json").read_text())
     for run in report["runs"]:
         name, rate = run["run"].split(", learning rate ")

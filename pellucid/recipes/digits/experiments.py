@@ -12,10 +12,10 @@ from pellucid.recipes.digits.report import (
     LessonReport,
     ReferenceCurve,
     load_reference_curves,
-    run_studies,
+    run_experiments,
     write_lesson_report,
 )
-from pellucid.recipes.digits.training import SAMPLE_BUDGETS, DigitsResult, DigitsStudy, DigitsTrainingPlan
+from pellucid.recipes.digits.training import SAMPLE_BUDGETS, DigitsExperiment, DigitsResult, DigitsTrainingPlan
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.viewer.report_schema import ReportTable, ReportText
 
@@ -37,8 +37,8 @@ def run_repeat(request: RecipeRequest) -> Iterator[str]:
         A line per run and the path of the report.
     """
     references = load_reference_curves(request.data, "repeat")
-    groups = yield from run_studies(
-        [DigitsStudy("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1)], request
+    groups = yield from run_experiments(
+        [DigitsExperiment("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1)], request
     )
     title = "Spelled digits to digits through a bottleneck"
     yield write_lesson_report(
@@ -62,11 +62,11 @@ def run_init(request: RecipeRequest) -> Iterator[str]:
         A line per run and the path of the report.
     """
     references = load_reference_curves(request.data, "repeat")
-    studies = [
-        DigitsStudy("code as initial state", DigitsArchitecture("initialize"), DigitsTrainingPlan(), 1),
-        DigitsStudy("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1),
+    experiments = [
+        DigitsExperiment("code as initial state", DigitsArchitecture("initialize"), DigitsTrainingPlan(), 1),
+        DigitsExperiment("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1),
     ]
-    groups = yield from run_studies(studies, request)
+    groups = yield from run_experiments(experiments, request)
     title = "The code as the decoder's initial state"
     yield write_lesson_report(request, LessonReport("digits-init", title, INIT_INTRODUCTION, groups, references))
 
@@ -82,8 +82,8 @@ FIRST_VALIDATION = 5_000
 """Samples of the first validation of the authors' curves."""
 
 
-def run_attention_faithful(request: RecipeRequest) -> Iterator[str]:
-    """Train one network per seed and test whether the range of the seeds encloses the authors' curves.
+def reproduce_digits_attention(request: RecipeRequest) -> Iterator[str]:
+    """Train one network per seed, and report how often the authors' accuracy is within the range of the seeds.
 
     Args:
         request: The recipe's request.
@@ -92,8 +92,12 @@ def run_attention_faithful(request: RecipeRequest) -> Iterator[str]:
         A line per run, the comparison with the authors' curves and the path of the report.
     """
     references = load_reference_curves(request.data, "attention")
-    groups = yield from run_studies(
-        [DigitsStudy("attention of 2016", DigitsArchitecture("attention"), DigitsTrainingPlan(samples=150_000), 1)],
+    groups = yield from run_experiments(
+        [
+            DigitsExperiment(
+                "attention of 2016", DigitsArchitecture("attention"), DigitsTrainingPlan(samples=150_000), 1
+            )
+        ],
         request,
     )
     fractions = [enclosed_fraction(groups[0], reference) for reference in references]
@@ -157,8 +161,8 @@ def run_bidirectional(request: RecipeRequest) -> Iterator[str]:
     Yields:
         A line per run and the path of the report.
     """
-    studies = [
-        DigitsStudy(
+    experiments = [
+        DigitsExperiment(
             f"{name}; {decoder}",
             architecture._replace(decoder=decoder, attends_padding=False),
             DigitsTrainingPlan(samples),
@@ -167,7 +171,7 @@ def run_bidirectional(request: RecipeRequest) -> Iterator[str]:
         for decoder, samples in SAMPLE_BUDGETS.items()
         for name, architecture in {**BIDIRECTIONAL, "unidirectional": DigitsArchitecture()}.items()
     ]
-    groups = yield from run_studies(studies, request)
+    groups = yield from run_experiments(experiments, request)
     title = "Bidirectional encoders"
     yield write_lesson_report(request, LessonReport("digits-bidirectional", title, BIDIRECTIONAL_INTRODUCTION, groups))
 
@@ -190,8 +194,8 @@ def run_varying(request: RecipeRequest) -> Iterator[str]:
     Yields:
         A line per run and the path of the report.
     """
-    studies = [
-        DigitsStudy(
+    experiments = [
+        DigitsExperiment(
             f"{decoder}; {'masked' if masked else 'unmasked'} loss",
             DigitsArchitecture(decoder),
             DigitsTrainingPlan(samples, digits=(1, 20), masked=masked),
@@ -201,8 +205,8 @@ def run_varying(request: RecipeRequest) -> Iterator[str]:
         for masked in (True, False)
     ]
     masked_plan = DigitsTrainingPlan(SAMPLE_BUDGETS["attention"], digits=(1, 20), masked=True)
-    studies.append(DigitsStudy("attention, padding masked; masked loss", MASKED_ATTENTION, masked_plan, 1))
-    groups = yield from run_studies(studies, request)
+    experiments.append(DigitsExperiment("attention, padding masked; masked loss", MASKED_ATTENTION, masked_plan, 1))
+    groups = yield from run_experiments(experiments, request)
     title = "One to twenty digits"
     yield write_lesson_report(request, LessonReport("digits-varying", title, VARYING_INTRODUCTION, groups))
 
@@ -223,14 +227,14 @@ def run_embedding(request: RecipeRequest) -> Iterator[str]:
     Yields:
         A line per run and the path of the report.
     """
-    studies = [
-        DigitsStudy(
+    experiments = [
+        DigitsExperiment(
             f"{embedding}; {decoder}", DigitsArchitecture(decoder, embedding=embedding), DigitsTrainingPlan(samples), 1
         )
         for decoder, samples in SAMPLE_BUDGETS.items()
         for embedding in ("learned", "one-hot")
     ]
-    groups = yield from run_studies(studies, request)
+    groups = yield from run_experiments(experiments, request)
     title = "One-hot and learned embeddings"
     yield write_lesson_report(request, LessonReport("digits-embedding", title, EMBEDDING_INTRODUCTION, groups))
 
@@ -268,10 +272,12 @@ def run_optimizers(request: RecipeRequest) -> Iterator[str]:
     samples = request.samples or DigitsTrainingPlan().samples
     trial_request = request._replace(samples=max(samples // TRIAL_DIVISOR, 1))
     for name, rates in LEARNING_RATES.items():
-        groups = yield from run_studies([optimizer_study(name, rate) for rate in rates], trial_request)
+        groups = yield from run_experiments([optimizer_experiment(name, rate) for rate in rates], trial_request)
         trials[name] = list(zip(rates, groups, strict=True))
     best_rates = {name: max(pairs, key=lambda pair: pair[1].median.accuracy)[0] for name, pairs in trials.items()}
-    groups = yield from run_studies([optimizer_study(name, rate) for name, rate in best_rates.items()], request)
+    groups = yield from run_experiments(
+        [optimizer_experiment(name, rate) for name, rate in best_rates.items()], request
+    )
     heads = ("optimizer", *("learning rate: symbol accuracy" for _ in range(3)))
     rows = [
         (name, *(f"{rate:g}: {100 * group.median.accuracy:.2f} %" for rate, group in sorted(pairs, key=lambda p: p[0])))
@@ -283,14 +289,14 @@ def run_optimizers(request: RecipeRequest) -> Iterator[str]:
     yield write_lesson_report(request, lesson._replace(numbers={"learning_rates": accuracies}))
 
 
-def optimizer_study(name: str, learning_rate: float) -> DigitsStudy:
-    """Return the study of the notebook's network without attention with another optimizer.
+def optimizer_experiment(name: str, learning_rate: float) -> DigitsExperiment:
+    """Return the experiment of the notebook's network without attention with another optimizer.
 
     Args:
         name: Key of `OPTIMIZERS`.
         learning_rate: Constant learning rate.
     """
-    return DigitsStudy(
+    return DigitsExperiment(
         f"{name}, learning rate {learning_rate:g}",
         DigitsArchitecture(),
         DigitsTrainingPlan(optimizer=name, learning_rate=learning_rate),
@@ -312,12 +318,14 @@ def run_cells(request: RecipeRequest) -> Iterator[str]:
     Yields:
         A line per run and the path of the report.
     """
-    studies = [
-        DigitsStudy(f"{cell.upper()}; {decoder}", DigitsArchitecture(decoder, cell), DigitsTrainingPlan(samples), 1)
+    experiments = [
+        DigitsExperiment(
+            f"{cell.upper()}; {decoder}", DigitsArchitecture(decoder, cell), DigitsTrainingPlan(samples), 1
+        )
         for decoder, samples in SAMPLE_BUDGETS.items()
         for cell in ("gru", "lstm")
     ]
-    groups = yield from run_studies(studies, request)
+    groups = yield from run_experiments(experiments, request)
     yield write_lesson_report(request, LessonReport("digits-cells", "GRU and LSTM", CELLS_INTRODUCTION, groups))
 
 
@@ -342,11 +350,11 @@ def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
         A line per run, the roughness of both curves and the path of the report.
     """
     references = load_reference_curves(request.data, "repeat")
-    studies = [
-        DigitsStudy("constant learning rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES), 1),
-        DigitsStudy("cosine decay", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES, decay="cosine"), 1),
+    experiments = [
+        DigitsExperiment("constant learning rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES), 1),
+        DigitsExperiment("cosine decay", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES, decay="cosine"), 1),
     ]
-    groups = yield from run_studies(studies, request)
+    groups = yield from run_experiments(experiments, request)
     roughness_by_name = {group.name: fmean(map(roughness, group.results)) for group in groups}
     lines = [_roughness_line(name, value) for name, value in roughness_by_name.items()]
     yield from lines
