@@ -150,8 +150,8 @@ figure = position_figure(groups(forward, lstm))
 Image(to_png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
 
 # %% [markdown]
-# An LSTM has one more gate and a second state. With a code of ten numbers the effect is small: the code is the limit,
-# not the cell.
+# An LSTM has one more gate and a second state. With a code of ten numbers it is not better: the code is the limit, not
+# the cell.
 #
 # ## 6. Larger initial weights
 #
