@@ -14,8 +14,9 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text("utf-8"))
-    here = [target for target in targets if "://" not in target]
-    assert [target for target in here if not (document.parent / target).exists()] == []
+    # Pages of docs/reference are generated; building the site (make docs) checks the links to them.
+    files = [target for target in targets if "://" not in target and not re.match(r"(\.\./)?reference/", target)]
+    assert [target for target in files if not (document.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -35,6 +35,19 @@ def scale_parameters(run: Path, to: Path, factor: float, names: Sequence[str] | 
     return to
 
 
+def saturate_parameters(run: Path, to: Path) -> Path:
+    """Copy a run, with every parameter replaced by its sign times the largest number of float32.
+
+    Logits then overflow whatever the order in which a processor adds products. With smaller parameters, some
+    processors compute finite logits.
+    """
+    path = copy_of(run, to) / "model.safetensors"
+    tensors = safetensors.torch.load(path.read_bytes())
+    largest = float(np.finfo(np.float32).max)
+    path.write_bytes(parameter_file({name: tensor.sign() * largest for name, tensor in tensors.items()}))
+    return to
+
+
 WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
     "greedy": lambda model: [model.trace(PAIRS)],
     "beam": lambda model: [model.with_beam(3).trace(PAIRS)],
@@ -49,7 +62,7 @@ WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "kernels"])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_decoding_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
-    run = scale_parameters(copies_run().run, tmp_path / "run", 1e30)
+    run = saturate_parameters(copies_run().run, tmp_path / "run")
     if compiled:
         is_numba_available()  # once they are loaded, every search takes them
         with pytest.raises(RunError) as caught:
@@ -92,7 +105,7 @@ def with_kernels_disabled(decode: Callable[[Predictor], list[list[Trace]]]) -> C
 
 @pytest.mark.parametrize("task", TASKS)
 def test_answers_name_the_run(tmp_path: Path, task: Task) -> None:
-    run = scale_parameters(task_run(task).run, tmp_path / "run", 1e38)
+    run = saturate_parameters(task_run(task).run, tmp_path / "run")
     model = load(run)
     pairs = [Example("abc", {"tag": "VCC", "classify": "an a", "point": "1"}[task])]
     for ask in (model.trace, model.force, model.distributions):  # type: ignore[attr-defined]
@@ -101,8 +114,8 @@ def test_answers_name_the_run(tmp_path: Path, task: Task) -> None:
 
 
 def test_an_ensemble_names_its_members(tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        scale_parameters(copies_run().run, tmp_path / name, 1e30 if name == "other" else 1)
+    copy_of(copies_run().run, tmp_path / "one")
+    saturate_parameters(copies_run().run, tmp_path / "other")
     (tmp_path / ENSEMBLE).write_text('{"members": ["one", "other"]}')
     for decode in WAYS.values():
         with pytest.raises(RunError) as caught:
@@ -130,7 +143,7 @@ def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
 
 
 def test_every_subcommand_names_the_run_and_prints_no_score(tmp_path: Path) -> None:
-    run = scale_parameters(copies_run().run, tmp_path / "run", 1e30)
+    run = saturate_parameters(copies_run().run, tmp_path / "run")
     for command in commands(copies_run(), run, tmp_path):
         done = pellucid(*command)
         told = done._replace(err=done.err[done.err.rindex("pellucid: ") :])
