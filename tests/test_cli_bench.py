@@ -96,7 +96,11 @@ def test_invalid_combinations_are_refused_in_one_line(words: tuple[str, ...], me
 
 def test_interruption_ends_the_measurement_at_once() -> None:
     with started("bench", "train", "--case", "tiny", "--cell", "gru", "--seconds", "60") as process:
-        time.sleep(2)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        deadline = time.monotonic() + 60
+        while not children.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)  # before the measuring process exists, Python itself may still be starting
+        time.sleep(1)
         interrupt(process)
         done = ended(process)
     assert (done.code, done.out) == (130, "")

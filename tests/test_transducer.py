@@ -106,7 +106,7 @@ def test_outputs_of_a_minimum_length_have_the_log_probabilities_of_forced_decodi
     }
     transducer = transducer_of({"search": search, "decoder": {"pointer_generator": copying}})
     with torch.no_grad():
-        head_of(require_seq2seq(transducer.network).decoder).bias[EOS] += 2.0
+        head_of(require_seq2seq(transducer.network).decoder).bias[EOS] += 6.0
     if single:
         transducer.network.float()
     lists = [[trace] for trace in transducer.predict(texts)]
