@@ -23,3 +23,9 @@ def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
 def test_every_recipe_that_is_named_exists(document: Path) -> None:
     named = set(re.findall(r"pellucid recipe ([a-z0-9-]+)", document.read_text("utf-8")))
     assert named - {*RECIPES, "list"} == set()
+
+
+def test_every_test_file_in_a_workflow_exists() -> None:
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    named = {name for path in workflows for name in re.findall(r"tests/\w+\.py", path.read_text("utf-8"))}
+    assert named and [name for name in sorted(named) if not (ROOT / name).exists()] == []
