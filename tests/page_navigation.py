@@ -36,7 +36,7 @@ def says_its_cell(page: Page, title: str) -> None:
     told = own.locator("[aria-live]")
     expect(told).to_have_text(re.compile(r"; .+ on .+: −?\d\.\d{4}\.$"))
     page.keyboard.press("Enter")
-    expect(told).to_have_text(re.compile(r"\d\.\s*Locked\.$"))
+    expect(told).to_have_text(re.compile(r"\d\.\s*Selection locked\.$"))
     expect(page.locator(".readout [aria-live=polite]")).to_have_count(1)
     expect(told).to_have_attribute("aria-live", "polite")
     page.keyboard.press("Escape")
@@ -45,7 +45,7 @@ def says_its_cell(page: Page, title: str) -> None:
 def saved(page: Page, title: str, form: str, to: Path) -> bytes:
     """What a panel's menu gives."""
     own = panel(page, title)
-    own.get_by_role("button", name="Save …").click()
+    own.get_by_role("button", name="Save as …").click()
     with page.expect_download() as download:
         own.get_by_role("button", name=form, exact=True).click()
     path = to / download.value.suggested_filename

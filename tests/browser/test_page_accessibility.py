@@ -22,10 +22,10 @@ def test_page_opens_on_the_first_wrong_example(opened: Open, file: str) -> None:
     expect(page.locator("body")).to_match_aria_snapshot(f"""
         - banner:
           - heading [level=1]
-          - button "Link"
+          - button "Copy link"
           - button "Save page"
           - button "Dark colors"
-        - tablist "Views":
+        - tablist "Tabs of this page":
           - tab "Examples" [selected]
           - tab "Beam"
           - tab "What if"
@@ -36,8 +36,8 @@ def test_page_opens_on_the_first_wrong_example(opened: Open, file: str) -> None:
           - tab "About"
         - tabpanel "Examples":
           - searchbox "Regular expression in source, output or reference"
-          - combobox "Order"
-          - combobox "Correctness"
+          - combobox "Sort by"
+          - combobox "Filter by correctness"
           - status
           - listbox /Examples/:
             - 'option "{errors}: {first.text}, output {first.traces[0].output}" [selected]'
@@ -49,16 +49,16 @@ def test_page_opens_on_the_first_wrong_example(opened: Open, file: str) -> None:
               - row:
                 - rowheader "expected"
           - paragraph: /“.*” with p =/
-          - region "Links":
-            - heading "Links" [level=2]
+          - region "Attention links":
+            - heading "Attention links" [level=2]
             - application /Links from \\d+ source positions/
-          - region "Steps":
+          - region "Output steps":
             - list:
               - listitem:
                 - button /Step 1/
-          - region "Matrix":
-            - group "Scale of the colors":
-              - button "0 … 1" [pressed]
+          - region "Attention matrix":
+            - group "Color scale":
+              - button "colors from 0 to 1" [pressed]
             - application /Heat map of \\d+ output steps/
     """)
 
@@ -67,22 +67,22 @@ def test_every_view_has_accessible_names(opened: Open, address: str) -> None:
     page = opened(address)
     views = {
         "Beam": """
-            - region "Beam":
+            - region "Beam search tree":
               - application /\\d+ hypotheses in \\d+ steps/
-            - region "Attention":
+            - region "Attention of the selected hypothesis":
               - application /Links from/
         """,
         "What if": """
-            - group "Changes":
+            - group "Undo and reset changes":
               - button "Undo" [disabled]
-              - button "Reset" [disabled]
-            - region "Source":
+              - button "Reset all changes" [disabled]
+            - region "Edit the source":
               - group /Source symbols/:
                 - button /, position 1/
-            - region "Output":
+            - region "Output before and after":
               - group "Steps of the output":
                 - button /step \\d+/ [pressed]
-            - region "Result":
+            - region "Probabilities before and after":
               - table
             - region /Attention of step \\d+/
         """,
@@ -94,13 +94,13 @@ def test_every_view_has_accessible_names(opened: Open, address: str) -> None:
             - region "Accuracy by source length":
               - slider /Accuracy by source length/
             - region "Confusions":
-              - checkbox "as a list"
+              - checkbox "list all confusions"
             - region "Attention statistics":
               - figure
         """,
         "Compare": """
-            - region "Paired outcomes":
-              - group "Outcomes":
+            - region "Paired outcomes of both runs":
+              - group /Outcomes/:
                 - button /both correct/
               - table:
                 - rowgroup:
@@ -113,9 +113,9 @@ def test_every_view_has_accessible_names(opened: Open, address: str) -> None:
               - slider /Loss; arrow keys move along it/
             - region "Training snapshots":
               - button "Play"
-              - slider "Validation"
+              - slider "Validation whose snapshot is shown"
               - paragraph:
-                - combobox "Probe"
+                - combobox "Probe example"
         """,
     }
     for title, snapshot in views.items():
@@ -143,9 +143,9 @@ def test_source_has_one_tab_stop_and_arrow_keys(opened: Open, address: str) -> N
 def test_only_the_focused_heat_map_is_a_live_region(opened: Open, address: str) -> None:
     page = opened(address)
     for title, maps in {
-        "Examples": ["Matrix"],
-        "Beam": ["Attention"],
-        "What if": ["Before", "After", "Difference"],
+        "Examples": ["Attention matrix"],
+        "Beam": ["Attention of the selected hypothesis"],
+        "What if": ["Attention before", "Attention after", "Attention difference"],
     }.items():
         tab(page, title)
         if title == "What if":  # its maps are drawn anew when the first answer arrives
@@ -158,7 +158,7 @@ def test_only_the_focused_heat_map_is_a_live_region(opened: Open, address: str) 
 def test_forcing_a_candidate_focuses_its_step(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "What if")
-    output = panel(page, "Output")
+    output = panel(page, "Output before and after")
     output.locator(".other").first.click()
     expect(
         output.get_by_role("button", name="step 1, forced").or_(output.get_by_role("button", pressed=True))
@@ -169,12 +169,12 @@ def test_forcing_a_candidate_focuses_its_step(opened: Open, address: str) -> Non
 
 def test_focus_stays_near_a_removed_button(opened: Open, address: str) -> None:
     page = opened(address)
-    for title in ("Links", "Matrix"):
+    for title in ("Attention links", "Attention matrix"):
         picture = panel(page, title).get_by_role("application")
         picture.focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
-        panel(page, title).get_by_role("button", name="unlock").click()
+        panel(page, title).get_by_role("button", name="unlock selection").click()
         expect(picture).to_be_focused()
     page.get_by_role("button", name=re.compile("^Force ")).first.click()
     expect(page.get_by_role("tab", name="What if")).to_be_focused()

@@ -14,9 +14,9 @@ def test_beam_is_requested_when_opened_and_for_another_example(opened: Open) -> 
     with background_server(create_app(shown)) as address:
         page = opened(f"{address}#example=0")
         tab(page, "Beam")
-        nodes = panel(page, "Beam").locator("[data-node]")
+        nodes = panel(page, "Beam search tree").locator("[data-node]")
         expect(nodes.first).to_be_visible()
-        expect(panel(page, "Attention").get_by_role("application").first).to_be_visible()
+        expect(panel(page, "Attention of the selected hypothesis").get_by_role("application").first).to_be_visible()
         tab(page, "Examples")
         listed(page).nth(3).click()
         with page.expect_response("**/api/decode") as answered:
@@ -32,7 +32,7 @@ def test_running_search_is_shown(opened: Open) -> None:
         page.route("**/api/decode", lambda route: None)
         tab(page, "Beam")
         expect(page.get_by_role("status").filter(has_text="Searching …")).to_be_visible()
-        expect(page.get_by_role("button", name="Search", exact=True)).to_be_disabled()
+        expect(page.get_by_role("button", name="Run beam search")).to_be_disabled()
 
 
 def test_available_beam_is_not_requested(opened: Open, address: str) -> None:
@@ -40,6 +40,6 @@ def test_available_beam_is_not_requested(opened: Open, address: str) -> None:
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url))
     tab(page, "Beam")
-    expect(panel(page, "Beam").locator("[data-node]").first).to_be_visible()
+    expect(panel(page, "Beam search tree").locator("[data-node]").first).to_be_visible()
     page.wait_for_timeout(400)
     assert not any(url.endswith("api/decode") for url in asked)

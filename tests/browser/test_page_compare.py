@@ -61,19 +61,19 @@ OTHER = EditOperation(kind="substitution", step=1, expected="B")
 def test_two_runs_are_side_by_side(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "Compare")
-    wins = page.get_by_role("group", name="Outcomes", exact=True).get_by_role("button")
+    wins = page.get_by_role("group", name=re.compile("^Outcomes")).get_by_role("button")
     judged = [int(each) for each in wins.locator("b").all_inner_texts()]
     (rival,) = contents().compared_runs
     assert judged == list(rival.outcomes or ()) and sum(judged) == contents().num_examples > len(contents().examples)
-    own = panel(page, "Paired outcomes")
+    own = panel(page, "Paired outcomes of both runs")
     expect(own).to_contain_text(f"both correct ({sum(item.exact or False for item in contents().examples)} shown)")
     expect(own).to_contain_text(
         "The outputs differ on 0 of 40 examples of the file; on 0 of them exactly one run is correct"
     )
     expect(own).to_contain_text("McNemar’s exact test: p = 1.")
     expect(own.get_by_role("row", name="exact match")).to_contain_text(f"{rival.scores[0].value:.2f} %")
-    assert panel(page, "Difference").locator("canvas").is_visible()
-    says_its_cell(page, "Difference")
+    assert panel(page, "Attention difference").locator("canvas").is_visible()
+    says_its_cell(page, "Attention difference")
     wins.first.click()
     page.get_by_role("button", name=re.compile("^Open these")).click()
     expect(page.get_by_role("listbox")).to_be_focused()
@@ -102,7 +102,7 @@ def test_steps_of_two_outputs_are_paired_by_edits(opened: Open, tmp_path: Path) 
         for each in (ours, theirs)
     ]
     page = compared(opened, tmp_path, items[:1], items[1:])
-    apart, other = panel(page, "Difference"), panel(page, "rival")
+    apart, other = panel(page, "Attention difference"), panel(page, "rival")
     expect(apart.locator(".more")).to_contain_text("; 1 step that only one output has is omitted")
     expect(apart).to_contain_text("Maximum: 0.75")
     expect(apart.locator("svg .symbol, svg text").filter(has_text="B/X")).to_have_count(1)
@@ -131,13 +131,13 @@ def test_saved_difference_names_both_runs_and_omitted_steps(opened: Open, tmp_pa
         for each in (ours, theirs)
     ]
     page = compared(opened, tmp_path, items[:1], items[1:])
-    expect(panel(page, "Difference").locator("canvas")).to_be_visible()
+    expect(panel(page, "Attention difference").locator("canvas")).to_be_visible()
     told = "rival − run, source “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
-    picture = saved(page, "Difference", "SVG", tmp_path)
+    picture = saved(page, "Attention difference", "SVG", tmp_path)
     assert f"<title>{told}</title>" in picture.decode("utf-8") and told in " ".join(drawn(picture))
-    assert json.loads(saved(page, "Difference", "JSON", tmp_path))["title"] == told
-    assert table(saved(page, "Difference", "CSV", tmp_path))[0] == [told, "a", "b"]
-    assert saved(page, "Difference", "TikZ", tmp_path).decode("utf-8").startswith(f"% {told}\n")
+    assert json.loads(saved(page, "Attention difference", "JSON", tmp_path))["title"] == told
+    assert table(saved(page, "Attention difference", "CSV", tmp_path))[0] == [told, "a", "b"]
+    assert saved(page, "Attention difference", "TikZ", tmp_path).decode("utf-8").startswith(f"% {told}\n")
     # The name of a run is written as it is.
     assert drawn(saved(page, "run", "SVG", tmp_path))[0] == "run: “AB”"
     assert "<title>rival: “AXC”</title>" in saved(page, "rival", "SVG", tmp_path).decode("utf-8")
@@ -147,14 +147,14 @@ def test_paired_outcomes_are_saved_with_the_counts_of_the_file(opened: Open, tmp
     ours, theirs = written("A", "AB", [*same(0), MISSING]), written("AB", "AB", same(0, 1))
     page = compared(opened, tmp_path, [ours], [theirs], [372, 14, 10, 54, 28])
     said = "The outputs differ on 28 of 450 examples of the file; on 24 of them exactly one run is correct."
-    expect(panel(page, "Paired outcomes")).to_contain_text(said)
-    told = json.loads(saved(page, "Paired outcomes", "JSON", tmp_path))
+    expect(panel(page, "Paired outcomes of both runs")).to_contain_text(said)
+    told = json.loads(saved(page, "Paired outcomes of both runs", "JSON", tmp_path))
     assert told["runs"] == ["run", "rival"] and told["examples"] == 450 and told["differing"] == 28
     assert told["outcomes"] == {"both correct": 372, "only run correct": 14, "only rival correct": 10, "both wrong": 54}
     assert 0.5 < told["p"] < 0.6 and len(told["scores"][0]) == len(told["scores"][1]) > 0
     (one,) = told["shown examples"]["only rival correct"]
     assert one["source"] == "ab" and one["outputs"] == ["A", "AB"]
-    texts = drawn(saved(page, "Paired outcomes", "SVG", tmp_path))
+    texts = drawn(saved(page, "Paired outcomes of both runs", "SVG", tmp_path))
     rate = contents().compared_runs[0].scores[0]
     assert any(f"{rate.value:.2f} %" in text for text in texts) and "exact match" in texts
     assert said in " ".join(texts) and "p = 0.54." in " ".join(texts)

@@ -74,7 +74,7 @@ def test_chart_mark_opens_its_examples(opened: Open, file: str) -> None:
         expect(page.get_by_role("tab", name="Examples")).to_have_attribute("aria-selected", "true")
         expect(page.locator(".only")).to_contain_text(f"{group.label}")
         assert listed(page).count() == len(group.example_indices)
-        page.get_by_role("button", name="Show all").click()
+        page.get_by_role("button", name="Show all examples").click()
 
 
 def test_confusion_opens_its_examples(opened: Open, file: str) -> None:
@@ -89,7 +89,7 @@ def test_confusion_opens_its_examples(opened: Open, file: str) -> None:
     shared = opened(page.url)
     expect(shared.locator(".only")).to_have_text(page.locator(".only").inner_text())
     assert listed(shared).count() == len(most.example_indices)
-    shared.get_by_role("button", name="Show all").click()
+    shared.get_by_role("button", name="Show all examples").click()
     expect(shared.get_by_role("listbox")).to_be_focused()
     expect(shared.locator(".only")).to_have_count(0)
     assert "confusion" in page.url and "confusion" not in shared.url
@@ -106,7 +106,7 @@ def counted(confusion: ConfusionCount) -> str:
 def mistake(confusion: ConfusionCount) -> str:
     """A kind of error in the words of the page."""
     written, wanted = ("nothing" if each is None else f"“{each}”" for each in (confusion.predicted, confusion.expected))
-    return f"{written} for {wanted}"
+    return f"{written} instead of {wanted}"
 
 
 @pytest.fixture(scope="module", params=["served", "file"])
@@ -146,7 +146,7 @@ def test_error_shows_its_count_and_opens_its_examples(opened: Open, sounds: str)
             expect(listed(page)).to_have_count(len(known[pair].example_indices))
             expect(page.locator(".only")).to_have_text(f"Only: {counted(known[pair])}")
             expect(page.locator(".row.selected")).to_have_attribute("id", f"example-{place}")
-            page.get_by_role("button", name="Show all").click()
+            page.get_by_role("button", name="Show all examples").click()
         if kinds == {True, False} and rare:
             break
     assert kinds == {True, False} and rare, "missing and taken symbols, and errors that came but once"
@@ -174,7 +174,10 @@ def test_attention_statistics_have_definitions(opened: Open, file: str) -> None:
 def test_tables_fit_a_narrow_page(opened: Open, address: str) -> None:
     page = opened(address)
     page.set_viewport_size({"width": 390, "height": 800})
-    for view, title, cell in (("Corpus", "Attention statistics", ".interval"), ("What if", "Result", "td")):
+    for view, title, cell in (
+        ("Corpus", "Attention statistics", ".interval"),
+        ("What if", "Probabilities before and after", "td"),
+    ):
         tab(page, view)
         expect(panel(page, title).locator(cell).first).to_be_visible()
         expect(panel(page, title)).to_contain_text("absentmindedness, output" if view == "Corpus" else "KL")
@@ -187,7 +190,10 @@ def test_snapshot_player_shows_all_snapshots(opened: Open, file: str, tmp_path: 
     assert training is not None and len(training.frames) > 2
     page = opened(file)
     tab(page, "Training")
-    film, scrub = panel(page, "Training snapshots"), page.get_by_role("slider", name="Validation")
+    film, scrub = (
+        panel(page, "Training snapshots"),
+        page.get_by_role("slider", name="Validation whose"),
+    )
     expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
     scrub.focus()
     pictures = set[str]()
@@ -202,7 +208,7 @@ def test_snapshot_player_shows_all_snapshots(opened: Open, file: str, tmp_path: 
     before = film.locator("figure circle").first.get_attribute("cx")
     page.keyboard.press("ArrowRight")
     expect(film.locator("figure circle").first).not_to_have_attribute("cx", before or "")
-    for name in ("Save animation", "Save source embeddings", "Save target embeddings"):
+    for name in ("Save attention animation", "Save source embedding animation", "Save target embedding animation"):
         with page.expect_download() as download:
             film.get_by_role("button", name=name).click()
         download.value.save_as(tmp_path / name)
@@ -223,9 +229,9 @@ def test_saved_animation_has_the_color_scale_of_the_page(opened: Open, tmp_path:
     page = opened((tmp_path / "page.html").as_uri())
     tab(page, "Training")
     film = panel(page, "Training snapshots")
-    expect(film).to_contain_text("scaled by row")
+    expect(film).to_contain_text("scaled to the maximum of each row")
     with page.expect_download() as download:
-        film.get_by_role("button", name="Save frame").click()
+        film.get_by_role("button", name="Save attention", exact=True).click()
     download.value.save_as(tmp_path / "frame.svg")
     saved = (tmp_path / "frame.svg").read_text("utf-8")
     assert "scaled by row" in saved
@@ -314,7 +320,7 @@ def test_first_checkpoint_is_loaded_automatically(opened: Open, tmp_path: Path) 
         tab(other, "About")
         expect(other.get_by_role("row", name="best validation").first).to_contain_text("at update 99,999")
         tab(one, "What if")
-        expect(panel(one, "Result")).to_be_visible()  # the model answers
+        expect(panel(one, "Probabilities before and after")).to_be_visible()  # the model answers
         one.close()
         other.close()
 

@@ -35,28 +35,28 @@ def at(address: str, place: int) -> str:
 def test_matrix_cell_shows_its_weight_and_highlights_its_step(opened: Open, address: str) -> None:
     page, trace = opened(address), items()[0].traces[0]
     weights = decode_array(trace.attention)
-    expect(panel(page, "Matrix")).to_contain_text("source →")
-    expect(panel(page, "Matrix")).to_contain_text("output ↓")
-    page.mouse.move(*cell(page, "Matrix", (1, 2), weights.shape))
-    expect(panel(page, "Matrix").locator(".readout")).to_contain_text(f"{weights[1, 2]:.4f}")
-    expect(panel(page, "Matrix").locator(".cross")).to_have_count(2)
-    expect(panel(page, "Links").locator(".readout")).to_contain_text("Step 2,")
-    expect(panel(page, "Steps").locator(".step.pointed")).to_have_attribute("aria-label", re.compile("^Step 2:"))
+    expect(panel(page, "Attention matrix")).to_contain_text("source →")
+    expect(panel(page, "Attention matrix")).to_contain_text("output ↓")
+    page.mouse.move(*cell(page, "Attention matrix", (1, 2), weights.shape))
+    expect(panel(page, "Attention matrix").locator(".readout")).to_contain_text(f"{weights[1, 2]:.4f}")
+    expect(panel(page, "Attention matrix").locator(".cross")).to_have_count(2)
+    expect(panel(page, "Attention links").locator(".readout")).to_contain_text("Step 2,")
+    expect(panel(page, "Output steps").locator(".step.pointed")).to_have_attribute("aria-label", re.compile("^Step 2:"))
 
 
 def test_matrix_scale_changes_colors(opened: Open, address: str) -> None:
     page = opened(address)
     picture = "canvas => canvas.toDataURL()"
-    canvas = panel(page, "Matrix").locator("canvas")
+    canvas = panel(page, "Attention matrix").locator("canvas")
     before = canvas.evaluate(picture)
-    panel(page, "Matrix").get_by_role("button", name="row maximum").click()
+    panel(page, "Attention matrix").get_by_role("button", name="row maximum").click()
     assert canvas.evaluate(picture) != before
     assert page.url.endswith("scale=row")
 
 
 def test_links_show_their_share_and_the_slider_changes_it(opened: Open, address: str) -> None:
     page = opened(address)
-    own = panel(page, "Links")
+    own = panel(page, "Attention links")
     told = own.locator(".share")
     links, share = re.findall(r"(\d+) links with (\d+) %", told.inner_text())[0]
     expect(own.locator("g.links path")).to_have_count(int(links))
@@ -68,41 +68,41 @@ def test_links_show_their_share_and_the_slider_changes_it(opened: Open, address:
 
 def test_click_locks_a_step_until_escape_and_in_the_address(opened: Open, address: str) -> None:
     page = opened(address)
-    step = panel(page, "Steps").locator(".step").nth(1)
+    step = panel(page, "Output steps").locator(".step").nth(1)
     step.click()
     page.mouse.move(0, 0)
-    expect(panel(page, "Matrix").locator(".cross")).to_have_count(1)
+    expect(panel(page, "Attention matrix").locator(".cross")).to_have_count(1)
     assert "step=1" in page.url
     page.keyboard.press("Escape")
-    expect(panel(page, "Matrix").locator(".cross")).to_have_count(0)
+    expect(panel(page, "Attention matrix").locator(".cross")).to_have_count(0)
     assert "step=" not in page.url
 
 
 def test_touch_locks_a_symbol(opened: Open, address: str) -> None:
     page = opened(address)
-    picture = panel(page, "Links").get_by_role("application")
+    picture = panel(page, "Attention links").get_by_role("application")
     picture.dispatch_event("click", {"clientX": 0, "clientY": 0})
     box = picture.bounding_box()
     assert box is not None
-    symbol = panel(page, "Links").locator("text").last.bounding_box()
+    symbol = panel(page, "Attention links").locator("text").last.bounding_box()
     assert symbol is not None
     page.mouse.click(symbol["x"] + symbol["width"] / 2, symbol["y"] + symbol["height"] / 2)
-    expect(panel(page, "Links").get_by_role("button", name="unlock")).to_be_visible()
+    expect(panel(page, "Attention links").get_by_role("button", name="unlock selection")).to_be_visible()
 
 
 def test_steps_show_probability_entropy_and_candidates(opened: Open, address: str) -> None:
     place, item = a_wrong_one()
     page, trace = opened(at(address, place)), item.traces[0]
-    steps = panel(page, "Steps").locator(".step")
+    steps = panel(page, "Output steps").locator(".step")
     expect(steps).to_have_count(len(trace.target))
     bits = decode_array(trace.entropy)
     assert f"{bits[0]:.2f}" in steps.first.inner_text()
     steps.first.hover()
-    choices = panel(page, "Steps").locator(".choices li")
+    choices = panel(page, "Output steps").locator(".choices li")
     expect(choices).to_have_count(5)
     wanted = next((edit.expected for edit in item.edits if edit.kind == "substitution"), None)
     if wanted is not None:
-        expect(panel(page, "Steps").locator(".expected").first).to_have_text(wanted)
+        expect(panel(page, "Output steps").locator(".expected").first).to_have_text(wanted)
 
 
 def test_error_explanation_is_shown_first(opened: Open, address: str) -> None:
@@ -129,8 +129,10 @@ def test_first_error_of_a_long_output_is_visible(opened: Open, tmp_path: Path) -
         page.set_viewport_size({"width": width, "height": 900})
         page.reload()
         expect(page.locator(".verdict td.substitution").first).to_be_in_viewport()
-        expect(panel(page, "Steps").locator(".step.here")).to_have_attribute("aria-label", re.compile("^Step 61:"))
-        assert in_strip(panel(page, "Steps").locator(".step.here"))
+        expect(panel(page, "Output steps").locator(".step.here")).to_have_attribute(
+            "aria-label", re.compile("^Step 61:")
+        )
+        assert in_strip(panel(page, "Output steps").locator(".step.here"))
 
 
 def in_strip(place: Locator) -> bool:
@@ -147,21 +149,21 @@ def test_typed_source_is_decoded_while_typing(opened: Open, address: str) -> Non
     page.get_by_role("searchbox", name="Source to decode").press_sequentially(item.text)
     expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
     expect(page.locator(".picked .verdict")).to_have_text(f"output {item.traces[0].output}")
-    expect(panel(page, "Links").get_by_role("application")).to_have_attribute(
+    expect(panel(page, "Attention links").get_by_role("application")).to_have_attribute(
         "aria-label", re.compile(f"^Links from {len(item.text)} source positions")
     )
 
 
 def test_list_is_sorted_filtered_and_navigated(opened: Open, address: str) -> None:
     page = opened(address)
-    page.get_by_label("Correctness").select_option("wrong")
+    page.get_by_label("Filter by correctness").select_option("wrong")
     expect(page.locator(".filters [role=status]")).to_contain_text(f"{sum(not item.exact for item in items())} of")
     assert texts(page) == [item.text for item in items() if not item.exact][: len(texts(page))]
-    page.get_by_label("Correctness").select_option("all")
-    page.get_by_label("Order").select_option("length")
+    page.get_by_label("Filter by correctness").select_option("all")
+    page.get_by_label("Sort by").select_option("length")
     lengths = [len(text) for text in texts(page)]
     assert lengths == sorted(lengths)
-    page.get_by_role("button", name="Ascending").click()
+    page.get_by_role("button", name="Ascending order").click()
     lengths = [len(text) for text in texts(page)]
     assert lengths == sorted(lengths, reverse=True)
     page.get_by_role("searchbox", name="Regular expression").fill("^(one|two)")
@@ -172,11 +174,11 @@ def test_list_is_sorted_filtered_and_navigated(opened: Open, address: str) -> No
 
 def test_filters_report_crossed_bounds_and_hidden_examples(opened: Open, file: str) -> None:
     page = opened(file)
-    page.get_by_label("Minimum length").fill("9")
-    page.get_by_label("Maximum length").fill("5")
+    page.get_by_label("Minimum source length").fill("9")
+    page.get_by_label("Maximum source length").fill("5")
     told = page.locator(".filters [role=status]")
     expect(told).to_contain_text("; the minimum exceeds the maximum; the shown example is not listed")
-    page.get_by_role("button", name="Show all").click()
+    page.get_by_role("button", name="Show all examples").click()
     expect(told).not_to_contain_text(";")
 
 
@@ -197,28 +199,30 @@ def test_every_hypothesis_has_its_attention(opened: Open, address: str) -> None:
     for number, trace in enumerate(items()[place].traces):
         page.get_by_role("radio").nth(number).click()
         weights = decode_array(trace.attention)
-        page.mouse.move(*cell(page, "Matrix", (0, 1), weights.shape))
-        expect(panel(page, "Matrix").locator(".readout")).to_contain_text(f"{weights[0, 1]:.4f}")
+        page.mouse.move(*cell(page, "Attention matrix", (0, 1), weights.shape))
+        expect(panel(page, "Attention matrix").locator(".readout")).to_contain_text(f"{weights[0, 1]:.4f}")
 
 
 def test_beam_node_shows_its_attention(opened: Open, address: str) -> None:
     page, beam = opened(address), items()[0].traces[0].lattice
     assert beam is not None
     tab(page, "Beam")
-    nodes = panel(page, "Beam").locator("g[data-node]")
+    nodes = panel(page, "Beam search tree").locator("g[data-node]")
     expect(nodes).to_have_count(len(beam.symbols))
     for fate, shown in (("kept", "kept"), ("ended", "finished"), ("pruned", "pruned")):
         fits = [at for at, each in enumerate(beam.fates) if each == fate and beam.parents[at] >= 0 and at != beam.leaf]
         index = fits[0]
-        panel(page, "Beam").locator(f"g[data-node='{index}']").click()
-        expect(panel(page, "Beam").locator("[aria-live]")).to_contain_text(shown)
+        panel(page, "Beam search tree").locator(f"g[data-node='{index}']").click()
+        expect(panel(page, "Beam search tree").locator("[aria-live]")).to_contain_text(shown)
         weights = decode_array(beam.attention)[beam.looks[index]]
         depth = len(way(beam.parents, index))
-        page.mouse.move(*cell(page, "Attention", (depth - 1, 1), (depth, len(weights))))
-        expect(panel(page, "Attention").locator(".readout")).to_contain_text(f"{depth},")
-        expect(panel(page, "Attention").locator(".readout")).to_contain_text(f"{weights[1]:.4f}")
+        page.mouse.move(*cell(page, "Attention of the selected hypothesis", (depth - 1, 1), (depth, len(weights))))
+        expect(panel(page, "Attention of the selected hypothesis").locator(".readout")).to_contain_text(f"{depth},")
+        expect(panel(page, "Attention of the selected hypothesis").locator(".readout")).to_contain_text(
+            f"{weights[1]:.4f}"
+        )
         assert f"node={index}" in page.url
-        panel(page, "Beam").locator(f"g[data-node='{index}']").click()
+        panel(page, "Beam search tree").locator(f"g[data-node='{index}']").click()
 
 
 def test_beam_describes_the_path_of_the_reference(opened: Open, address: str) -> None:
@@ -229,7 +233,7 @@ def test_beam_describes_the_path_of_the_reference(opened: Open, address: str) ->
     shared = max((nodes for nodes in begun if wanted[: len(nodes)] == [beam.symbols[at] for at in nodes]), key=len)
     page = opened(at(address, place))
     tab(page, "Beam")
-    said = panel(page, "Beam").get_by_text("The expected output")
+    said = panel(page, "Beam search tree").get_by_text("The expected output")
     fate = (
         "is in the beam too"
         if len(shared) == len(wanted)
@@ -239,12 +243,14 @@ def test_beam_describes_the_path_of_the_reference(opened: Open, address: str) ->
     )
     expect(said).to_contain_text(fate)
     # The end of an output is one node more.
-    expect(panel(page, "Beam").locator("path.expected")).to_have_count(len(shared) + (fate == "is in the beam too"))
-    expect(panel(page, "Beam").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
+    expect(panel(page, "Beam search tree").locator("path.expected")).to_have_count(
+        len(shared) + (fate == "is in the beam too")
+    )
+    expect(panel(page, "Beam search tree").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
     right = next(at for at, item in enumerate(items()) if item.exact and item.traces[0].lattice)
     page = opened(f"{at(address, right)}&tab=beam")
-    expect(panel(page, "Beam").locator("g[data-node]").first).to_be_visible()
-    expect(panel(page, "Beam").get_by_text("The expected output")).to_have_count(0)
+    expect(panel(page, "Beam search tree").locator("g[data-node]").first).to_be_visible()
+    expect(panel(page, "Beam search tree").get_by_text("The expected output")).to_have_count(0)
 
 
 def way(parents: list[int], node: int) -> list[int]:
@@ -270,10 +276,10 @@ def test_keyboard_reaches_example_matrix_and_what_if(opened: Open, address: str)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(panel(page, "Matrix").locator("[aria-live]")).to_contain_text("Step 2,")
-    expect(panel(page, "Matrix").get_by_role("button", name="unlock")).to_be_visible()
+    expect(panel(page, "Attention matrix").locator("[aria-live]")).to_contain_text("Step 2,")
+    expect(panel(page, "Attention matrix").get_by_role("button", name="unlock selection")).to_be_visible()
     page.keyboard.press("Escape")
-    says_its_cell(page, "Matrix")
+    says_its_cell(page, "Attention matrix")
     page.get_by_role("tab", name="Examples").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
@@ -287,17 +293,21 @@ def test_address_restores_the_view(opened: Open, address: str) -> None:
     page = opened(f"{address}#tab=beam&example=4&node=2")
     expect(page.get_by_role("tab", name="Beam")).to_have_attribute("aria-selected", "true")
     tab(page, "Examples")
-    panel(page, "Steps").locator(".step").nth(1).click()
-    panel(page, "Matrix").get_by_role("button", name="row maximum").click()
+    panel(page, "Output steps").locator(".step").nth(1).click()
+    panel(page, "Attention matrix").get_by_role("button", name="row maximum").click()
     again = opened(page.url)
     expect(again.get_by_role("option", selected=True).locator(".source")).to_have_text(items()[4].text)
-    expect(panel(again, "Steps").locator(".step.pointed")).to_have_attribute("aria-label", re.compile("^Step 2:"))
-    expect(panel(again, "Matrix").get_by_role("button", name="row maximum")).to_have_attribute("aria-pressed", "true")
+    expect(panel(again, "Output steps").locator(".step.pointed")).to_have_attribute(
+        "aria-label", re.compile("^Step 2:")
+    )
+    expect(panel(again, "Attention matrix").get_by_role("button", name="row maximum")).to_have_attribute(
+        "aria-pressed", "true"
+    )
 
 
 def test_weights_have_a_table_and_pictures_have_names(opened: Open, address: str) -> None:
     page, trace = opened(address), items()[0].traces[0]
-    panel(page, "Matrix").get_by_role("button", name="Table").click()
+    panel(page, "Attention matrix").get_by_role("button", name="Weights as table").click()
     assert page.get_by_role("region", name="Weights as a table").locator("td").count() == (
         len(trace.source) * len(trace.target)
     )
@@ -309,10 +319,14 @@ def test_weights_have_a_table_and_pictures_have_names(opened: Open, address: str
 
 def test_every_view_states_its_limits(opened: Open, address: str) -> None:
     page = opened(address)
-    for title, words in {"Links": "not why", "Steps": "may be wrong", "Matrix": "not why"}.items():
-        panel(page, title).get_by_text("More", exact=True).click()
+    for title, words in {
+        "Attention links": "not which positions",
+        "Output steps": "may be wrong",
+        "Attention matrix": "not which positions",
+    }.items():
+        panel(page, title).get_by_text("Explanation", exact=True).click()
         expect(panel(page, title).get_by_text(words)).to_be_visible()
     tab(page, "Beam")
-    expect(panel(page, "Beam").locator(".more")).to_contain_text("never considered is not shown")
+    expect(panel(page, "Beam search tree").locator(".more")).to_contain_text("never considered is not shown")
     tab(page, "About")
     expect(panel(page, "Limits of interpretation")).to_contain_text("Jain and Wallace 2019")

@@ -28,11 +28,11 @@ def contents() -> PageContents:
 def test_matrix_and_links_are_saved_in_every_format(opened: Open, file: str, tmp_path: Path) -> None:
     page, trace = opened(file), contents().examples[0].traces[0]
     weights = decode_array(trace.attention)
-    for title in ("Matrix", "Links"):
+    for title in ("Attention matrix", "Attention links"):
         words = drawn(saved(page, title, "SVG", tmp_path))
         assert {"source →", "output →"} <= set(words), "text stays text, and the sides have names"
         assert words[0].startswith(f"{title} “{trace_text()}” → “")
-        assert title == "Links" or {"weight: 0", "1"} <= set(words), "the colors have a key"
+        assert title == "Attention links" or {"weight: 0", "1"} <= set(words), "the colors have a key"
         picture = saved(page, title, "PNG", tmp_path)
         assert picture.startswith(b"\x89PNG") and min(struct.unpack(">II", picture[16:24])) > 100
         told = json.loads(saved(page, title, "JSON", tmp_path))
@@ -54,7 +54,7 @@ def trace_text() -> str:
 def test_saved_state_plane_has_axis_titles(opened: Open, file: str, tmp_path: Path) -> None:
     page = opened(file)
     tab(page, "States")
-    words = drawn(saved(page, "States", "SVG", tmp_path))
+    words = drawn(saved(page, "PCA of the states", "SVG", tmp_path))
     assert words[0].startswith("States of the encoder")
     assert sum("principal component, " in each and each.endswith("of the variance →") for each in words) == 1
     assert sum(each.startswith("← second principal component, ") for each in words) == 1
@@ -108,10 +108,10 @@ def test_page_is_saved_without_a_server_response(opened: Open, address: str, tmp
 
 def test_link_restores_the_view_of_a_file(opened: Open, file: str) -> None:
     page = opened(file)
-    panel(page, "Steps").locator(".step").nth(1).click()
+    panel(page, "Output steps").locator(".step").nth(1).click()
     again = opened(page.url)
     assert "step=1" in again.url
-    expect(panel(again, "Matrix").locator(".cross")).to_have_count(1)
+    expect(panel(again, "Attention matrix").locator(".cross")).to_have_count(1)
 
 
 def hostile(tmp_path: Path) -> str:
@@ -123,15 +123,15 @@ def hostile(tmp_path: Path) -> str:
 
 def test_unusual_symbols_are_visible_in_every_panel(opened: Open, tmp_path: Path) -> None:
     page = opened(hostile(tmp_path))
-    for title in ("Links", "Steps", "Matrix"):
+    for title in ("Attention links", "Output steps", "Attention matrix"):
         said = panel(page, title).evaluate("each => each.textContent")
         for text in ("</script><b>", "<s>", "RLO", "⇥", "␣", "&amp;"):
             assert text in said, (title, text)
         assert "\u202e" not in said
     assert page.locator("b, s").evaluate_all("all => all.filter(each => /script|<s>/.test(each.outerHTML)).length") == 0
-    for title in ("Matrix", "Steps"):
+    for title in ("Attention matrix", "Output steps"):
         assert "</script><b>" in "".join(drawn(saved(page, title, "SVG", tmp_path)))
-    assert_latex(saved(page, "Matrix", "TikZ", tmp_path).decode("utf-8"))
+    assert_latex(saved(page, "Attention matrix", "TikZ", tmp_path).decode("utf-8"))
 
 
 def test_two_pages_of_one_notebook_have_separate_selections(opened: Open, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ CORNER = """canvas => { const copy = document.createElement('canvas'), pen = cop
 
 def test_dark_theme_is_printed_light(opened: Open, file: str) -> None:
     page = opened(file)
-    expect(panel(page, "Links")).to_be_visible()  # the page is packed: its style comes with its script
+    expect(panel(page, "Attention links")).to_be_visible()  # the page is packed: its style comes with its script
     assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")
     page.get_by_role("button", name="Dark colors").click()
     assert shade(page, "backgroundColor") < 150 < 550 < shade(page, "color")
@@ -176,12 +176,12 @@ def test_dark_theme_is_printed_light(opened: Open, file: str) -> None:
     for name in ("tablist", "listbox"):
         expect(page.get_by_role(name)).to_be_hidden()
     assert not page.get_by_text("Hover over a").locator("visible=true").count()
-    expect(panel(page, "Links")).to_be_visible()
-    expect(panel(page, "Links").locator("svg")).to_have_css("max-width", "100%")
-    expect(panel(page, "Steps").locator("ol")).to_have_css("flex-wrap", "wrap")
-    expect(panel(page, "Steps").locator(".bar > span").first).to_have_css("print-color-adjust", "exact")
+    expect(panel(page, "Attention links")).to_be_visible()
+    expect(panel(page, "Attention links").locator("svg")).to_have_css("max-width", "100%")
+    expect(panel(page, "Output steps").locator("ol")).to_have_css("flex-wrap", "wrap")
+    expect(panel(page, "Output steps").locator(".bar > span").first).to_have_css("print-color-adjust", "exact")
     page.emulate_media(media="screen")
-    cells = panel(page, "Matrix").locator("canvas")
+    cells = panel(page, "Attention matrix").locator("canvas")
     assert corner(cells) < 700
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert corner(cells) > 700

@@ -25,18 +25,18 @@ def test_forced_output_is_compared_along_itself_and_saved(opened: Open, address:
     page = opened(f"{address}#example=0")
     what_if(page)
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
-    other = panel(page, "Output").locator("button.other").first
+    other = panel(page, "Output before and after").locator("button.other").first
     symbol = other.locator(".symbol, span").first.inner_text()
     with page.expect_response("**/api/what-if") as answered:
         other.click()
     told = json.loads(answered.value.body())
     before, after = (told[name]["traces"][0]["target"] for name in ("before", "after"))
     expect(page.locator(SENTENCE)).to_contain_text(f"outputs “{symbol}” (p = ")
-    became = panel(page, "Result")
+    became = panel(page, "Probabilities before and after")
     expect(became.locator("tbody tr")).to_have_count(max(len(before), len(after)))
     expect(became.locator(".caption")).to_contain_text("along its own prefix")
-    assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
-    head, *lines = table(saved(page, "Result", "CSV", tmp_path))
+    assert panel(page, "Attention difference").locator("canvas").evaluate(SHADES) > 1
+    head, *lines = table(saved(page, "Probabilities before and after", "CSV", tmp_path))
     assert head == [
         "step",
         "before",
@@ -49,16 +49,16 @@ def test_forced_output_is_compared_along_itself_and_saved(opened: Open, address:
     assert [line[6] for line in lines] == ["symbol", *[""] * (len(lines) - 1)]
     assert [line[2] for line in lines[: len(after)]] == after and [line[1] for line in lines[: len(before)]] == before
     assert float(lines[0][4]) < float(lines[0][3]) and float(lines[0][5]) == 0 < float(lines[1][5])
-    rows = table(saved(page, "Difference", "CSV", tmp_path))[1:]
+    rows = table(saved(page, "Attention difference", "CSV", tmp_path))[1:]
     assert len(rows) == min(len(before), len(after)) and rows[0][0] == f"{before[0]}/{after[0]}"
     page.get_by_role("button", name="Uniform").click()
     page.get_by_role("group", name="Source symbols").get_by_role("button").last.click()
     with page.expect_response("**/api/what-if"):
         page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Masking")
-    given = [line[6] for line in table(saved(page, "Result", "CSV", tmp_path))]
+    given = [line[6] for line in table(saved(page, "Probabilities before and after", "CSV", tmp_path))]
     assert given[1] == "symbol and attention"
-    change = json.loads(saved(page, "Result", "JSON", tmp_path))
+    change = json.loads(saved(page, "Probabilities before and after", "JSON", tmp_path))
     first = digits_shown(beam=3).contents.examples[0]
     assert change["difference"]["before"]["text"] == change["request"]["text"] == first.text
     assert change["request"]["prefix"] == after[:1] and change["request"]["attention_overrides"][0]["step"] == 0
@@ -67,14 +67,14 @@ def test_forced_output_is_compared_along_itself_and_saved(opened: Open, address:
 
 def test_step_forced_in_examples_is_selected(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=0")
-    panel(page, "Steps").locator(".step").nth(1).click()
+    panel(page, "Output steps").locator(".step").nth(1).click()
     page.get_by_role("button", name=re.compile("^Force .* at step 2$")).first.click()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing the prefix")
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     expect(steps.nth(1)).to_have_attribute("aria-pressed", "true")
     expect(steps.nth(1)).to_be_focused()
     expect(panel(page, "Attention of step 2")).to_be_visible()
-    expect(panel(page, "Output")).to_contain_text("Candidates at step 2")
+    expect(panel(page, "Output before and after")).to_contain_text("Candidates at step 2")
 
 
 def test_impossible_prefix_is_reported(opened: Open, address: str) -> None:
@@ -84,13 +84,13 @@ def test_impossible_prefix_is_reported(opened: Open, address: str) -> None:
     expect(page.locator(f"{SENTENCE} .wrong")).to_have_text(re.compile("^prefix: the model never writes"))
     expect(page.locator(SENTENCE)).to_contain_text("The previous result is shown below.")
     # What is left of the former answer looks like it, and is not saved as another one.
-    expect(page.get_by_role("button", name="Save …")).to_have_count(0)
+    expect(page.get_by_role("button", name="Save as …")).to_have_count(0)
     for left in ("table", ".steps", ".after b", "[role=slider]"):
         expect(page.locator(f"main {left}").first).to_have_css("opacity", "0.4")
     expect(page.get_by_role("textbox", name="prefix")).to_have_css("opacity", "1")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(SENTENCE)).to_contain_text("No change")
-    expect(page.get_by_role("button", name="Save …").first).to_be_visible()
+    expect(page.get_by_role("button", name="Save as …").first).to_be_visible()
 
 
 def test_changed_symbols_and_correctness_of_a_new_output_are_marked(opened: Open, address: str) -> None:
@@ -99,7 +99,7 @@ def test_changed_symbols_and_correctness_of_a_new_output_are_marked(opened: Open
     )
     page = opened(f"{address}#example={digits_shown(beam=3).contents.examples.index(item)}")
     what_if(page)
-    output = panel(page, "Output")
+    output = panel(page, "Output before and after")
     expect(output.locator(".after")).to_contain_text("✓ correct")
     expect(output.locator(".missed")).to_have_count(0)
     page.get_by_role("textbox", name="prefix").fill("8" if item.traces[0].output.startswith("7") else "7")

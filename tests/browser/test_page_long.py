@@ -83,16 +83,16 @@ def test_heat_map_of_200_by_200_responds_to_the_pointer_at_once(opened: Open, tm
     path = tmp_path / "large.html"
     path.write_text(page_of(made("ab" * (size // 2), [*"xy" * (size // 2 - 1), "x", END], rows)), encoding="utf-8")
     page = opened(path.as_uri())
-    waited = hovering(page, "Matrix")
+    waited = hovering(page, "Attention matrix")
     assert_at_once(waited, MOST)
-    expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step")
-    picture = panel(page, "Matrix").locator("svg[role=application]")
+    expect(panel(page, "Attention matrix").locator(".readout")).to_contain_text("Step")
+    picture = panel(page, "Attention matrix").locator("svg[role=application]")
     last, whole = (
         each.bounding_box() for each in (picture.locator("text.place").filter(has_text="200").first, picture)
     )
     assert last is not None and whole is not None
     assert last["x"] + last["width"] <= whole["x"] + whole["width"]
-    expect(panel(page, "Steps")).to_contain_text("Scroll sideways for the rest.")
+    expect(panel(page, "Output steps")).to_contain_text("Scroll sideways for the rest.")
 
 
 # Paper is laid out anew, but nothing that measures its place is told: so is this page, from when it is said.
@@ -111,7 +111,7 @@ def test_wide_heat_map_fits_on_paper(opened: Open, tmp_path: Path, columns: int,
     page = opened("about:blank")
     page.add_init_script(f"({FROZEN})()")
     page.goto(path.as_uri())
-    drawn = panel(page, "Matrix").locator("svg[role=application]")
+    drawn = panel(page, "Attention matrix").locator("svg[role=application]")
     expect(drawn).to_be_visible()
     before = drawn.bounding_box()
     page.emulate_media(media="print")
@@ -122,7 +122,9 @@ def test_wide_heat_map_fits_on_paper(opened: Open, tmp_path: Path, columns: int,
     assert paper["height"] / paper["width"] == pytest.approx(before["height"] / before["width"], rel=0.02)
     assert paper["width"] == (pytest.approx(before["width"]) if columns == 12 else pytest.approx(660, abs=25))
     if rows > 1:
-        cells, frame = (panel(page, "Matrix").locator(each).bounding_box() for each in ("canvas", "rect.edge"))
+        cells, frame = (
+            panel(page, "Attention matrix").locator(each).bounding_box() for each in ("canvas", "rect.edge")
+        )
         assert cells is not None and frame is not None
         assert all(cells[side] == pytest.approx(frame[side], abs=1.5) for side in ("x", "y", "width", "height"))
 
@@ -139,19 +141,19 @@ def test_heat_map_of_a_thousand_symbols_is_drawn_and_zoomed(opened: Open, longes
     contents = long_shown(served=False).contents
     place = next(at for at, item in enumerate(contents.examples) if len(item.text) == LONGEST)
     page = opened(f"{longest}#example={place}")
-    expect(panel(page, "Matrix")).to_contain_text(f"drag to zoom into the {LONGEST} positions")
+    expect(panel(page, "Attention matrix")).to_contain_text(f"drag to zoom into the {LONGEST} positions")
     read = page.get_by_role("region", name="Attention of step 1 over the source").locator("[data-index]")
     assert read.count() == LONGEST
     read.nth(7).click()
-    expect(panel(page, "Matrix")).to_contain_text("position 8")
+    expect(panel(page, "Attention matrix")).to_contain_text("position 8")
     page.keyboard.press("Escape")
-    picture = panel(page, "Matrix").get_by_role("application")
+    picture = panel(page, "Attention matrix").get_by_role("application")
     page.mouse.move(0, 0)  # a page that scrolls must not bring a cell under the pointer
     picture.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("End")
-    expect(panel(page, "Links").locator(".readout")).to_contain_text(f"position {LONGEST}")
-    strip = page.get_by_role("slider", name="Window of the source")
+    expect(panel(page, "Attention links").locator(".readout")).to_contain_text(f"position {LONGEST}")
+    strip = page.get_by_role("slider", name="Shown part of the source")
     box = strip.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 10)
@@ -160,7 +162,7 @@ def test_heat_map_of_a_thousand_symbols_is_drawn_and_zoomed(opened: Open, longes
     page.mouse.up()
     expect(strip).to_have_attribute("aria-valuetext", re.compile(r"^positions (39|40)\d to (49|50)\d of 1000"))
     # Of what is left out beside the window no share is claimed.
-    told = panel(page, "Links").locator(".share").inner_text()
+    told = panel(page, "Attention links").locator(".share").inner_text()
     share = re.search(r"with (< )?([\d.]+) % of the weight", told)
     assert share and float(share[2]) < 60, told
     page.keyboard.press("Tab")
@@ -168,7 +170,7 @@ def test_heat_map_of_a_thousand_symbols_is_drawn_and_zoomed(opened: Open, longes
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    panel(page, "Matrix").get_by_role("button", name="all", exact=True).click()
+    panel(page, "Attention matrix").get_by_role("button", name="Show all positions").click()
     expect(strip).to_have_attribute("aria-valuetext", f"positions 1 to {LONGEST} of {LONGEST}")
 
 
@@ -176,8 +178,8 @@ def test_overview_strip_stays_above_the_zoomed_heat_map(opened: Open, longest: s
     items = long_shown(served=False).contents.examples
     place = next(at for at, item in enumerate(items) if len(item.traces[0].target) > 1 and len(item.text) > 100)
     page = opened(f"{longest}#example={place}")
-    matrix = panel(page, "Matrix")
-    strip = page.get_by_role("slider", name="Window of the source").first
+    matrix = panel(page, "Attention matrix")
+    strip = page.get_by_role("slider", name="Shown part of the source").first
     expect(matrix.locator("canvas").first).to_be_visible()
     above, below = strip.bounding_box(), matrix.locator("canvas").first.bounding_box()
     assert above and below
@@ -194,7 +196,7 @@ def test_last_of_a_thousand_symbols_is_numbered(opened: Open, longest: str) -> N
     contents = long_shown(served=False).contents
     place = next(at for at, item in enumerate(contents.examples) if len(item.text) == LONGEST)
     page = opened(f"{longest}#example={place}")
-    numbers = panel(page, "Links").locator("text.place")
+    numbers = panel(page, "Attention links").locator("text.place")
     for width in (1400, 1180, 820):
         page.set_viewport_size({"width": width, "height": 900})
         expect(numbers.filter(has_text=re.compile(rf"^{LONGEST}$")).first).to_be_visible()
@@ -202,7 +204,7 @@ def test_last_of_a_thousand_symbols_is_numbered(opened: Open, longest: str) -> N
         beside = itertools.pairwise(boxes)
         assert not [pair for pair in beside if pair[0][0] == pair[1][0] and pair[0][1] + pair[0][2] > pair[1][1]]
     tab(page, "States")
-    states = panel(page, "States")
+    states = panel(page, "PCA of the states")
     assert len(states.locator("p").first.inner_text()) < 300
     assert states.locator("svg text").count() < 20
 
@@ -211,12 +213,12 @@ def test_single_row_is_a_profile(opened: Open, longest: str) -> None:
     contents = long_shown(served=False).contents
     place = next(at for at, item in enumerate(contents.examples) if len(item.traces[0].target) == 1)
     page = opened(f"{longest}#example={place}")
-    profile = panel(page, "Matrix").get_by_role("application")
+    profile = panel(page, "Attention matrix").get_by_role("application")
     expect(profile).to_have_attribute("aria-roledescription", "profile")
     assert profile.locator("rect").count() >= len(contents.examples[place].text)
     profile.focus()
     page.keyboard.press("ArrowRight")
-    expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step 1,")
+    expect(panel(page, "Attention matrix").locator(".readout")).to_contain_text("Step 1,")
 
 
 def test_long_heat_map_responds_to_the_pointer_at_once(opened: Open, tmp_path: Path) -> None:
@@ -224,5 +226,5 @@ def test_long_heat_map_responds_to_the_pointer_at_once(opened: Open, tmp_path: P
     path = tmp_path / "long.html"
     path.write_text(page_of(made("ACDE" * (LONGEST // 4), [*"xy" * 49, "x", END], rows)), encoding="utf-8")
     page = opened(path.as_uri())
-    waited = hovering(page, "Matrix")
+    waited = hovering(page, "Attention matrix")
     assert_at_once(waited, 2 * MOST)

@@ -80,7 +80,7 @@ def test_address_contains_the_what_if_change(opened: Open, address: str, file: s
     alone = opened(f"{file}#{page.url.partition('#')[2]}")
     expect(alone.get_by_role("tabpanel")).to_contain_text("This page is a saved file without a model")
     expect(alone.get_by_role("tabpanel")).to_contain_text("by “two ten”")
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset all changes").click()
     expect(page.locator(SENTENCE)).to_contain_text("No change")
     assert "edit=" not in page.url
 
@@ -88,7 +88,9 @@ def test_address_contains_the_what_if_change(opened: Open, address: str, file: s
 def test_address_contains_the_typed_and_changed_source(opened: Open, address: str) -> None:
     page = opened(address)
     page.get_by_role("searchbox", name="Source to decode").fill("two six")
-    expect(panel(page, "Links").get_by_role("application")).to_have_accessible_name(re.compile("^Links from 7 "))
+    expect(panel(page, "Attention links").get_by_role("application")).to_have_accessible_name(
+        re.compile("^Links from 7 ")
+    )
     tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Delete", exact=True).click()
@@ -127,7 +129,7 @@ def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, l
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
     before = decode_array(long_shown().contents.examples[0].traces[0].attention)
-    profile = panel(page, "Before").locator("rect:not(.here)")
+    profile = panel(page, "Attention before").locator("rect:not(.here)")
     drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
     assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
     strip = bars.locator(".scroll")
@@ -144,29 +146,31 @@ def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, l
     assert 0.0005 < float(dragged or 0) < 0.005  # the scale stays while one drags
     page.get_by_role("button", name="Uniform").click()
     expect(page).to_have_url(re.compile("edit="))  # one number, and how often
-    page.get_by_role("button", name="Permuted").click()
-    expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for a link")
+    page.get_by_role("button", name="Permuted weights").click()
+    expect(page.get_by_role("group", name="Undo and reset changes")).to_contain_text("too long for a link")
     assert "edit=" not in page.url
 
 
 def test_unknown_symbols_are_marked_in_every_view(opened: Open, address: str) -> None:
     page = opened(address)
     page.get_by_role("searchbox", name="Source to decode").fill("si☃x")
-    for title in ("Links", "Matrix"):
+    for title in ("Attention links", "Attention matrix"):
         expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
-    page.get_by_role("button", name="Table", exact=True).click()
+    page.get_by_role("button", name="Weights as table", exact=True).click()
     expect(page.get_by_role("columnheader", name=f"☃, position 3, {NEVER}")).to_be_visible()
-    panel(page, "Links").get_by_role("application").focus()
+    panel(page, "Attention links").get_by_role("application").focus()
     for key in ("ArrowRight", "ArrowUp", "Home", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
-    expect(panel(page, "Links").locator("[aria-live]")).to_contain_text(re.compile(f"^Position 3, .*☃.*, {NEVER}"))
+    expect(panel(page, "Attention links").locator("[aria-live]")).to_contain_text(
+        re.compile(f"^Position 3, .*☃.*, {NEVER}")
+    )
     tab(page, "Beam")
-    expect(panel(page, "Attention").locator("svg title")).to_have_text([NEVER, NEVER])
+    expect(panel(page, "Attention of the selected hypothesis").locator("svg title")).to_have_text([NEVER, NEVER])
     tab(page, "Compare")
-    for title in ("run", "rival", "Difference"):
+    for title in ("run", "rival", "Attention difference"):
         expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
     tab(page, "What if")
-    for title in ("Before", "After", "Difference"):
+    for title in ("Attention before", "Attention after", "Attention difference"):
         expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
     expect(page.get_by_role("button", name=f"☃, position 3, {NEVER}")).to_have_class(re.compile("unknown"))
     bars = page.get_by_role("slider", name="Attention of step 1")
@@ -179,9 +183,9 @@ def test_wide_links_scroll_to_the_selection(opened: Open, tmp_path: Path) -> Non
     (tmp_path / "long.html").write_text(page_of(made("ab" * (size // 2), [*"xyxyxyxyx", END], rows)), "utf-8")
     page = opened((tmp_path / "long.html").as_uri())
     page.set_viewport_size({"width": 900, "height": 900})
-    strip = panel(page, "Links").locator(".scroll")
+    strip = panel(page, "Attention links").locator(".scroll")
     assert strip.evaluate("strip => strip.scrollWidth - strip.clientWidth") > 100
-    expect(panel(page, "Links")).to_contain_text("Scroll sideways")
+    expect(panel(page, "Attention links")).to_contain_text("Scroll sideways")
     page.get_by_role("application", name=re.compile("^Heat map")).focus()
     page.mouse.move(0, 0)
     page.keyboard.press("ArrowRight")
@@ -195,7 +199,7 @@ def test_animation_respects_reduced_motion(opened: Open, file: str) -> None:
     page = opened("about:blank")
     page.emulate_media(reduced_motion="reduce")
     page.goto(f"{file}#tab=training")
-    scrub = page.get_by_role("slider", name="Validation")
+    scrub = page.get_by_role("slider", name="Validation whose")
     last = scrub.input_value()
     page.wait_for_timeout(1500)
     assert scrub.input_value() == last
@@ -213,7 +217,7 @@ def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: st
     page, wrong = context.new_page(), list[str]()
     page.on("pageerror", lambda error: wrong.append(f"{error}"))
     page.goto(address)
-    expect(panel(page, "Links")).to_be_visible()
+    expect(panel(page, "Attention links")).to_be_visible()
     tabs = page.get_by_role("tab")
     names = tabs.all_inner_texts()
     assert len(names) == 8
@@ -242,10 +246,10 @@ def test_touch_locks_and_unlocks(browser: Browser, address: str) -> None:
     page, wrong = context.new_page(), list[str]()
     page.on("pageerror", lambda error: wrong.append(f"{error}"))
     page.goto(address)
-    for title, y in (("Links", 40), ("Matrix", 60)):
+    for title, y in (("Attention links", 40), ("Attention matrix", 60)):
         picture = panel(page, title).get_by_role("application")
         picture.tap(position={"x": 120, "y": y})
-        held = panel(page, title).get_by_role("button", name="unlock")
+        held = panel(page, title).get_by_role("button", name="unlock selection")
         expect(held).to_be_visible()
         expect(panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
         held.tap()
@@ -261,7 +265,7 @@ def test_no_request_of_the_page_fails(opened: Open, address: str) -> None:
     page, answers = opened("about:blank"), list[tuple[str, int]]()
     page.on("response", lambda answer: answers.append((answer.url, answer.status)))
     page.goto(address)
-    expect(panel(page, "Matrix")).to_be_visible()
+    expect(panel(page, "Attention matrix")).to_be_visible()
     page.wait_for_timeout(300)
     assert answers and all(status < 400 for _, status in answers)
 
@@ -278,11 +282,11 @@ def test_percentages_name_their_total(opened: Open, address: str) -> None:
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers + p")).to_contain_text(said)
     tab(page, "Compare")
-    wins = page.get_by_role("group", name="Outcomes", exact=True)
+    wins = page.get_by_role("group", name=re.compile("^Outcomes"))
     expect(wins).to_contain_text("only run correct")
     expect(wins).to_contain_text("only rival correct")
-    expect(panel(page, "Difference").locator(".caption")).to_contain_text("Red: more weight in rival")
-    expect(panel(page, "Difference")).to_contain_text("rival − run")
+    expect(panel(page, "Attention difference").locator(".caption")).to_contain_text("Red: more weight in rival")
+    expect(panel(page, "Attention difference")).to_contain_text("rival − run")
     # Three maps that are read together stand at one height, where there is room for them beside each other.
     page.set_viewport_size({"width": 1600, "height": 900})
     tops = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")

@@ -69,7 +69,7 @@ def test_charts_have_values_and_tables(show: Show, tmp_path: Path) -> None:
     chart.get_by_role("slider").focus()
     page.keyboard.press("Home")
     expect(chart).to_contain_text("1: 90.0 % correct (9 of 10; 95 % interval 59.6 to 98.2)")
-    chart.get_by_text("Numbers").click()
+    chart.get_by_text("Numbers as table").click()
     expect(chart.get_by_role("row").nth(1)).to_have_text("191090.059.6 – 98.2")
     assert b"3\xe2\x80\x934: 50.0 % correct" in saved(page, "By target position", "CSV", tmp_path)
     loss = panel(page, "Loss")
@@ -105,20 +105,20 @@ def test_errors_are_opened_searched_and_sorted(show: Show) -> None:
     errors.get_by_label("Kind of error").select_option("deletions")
     expect(errors.get_by_role("status")).to_have_text("1 of 2")
     errors.get_by_label("Kind of error").select_option("all kinds")
-    errors.get_by_label("Order").select_option("most probable first")
+    errors.get_by_label("Sort by").select_option("most probable first")
     expect(errors.locator("summary").first).to_contain_text("yz")
-    errors.get_by_label("Search").fill("nowhere")
+    errors.get_by_label("Search sources").fill("nowhere")
     expect(errors.locator("details")).to_have_count(0)
 
 
 def test_confusion_lists_its_examples(show: Show) -> None:
     page = show(evaluated(build_assessment(ROWS)))
     confusions = panel(page, "Confusions")
-    expect(confusions.get_by_title("correct", exact=True).first).to_have_text("1")
+    expect(confusions.get_by_title("correct predictions of this symbol").first).to_have_text("1")
     confusions.get_by_role("button", name="expected d, predicted c: 1 of 1").click()
-    expect(panel(page, "Errors").get_by_label("Search")).to_have_value("d→c")
+    expect(panel(page, "Errors").get_by_label("Search sources")).to_have_value("d→c")
     expect(panel(page, "Errors").get_by_role("status")).to_have_text("1 of 2")
-    confusions.get_by_label("as a list").check()
+    confusions.get_by_label("list all confusions").check()
     expect(confusions.get_by_role("row").nth(1)).to_have_text(re.compile("dc11100 %"))
 
 

@@ -35,8 +35,8 @@ Views = Mapping[str, Mapping[str, Sequence[str]]]
 
 TRAINING = {"Loss": PICTURE, "Scores": PICTURE, "Training snapshots": MAP}
 WRITTEN: Views = {
-    "Examples": {"Links": MAP, "Steps": PICTURE, "Matrix": MAP},
-    "Beam": {"Beam": PICTURE, "Attention": MAP},
+    "Examples": {"Attention links": MAP, "Output steps": PICTURE, "Attention matrix": MAP},
+    "Beam": {"Beam search tree": PICTURE, "Attention of the selected hypothesis": MAP},
     "Corpus": {
         "Scores": NUMBERS,
         "Accuracy by target position": PICTURE,
@@ -44,37 +44,43 @@ WRITTEN: Views = {
         "Confusions": MAP,
         "Attention statistics": MAP,
     },
-    "Compare": {"Paired outcomes": PICTURE, "run": MAP, "rival": MAP, "Difference": MAP},
+    "Compare": {"Paired outcomes of both runs": PICTURE, "run": MAP, "rival": MAP, "Attention difference": MAP},
     "Training": TRAINING,
     "About": {"run": NONE, "Limits of interpretation": NONE},
 }
 ASKED: Views = {
     "What if": {
-        "Source": NONE,
-        "Output": NONE,
-        "Result": PICTURE,
+        "Edit the source": NONE,
+        "Output before and after": NONE,
+        "Probabilities before and after": PICTURE,
         "Attention of step 1": MAP,
-        "Before": MAP,
-        "After": MAP,
-        "Difference": MAP,
+        "Attention before": MAP,
+        "Attention after": MAP,
+        "Attention difference": MAP,
     },
-    "States": {"States": PICTURE, "State values": PICTURE, "Nearest states": PICTURE},
+    "States": {"PCA of the states": PICTURE, "State values": PICTURE, "Nearest states": PICTURE},
 }
 ANSWERED: Mapping[Task, Views] = {
     "tag": {
         "Examples": {"Tags": PICTURE},
-        "What if": {"Source": NONE, "Output": NONE, "Result": PICTURE, "Before": PICTURE, "After": PICTURE},
+        "What if": {
+            "Edit the source": NONE,
+            "Output before and after": NONE,
+            "Probabilities before and after": PICTURE,
+            "Tags before": PICTURE,
+            "Tags after": PICTURE,
+        },
         "Corpus": {
             "Scores": NUMBERS,
             "Accuracy by target position": PICTURE,
             "Accuracy by source length": PICTURE,
             "Confusions": MAP,
         },
-        "Compare": {"Paired outcomes": PICTURE, "tag": PICTURE, "rival": PICTURE},
+        "Compare": {"Paired outcomes of both runs": PICTURE, "tag": PICTURE, "rival": PICTURE},
         "Training": {**TRAINING, "Training snapshots": PICTURE},
     },
-    "classify": {"Examples": {"Class": PICTURE, "Attention over the source": MAP, "Weights": MAP}},
-    "point": {"Examples": {"Position": PICTURE, "Attention over the source": MAP, "Weights": MAP}},
+    "classify": {"Examples": {"Class": PICTURE, "Attention over the source": MAP, "Attention weights": MAP}},
+    "point": {"Examples": {"Position": PICTURE, "Attention over the source": MAP, "Attention weights": MAP}},
 }
 
 Saved = dict[str, dict[str, bytes]]
@@ -89,7 +95,7 @@ def taken(page: Page, view: str, panels: Mapping[str, Sequence[str]], to: Path) 
     assert sorted(page.get_by_role("region").evaluate_all(script)) == sorted(panels), view
     files = Saved()
     for title, forms in panels.items():
-        menu = panel(page, title).get_by_role("button", name="Save …")
+        menu = panel(page, title).get_by_role("button", name="Save as …")
         expect(menu).to_have_count(1 if forms else 0)
         if forms:
             menu.click()
@@ -136,7 +142,7 @@ def test_every_panel_of_a_run_is_saved_in_every_format(
     files = everything(page, views, tmp_path)
     corpus, trace = contents().corpus, contents().examples[0].traces[0]
     assert corpus is not None
-    steps = files["Examples"]["Steps"]
+    steps = files["Examples"]["Output steps"]
     said = drawn(steps["SVG"])
     assert {"output", "most probable", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(said)
     assert trace.output in said[0] and contents().examples[0].text in said[0]
@@ -146,12 +152,12 @@ def test_every_panel_of_a_run_is_saved_in_every_format(
     assert {f"{each.count}" for each in corpus.confusions} <= set(drawn(confusions["SVG"]))
     assert len(table(confusions["CSV"])) == len(corpus.confusions) + 1 == len(json.loads(confusions["JSON"])) + 1
     assert {each.name for each in corpus.distributions} < set(drawn(files["Corpus"]["Attention statistics"]["SVG"]))
-    for panel_name in ("Matrix", "Links"):
+    for panel_name in ("Attention matrix", "Attention links"):
         kept = Trace.from_json(files["Examples"][panel_name]["JSON"])
         assert kept.target == tuple(trace.target) and kept.text == contents().examples[0].text
         np.testing.assert_allclose(kept.attention, decode_array(trace.attention), atol=1e-6)
-    assert_a_map(files["Compare"]["Difference"], len(trace.target), len(trace.source))
-    assert {"both correct", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes"]["SVG"]))
+    assert_a_map(files["Compare"]["Attention difference"], len(trace.target), len(trace.source))
+    assert {"both correct", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes of both runs"]["SVG"]))
     assert len(json.loads(files["Training"]["Training snapshots"]["JSON"])["frames"]) > 1
 
 
@@ -173,17 +179,18 @@ def test_requested_details_are_saved(opened: Open, address: str, tmp_path: Path)
     sentence = page.locator(".sentence").inner_text()
     asked = taken(page, "What if", ASKED["What if"], tmp_path)
     trace = contents().examples[0].traces[0]
-    said = drawn(asked["Result"]["SVG"])
+    said = drawn(asked["Probabilities before and after"]["SVG"])
     assert " ".join(said).startswith(sentence)
-    assert {"before", "after", "p before", "p after", "KL, bits"} < set(said)
-    for title, rows in (("Difference", len(trace.target)), ("Before", len(trace.target)), ("Attention of step 1", 1)):
+    assert {"before", "after", "p before", "p after", "KL divergence, bits"} < set(said)
+    steps = len(trace.target)
+    for title, rows in (("Attention difference", steps), ("Attention before", steps), ("Attention of step 1", 1)):
         assert_a_map(asked[title], rows, len(trace.source))
-    assert re.search(r"\\fill\[less!", asked["Difference"]["TikZ"].decode("utf-8"))
+    assert re.search(r"\\fill\[less!", asked["Attention difference"]["TikZ"].decode("utf-8"))
     tab(page, "States")
-    page.get_by_role("button", name="Show states").click()
-    page.get_by_role("button", name="Show gates").click()
+    page.get_by_role("button", name="Show state values").click()
+    page.get_by_role("button", name="Show gate values").click()
     expect(panel(page, "State values")).to_contain_text("update")
-    page.get_by_role("button", name="Find").click()
+    page.get_by_role("button", name="Find nearest states").click()
     expect(panel(page, "Nearest states").locator("ol li")).to_have_count(20)
     states = taken(page, "States", ASKED["States"], tmp_path)
     assert_states(states["State values"], len(trace.source), len(trace.target))
@@ -247,8 +254,8 @@ def test_unusual_symbols_are_visible_in_saved_pictures(opened: Open, tmp_path: P
     path = tmp_path / "hard.html"
     path.write_text(page_of(diagonal(hard, [*hard, END])), "utf-8")
     page = opened(path.as_uri())
-    expect(panel(page, "Steps")).to_be_visible()
-    said = drawn(saved(page, "Steps", "SVG", tmp_path))
+    expect(panel(page, "Output steps")).to_be_visible()
+    said = drawn(saved(page, "Output steps", "SVG", tmp_path))
     assert {"</script><b>", "<s>", "RLO", "שלום", "&amp;", "␣"} < set(said)
     assert any(text.endswith("…") and text.startswith("longlong") for text in said)
     assert not any("\u202e" in text for text in said)
@@ -256,8 +263,8 @@ def test_unusual_symbols_are_visible_in_saved_pictures(opened: Open, tmp_path: P
 
 def test_saved_picture_has_the_colors_of_the_page(opened: Open, file: str, tmp_path: Path) -> None:
     page = opened(file)
-    expect(panel(page, "Steps")).to_be_visible()
-    light = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
+    expect(panel(page, "Output steps")).to_be_visible()
+    light = saved(page, "Output steps", "SVG", tmp_path).decode("utf-8")
     page.get_by_role("button", name="Dark colors").click()
-    dark = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
+    dark = saved(page, "Output steps", "SVG", tmp_path).decode("utf-8")
     assert 'fill="#fff"' in light and 'fill="#12161c"' in dark

@@ -37,7 +37,7 @@ def on_page(task: Task, opened: Open) -> Iterator[Page]:
         expect(page.get_by_role("tab", name="Examples")).to_be_visible()
         for name in ELSEWHERE:
             expect(page.get_by_role("tab", name=name, exact=True)).to_have_count(0)
-        for title in ("Links", "Steps", "Matrix"):
+        for title in ("Attention links", "Output steps", "Attention matrix"):
             expect(panel(page, title)).to_have_count(0)
         yield page
 
@@ -56,9 +56,9 @@ def edit_the_source(page: Page) -> None:
     for absent in ("Mask in attention", "Uniform"):
         expect(page.get_by_role("button", name=absent)).to_have_count(0)
     expect(page.get_by_role("textbox", name="prefix")).to_have_count(0)
-    page.get_by_role("textbox", name="Symbol", exact=True).fill("c")
+    page.get_by_role("textbox", name="New symbol").fill("c")
     page.get_by_role("button", name="Replace", exact=True).click()
-    expect(panel(page, "Result").locator("tbody tr").first).to_be_visible()
+    expect(panel(page, "Probabilities before and after").locator("tbody tr").first).to_be_visible()
     page.get_by_role("button", name="Insert before", exact=True).is_disabled()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(".sentence")).to_contain_text("Replacing the source “")
@@ -81,8 +81,8 @@ def test_tags_are_below_their_source_symbols(opened: Open) -> None:
         expect(own.locator("[aria-live]")).to_contain_text(f"Position 1, {item.traces[0].source[0]}")
         page.keyboard.press("Escape")
         edit_the_source(page)
-        expect(panel(page, "Result")).to_contain_text("number of source symbols has changed")
-        expect(panel(page, "After").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
+        expect(panel(page, "Probabilities before and after")).to_contain_text("number of source symbols has changed")
+        expect(panel(page, "Tags after").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
         tab(page, "Corpus")
         expect(panel(page, "Accuracy by target position")).not_to_contain_text("fewest edits")
         expect(panel(page, "Confusions")).to_contain_text("counts of expected and predicted tags")
@@ -94,9 +94,11 @@ def test_class_is_shown_with_every_attention_hop(opened: Open) -> None:
     with on_page("classify", opened) as page:
         likeliest = panel(page, "Class").locator("li").first
         expect(likeliest).to_contain_text(first("classify").traces[0].output)
-        expect(panel(page, "Weights").get_by_role("application")).to_have_accessible_name(re.compile("^Heat map of 2 "))
-        page.get_by_role("button", name="Table", exact=True).click()
-        expect(panel(page, "Weights").locator("tbody th").last).to_have_text("2")
+        expect(panel(page, "Attention weights").get_by_role("application")).to_have_accessible_name(
+            re.compile("^Heat map of 2 ")
+        )
+        page.get_by_role("button", name="Weights as table", exact=True).click()
+        expect(panel(page, "Attention weights").locator("tbody th").last).to_have_text("2")
         edit_the_source(page)
         tab(page, "Corpus")
         expect(panel(page, "Accuracy by source length")).to_be_visible()
@@ -112,7 +114,9 @@ def test_predicted_position_is_framed(opened: Open) -> None:
     with on_page("point", opened) as page:
         framed = panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
         expect(framed).to_have_attribute("data-index", f"{place}")
-        expect(panel(page, "Weights")).to_contain_text("Each attention weight is the probability of its position")
+        expect(panel(page, "Attention weights")).to_contain_text(
+            "Each attention weight is the probability of its position"
+        )
         expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
         edit_the_source(page)
         tab(page, "About")

@@ -55,8 +55,8 @@ def test_unchanged_what_if_is_bit_for_bit_equal(opened: Open, language: str) -> 
     told = json.loads(answered.value.body())
     assert told["before"]["traces"][0]["output"] == item.traces[0].output
     assert told["before"] == told["after"] and told["rescored"]["source"] == told["before"]["traces"][0]["source"]
-    expect(panel(page, "Result").locator("tbody tr").first).to_contain_text("0.00")
-    assert panel(page, "Difference").locator("canvas").evaluate(SHADES) == 1
+    expect(panel(page, "Probabilities before and after").locator("tbody tr").first).to_contain_text("0.00")
+    assert panel(page, "Attention difference").locator("canvas").evaluate(SHADES) == 1
 
 
 SHADES = """canvas => new Set(new Uint32Array(
@@ -69,30 +69,30 @@ def test_changed_source_is_shown_beside_the_original(opened: Open, language: str
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Masking position 1")
-    assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
+    assert panel(page, "Attention difference").locator("canvas").evaluate(SHADES) > 1
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(SENTENCE)).to_contain_text("No change")
-    page.get_by_role("textbox", name="Symbol", exact=True).fill("z")
+    page.get_by_role("textbox", name="New symbol").fill("z")
     page.get_by_role("button", name="Replace", exact=True).click()
     expect(page.locator(SENTENCE)).to_contain_text("by “z")
     page.get_by_role("button", name="Swap with next").click()
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset all changes").click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(panel(page, "Difference")).to_contain_text("different lengths")
+    expect(panel(page, "Attention difference")).to_contain_text("different lengths")
 
 
 def test_symbol_is_forced_by_a_click_and_marked(opened: Open, language: str) -> None:
     page = opened(language)
-    first = panel(page, "Steps").locator(".step").first
+    first = panel(page, "Output steps").locator(".step").first
     first.click()
-    symbol = panel(page, "Steps").locator(".choices li").nth(1).locator(".face").inner_text()
+    symbol = panel(page, "Output steps").locator(".choices li").nth(1).locator(".face").inner_text()
     page.get_by_role("button", name=re.compile("^Force .* at step 1$")).first.click()
     expect(page.get_by_role("tab", name="What if")).to_have_attribute("aria-selected", "true")
     expect(page.locator(SENTENCE)).to_contain_text(f"Forcing the prefix “{symbol}”")
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     expect(steps.first).to_have_accessible_name("step 1, forced")
     page.get_by_role("button", name="step 2", exact=True).click()
-    panel(page, "Output").locator("button.other").first.click()
+    panel(page, "Output before and after").locator("button.other").first.click()
     expect(steps.nth(1)).to_have_accessible_name("step 2, forced")
 
 
@@ -104,7 +104,7 @@ def test_attention_is_overridden_and_its_effect_described(opened: Open, language
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     page.get_by_role("button", name="Uniform").click()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to attend uniformly")
-    expect(panel(page, "Result").locator("tbody tr").first).not_to_contain_text("0.00")
+    expect(panel(page, "Probabilities before and after").locator("tbody tr").first).not_to_contain_text("0.00")
     bars = page.get_by_role("slider", name="Attention of step 1")
     box = bars.bounding_box()
     assert box is not None
@@ -123,8 +123,8 @@ def test_attention_is_overridden_and_its_effect_described(opened: Open, language
     )
     for name in ("Argmax only", "Permuted", "Diagonal", "Original"):
         page.get_by_role("button", name=name).click()
-    page.get_by_role("checkbox", name="every step").check()
-    page.get_by_role("button", name="Previous step").click()
+    page.get_by_role("checkbox", name="apply to every step").check()
+    page.get_by_role("button", name="Weights of the previous step").click()
     expect(page.locator(SENTENCE)).to_contain_text(
         re.compile("attention of .* steps|Forcing step|Setting the attention")
     )
@@ -135,10 +135,10 @@ def test_overrides_of_several_steps_are_reset_one_by_one(opened: Open, address: 
     page = opened(f"{address}#example={place}")
     what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    given = page.get_by_role("group", name="Attention set").get_by_role("button")
+    given = page.get_by_role("group", name="Overridden steps").get_by_role("button")
     lengths = [steps.count()]
     for count, row in enumerate(rows, start=1):
-        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention set)?$")).click()
+        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention overridden)?$")).click()
         bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
         cells = bars.locator(".ground")
         box = cells.nth(row.weights.index(1)).bounding_box()
@@ -176,7 +176,7 @@ def by_step(row: AttentionOverride) -> int:
 
 def test_occlusion_and_gradient_are_shown(opened: Open, language: str) -> None:
     page = opened(language)
-    canvas = panel(page, "Matrix").locator("canvas")
+    canvas = panel(page, "Attention matrix").locator("canvas")
     seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
     for layer in ("occlusion", "gradient"):
         page.get_by_role("button", name=layer, exact=True).click()
@@ -190,25 +190,25 @@ def test_occlusion_and_gradient_are_shown(opened: Open, language: str) -> None:
 def test_states_gates_and_neighbors_are_shown_on_request(opened: Open, language: str) -> None:
     page = opened(language)
     tab(page, "States")
-    page.get_by_role("button", name="Show states").click()
+    page.get_by_role("button", name="Show state values").click()
     strips = panel(page, "State values").get_by_role("application")
     expect(strips).to_have_count(2)
-    page.get_by_role("button", name="Show gates").click()
+    page.get_by_role("button", name="Show gate values").click()
     expect(panel(page, "State values")).to_contain_text("update")
     assert strips.count() > 2
-    page.get_by_role("button", name="Find").click()
+    page.get_by_role("button", name="Find nearest states").click()
     near = panel(page, "Nearest states")
     expect(near.locator("ol li")).to_have_count(20)
     expect(near).to_contain_text("next symbols")
     expect(near.locator(".caption")).to_contain_text("states of the file")
-    near.get_by_role("button", name="Encoder").click()
+    near.get_by_role("button", name="Encoder states").click()
     expect(near).to_contain_text("Nearest to the encoder state")
 
 
 def test_trajectory_of_an_example_is_drawn_among_corpus_states(opened: Open, language: str) -> None:
     page = opened(language)
     tab(page, "States")
-    own = panel(page, "States")
+    own = panel(page, "PCA of the states")
     way = page.get_by_role("button", name="Show the states of this example")
     if way.is_visible():
         way.click()
@@ -221,11 +221,11 @@ def test_trajectory_of_an_example_is_drawn_among_corpus_states(opened: Open, lan
     page.keyboard.press("ArrowRight")
     expect(own.locator("[aria-live]")).to_contain_text("at position")
     page.keyboard.press("Enter")
-    own.get_by_role("button", name="Decoder").click()
+    own.get_by_role("button", name="Decoder states").click()
     assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.decoder.points)
 
 
 def test_unknown_symbol_is_decoded_and_reported(opened: Open, language: str) -> None:
     page = opened(language)
     page.get_by_role("searchbox", name="Source to decode").fill("ca☃o")
-    expect(panel(page, "Links")).to_contain_text("☃")
+    expect(panel(page, "Attention links")).to_contain_text("☃")

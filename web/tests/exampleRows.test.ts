@@ -61,7 +61,7 @@ describe("errors of an example", () => {
   it("finds confusions that occur more than once in the file", () => {
     const all = [["z", "w", 9], [null, "v", 2], ["y", null, 1], ["!", null, 4], ["q", "w", 7]].map(([expected, predicted, count]) => ({ expected, predicted, count, num_expected: 12, example_indices: [1] })) as ConfusionCount[];
     const kinds = repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, all);
-    expect(kinds.map((each) => describeConfusion(each, VIEWS.transduce!))).toEqual(["“w” for “z”: 9", "“v” for nothing: 2", "nothing for “!”: 4"]);
+    expect(kinds.map((each) => describeConfusion(each, VIEWS.transduce!))).toEqual(["“w” instead of “z”: 9", "“v” instead of nothing: 2", "nothing instead of “!”: 4"]);
     expect(kinds.map((each) => describeShownErrors(each, examples))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown`));
     expect(describeShownErrors({ ...kinds[0]!, count: 1 }, examples)).toBe("");
     const twice = { expected: "y", predicted: null, count: 2, num_expected: 12, example_indices: [0] };
@@ -69,8 +69,8 @@ describe("errors of an example", () => {
     expect(describeShownErrors(twice, [missed])).toBe(", in 1 example");
     expect(describeShownErrors({ ...twice, count: 5 }, [missed])).toBe(", 2 of them shown, in 1 example");
     expect(describeShownErrors({ ...kinds[0]!, example_indices: [] }, examples)).toBe(", none of them shown");
-    expect(describeConfusionShare(kinds[0]!, examples, VIEWS.transduce!)).toBe("“w” for “z”: 9 of 12, 1 of them shown");
-    expect(describeConfusionShare({ ...kinds[1]!, count: 1 }, examples, VIEWS.transduce!)).toBe("“v” for nothing: 1");
+    expect(describeConfusionShare(kinds[0]!, examples, VIEWS.transduce!)).toBe("“w” instead of “z”: 9 of 12, 1 of them shown");
+    expect(describeConfusionShare({ ...kinds[1]!, count: 1 }, examples, VIEWS.transduce!)).toBe("“v” instead of nothing: 1");
     expect(repeatedConfusions(examples[0]!, examples[0]!.traces[0]!, all)).toEqual([]);
     expect(repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, [])).toEqual([]);
   });

@@ -105,7 +105,7 @@ test("a what-if figure has the outputs before and after, with changed symbols ma
   const nothing = { step: null, symbol: undefined, before: null, after: null, move: null, divergence: null };
   const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...nothing, newStep: 1, now: "z" }, change(1, 2, "y")]);
   const told = texts(svg);
-  for (const text of ["hiding b", "before", "after", "p before", "p after", "KL, bits", "z", "–"]) expect(told).toContain(text);
+  for (const text of ["hiding b", "before", "after", "p before", "p after", "KL divergence, bits", "z", "–"]) expect(told).toContain(text);
   expect([times(told, "x"), times(told, "0.25"), times(told, "1.50")]).toEqual([2, 2, 2]);
   expect(svg.match(/fill="var\(--accent\)" fill-opacity="0.16" d="[^"]*M[^"]*M/g)).toHaveLength(1);
   expect(svg).toContain('stroke="var(--gold)"');

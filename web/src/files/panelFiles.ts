@@ -20,7 +20,7 @@ export function weightFiles(name: string, trace: Trace, weights: Grid, picture: 
 
 /** Files of output steps with their candidates. */
 export function stepFiles(name: string, all: readonly OutputStep[], picture: string): PanelFiles {
-  const head = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "attention set", "most probable"];
+  const head = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "attention overridden", "most probable"];
   return {
     name,
     picture,

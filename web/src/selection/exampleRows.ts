@@ -190,7 +190,7 @@ export const confusionKey = (expected: string | null, written: string | null): s
 /** Describes a confusion with its count. */
 export function describeConfusion({ predicted: written, expected, count: times }: ConfusionCount, view: TaskView): string {
   const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(view.texts ? visibleText : visibleSymbol)(symbol)}”`);
-  return `${name(written)} for ${name(expected)}: ${times}`;
+  return `${name(written)} instead of ${name(expected)}: ${times}`;
 }
 
 /** Describes a confusion with its count, the count of the expected symbol, and the number of shown errors. */

@@ -5,11 +5,14 @@ import type { Colormap } from "../drawing/scales";
 import type { AttributionLayer } from "./selection.svelte";
 
 export interface LayerWeights {
+  /** Name of the layer, as the first word of a title. */
+  readonly title: string;
   readonly weights: Grid;
   readonly colormap: Colormap;
   readonly quantity: string;
 }
 
+const TITLES: Record<AttributionLayer, string> = { attention: "Attention", occlusion: "Occlusion", gradient: "Gradient" };
 const QUANTITIES: Record<AttributionLayer, string> = {
   attention: "weight",
   occlusion: "occlusion score",
@@ -18,6 +21,6 @@ const QUANTITIES: Record<AttributionLayer, string> = {
 
 /** Weights of a layer, or of attention if the trace lacks it. */
 export function layerWeights(trace: Trace, layer: AttributionLayer): LayerWeights {
-  if (layer === "attention" || !trace.attribution) return { weights: toGrid(trace.attention), colormap: "weight", quantity: QUANTITIES.attention };
-  return { weights: toGrid(layer === "occlusion" ? trace.attribution.occlusion : trace.attribution.input_x_gradient), colormap: "difference", quantity: QUANTITIES[layer] };
+  if (layer === "attention" || !trace.attribution) return { title: TITLES.attention, weights: toGrid(trace.attention), colormap: "weight", quantity: QUANTITIES.attention };
+  return { title: TITLES[layer], weights: toGrid(layer === "occlusion" ? trace.attribution.occlusion : trace.attribution.input_x_gradient), colormap: "difference", quantity: QUANTITIES[layer] };
 }

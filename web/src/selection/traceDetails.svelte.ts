@@ -16,7 +16,7 @@ class Beside {
     try {
       const answer = await requestDecode({ ...requestFor(example), prefix: trace.target, ...what });
       const found = answer.traces[0];
-      if (!found || traceKey(found) !== traceKey(trace)) throw new Error("The model does not reproduce this output, so nothing is shown.");
+      if (!found || traceKey(found) !== traceKey(trace)) throw new Error("The model does not reproduce this output, so its states and attributions are not shown.");
       const known = { ...page.known.get(traceKey(trace)) };
       if (found.attribution) known.attribution = found.attribution;
       if (found.states) known.states = found.states;

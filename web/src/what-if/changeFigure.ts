@@ -34,7 +34,7 @@ export function changeFigure(title: string, was: Trace, now: Trace, all: readonl
         ? [
             ["p before", all.map(({ before }) => share(before))] as const,
             ["p after", all.map(({ after }) => share(after))] as const,
-            ["KL, bits", all.map(({ divergence }) => (divergence === null ? {} : { text: divergence.toFixed(2) }))] as const,
+            ["KL divergence, bits", all.map(({ divergence }) => (divergence === null ? {} : { text: divergence.toFixed(2) }))] as const,
           ]
         : []),
     ],
