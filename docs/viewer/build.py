@@ -80,7 +80,7 @@ def examples(page: Page) -> bytes:
 def opening(page: Page) -> bytes:
     """What was wrong and the links, and beside them the matrix, with the wrong step held."""
     page.locator(".picked .verdict .substitution button").first.click()
-    parts = (page.locator(".picked .verdict").first, panel(page, "Links"), panel(page, "Matrix"))
+    parts = (page.locator(".picked .verdict").first, panel(page, "Attention links"), panel(page, "Attention matrix"))
     verdict, links, matrix = (Image.open(BytesIO(part.screenshot())) for part in parts)
     page.keyboard.press("Escape")
     above = verdict.height + 12
@@ -95,7 +95,7 @@ def opening(page: Page) -> bytes:
 def beam(page: Page) -> bytes:
     """The tree."""
     view(page, "Beam")
-    return panel(page, "Beam").screenshot()
+    return panel(page, "Beam search tree").screenshot()
 
 
 def what_if(page: Page) -> bytes:
@@ -123,14 +123,14 @@ def compare(page: Page) -> bytes:
 def space(page: Page) -> bytes:
     """The way of an example."""
     view(page, "States")
-    return panel(page, "States").screenshot()
+    return panel(page, "PCA of the states").screenshot()
 
 
 def film(page: Page) -> bytes:
     """A validation in the middle of the training."""
     view(page, "Training")
     for _ in range(3):
-        page.get_by_role("slider", name="Validation").press("ArrowLeft")
+        page.get_by_role("slider", name="Validation whose snapshot is shown").press("ArrowLeft")
     return panel(page, "Training snapshots").screenshot()
 
 

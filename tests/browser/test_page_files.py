@@ -101,7 +101,8 @@ def test_page_is_saved_without_a_server_response(opened: Open, address: str, tmp
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
     download.value.save_as(tmp_path / "page.html")
-    expect(page.locator("header [role=status]")).to_have_text("Saved without states: It ended.")
+    told = "The page was saved without states and attributions: It ended."
+    expect(page.locator("header [role=status]")).to_have_text(told)
     again = opened((tmp_path / "page.html").as_uri())
     expect(again.locator("#view")).to_contain_text(f"{len(contents().examples)} of {len(contents().examples)}")
 
