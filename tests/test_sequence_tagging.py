@@ -30,15 +30,18 @@ def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
     write(tmp_path / "valid" / "label", ["Play"] * 7 + ["Play Rain"])
     with pytest.raises(DataError, match=r"valid, line 8: expected a tag .* got 4 words, 4 tags and 2 labels"):
         tagging.read_snips(tmp_path)
+    (tmp_path / "valid" / "label").write_bytes(b"\xff\n" * 8)
+    with pytest.raises(DataError, match=r"valid: seq\.in, seq\.out and label must be UTF-8"):
+        tagging.read_snips(tmp_path)
 
 
 def test_unresolved_residues_are_not_scored(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
     write(path, ["a\tMKL\tCHE\t011", "b\tMK\tCH\t00", "c\tM\tC\t1"])
-    assert list(tagging.read_structure_part(path)) == [Example("MKL", "-HE"), Example("M", "C")]
+    assert list(tagging.read_structure_split(path)) == [Example("MKL", "-HE"), Example("M", "C")]
     write(path, ["a\tMKL\tCH\t011"])
     with pytest.raises(DataError, match=r"x\.tsv\.gz, line 1: expected id, residues, structure and mask"):
-        list(tagging.read_structure_part(path))
+        list(tagging.read_structure_split(path))
     path.write_bytes(b"plain")
     with pytest.raises(DataError, match="is no table with gzip compression"):
-        list(tagging.read_structure_part(path))
+        list(tagging.read_structure_split(path))

@@ -9,7 +9,7 @@ from pellucid.recipes.recipe import RecipeRequest
 
 
 class RecipeEntry(NamedTuple):
-    """Description of a recipe and where its function is defined."""
+    """Description of a recipe, as `pellucid recipe list` prints it, and the place of its function."""
 
     description: str
     module: str
@@ -129,7 +129,7 @@ RECIPES_WITH_EXPERIMENTS = (*TRANSDUCTION_RECIPES, "spanish-tatoeba", "protein-p
 
 
 def find_recipe(name: str) -> Callable[[RecipeRequest], Iterator[str]]:
-    """Return the function of a recipe, which yields the lines of its report.
+    """Import and return the function that runs a recipe: it takes a request and yields the lines to print.
 
     Args:
         name: A key of `RECIPES`.

@@ -32,11 +32,12 @@ class DataSplits(NamedTuple):
 
 
 class Experiment(NamedTuple):
-    """A training set with one validation set and at most one test set."""
+    """A training set with its settings, one validation set and at most one test set; trained once per seed."""
 
     name: str
+    """Name in the report and for `--only`; also that of its folders."""
     read_splits: Callable[[Path], DataSplits]
-    """Function that reads the examples from the data folder."""
+    """Function that reads the examples from the data folder of the suite."""
     published: Mapping[str, float] = {}
     """Published scores on the test set in percent, by system; the first one is the main comparison."""
     settings: Mapping[str, Any] = {}
@@ -58,6 +59,7 @@ class ExperimentSuite(NamedTuple):
     origin: str
     """Source of the data."""
     metric: MetricName
+    """Main metric of the report."""
     experiments: Sequence[Experiment]
     num_candidates: int = 1
     """Maximum k of the reported k-best accuracies."""
@@ -67,7 +69,7 @@ class ExperimentSuite(NamedTuple):
     """Data folder, if its name differs from the recipe's."""
 
     def experiment(self, name: str) -> Experiment:
-        """Return the experiment with this name.
+        """Return the experiment with this name, which must be in the suite.
 
         Args:
             name: Name of an experiment of this suite.
@@ -84,13 +86,15 @@ class SplitFiles(NamedTuple):
     reduction: str = ""
     """Description of the reduction to fewer samples; empty for the full data."""
     max_epochs: float = 0.0
-    """Maximum epochs over a reduced training set, derived from the size of the full set where none is configured."""
+    """Maximum number of epochs over a reduced training set, derived from the size of the full set; it applies if the
+    configuration gives no number of epochs. 0 for the full data."""
 
 
 class ExperimentTraining(NamedTuple):
-    """Training of one experiment with one seed."""
+    """Planned training of one experiment with one seed."""
 
     experiment: str
+    """Name of the experiment."""
     config: Config
     paths: SplitFiles
     folder: Path
@@ -98,16 +102,22 @@ class ExperimentTraining(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name shown with the progress of the training."""
+        """Return the name shown with the progress of the training: experiment and seed."""
         return f"{self.experiment}, seed {self.config.seed}"
 
 
 def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[ExperimentTraining]]:
-    """Return the planned trainings, a list per seed with one training per experiment.
+    """Write the data files and return the planned trainings, a list per seed with one training per experiment.
 
     Args:
         suite: The suite of experiments.
         request: The recipe's request; reductions of the data are reported to its progress display.
+
+    Raises:
+        InputError: A name in `only` is unknown.
+        DataError: The data folder is missing, or a file in it is missing or damaged.
+        RunError: A file cannot be written.
+        ConfigError: The settings of an experiment are invalid.
     """
     experiments = prepare_experiments(suite, request)
     seeds = range(1, request.seeds + 1)
@@ -123,7 +133,7 @@ def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[
 
 
 def ensemble_name(members: Sequence[ExperimentTraining]) -> str:
-    """Return the name of the ensemble of the runs of one experiment.
+    """Return the name shown with the progress of the ensemble of the runs of one experiment.
 
     Args:
         members: Trainings of the experiment, one per seed.
@@ -132,7 +142,7 @@ def ensemble_name(members: Sequence[ExperimentTraining]) -> str:
 
 
 def prepare_experiments(suite: ExperimentSuite, request: RecipeRequest) -> list[tuple[Experiment, SplitFiles]]:
-    """Write the pairs of the selected experiments to TSV files.
+    """Read the selected experiments and write their pairs as TSV files below the output folder.
 
     Args:
         suite: The suite of experiments.
@@ -140,6 +150,11 @@ def prepare_experiments(suite: ExperimentSuite, request: RecipeRequest) -> list[
 
     Returns:
         Each selected experiment with its files, in the order of the suite.
+
+    Raises:
+        InputError: A name in `only` is unknown.
+        DataError: The data folder is missing, or a file in it is missing or damaged.
+        RunError: A file cannot be written.
     """
     experiments = select_experiments(suite, request.only)
     data = find_data(suite, request.data)
@@ -178,7 +193,7 @@ def find_data(suite: ExperimentSuite, data: Path) -> Path:
         data: Folder of all data sets.
 
     Raises:
-        DataError: The folder does not exist; the message names the source of the data.
+        DataError: The folder does not exist or is a file; the message names the source of the data.
     """
     name = suite.folder or suite.name
     folder = data / name
@@ -191,17 +206,22 @@ def find_data(suite: ExperimentSuite, data: Path) -> Path:
 
 
 def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int) -> SplitFiles:
-    """Write the splits of an experiment as TSV files.
+    """Write the splits of an experiment as train.tsv, dev.tsv and test.tsv; equal files stay as they are.
 
     Args:
         experiment: The experiment.
         data: Data folder of the suite.
         folder: Folder of the written files.
-        samples: Number of training pairs, taken from the beginning; 0 takes all. The validation set is reduced in
-            proportion by even selection, but not below `MIN_DEV_PAIRS`.
+        samples: Number of training pairs, taken from the beginning; 0, or a number of at least all pairs, takes all.
+            The validation set is reduced in proportion by even selection, but not below `MIN_DEV_PAIRS`; the test set
+            is complete.
 
     Returns:
-        The paths, with a description of the reduction.
+        The paths, with a description of the reduction and its maximum number of epochs.
+
+    Raises:
+        DataError: A data file is missing or damaged.
+        RunError: A file cannot be written.
     """
     splits = experiment.read_splits(data)
     paths = SplitFiles(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if splits.test else None)
@@ -220,17 +240,21 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
 
 
 def read_pairs(path: Path, config: Config) -> list[Example]:
-    """Return the examples of a file, read with the settings of training.
+    """Return the examples of a file, read with the data settings of a training.
 
     Args:
         path: TSV file.
         config: Configuration of the training.
+
+    Raises:
+        DataError: The file cannot be read, has no example or a bad line.
+        ConfigError: The configured columns are invalid.
     """
     return read_examples(path, config.data).examples
 
 
 def sample_evenly(pairs: Sequence[Example], count: int) -> list[Example]:
-    """Return `count` pairs at even distances, or all if there are fewer.
+    """Return `count` pairs at even distances, beginning with the first, or all if there are fewer.
 
     Args:
         pairs: The pairs.

@@ -17,38 +17,54 @@ Result = TypeVar("Result")
 
 
 class SampleProgress(NamedTuple):
-    """Progress of a training that is counted in samples."""
+    """Progress message of a training that is counted in samples."""
 
     samples: int
+    """Samples seen so far."""
     total: int
+    """Samples of the whole training."""
     state: str
+    """Text beside the progress bar, such as the last accuracy."""
 
 
 def run_jobs(
     task: Callable[[Job, ProgressCallback], Result], jobs: Sequence[tuple[str, Job]], request: RecipeRequest
 ) -> Iterator[Result]:
-    """Run jobs in parallel worker processes.
+    """Run jobs in parallel worker processes; a single job runs in this process.
 
     Args:
-        task: Function of a job and a progress callback; it runs in a worker process.
+        task: Function of a job and a progress callback, at the top level of a module.
         jobs: Name and job; the name labels the progress of the job.
         request: The recipe's request, which holds the progress display.
 
     Yields:
         The result of each job, in the order of the jobs.
+
+    Raises:
+        InputError: A job raised it; the first error of a job ends all others. Other errors of a single job are raised
+            as they are.
+        WorkerError: A job in a worker process raised an error that is not an `InputError`.
+        WorkerDiedError: A worker process was killed.
     """
     names = [f"{name} ({number} of {len(jobs)})" if len(jobs) > 1 else name for number, (name, _) in enumerate(jobs, 1)]
     return parallel_map(task, [job for _, job in jobs], partial(_show_progress, request.progress, names))
 
 
 def train_with_progress(files: TrainingFiles, folder: Path, config: Config, tell: ProgressCallback) -> None:
-    """Train on one thread and report progress; resume an unfinished run and skip a finished one.
+    """Train a run and report progress; resume an unfinished run, and train nothing if it is finished.
 
     Args:
         files: Training and validation file.
         folder: Run folder.
-        config: Configuration of the run.
-        tell: Progress callback; it receives every event except most update events.
+        config: Configuration of the run, with the number of threads.
+        tell: Progress callback; it receives the events of the training, but of the updates only one in a while, and
+            validations without their traces.
+
+    Raises:
+        DataError: A data file cannot be read.
+        RunError: The run folder holds other files or a run with other settings, is in use, or cannot be written; or the
+            training diverges.
+        ConfigError: The settings do not fit the data or the machine.
     """
     for _, event in throttle(train_run(files, folder, config)):
         if event is not None:

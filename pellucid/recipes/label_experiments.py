@@ -40,7 +40,8 @@ class LabelScore(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the number with its interval in brackets."""
+        """Return the value with two decimals and its interval in parentheses; without an interval, a value from −1 to 1
+        (a correlation) with three decimals."""
         if self.interval is None:
             return f"{self.value:.3f}" if -1 <= self.value <= 1 else f"{self.value:.2f}"
         return f"{self.value:.2f} ({self.interval.low:.2f} to {self.interval.high:.2f})"
@@ -65,11 +66,14 @@ class LabelScores(NamedTuple):
     """Scores of the predictions for one set."""
 
     scores: Mapping[str, LabelScore]
+    """Scores of the recipe by name, the main score first."""
     label_metrics: LabelMetrics
     extra_results: Mapping[str, Any]
+    """Further results of the recipe, as plain values."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return plain values for JSON: the scores by name, their intervals (ci95), the label metrics (labels), and the
+        further results."""
         values = {name: score.value for name, score in self.scores.items()}
         intervals = {name: list(score.interval) for name, score in self.scores.items() if score.interval is not None}
         return {**values, "ci95": intervals, "labels": self.label_metrics.to_dict(), **self.extra_results}
@@ -83,14 +87,16 @@ class LabelSplitScores(NamedTuple):
 
 
 def predict_labels(predictor: Predictor, examples: Sequence[Example]) -> LabelPredictions:
-    """Predict the tags or classes of examples and score them.
+    """Predict the tags or classes of examples and compare them with the targets.
+
+    The process then computes with the threads of the predictor's configuration.
 
     Args:
         predictor: Predictor of a model or an ensemble.
         examples: Sources with their references.
 
     Returns:
-        The predictions with their references and scores.
+        The predictions with traces, scored outputs and label metrics.
     """
     use_threads(predictor.config.threads)
     traces = predictor.trace(examples)
@@ -124,11 +130,14 @@ class LabelRun(NamedTuple):
     """One experiment with one seed, or the ensemble of all seeds, scored."""
 
     experiment: str
+    """Name of the experiment."""
     label: str
-    """Seed or size of the ensemble, as text."""
+    """Seed or size of the ensemble, as text: "seed 1", "ensemble of 5"."""
     scores: LabelSplitScores
     config: Config
+    """Configuration of the run; of an ensemble, that of its first member."""
     parameters: int
+    """Number of parameters, of an ensemble over all members."""
     log: Sequence[Mapping[str, Any]] = ()
     """Training log; empty for an ensemble."""
     worst_examples: Sequence[ExampleOutput] = ()
@@ -136,7 +145,8 @@ class LabelRun(NamedTuple):
 
     @property
     def stop_record(self) -> Mapping[str, Any] | None:
-        """Return the last record of the log (updates, samples and seconds of training); None for an ensemble."""
+        """Return the last "stopped" record of the log: updates, samples and seconds of the training; None for an
+        ensemble, which has no log."""
         return next((record for record in reversed(self.log) if record["event"] == "stopped"), None)
 
 
@@ -144,11 +154,13 @@ class LabelSuite(NamedTuple):
     """Experiments with tags or classes that share a configuration and a report."""
 
     experiments: ExperimentSuite
-    """Names, data and experiments; published scores are in `published`."""
+    """Names, data and experiments; their own `published` and `metric` are not used."""
     scoring: ScoringFunction
+    """Function that returns the scores of the report."""
     published: Mapping[str, Mapping[str, float]]
     """Published scores on the test set, by score and system."""
     extra_results: ExtraResults = no_extra_results
+    """Function that returns further results for report.json."""
     report_parts: Callable[[Sequence[LabelRun]], Iterable[ReportPart]] = lambda runs: ()
     """Function that returns additional figures, tables and texts of the page."""
     has_text_sources: bool = True
@@ -167,14 +179,17 @@ class LabelJob(NamedTuple):
 
 
 def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[LabelRun]:
-    """Train and score each experiment with each seed, then the ensembles.
+    """Train and score each selected experiment with each seed, then score the ensemble of the seeds of each.
 
     Args:
         suite: The suite of experiments.
         request: The recipe's request.
 
     Yields:
-        Each scored run, then each scored ensemble.
+        Each scored run, then, with several seeds, each scored ensemble.
+
+    Raises:
+        InputError: As in `plan_trainings` and `run_jobs`.
     """
     options = suite.scoring, suite.extra_results, suite.has_text_sources
     jobs_by_seed = [
@@ -187,10 +202,10 @@ def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[Label
 
 
 def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
-    """Train on one thread and score; resume or reuse an existing run.
+    """Train a run, or resume or reuse an existing one, and score it on both sets; runs in a worker process.
 
     Args:
-        job: The training and its evaluation.
+        job: The training and its evaluation; it must have a test set.
         tell: Progress callback.
 
     Returns:
@@ -247,14 +262,18 @@ MAX_CONFUSION_LABELS = 16
 
 
 def run_label_suite(suite: LabelSuite, request: RecipeRequest) -> Iterator[str]:
-    """Train and score the selected experiments.
+    """Train and score the selected experiments and their ensembles, and write the report.
 
     Args:
         suite: The suite of experiments.
         request: The recipe's request.
 
     Yields:
-        A line per run and ensemble, the means over seeds and the path of the report.
+        A line per run and ensemble, the means over seeds (with several) and the path of the report.
+
+    Raises:
+        InputError: As in `plan_trainings` and `run_jobs`.
+        RunError: The report cannot be written.
     """
     runs = list[LabelRun]()
     for run in run_experiments(suite, request):
@@ -265,7 +284,8 @@ def run_label_suite(suite: LabelSuite, request: RecipeRequest) -> Iterator[str]:
 
 
 def format_run(suite: LabelSuite, run: LabelRun) -> str:
-    """Return the line of a run: scores on both sets and published scores.
+    """Return the line of a run: scores on both sets, published scores, number of parameters, and of a single run samples
+    and seconds of the training.
 
     Args:
         suite: The suite of experiments.
@@ -283,15 +303,18 @@ def format_run(suite: LabelSuite, run: LabelRun) -> str:
 
 
 def write_reports(suite: LabelSuite, request: RecipeRequest, runs: Sequence[LabelRun]) -> str:
-    """Write report.json, report.html and the additional figures as SVG files.
+    """Write report.json, report.html and the additional figures as SVG files to the output folder.
 
     Args:
         suite: The suite of experiments.
         request: The recipe's request.
-        runs: Scored runs and ensembles.
+        runs: Scored runs and ensembles; the page shows curves and errors of the first one.
 
     Returns:
         The line that names the report.
+
+    Raises:
+        RunError: A file cannot be written.
     """
     experiments = suite.experiments
     names = list(dict.fromkeys(run.experiment for run in runs))
@@ -313,7 +336,7 @@ def write_reports(suite: LabelSuite, request: RecipeRequest, runs: Sequence[Labe
 
 
 def confusion_table(run: LabelRun) -> ReportTable | None:
-    """Return the confusion matrix on the test set with recall, or None for one label or more than
+    """Return the confusion matrix on the test set with the recall of each label; None if there is one label, or more than
     `MAX_CONFUSION_LABELS`.
 
     Args:

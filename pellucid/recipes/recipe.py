@@ -15,23 +15,24 @@ if TYPE_CHECKING:
 
 
 class ReproductionError(Exception):
-    """A recipe does not reproduce the published numbers; the message names each difference."""
+    """Raised at the end of a recipe whose numbers differ from the published ones; the message names each difference."""
 
 
 class RecipeRequest(NamedTuple):
-    """Arguments of a recipe."""
+    """Arguments of a recipe, from the command line of `pellucid recipe`."""
 
     out: Path
+    """Output folder for data, runs and report; created if it is missing."""
     seeds: int = 1
-    """Number of seeds, counted from 1."""
+    """Number of seeds: each experiment is trained with the seeds 1 to this number."""
     samples: int = 0
-    """Training samples; 0 takes the recipe's default."""
+    """Number of training samples; 0 takes the recipe's default. Recipes with a fixed data set take at most all."""
     data: Path = Path("../shared/data")
     """Folder of the data sets."""
     only: Sequence[str] = ()
-    """Names of the experiments to run; empty runs all."""
+    """Names of the experiments to run; empty runs all. Only the recipes in `RECIPES_WITH_EXPERIMENTS` read it."""
     words: Path = WORD_LIST
-    """Word list from which typos are made."""
+    """Word list from which the typo recipes make typos, one word per line."""
     progress: "MultiProgress | None" = None
     """Progress display; None shows nothing."""
 
@@ -42,11 +43,14 @@ def load_recipe_config(name: str, overrides: Mapping[str, Any]) -> Config:
     Args:
         name: Name of the recipe; its settings are in `pellucid/recipes/NAME.toml`.
         overrides: Settings that take precedence over the file, as nested tables.
+
+    Raises:
+        ConfigError: The file is missing, a key is unknown, or a value is invalid.
     """
     with resources.as_file(resources.files("pellucid.recipes").joinpath(f"{name}.toml")) as path:
         return load_config(path, overrides)
 
 
 def data_folder() -> Path:
-    """Return the folder of the data sets: PELLUCID_DATA, or ../shared/data."""
+    """Return the folder of the data sets: the environment variable PELLUCID_DATA, or ../shared/data if it is not set."""
     return Path(os.environ.get("PELLUCID_DATA", "../shared/data"))

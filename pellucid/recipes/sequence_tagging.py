@@ -52,7 +52,7 @@ def run_snips(request: RecipeRequest) -> Iterator[str]:
 
 
 def snips_suite() -> LabelSuite:
-    """Return the experiment of snips."""
+    """Return the suite of the recipe snips: its one experiment, scores and published numbers."""
     experiments = ExperimentSuite(
         name="snips",
         title="Slot filling and intent detection",
@@ -69,10 +69,13 @@ def read_snips(folder: Path) -> DataSplits:
     """Read the three splits, with rare words replaced by their signatures.
 
     Args:
-        folder: Data folder with a folder per split.
+        folder: Data folder with a folder per split (`SNIPS_SPLITS`).
 
     Returns:
         The three splits.
+
+    Raises:
+        DataError: As in `read_snips_split`.
     """
     splits = [read_snips_split(folder / name) for name in SNIPS_SPLITS]
     counts = Counter(word for example in splits[0] for word in example.source.split())
@@ -80,19 +83,23 @@ def read_snips(folder: Path) -> DataSplits:
 
 
 def read_snips_split(folder: Path) -> list[Example]:
-    """Read requests as words and slot tags; the first position predicts the intent.
+    """Read requests as words and slot tags; `INTENT_WORD` is prepended, and its tag is the intent.
 
     Args:
         folder: Folder of a split, with seq.in, seq.out and label.
 
     Returns:
-        Requests with their tags.
+        Requests with a tag for each word, both separated by spaces.
 
     Raises:
-        DataError: The files have different numbers of lines, or a line lacks a tag for each word or exactly one intent.
+        DataError: A file cannot be read or is not UTF-8, the files have different numbers of lines, or a line lacks a tag
+            for each word or exactly one intent.
     """
     files = [folder / name for name in ("seq.in", "seq.out", "label")]
-    columns = [[line.split() for line in read_bytes(file, DataError).decode("utf-8").splitlines()] for file in files]
+    try:
+        columns = [[line.split() for line in str(read_bytes(file, DataError), "utf-8").splitlines()] for file in files]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{folder}: seq.in, seq.out and label must be UTF-8: {abbreviate_reason(error)}") from error
     if len({len(column) for column in columns}) != 1:
         raise DataError(
             f"{folder}: seq.in, seq.out and label have {', '.join(str(len(column)) for column in columns)} lines"
@@ -109,7 +116,7 @@ def read_snips_split(folder: Path) -> list[Example]:
 
 
 def replace_rare_words(example: Example, counts: Mapping[str, int]) -> Example:
-    """Return the example with rare words replaced by their signatures.
+    """Return the example with words of at most `MAX_RARE_COUNT` occurrences replaced by their signatures.
 
     Args:
         example: Source words, separated by spaces.
@@ -122,7 +129,7 @@ def replace_rare_words(example: Example, counts: Mapping[str, int]) -> Example:
 
 
 def word_signature(word: str) -> str:
-    """Return the signature of a rare word: "<number>", or its last two letters.
+    """Return the signature of a rare word: "<number>" if it has a digit, else its last two letters as "<ly>".
 
     Args:
         word: A word of the data.
@@ -131,7 +138,8 @@ def word_signature(word: str) -> str:
 
 
 def snips_scores(predictions: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Return slot F1, intent accuracy and sentence accuracy (all tags and the intent correct), in percent.
+    """Return slot F1, intent accuracy and sentence accuracy (all tags and the intent correct), in percent, each with its
+    95 % interval.
 
     Args:
         predictions: Predictions with their references.
@@ -182,7 +190,7 @@ def run_structure(request: RecipeRequest) -> Iterator[str]:
 
 
 def structure_suite() -> LabelSuite:
-    """Return the experiment of protein-structure."""
+    """Return the suite of the recipe protein-structure: its one experiment and its scores."""
     experiments = ExperimentSuite(
         name="protein-structure",
         title="Secondary structure of proteins",
@@ -206,27 +214,31 @@ def read_structure(folder: Path) -> DataSplits:
     """Read the three splits.
 
     Args:
-        folder: Data folder with derived-tsv/SPLIT.tsv.gz.
+        folder: Data folder with derived-tsv/SPLIT.tsv.gz for train, dev and test.
 
     Returns:
         The three splits.
+
+    Raises:
+        DataError: As in `read_structure_split`.
     """
     return DataSplits(
-        *(list(read_structure_part(folder / "derived-tsv" / f"{part}.tsv.gz")) for part in ("train", "dev", "test"))
+        *(list(read_structure_split(folder / "derived-tsv" / f"{part}.tsv.gz")) for part in ("train", "dev", "test"))
     )
 
 
-def read_structure_part(path: Path) -> Iterator[Example]:
-    """Read residues and structure; skip proteins without a resolved residue.
+def read_structure_split(path: Path) -> Iterator[Example]:
+    """Yield the residues and the structure of each protein of a split, but of none without a resolved residue.
 
     Args:
-        path: Table with gzip compression: id, residues, structure and mask of each protein.
+        path: Table with gzip compression: id, residues, structure and mask (1: resolved) of each protein.
 
     Yields:
-        Residues with their tags; unresolved residues have the tag `UNRESOLVED`.
+        Residues with a tag each; unresolved residues have the tag `UNRESOLVED`.
 
     Raises:
-        DataError: The file is no gzip table of id, residues, structure and mask.
+        DataError: The file cannot be read, is no gzip file, or a line has not four columns or residues, structure and
+            mask of different lengths. It is raised when the first protein, or that of the line, is requested.
     """
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
@@ -245,7 +257,8 @@ def read_structure_part(path: Path) -> Iterator[Example]:
 
 
 def structure_scores(predictions: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Return Q3 (accuracy over resolved residues) and the recall of each structure, in percent.
+    """Return Q3 (accuracy over resolved residues) and the recall of helix, strand and coil, in percent, each with its
+    95 % interval.
 
     Args:
         predictions: Predictions with their references.

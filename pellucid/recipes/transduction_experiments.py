@@ -50,12 +50,12 @@ class TransductionScores(NamedTuple):
 
     evaluation: Evaluation
     outcomes: Int[np.ndarray, "n 3"]
-    """Outcome of each example (`outcome_table`), for means over sets."""
+    """A row per example (`outcome_table`): 1 if the output is wrong, its errors, and the length of the reference."""
     k_best: list[OracleAccuracy]
-    """Fraction of examples with a correct output among the first 1, 2, … hypotheses."""
+    """Accuracy at 1, 2, … `num_candidates`: share of the examples with a correct output among the first k hypotheses."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the scores as plain values for JSON."""
+        """Return the rates in `REPORTED_RATES` with their intervals, and the k-best accuracies, as plain values."""
         values = self.evaluation.to_dict()
         rates = {key: value for key, value in values.items() if key.removesuffix("_ci95") in REPORTED_RATES}
         return {**rates, "k_best": [accuracy._asdict() for accuracy in self.k_best]}
@@ -66,17 +66,20 @@ class SplitScores(NamedTuple):
 
     dev: TransductionScores
     test: TransductionScores | None
+    """None for an experiment without a test set."""
 
 
 def score_predictor(
     predictor: Predictor, examples: Sequence[Example], num_candidates: int
 ) -> tuple[ScoredRun, TransductionScores]:
-    """Decode examples with beam search and score the outputs.
+    """Decode examples with a beam of `BEAM_SIZE` and score the outputs.
+
+    The process then computes with the threads of the predictor's configuration.
 
     Args:
         predictor: Predictor of the trained model.
         examples: Sources with one target each.
-        num_candidates: Number of hypotheses per source for k-best accuracy.
+        num_candidates: Number of hypotheses per source for k-best accuracy; a beam is at least as large.
 
     Returns:
         The outputs with their references for the page, and the scores.
@@ -106,9 +109,11 @@ class TransductionRun(NamedTuple):
     stop_record: dict[str, Any]
     """Last record of the training log: updates, samples and seconds of training."""
     epochs: float
-    """Epochs over the training set."""
+    """Passes over the training set: samples seen per training pair."""
     parameters: int
+    """Number of parameters."""
     report: Report
+    """Page of the run."""
 
     @property
     def label(self) -> str:
@@ -121,6 +126,7 @@ class EnsembleRun(NamedTuple):
 
     experiment: str
     members: int
+    """Number of runs."""
     scores: SplitScores
 
     @property
@@ -136,23 +142,25 @@ class SettingComparison(NamedTuple):
     baseline: str
     """Name of the baseline setting."""
     label: str
+    """The seed, as text."""
     num_sets: int
+    """Number of pairs of runs, one per data set."""
     dev: RunComparison
     test: RunComparison | None
     """None where an experiment has no test set."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON; differences are exact match minus the baseline's."""
+        """Return plain values for JSON; differences are those of the setting minus the baseline, in points."""
         values = {"setting": self.setting, "baseline": self.baseline, "label": self.label, "sets": self.num_sets}
         return {**values, "dev": self.dev.to_dict(), "test": self.test.to_dict() if self.test else None}
 
 
 def compare_settings(suite: ExperimentSuite, runs: Sequence[TransductionRun]) -> list[SettingComparison]:
-    """Return the paired comparison of every setting with its baseline, by seed; all sets have equal weight.
+    """Return the paired comparison of every setting with its baseline, by seed; all data sets have equal weight.
 
     Args:
         suite: The suite of experiments.
-        runs: Scored runs.
+        runs: Scored runs; a run without a baseline, or without the run of its baseline with the same seed, is left out.
     """
     runs_by_key = {(run.experiment, run.label): run for run in runs}
     groups = dict[tuple[str, str, str], list[tuple[TransductionRun, TransductionRun]]]()
@@ -166,7 +174,7 @@ def compare_settings(suite: ExperimentSuite, runs: Sequence[TransductionRun]) ->
 
 
 def format_comparisons(suite: ExperimentSuite, comparisons: Sequence[SettingComparison]) -> Iterator[str]:
-    """Yield one line per comparison.
+    """Yield one line per comparison, with the difference of the main metric on test and validation sets.
 
     Args:
         suite: The suite of experiments.
@@ -242,9 +250,10 @@ def _format_difference(metric: MetricName, comparison: RunComparison) -> str:
 
 
 class MacroAverage(NamedTuple):
-    """Mean scores over sets of equal weight."""
+    """Mean scores over data sets of equal weight, for one setting and one seed or the ensembles."""
 
     setting: str
+    """Name of the setting; empty if the suite has one setting only."""
     label: str
     """Setting, if any, then the seed or the size of the ensemble."""
     dev: MeanRates
@@ -254,11 +263,11 @@ class MacroAverage(NamedTuple):
     num_test_sets: int
     """Number of test sets: those with a published number, if there are any."""
     published: float | None
-    """Mean of the published numbers of the same sets."""
+    """Mean of the main published number of the same test sets; None if there is none."""
 
     @property
     def is_reported(self) -> bool:
-        """Return True if a line reports this mean: it covers several sets, or has no setting."""
+        """Return True if a line reports this mean: it covers several validation sets, or has no setting."""
         return self.num_dev_sets > 1 or not self.setting
 
     def to_json(self) -> dict[str, Any]:
@@ -273,7 +282,7 @@ class MacroAverage(NamedTuple):
 
 
 def format_run(suite: ExperimentSuite, run: TransductionRun) -> str:
-    """Return the line of a run: scores, parameters, epochs and seconds.
+    """Return the line of a run: scores and published scores, parameters, epochs and seconds.
 
     Args:
         suite: The suite of experiments.
@@ -284,7 +293,7 @@ def format_run(suite: ExperimentSuite, run: TransductionRun) -> str:
 
 
 def format_ensemble(suite: ExperimentSuite, ensemble: EnsembleRun) -> str:
-    """Return the line of an ensemble: its scores.
+    """Return the line of an ensemble: its scores and published scores.
 
     Args:
         suite: The suite of experiments.
@@ -299,7 +308,7 @@ def summary_lines(
     ensembles: Sequence[EnsembleRun],
     comparisons: Sequence[SettingComparison],
 ) -> Iterator[str]:
-    """Yield the means, then the comparisons of settings.
+    """Yield the lines of the means over data sets, then those of the comparisons of settings.
 
     Args:
         suite: The suite of experiments.
@@ -333,7 +342,9 @@ def _macro_lines(
 def macro_averages(
     suite: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
 ) -> list[MacroAverage]:
-    """Return the means over the experiments of each setting, by seed and of the ensembles.
+    """Return the means over the experiments of each setting: one per seed, and one for the ensembles.
+
+    Test means cover the sets with a published number if there are any, else all test sets.
 
     Args:
         suite: The suite of experiments.
@@ -354,7 +365,7 @@ def write_reports(
     ensembles: Sequence[EnsembleRun],
     comparisons: Sequence[SettingComparison],
 ) -> str:
-    """Write report.json and report.html.
+    """Write report.json and report.html to the output folder.
 
     Args:
         suite: The suite of experiments.
@@ -365,6 +376,9 @@ def write_reports(
 
     Returns:
         The line that names the report.
+
+    Raises:
+        RunError: A file cannot be written.
     """
     means = macro_averages(suite, runs, ensembles)
     names = list(dict.fromkeys(run.experiment for run in runs))
@@ -381,7 +395,7 @@ def write_reports(
 
 
 def metric_value(metric: MetricName, scores: Evaluation | MeanRates) -> float:
-    """Return the main score in percent.
+    """Return the value of a metric in percent.
 
     Args:
         metric: Name of the metric.
@@ -555,14 +569,19 @@ class TransductionJob(NamedTuple):
 
 
 def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
-    """Train and score the selected experiments.
+    """Train and score the selected experiments and their ensembles, and write the report.
 
     Args:
         suite: The suite of experiments.
         request: The recipe's request.
 
     Yields:
-        A line per run, then a line per ensemble, the means, the comparisons and the path of the report.
+        A line per run, then (with several seeds) a line per ensemble, the means, the comparisons and the path of the
+        report.
+
+    Raises:
+        InputError: As in `plan_trainings` and `run_jobs`.
+        RunError: The report cannot be written.
     """
     jobs_by_seed = [[_plan_job(suite, training) for training in group] for group in plan_trainings(suite, request)]
     named_jobs = [(job.training.name, job) for jobs in jobs_by_seed for job in jobs]
@@ -581,14 +600,16 @@ def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
 
 
 def train_and_score(job: TransductionJob, tell: ProgressCallback) -> TransductionRun:
-    """Train on one thread, score, and write the page of the run; resume or reuse an existing run.
+    """Train a run, or resume or reuse an existing one, score it, and write its page (report.html in its folder).
+
+    Runs in a worker process.
 
     Args:
         job: The training and its evaluation.
         tell: Progress callback.
 
     Returns:
-        The run with its scores and its page.
+        The run with its scores and its page, which shows the test set or, without one, the validation set.
     """
     experiment, config, paths, folder = job.training
     train_with_progress(TrainingFiles(paths.train, paths.dev), folder, config, tell)
