@@ -87,7 +87,8 @@ class SplitFiles(NamedTuple):
     """Description of the reduction to fewer samples; empty for the full data."""
     max_epochs: float = 0.0
     """Maximum number of epochs over a reduced training set, derived from the size of the full set; it applies if the
-    configuration gives no number of epochs. 0 for the full data."""
+    configuration gives no number of epochs. 0 for the full data.
+    """
 
 
 class ExperimentTraining(NamedTuple):

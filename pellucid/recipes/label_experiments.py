@@ -41,7 +41,8 @@ class LabelScore(NamedTuple):
     @property
     def text(self) -> str:
         """Return the value with two decimals and its interval in parentheses; without an interval, a value from −1 to 1
-        (a correlation) with three decimals."""
+        (a correlation) with three decimals.
+        """
         if self.interval is None:
             return f"{self.value:.3f}" if -1 <= self.value <= 1 else f"{self.value:.2f}"
         return f"{self.value:.2f} ({self.interval.low:.2f} to {self.interval.high:.2f})"
@@ -73,7 +74,8 @@ class LabelScores(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON: the scores by name, their intervals (ci95), the label metrics (labels), and the
-        further results."""
+        further results.
+        """
         values = {name: score.value for name, score in self.scores.items()}
         intervals = {name: list(score.interval) for name, score in self.scores.items() if score.interval is not None}
         return {**values, "ci95": intervals, "labels": self.label_metrics.to_dict(), **self.extra_results}
@@ -146,7 +148,8 @@ class LabelRun(NamedTuple):
     @property
     def stop_record(self) -> Mapping[str, Any] | None:
         """Return the last "stopped" record of the log: updates, samples and seconds of the training; None for an
-        ensemble, which has no log."""
+        ensemble, which has no log.
+        """
         return next((record for record in reversed(self.log) if record["event"] == "stopped"), None)
 
 
@@ -284,8 +287,8 @@ def run_label_suite(suite: LabelSuite, request: RecipeRequest) -> Iterator[str]:
 
 
 def format_run(suite: LabelSuite, run: LabelRun) -> str:
-    """Return the line of a run: scores on both sets, published scores, number of parameters, and of a single run samples
-    and seconds of the training.
+    """Return the line of a run: scores on both sets, published scores, number of parameters, and of a single run
+    samples and seconds of the training.
 
     Args:
         suite: The suite of experiments.
@@ -336,8 +339,8 @@ def write_reports(suite: LabelSuite, request: RecipeRequest, runs: Sequence[Labe
 
 
 def confusion_table(run: LabelRun) -> ReportTable | None:
-    """Return the confusion matrix on the test set with the recall of each label; None if there is one label, or more than
-    `MAX_CONFUSION_LABELS`.
+    """Return the confusion matrix on the test set with the recall of each label; None if there is one label, or more
+    than `MAX_CONFUSION_LABELS`.
 
     Args:
         run: A scored run or ensemble.

@@ -52,5 +52,7 @@ def load_recipe_config(name: str, overrides: Mapping[str, Any]) -> Config:
 
 
 def data_folder() -> Path:
-    """Return the folder of the data sets: the environment variable PELLUCID_DATA, or ../shared/data if it is not set."""
+    """Return the folder of the data sets: the environment variable PELLUCID_DATA, or ../shared/data if it is not
+    set.
+    """
     return Path(os.environ.get("PELLUCID_DATA", "../shared/data"))

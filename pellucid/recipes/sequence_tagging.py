@@ -46,7 +46,7 @@ def run_snips(request: RecipeRequest) -> Iterator[str]:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_label_suite`).
     """
     return run_label_suite(snips_suite(), request)
 
@@ -92,8 +92,8 @@ def read_snips_split(folder: Path) -> list[Example]:
         Requests with a tag for each word, both separated by spaces.
 
     Raises:
-        DataError: A file cannot be read or is not UTF-8, the files have different numbers of lines, or a line lacks a tag
-            for each word or exactly one intent.
+        DataError: A file cannot be read or is not UTF-8, the files have different numbers of lines, or a line lacks a
+            tag for each word or exactly one intent.
     """
     files = [folder / name for name in ("seq.in", "seq.out", "label")]
     try:
@@ -138,8 +138,8 @@ def word_signature(word: str) -> str:
 
 
 def snips_scores(predictions: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Return slot F1, intent accuracy and sentence accuracy (all tags and the intent correct), in percent, each with its
-    95 % interval.
+    """Return slot F1, intent accuracy and sentence accuracy (all tags and the intent correct), in percent, each with
+    its 95 % interval.
 
     Args:
         predictions: Predictions with their references.
@@ -184,7 +184,7 @@ def run_structure(request: RecipeRequest) -> Iterator[str]:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_label_suite`).
     """
     return run_label_suite(structure_suite(), request)
 

@@ -48,19 +48,23 @@ another system for each language, and often an ensemble. One word of 450 is 0.22
 
 
 def run_g2p(request: RecipeRequest) -> Iterator[str]:
-    """Train and score every language.
+    """Train and score one model per language of SIGMORPHON 2020 and seed.
 
     Args:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_suite`).
     """
     return run_suite(g2p_suite(), request)
 
 
 def g2p_suite() -> ExperimentSuite:
-    """Return the experiments of g2p-sigmorphon2020."""
+    """Return the suite of the recipe g2p-sigmorphon2020: one experiment per language, those with a test set first.
+
+    Raises:
+        ConfigError: The settings file of the recipe is missing or invalid.
+    """
     data = load_recipe_config("g2p-sigmorphon2020", {}).data
     languages = sorted(
         [*G2P_PUBLISHED, *UNTESTED_LANGUAGES], key=lambda language: (language in UNTESTED_LANGUAGES, language)
@@ -93,6 +97,9 @@ def read_g2p_language(language: str, config: DataConfig, folder: Path) -> DataSp
 
     Returns:
         The splits; the test set is empty for `UNTESTED_LANGUAGES`.
+
+    Raises:
+        DataError: A file is missing, has no pair or a bad line.
     """
 
     def _read_split(part: str) -> list[Example]:
@@ -148,19 +155,23 @@ step-then-attend."""
 
 
 def run_g2p_ablations(request: RecipeRequest) -> Iterator[str]:
-    """Train and score every setting.
+    """Train and score every setting of the ablation study on three languages, and compare it with its baseline.
 
     Args:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_suite`).
     """
     return run_suite(g2p_ablation_suite(), request)
 
 
 def g2p_ablation_suite() -> ExperimentSuite:
-    """Return the experiments of g2p-ablations."""
+    """Return the suite of the recipe g2p-ablations: one experiment per setting and language.
+
+    Raises:
+        ConfigError: The settings file of the recipe is missing or invalid.
+    """
     data = load_recipe_config("g2p-ablations", {}).data
     return ExperimentSuite(
         name="g2p-ablations",
@@ -224,19 +235,19 @@ was scored: a difference of one point is not meaningful."""
 
 
 def run_histnorm(request: RecipeRequest) -> Iterator[str]:
-    """Train and score both languages at every size.
+    """Train and score historical normalization of German and Slovene at every training size.
 
     Args:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_suite`).
     """
     return run_suite(histnorm_suite(), request)
 
 
 def histnorm_suite() -> ExperimentSuite:
-    """Return the experiments of histnorm."""
+    """Return the suite of the recipe histnorm: one experiment per corpus and training size."""
     return ExperimentSuite(
         name="histnorm",
         title="Historical spelling normalization",
@@ -249,7 +260,7 @@ def histnorm_suite() -> ExperimentSuite:
 
 
 def normalize_pair(source: str, target: str) -> Example | None:
-    """Return a pair preprocessed as for the published systems, or None if they skip it.
+    """Return a pair preprocessed as for the published systems, or None if they skip it (an empty side, or punctuation).
 
     These systems use `scripts/preprocess.py --all`. Spaces are kept, where that script replaces them by a placeholder.
 
@@ -307,19 +318,23 @@ repository shows 60, 71 and 75 % for Russian, without naming the system."""
 
 
 def run_translit(request: RecipeRequest) -> Iterator[str]:
-    """Train and score both languages.
+    """Train and score transliteration of names to Hebrew and to Arabic script.
 
     Args:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_suite`).
     """
     return run_suite(translit_suite(), request)
 
 
 def translit_suite() -> ExperimentSuite:
-    """Return the experiments of translit-wikidata."""
+    """Return the suite of the recipe translit-wikidata: one experiment per language.
+
+    Raises:
+        ConfigError: The settings file of the recipe is missing or invalid.
+    """
     data = load_recipe_config("translit-wikidata", {}).data
     return ExperimentSuite(
         name="translit-wikidata",
@@ -354,19 +369,23 @@ alignment of the two spellings; it is drawn below."""
 
 
 def run_spelling(request: RecipeRequest) -> Iterator[str]:
-    """Train and score with and without copying.
+    """Train and score spelling correction without and with a pointer-generator.
 
     Args:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_suite`).
     """
     return run_suite(spelling_suite(), request)
 
 
 def spelling_suite() -> ExperimentSuite:
-    """Return the experiments of spelling-codespell."""
+    """Return the suite of the recipe spelling-codespell: its experiments without and with copying.
+
+    Raises:
+        ConfigError: The settings file of the recipe is missing or invalid.
+    """
     data = load_recipe_config("spelling-codespell", {}).data
     return ExperimentSuite(
         name="spelling-codespell",
@@ -416,19 +435,19 @@ for this recipe."""
 
 
 def run_scan(request: RecipeRequest) -> Iterator[str]:
-    """Train and score both splits.
+    """Train and score the SCAN splits simple and length.
 
     Args:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_suite`).
     """
     return run_suite(scan_suite(), request)
 
 
 def scan_suite() -> ExperimentSuite:
-    """Return the experiments of scan."""
+    """Return the suite of the recipe scan: one experiment per split."""
     return ExperimentSuite(
         name="scan",
         title="SCAN: commands to actions",

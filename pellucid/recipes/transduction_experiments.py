@@ -52,7 +52,9 @@ class TransductionScores(NamedTuple):
     outcomes: Int[np.ndarray, "n 3"]
     """A row per example (`outcome_table`): 1 if the output is wrong, its errors, and the length of the reference."""
     k_best: list[OracleAccuracy]
-    """Accuracy at 1, 2, … `num_candidates`: share of the examples with a correct output among the first k hypotheses."""
+    """Accuracy at 1, 2, … `num_candidates`: share of the examples with a correct output among the first k
+    hypotheses.
+    """
 
     def to_json(self) -> dict[str, Any]:
         """Return the rates in `REPORTED_RATES` with their intervals, and the k-best accuracies, as plain values."""

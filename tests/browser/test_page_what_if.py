@@ -176,11 +176,13 @@ def by_step(row: AttentionOverride) -> int:
 
 def test_occlusion_and_gradient_are_shown(opened: Open, language: str) -> None:
     page = opened(language)
-    canvas = panel(page, "Attention matrix").locator("canvas")
+    canvas = page.get_by_role("region", name=re.compile("^(Attention|Occlusion|Gradient) matrix$")).locator("canvas")
     seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
     for layer in ("occlusion", "gradient"):
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers")).to_contain_text("rank correlation with attention")
+        expect(panel(page, f"{layer.capitalize()} matrix")).to_be_visible()
+        expect(panel(page, f"{layer.capitalize()} links")).to_be_visible()
         expect(page.get_by_role("button", name=layer, exact=True)).to_have_attribute("aria-pressed", "true")
         seen.add(canvas.evaluate("canvas => canvas.toDataURL()"))
         assert f"layer={layer}" in page.url
@@ -199,7 +201,7 @@ def test_states_gates_and_neighbors_are_shown_on_request(opened: Open, language:
     page.get_by_role("button", name="Find nearest states").click()
     near = panel(page, "Nearest states")
     expect(near.locator("ol li")).to_have_count(20)
-    expect(near).to_contain_text("next symbols")
+    expect(near).to_contain_text("symbols that follow these states")
     expect(near.locator(".caption")).to_contain_text("states of the file")
     near.get_by_role("button", name="Encoder states").click()
     expect(near).to_contain_text("Nearest to the encoder state")

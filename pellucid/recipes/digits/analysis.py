@@ -65,13 +65,16 @@ class LayerShape(NamedTuple):
 
 
 def run_data(request: RecipeRequest) -> Iterator[str]:
-    """Write samples, shapes and gradients as a report.
+    """Write a report of samples, symbols, tensor shapes, parameters and gradients; nothing is trained.
 
     Args:
         request: The recipe's request; only the output folder is used.
 
     Yields:
         The lines of all tables and the path of the report.
+
+    Raises:
+        RunError: A file cannot be written.
     """
     make_folder(request.out)
     samples = draw_digits(SHOWN_SAMPLES, 1, MAX_DIGITS, np.random.default_rng(1))
@@ -100,7 +103,7 @@ def run_data(request: RecipeRequest) -> Iterator[str]:
 
 
 def symbols_table() -> ReportTable:
-    """Return the symbols of inputs and of targets with their ids."""
+    """Return a table of the symbols of inputs and of targets with their ids."""
     targets, inputs = SYMBOLS[:NUM_OUTPUTS], SYMBOLS[NUM_OUTPUTS:]
     rows = [
         ("in targets", " ".join(targets), f"0 to {NUM_OUTPUTS - 1}"),
@@ -112,10 +115,10 @@ def symbols_table() -> ReportTable:
 
 
 def samples_tables(samples: DigitSamples) -> Iterator[ReportTable]:
-    """Yield each sample as text, ids and masks, then dtypes and shapes of the arrays.
+    """Yield a table per sample with its text, ids and masks, then one with dtypes and shapes of the arrays.
 
     Args:
-        samples: The samples.
+        samples: The samples; the titles say that they are three.
     """
     for index, (source, target) in enumerate(samples.texts()):
         rows = [
@@ -133,10 +136,13 @@ def samples_tables(samples: DigitSamples) -> Iterator[ReportTable]:
 
 
 def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
-    """Yield the shapes of all layers of a network, its parameters, and the gradient norm of each parameter.
+    """Yield a table of the output shapes of all layers of a new network, and one of its parameters with shapes and
+    gradient norms.
+
+    PyTorch's generator is seeded.
 
     Args:
-        kind: Decoder of the network; sizes are those of the notebook.
+        kind: Decoder of the network, "repeat" or "attention"; sizes are those of the notebook.
     """
     torch.manual_seed(1)
     network = SpelledDigitsNetwork(DigitsArchitecture(kind))
@@ -156,7 +162,7 @@ def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
 
 
 def layer_shapes(network: SpelledDigitsNetwork, batch: DigitSamples) -> Sequence[LayerShape]:
-    """Return the output shape of each layer for a batch.
+    """Return the output shape of each layer for a batch, from the input to the logits.
 
     Args:
         network: The network.
@@ -242,18 +248,19 @@ the code to the digit at each position."""
 
 
 class PositionResult(NamedTuple):
-    """Result of a experiment with the probe's accuracy by position."""
+    """Result of an experiment with the probe's accuracy by position."""
 
     experiment: DigitsExperiment
     training_result: DigitsResult
     probe_accuracy: list[float]
-    """Accuracy of the probe at each target position; empty for attention."""
+    """Accuracy of the probe at each target position, as a fraction; empty for attention."""
     start_deviation: list[float]
     """Standard deviation of the source position at which the word of each digit starts."""
 
 
 def run_positions(request: RecipeRequest) -> Iterator[str]:
-    """Train four networks, probe their codes, and compare accuracy by position.
+    """Train the four networks of `POSITION_EXPERIMENTS` with every seed, probe the codes of those without attention,
+    and compare accuracy by position.
 
     Args:
         request: The recipe's request.
@@ -287,14 +294,14 @@ def run_positions(request: RecipeRequest) -> Iterator[str]:
 
 
 def train_and_probe(experiment: DigitsExperiment, tell: ProgressCallback = discard_progress) -> PositionResult:
-    """Train a network and, without attention, fit a probe to its code.
+    """Train a network and, if it has no attention, fit a probe to its code; runs in a worker process.
 
     Args:
         experiment: Architecture, hyperparameters and seed.
         tell: Progress callback.
 
     Returns:
-        The result of the training and the accuracy of the probe.
+        The result of the training and the accuracy of the probe on further samples.
     """
     network, result = train_network(experiment, tell)
     generator = np.random.default_rng([experiment.seed, 2])
@@ -304,7 +311,7 @@ def train_and_probe(experiment: DigitsExperiment, tell: ProgressCallback = disca
 
 
 def probe_codes(network: SpelledDigitsNetwork, fit_samples: DigitSamples, held_out: DigitSamples) -> list[float]:
-    """Fit a softmax regression from the code to the digit at each position.
+    """Fit a softmax regression from the code (the last encoder state) to the symbol at each target position.
 
     Args:
         network: Trained network without attention.
@@ -312,7 +319,7 @@ def probe_codes(network: SpelledDigitsNetwork, fit_samples: DigitSamples, held_o
         held_out: Samples to evaluate it.
 
     Returns:
-        Accuracy of the regression at each target position.
+        Accuracy of the regression on `held_out` at each target position, as a fraction; padding counts as a digit 0.
     """
     codes, targets = encode_codes(network, fit_samples)
     mean, deviation = codes.mean(dim=0), codes.std(dim=0) + 1e-6
@@ -338,7 +345,7 @@ def probe_codes(network: SpelledDigitsNetwork, fit_samples: DigitSamples, held_o
 def encode_codes(
     network: SpelledDigitsNetwork, samples: DigitSamples
 ) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
-    """Return the last encoder states and the target symbols.
+    """Return the last encoder state of each sample, its code, and the target symbols.
 
     Args:
         network: Network without attention.

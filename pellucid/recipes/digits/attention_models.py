@@ -57,10 +57,10 @@ from pellucid.worker_pool import ProgressCallback
 
 
 class DigitsJob(NamedTuple):
-    """Training of a Pellucid model on spelled digits."""
+    """Training of a Pellucid model on generated pairs of spelled digits, with its evaluation."""
 
     name: str
-    """Empty if a seed has only one training."""
+    """Name of the variant; empty if the recipe has only one."""
     out: Path
     """Output folder of the recipe."""
     seed: int
@@ -70,26 +70,36 @@ class DigitsJob(NamedTuple):
     digits: tuple[int, int] = (20, 20)
     """Minimum and maximum number of digits of a pair."""
     dev_pairs: int = 1_000
+    """Number of validation pairs."""
     test_pairs: int = 5_000
+    """Number of test pairs."""
 
 
 class TrainedDigitsRun(NamedTuple):
     """A trained run with its evaluation, also in the form of the notebook's networks."""
 
     folder: Path
+    """Run folder."""
     scored_run: ScoredRun
+    """Outputs on the test pairs with their scores."""
     result: DigitsResult
 
 
 def train_and_evaluate(job: DigitsJob, tell: ProgressCallback = discard_progress) -> TrainedDigitsRun:
-    """Train on pairs that are seen once each and evaluate on new pairs.
+    """Generate pairs, write them to files, train a Pellucid model, and evaluate it on test pairs.
+
+    Files and run folder are below the output folder of the recipe; an existing run is resumed or reused.
 
     Args:
         job: The training.
         tell: Progress callback.
 
     Returns:
-        The run with its scores on new pairs.
+        The run with its scores on the test pairs.
+
+    Raises:
+        RunError: The run folder holds a run with other settings, is in use, or cannot be written; or the training
+            diverges.
     """
     name = f"{job.name} seed {job.seed}".strip().replace(" ", "-")
     data, folder = job.out / "data" / name, job.out / "runs" / name
@@ -110,7 +120,7 @@ def train_and_evaluate(job: DigitsJob, tell: ProgressCallback = discard_progress
 
 
 def digits_result(job: DigitsJob, folder: Path, scored_run: ScoredRun) -> DigitsResult:
-    """Return the result of a run in the form of the notebook's networks.
+    """Return the result of a Pellucid run in the form of the results of the notebook's networks, with fractions.
 
     Args:
         job: The training.
@@ -138,11 +148,13 @@ def digits_result(job: DigitsJob, folder: Path, scored_run: ScoredRun) -> Digits
 
 
 def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> AlignmentAgreement:
-    """Return the agreement of attention with the source words of the written digits.
+    """Return the agreement of attention with the source words of the digits.
+
+    Output symbols beyond the target, such as the end symbol, do not count.
 
     Args:
         traces: Decoded outputs with attention weights.
-        digits: Target of each trace; its i-th digit gives the span of the i-th output symbol.
+        digits: Target of each trace; its i-th digit gives the span of the i-th output symbol, right or wrong.
     """
     steps = max(len(trace.target) for trace in traces)
     weights = np.zeros((len(traces), steps, max(len(trace.source) for trace in traces)), np.float32)
@@ -158,7 +170,7 @@ def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> Alignment
 
 
 def word_ends(digits: str) -> Int[np.ndarray, " T"]:
-    """Return the end of each digit's word in the source, including the space after it.
+    """Return the end of each digit's word in the source (the position after it), including the space after the word.
 
     Args:
         digits: Digits as text.
@@ -167,7 +179,7 @@ def word_ends(digits: str) -> Int[np.ndarray, " T"]:
 
 
 def samples_to_accuracy(result: DigitsResult, accuracy: float) -> int | None:
-    """Return the samples seen at the first validation with at least this accuracy, or None.
+    """Return the samples seen at the first validation with at least this accuracy, or None if there is none.
 
     Args:
         result: Result of a training.
@@ -196,7 +208,10 @@ def run_attention(request: RecipeRequest) -> Iterator[str]:
         request: The recipe's request.
 
     Yields:
-        Example outputs with attention, a line per run and the path of the report.
+        Example outputs with attention of the first seed, a line per run and the path of the report.
+
+    Raises:
+        RunError: As in `train_and_evaluate`, or a report cannot be written.
     """
     runs = [
         train_and_evaluate(
@@ -273,13 +288,17 @@ number of samples."""
 
 
 def run_fewest(request: RecipeRequest) -> Iterator[str]:
-    """Train Pellucid's model, its ablations, and the notebook's network with each addition.
+    """Train Pellucid's model, its ablations, the notebook's network, and that with each addition, with every seed.
 
     Args:
         request: The recipe's request; `samples` counts the training pairs of every training.
 
     Yields:
         A line per run, the table of all networks and the path of the report.
+
+    Raises:
+        DataError: The authors' curves are missing or damaged; this is found after the trainings.
+        RunError: As in `train_and_evaluate`, or a report cannot be written.
     """
     make_folder(request.out)
     samples = request.samples or FEWEST_SAMPLES
@@ -376,9 +395,11 @@ class LengthAccuracy(NamedTuple):
     """Accuracy on inputs of one length, as fractions."""
 
     digits: int
+    """Number of digits of each input."""
     symbol_accuracy: float
     exact_match: float
     agreement: AlignmentAgreement
+    """Agreement of attention with the words of the digits."""
     stationary: float
     """Fraction of steps after the first whose most attended position is that of the step before."""
 
@@ -397,7 +418,10 @@ def run_extrapolate(request: RecipeRequest) -> Iterator[str]:
         request: The recipe's request.
 
     Yields:
-        Lines per run and the path of the report.
+        A line per run, a line per run on its accuracy at the greatest length, and the path of the report.
+
+    Raises:
+        RunError: As in `train_and_evaluate`, or a report cannot be written.
     """
     make_folder(request.out)
     jobs = [
@@ -465,9 +489,10 @@ def train_and_test_lengths(job: DigitsJob, tell: ProgressCallback = discard_prog
 
 
 def stationary_fraction(traces: Sequence[Trace]) -> float:
-    """Return the fraction of steps whose most attended position is that of the step before.
+    """Return the fraction of steps after the first whose most attended position is that of the step before; 0 for none.
 
-    Such a step attends to the same word again, although every word has one output symbol.
+    Such a step attends to the same word again, although every word has one output symbol. Ties go to the first
+    position.
 
     Args:
         traces: Decoded outputs with attention weights.

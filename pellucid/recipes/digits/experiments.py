@@ -53,7 +53,8 @@ This decoder has 300 parameters fewer. Its last outputs depend on the code throu
 
 
 def run_init(request: RecipeRequest) -> Iterator[str]:
-    """Train both uses of the code on the same samples and seeds.
+    """Train the network with the code as initial decoder state, and that with the code as input of every step, on the
+    same samples and seeds.
 
     Args:
         request: The recipe's request.
@@ -113,7 +114,11 @@ def reproduce_digits_attention(request: RecipeRequest) -> Iterator[str]:
 
 
 def enclosed_fraction(group: DigitsRuns, reference: ReferenceCurve) -> float:
-    """Return the fraction of validations at which an author's accuracy lies within the range of the seeds.
+    """Return the fraction of validations at which an author's accuracy lies between the minimum and the maximum of the
+    seeds.
+
+    The author's accuracy is that of the last validation up to the same number of samples; before `FIRST_VALIDATION`
+    samples it is that of the first one.
 
     Args:
         group: Runs of one network with the same validations.
@@ -219,7 +224,7 @@ large."""
 
 
 def run_embedding(request: RecipeRequest) -> Iterator[str]:
-    """Train both embeddings, without and with attention.
+    """Train learned and one-hot embeddings, without and with attention.
 
     Args:
         request: The recipe's request.
@@ -260,13 +265,14 @@ TRIAL_DIVISOR = 3
 
 
 def run_optimizers(request: RecipeRequest) -> Iterator[str]:
-    """Try all learning rates, then train with the best one of each optimizer.
+    """Try three learning rates of each optimizer on a third of the samples, then train with the best one on all
+    samples.
 
     Args:
         request: The recipe's request.
 
     Yields:
-        A line per run and the path of the report.
+        A line per trial and per run, and the path of the report.
     """
     trials: dict[str, list[tuple[float, DigitsRuns]]] = {}
     samples = request.samples or DigitsTrainingPlan().samples
@@ -310,7 +316,7 @@ without and with attention. Seconds are training time on one thread; two runs sh
 
 
 def run_cells(request: RecipeRequest) -> Iterator[str]:
-    """Train both cells, without and with attention.
+    """Train GRU and LSTM encoders, without and with attention.
 
     Args:
         request: The recipe's request.
@@ -366,10 +372,11 @@ def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
 
 
 def roughness(result: DigitsResult) -> float:
-    """Return the mean absolute change of accuracy between validations over the last third of the run.
+    """Return the mean absolute change of symbol accuracy (a fraction) between validations over the last third of the
+    run.
 
     Args:
-        result: Result of a training.
+        result: Result of a training with at least two validations.
     """
     values = [point.symbol_accuracy for point in result.curve]
     last_third = values[-max(2, len(values) // 3) :]

@@ -33,7 +33,9 @@ class DigitsArchitecture(NamedTuple):
     cell: CellKind = "gru"
     """Recurrent cell of the encoder."""
     bidirectional: bool = False
+    """Bidirectional encoder."""
     merge: Literal["concatenate", "sum", "product"] = "concatenate"
+    """Combination of both directions of a bidirectional encoder."""
     embedding: Literal["one-hot", "learned"] = "one-hot"
     """Learned embeddings start as one-hot vectors: the notebook freezes them there."""
     attends_padding: bool = True
@@ -47,6 +49,7 @@ class DigitsOutput(NamedTuple):
 
     logits: Float[Tensor, "B T V"]
     attention: Float[Tensor, "B T S"] | None
+    """None for a decoder without attention."""
 
 
 class SpelledDigitsNetwork(nn.Module):
@@ -87,12 +90,12 @@ class SpelledDigitsNetwork(nn.Module):
         """Return the outputs of `steps` decoder steps for each input.
 
         Args:
-            inputs: Ids of the letters of spelled numbers, padded.
+            inputs: Ids of the letters of spelled numbers, padded with 0.
             lengths: Number of letters of each input.
             steps: Number T of decoder steps.
 
         Returns:
-            Logits and, for a decoder with attention, attention weights.
+            Logits, and attention weights, which are None for a decoder without attention.
         """
         memory = self.encoder(inputs, lengths)
         if not isinstance(self.decoder, ContextDecoder):
@@ -116,7 +119,7 @@ class ContextDecoder(nn.Module):
     def __init__(
         self, memory_size: int, units: int, attention_units: int, step: PeepholeStep = late_peephole_step
     ) -> None:
-        """Create the parameters; the gates i, f, g, o are stacked.
+        """Create the parameters, which the caller initializes; the gates i, f, g, o are stacked.
 
         Args:
             memory_size: Size D of an encoder state.
@@ -139,11 +142,11 @@ class ContextDecoder(nn.Module):
         """Return the contexts and the attention weights of all steps.
 
         Args:
-            memory: Encoder states.
+            memory: Encoder states; attention covers the positions within their lengths.
             steps: Number T of decoder steps.
 
         Returns:
-            Contexts and attention weights of all steps.
+            Contexts z and attention weights α of all steps.
         """
         cache = self.attention.prepare(memory)
         zero = memory.states.new_zeros(len(memory.states), self.units)
@@ -160,7 +163,9 @@ class ContextDecoder(nn.Module):
         return torch.stack(contexts, dim=1), torch.stack(weights, dim=1)
 
     def init_scaled(self) -> None:
-        """Initialize the weights of each gate scaled by size; peepholes start at zero."""
+        """Initialize the context weights of each gate by Glorot & Bengio 2010, its hidden weights as an orthogonal
+        matrix, and the peepholes with zero; biases and attention stay as they are.
+        """
         for gate in range(4):
             rows = slice(gate * self.units, (gate + 1) * self.units)
             nn.init.xavier_uniform_(self.context_weight.data[rows])
@@ -170,9 +175,10 @@ class ContextDecoder(nn.Module):
 
 
 def unmask_padding(memory: Memory) -> Memory:
-    """Return the memory with padding as real positions, as in the 2016 notebook.
+    """Return the memory with padding as real positions, so that attention covers it, as in the 2016 notebook.
 
-    A masked encoder repeats its last state after the end of the input, so padding holds copies of that state.
+    The encoder of the notebook repeats its last state after the end of the input, so padding gets copies of the final
+    state, and every length is S.
 
     Args:
         memory: Encoder states with their lengths.
@@ -184,7 +190,7 @@ def unmask_padding(memory: Memory) -> Memory:
 
 
 def parameter_shapes(network: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
-    """Return name and shape of every trained parameter.
+    """Return name and shape of every trained parameter; frozen ones are left out.
 
     Args:
         network: The network.

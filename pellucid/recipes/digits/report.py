@@ -52,12 +52,15 @@ class ReferenceCurve(NamedTuple):
         """Return the accuracy at the last validation up to a number of samples.
 
         Args:
-            samples: Maximum number of training samples.
+            samples: Maximum number of training samples, at least that of the first validation.
+
+        Raises:
+            IndexError: The first validation is later.
         """
         return [accuracy for seen, accuracy in self.points if seen <= samples][-1]
 
     def truncate(self, samples: int) -> "ReferenceCurve":
-        """Return the curve up to a number of samples.
+        """Return the curve up to a number of samples; it may be empty.
 
         Args:
             samples: Maximum number of training samples.
@@ -80,14 +83,15 @@ STORED_CURVES = {
 
 
 def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
-    """Return the authors' curves.
+    """Return the stored validation curves of the authors' complete runs.
 
     Args:
-        data: Folder of the data sets.
+        data: Folder of the data sets, with digits-curves/curves.json.
         kind: "repeat" or "attention".
 
     Raises:
-        DataError: The file is missing or damaged.
+        DataError: The file is missing, cannot be read, is damaged, or lacks a curve; or there are no curves of this
+            kind.
     """
     path = data / "digits-curves" / "curves.json"
     try:
@@ -118,11 +122,11 @@ class DigitsRuns(NamedTuple):
 
 
 def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCurve], max_samples: int) -> Figure:
-    """Draw accuracy over samples.
+    """Draw symbol accuracy at each validation over the training samples seen.
 
     Args:
         groups: Runs; each is a thin line, the median run of a group a thick one.
-        references: The authors' runs, dashed.
+        references: The authors' runs, dashed; at most three are drawn.
         max_samples: Number of samples up to which the authors' runs are drawn.
 
     Returns:
@@ -153,11 +157,11 @@ def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCur
 
 
 def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (), reference_name: str = "") -> Figure:
-    """Draw accuracy at each target position, counted from 1.
+    """Draw symbol accuracy at each target position, counted from 1.
 
     Args:
         groups: Runs; a group is drawn as its mean and a band from minimum to maximum.
-        reference: The authors' accuracies, dashed.
+        reference: The authors' accuracies by position, dashed; empty for none.
         reference_name: Their name in the legend.
 
     Returns:
@@ -186,7 +190,7 @@ def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (
 
 
 def line_colors(count: int) -> list[str]:
-    """Return distinguishable colors; the first one is the accent color.
+    """Return distinguishable colors: up to six of a fixed palette, which begins with the accent color; else of viridis.
 
     Args:
         count: Number of lines.
@@ -210,9 +214,10 @@ def _style_axes(axes: Axes, x_title: str) -> None:
 
 
 class LessonReport(NamedTuple):
-    """Content of a lesson's report."""
+    """Content of the report of a digits recipe (a lesson)."""
 
     name: str
+    """Name of the recipe."""
     title: str
     introduction: str
     groups: Sequence[DigitsRuns]
@@ -220,9 +225,9 @@ class LessonReport(NamedTuple):
     references: Sequence[ReferenceCurve] = ()
     """The authors' curves."""
     positions: Sequence[float] = ()
-    """The authors' accuracies by position."""
+    """The authors' accuracies by target position, as fractions."""
     parts: Sequence[ReportPart] = ()
-    """Parts after the curves and the positions."""
+    """Parts of the page after the curves and the positions."""
     numbers: Mapping[str, Any] = {}
     """Further entries of report.json."""
 
@@ -230,9 +235,9 @@ class LessonReport(NamedTuple):
 def run_experiments(
     experiments: Sequence[DigitsExperiment], request: RecipeRequest
 ) -> Generator[str, None, list[DigitsRuns]]:
-    """Train and evaluate each experiment with every seed.
+    """Train and evaluate each experiment with every seed, in parallel.
 
-    Ctrl-C ends a single experiment early: its report holds the finished runs or, for a single run, its beginning.
+    Ctrl-C ends a single experiment early: its group holds the finished runs or, for a single run, its beginning.
 
     Args:
         experiments: The experiments.
@@ -243,6 +248,10 @@ def run_experiments(
 
     Yields:
         A line per run.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed, and there are several experiments or no finished run.
+        RunError: The output folder cannot be created.
     """
     make_folder(request.out)
     results = run_jobs(run_experiment, name_experiments(repeat_with_seeds(experiments, request)), request)
@@ -260,11 +269,12 @@ def run_experiments(
 
 
 def repeat_with_seeds(experiments: Sequence[DigitsExperiment], request: RecipeRequest) -> list[DigitsExperiment]:
-    """Return each experiment with every seed; `request.samples` shortens them.
+    """Return each experiment with every seed.
 
     Args:
-        experiments: The experiments.
-        request: The recipe's request, with the number of seeds.
+        experiments: The experiments; their seeds are replaced.
+        request: The recipe's request, with the number of seeds; `samples` replaces the number of samples unless it is
+            0.
     """
     return [
         experiment._replace(
@@ -285,7 +295,7 @@ def name_experiments(experiments: Sequence[DigitsExperiment]) -> list[tuple[str,
 
 
 def run_lines(group: DigitsRuns) -> Iterator[str]:
-    """Yield one line per run.
+    """Yield one line per run: scores as fractions, alignment error in percent, parameters, samples and seconds.
 
     Args:
         group: Runs of one network.
@@ -302,7 +312,7 @@ def run_lines(group: DigitsRuns) -> Iterator[str]:
 
 
 def write_lesson_report(request: RecipeRequest, lesson: LessonReport) -> str:
-    """Write report.html and report.json.
+    """Write report.html and report.json to the output folder.
 
     Args:
         request: The recipe's request.
@@ -310,6 +320,9 @@ def write_lesson_report(request: RecipeRequest, lesson: LessonReport) -> str:
 
     Returns:
         The line that names the report.
+
+    Raises:
+        RunError: A file cannot be written.
     """
     write_report(request.out / "report.html", _report_page(lesson, request))
     write_json(request.out / "report.json", report_json(lesson))
@@ -399,7 +412,8 @@ def _run_row(group: DigitsRuns, result: DigitsResult, has_attention: bool) -> li
 
 
 def report_json(lesson: LessonReport) -> dict[str, Any]:
-    """Return report.json: the median run of the lesson's own network, then all runs. Rates are fractions.
+    """Return the content of report.json: the median run of the first group, the authors' results, all runs, and further
+    numbers. Rates are fractions.
 
     Args:
         lesson: Content of the report.

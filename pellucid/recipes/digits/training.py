@@ -79,6 +79,7 @@ class DigitsTrainingPlan(NamedTuple):
     """Hyperparameters of a training; the defaults are those of the notebook."""
 
     samples: int = 300_000
+    """Number of training samples, each seen once."""
     batch_size: int = 100
     digits: tuple[int, int] = (20, 20)
     """Minimum and maximum number of digits of a sample."""
@@ -91,11 +92,12 @@ class DigitsTrainingPlan(NamedTuple):
     eval_interval: int = 5_000
     """Samples between validations."""
     validation_samples: int = 5_000
+    """Number of validation samples, which all validations share."""
     reverse_inputs: bool = False
     """Source symbols are in reverse order."""
 
     def draw_samples(self, count: int, generator: np.random.Generator) -> DigitSamples:
-        """Return samples drawn from a generator.
+        """Return new samples with a random number of digits in the range `digits`.
 
         Args:
             count: Number of samples.
@@ -109,22 +111,27 @@ class DigitsValidation(NamedTuple):
     """One validation; accuracies are fractions."""
 
     samples: int
+    """Training samples seen so far."""
     loss: float
-    """Mean training loss since the last validation."""
+    """Mean training loss since the last validation, in nats per symbol; for Pellucid's models the validation loss."""
     symbol_accuracy: float
     exact_match: float
 
 
 class DigitsEvaluation(NamedTuple):
-    """Scores on new samples; positions after a target's end are excluded."""
+    """Scores on validation or test samples, as fractions; positions after a target's end are excluded."""
 
     symbol_accuracy: float
+    """Fraction of correct symbols, including the end symbol."""
     exact_match: float
     per_position: list[float]
+    """Symbol accuracy at each target position; 0 where no target is as long."""
     attention_mean: list[list[float]] | None
-    """Mean attention weights, T × S."""
+    """Mean attention weights over the samples, T × S; None without attention."""
     agreement: AlignmentAgreement | None
-    """Agreement of the attention weights with the words of the digits, including the space after each word."""
+    """Agreement of the attention weights with the words of the digits, including the space after each word; None
+    without attention.
+    """
 
 
 class DigitsExperiment(NamedTuple):
@@ -142,21 +149,24 @@ class DigitsResult(NamedTuple):
     name: str
     seed: int
     parameters: int
+    """Number of trained parameters."""
     seconds: float
-    """Training time without validations."""
+    """Training time without validations; for Pellucid's models with them."""
     curve: list[DigitsValidation]
+    """All validations."""
     final: DigitsEvaluation
+    """Scores at the last validation, on the validation samples; for Pellucid's models on the test pairs."""
     interrupted: bool = False
     """Training was interrupted by Ctrl-C; the result is that of the last validation."""
 
     @property
     def accuracy(self) -> float:
-        """Return the final symbol accuracy."""
+        """Return the final symbol accuracy, as a fraction."""
         return self.final.symbol_accuracy
 
 
 def discard_progress(event: object) -> None:
-    """Ignore a progress message.
+    """Ignore a progress message; the default progress callback.
 
     Args:
         event: Progress message.
@@ -166,12 +176,17 @@ def discard_progress(event: object) -> None:
 def run_experiment(experiment: DigitsExperiment, tell: ProgressCallback = discard_progress) -> DigitsResult:
     """Train and evaluate on one thread; the result depends only on the experiment, except for its seconds.
 
+    Ctrl-C ends the training; the result is then that of the last validation.
+
     Args:
         experiment: Architecture, hyperparameters and seed.
-        tell: Progress callback.
+        tell: Progress callback, called with a `SampleProgress` after each validation.
 
     Returns:
-        The validation curve and the final evaluation.
+        The validation curve, and the scores of the last validation.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed before the first validation.
     """
     return train_network(experiment, tell)[1]
 
@@ -181,12 +196,17 @@ def train_network(
 ) -> tuple[SpelledDigitsNetwork, DigitsResult]:
     """Train and evaluate as `run_experiment` does, and return the trained network, too.
 
+    The process then computes with one thread; PyTorch's generator is seeded.
+
     Args:
         experiment: Architecture, hyperparameters and seed.
-        tell: Progress callback.
+        tell: Progress callback, called with a `SampleProgress` after each validation.
 
     Returns:
         The trained network and the result of the training.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed before the first validation.
     """
     use_threads(1)
     is_numba_available()  # load the kernels before the time is measured
@@ -219,7 +239,7 @@ def train_network(
 
 
 def training_steps(network: SpelledDigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
-    """Train on new batches.
+    """Train a network on new samples, one generator step per validation interval; gradients are clipped.
 
     Args:
         network: The network; its parameters change.
@@ -227,7 +247,7 @@ def training_steps(network: SpelledDigitsNetwork, plan: DigitsTrainingPlan, seed
         seed: Seed of the samples.
 
     Yields:
-        Samples seen and mean loss, at each validation.
+        Samples seen, and mean loss since the last validation, whenever a validation is due and at the end.
     """
     generator = np.random.default_rng([seed, 0])
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -267,14 +287,14 @@ def clip_gradients(gradients: list[Tensor], value: float = 3.0, norm: float = 3.
 
 @torch.inference_mode()
 def evaluate_network(network: SpelledDigitsNetwork, samples: DigitSamples) -> DigitsEvaluation:
-    """Decode all samples and score the outputs.
+    """Predict the most probable symbol at each target position of all samples, and score the predictions.
 
     Args:
         network: The network.
         samples: The samples.
 
     Returns:
-        Accuracies as fractions, and the mean attention weights.
+        Accuracies as fractions, without padding; mean attention weights, and their agreement with the words.
     """
     batches = [slice(first, first + EVALUATION_BATCH) for first in range(0, len(samples.inputs), EVALUATION_BATCH)]
     outputs, attention = zip(*(_decode_batch(network, samples, rows) for rows in batches), strict=True)
@@ -295,7 +315,7 @@ def evaluate_network(network: SpelledDigitsNetwork, samples: DigitSamples) -> Di
 
 
 def word_spans(samples: DigitSamples) -> AlignmentSpans:
-    """Return the source span of each digit's word, including the space after it; the end symbol has none.
+    """Return the source span of each digit's word, including the space after it; the end symbol and padding have none.
 
     Args:
         samples: The samples.
@@ -315,7 +335,7 @@ def _decode_batch(
 
 
 def to_tensors(samples: DigitSamples, rows: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
-    """Return inputs and lengths as tensors.
+    """Return inputs (letter ids) and lengths of samples as tensors, the arguments of the network.
 
     Args:
         samples: The samples.

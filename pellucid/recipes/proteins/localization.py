@@ -402,7 +402,7 @@ def run_localization(request: RecipeRequest) -> Iterator[str]:
         request: The recipe's request.
 
     Returns:
-        An iterator over the lines of the report.
+        An iterator over the lines to print; the trainings run while it is read (`run_label_suite`).
     """
     return run_label_suite(localization_suite(), request)
 
