@@ -44,7 +44,8 @@ MAX_KMER_PROTEINS = 200
 def assign_families(sequences: Sequence[str]) -> Int[np.ndarray, " n"]:
     """Return the family of each sequence, numbered from 0 in the order of first members.
 
-    Near-copies of near-copies belong to one family (single linkage).
+    Near-copies (`near_copy_pairs`) and near-copies of near-copies belong to one family (single linkage); a sequence
+    without near-copy is a family of its own.
 
     Args:
         sequences: Residues of each protein.
@@ -65,7 +66,11 @@ def assign_families(sequences: Sequence[str]) -> Int[np.ndarray, " n"]:
 
 
 def near_copy_pairs(sequences: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield all pairs of near-copies, as indices.
+    """Yield pairs of near-copies, as indices; a pair may occur twice.
+
+    Near-copies share at least `MIN_SHARED_KMERS` k-mers of `KMER_LENGTH` residues and `MIN_SHARED_FRACTION` of those of
+    the shorter one, or their first `START_LENGTH` residues. Of equal beginnings each later sequence is paired with the
+    first one only.
 
     Args:
         sequences: Residues of each protein.
@@ -111,21 +116,25 @@ class Protein(NamedTuple):
     residues: str
     """All residues, one letter each."""
     location: str
+    """Name of the location, a value of `LOCATIONS`."""
 
     @property
     def example(self) -> Example:
-        """Return the truncated residues with the location as target."""
+        """Return the residues, without their middle if they are too long, with the location as target."""
         return Example(truncate_middle(self.residues), self.location)
 
 
 def read_proteins(folder: Path) -> list[Protein]:
-    """Read all proteins; duplicates with the same location are removed.
+    """Read all proteins; equal proteins with the same location are read once.
 
     Args:
-        folder: Data folder with a FASTA file per location.
+        folder: Data folder with a FASTA file per location (the keys of `LOCATIONS`).
 
     Returns:
         The proteins in the order of the files.
+
+    Raises:
+        DataError: As in `read_gzipped_fasta`.
     """
     proteins = [
         Protein(residues, location)
@@ -141,8 +150,12 @@ def read_gzipped_fasta(path: Path) -> Iterator[str]:
     Args:
         path: FASTA file, compressed with gzip.
 
+    Yields:
+        The residues of each sequence; headers, and a final * of a line, are left out.
+
     Raises:
-        DataError: The file is no gzip file, or does not begin with a header.
+        DataError: The file cannot be read, is no gzip file of ASCII text, or does not begin with a header. It is raised
+            when the first sequence is requested.
     """
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
@@ -161,7 +174,7 @@ def read_gzipped_fasta(path: Path) -> Iterator[str]:
 
 
 def truncate_middle(residues: str) -> str:
-    """Return at most `MAX_RESIDUES` residues, without the middle: sorting signals are at the ends.
+    """Return at most `MAX_RESIDUES` residues: a longer protein loses its middle, since sorting signals are at the ends.
 
     Args:
         residues: Residues of a protein.
@@ -173,7 +186,8 @@ def truncate_middle(residues: str) -> str:
 
 
 def random_split(proteins: Sequence[Protein]) -> DataSplits:
-    """Split the proteins at random. Near-copies of test proteins are in the training set.
+    """Split the proteins at random, 80 : 10 : 10, with a fixed seed. The training set may hold near-copies of test
+    proteins.
 
     Args:
         proteins: The proteins.
@@ -185,7 +199,9 @@ def random_split(proteins: Sequence[Protein]) -> DataSplits:
 
 
 def family_split(proteins: Sequence[Protein]) -> DataSplits:
-    """Split the families at random, so that no test protein has a near-copy in the training set.
+    """Split the families at random, about 80 : 10 : 10 of the proteins, with a fixed seed.
+
+    No test or validation protein has a near-copy in the training set.
 
     Args:
         proteins: The proteins.
@@ -201,7 +217,7 @@ def count_near_copies(proteins: Sequence[Protein], splits: DataSplits) -> tuple[
 
     Args:
         proteins: All proteins.
-        splits: Their split.
+        splits: A split of them.
 
     Returns:
         Number of test proteins, and number of those with a family member in the training set.
@@ -242,9 +258,11 @@ class AttentionShare(NamedTuple):
     """Attention on the initial residues, as means over proteins in percent."""
 
     residues: int
+    """Number of initial residues."""
     attention: float
+    """Mean share of the attention on them."""
     interval: ConfidenceInterval
-    """Of the mean, by normal approximation."""
+    """95 % interval of the mean, by normal approximation; of no width for one protein."""
     uniform: float
     """Share under uniform attention."""
 
@@ -253,9 +271,13 @@ class AttentionProfile(NamedTuple):
     """Attention along the proteins of one location."""
 
     proteins: int
+    """Number of proteins."""
     shares: Sequence[AttentionShare]
+    """Shares of the first `START_RESIDUES` residues."""
     beginning: Sequence[float]
-    """Mean of weight × length at each of the initial residues; 1 is uniform attention."""
+    """Mean of weight × length at each of the first `PROFILE_RESIDUES` residues, over the proteins that are as long; 1
+    is uniform attention, NaN means no such protein.
+    """
     by_bin: Sequence[float]
     """Mean share of each of `PROFILE_BINS` bins from the first residue to the last, in percent."""
 
@@ -266,7 +288,8 @@ class AttentionProfile(NamedTuple):
 
 
 def attention_profiles(predictions: LabelPredictions) -> dict[str, Any]:
-    """Return the profile of each location as plain values; empty without attention.
+    """Return {"attention": the attention profile of each true location}, as plain values; an empty dict without
+    attention.
 
     Args:
         predictions: Predictions with their attention weights.
@@ -284,7 +307,7 @@ def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> AttentionProfi
     """Return the attention profile of the proteins of one location.
 
     Args:
-        weights: Attention weights of each protein.
+        weights: Attention weights of each protein over its S residues; at least one protein.
     """
     beginning = [
         float(np.mean([row[index] * len(row) for row in weights if len(row) > index] or [math.nan]))
@@ -317,7 +340,7 @@ def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw attention relative to uniform on the initial residues, and attention by bin over the whole length.
 
     Args:
-        profiles: Profile of each location, as in report.json.
+        profiles: Profile of each location, as `AttentionProfile.to_json` gives it.
 
     Returns:
         The figure.
@@ -348,7 +371,7 @@ def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
     """Return a table with the share of attention on the initial residues, by location.
 
     Args:
-        profiles: Profile of each location, as in report.json.
+        profiles: Profile of each location, as `AttentionProfile.to_json` gives it.
     """
     rows = [
         [location, f"{profile['proteins']}", f"{share['residues']}", _share_cell(share), *_uniform_cells(share)]
@@ -396,7 +419,8 @@ MCC is the correlation of Gorodkin (2004) for several classes."""
 
 
 def run_localization(request: RecipeRequest) -> Iterator[str]:
-    """Train and score the classifier on attention contexts and on final encoder states, for each data split.
+    """Train and score the classifier on attention contexts and that on final encoder states, for each data split and
+    seed.
 
     Args:
         request: The recipe's request.
@@ -408,7 +432,7 @@ def run_localization(request: RecipeRequest) -> Iterator[str]:
 
 
 def localization_suite() -> LabelSuite:
-    """Return the experiments of protein-place."""
+    """Return the suite of the recipe protein-place: one experiment per data split and input of the classifier."""
     experiments = ExperimentSuite(
         name="protein-place",
         title="Subcellular localization of proteins",
@@ -434,12 +458,15 @@ def read_split(split: SplitFunction, folder: Path) -> DataSplits:
 
     Returns:
         The three splits.
+
+    Raises:
+        DataError: As in `read_gzipped_fasta`.
     """
     return split(read_proteins(folder))
 
 
 def localization_scores(predictions: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Return accuracy in percent and Matthews correlation.
+    """Return accuracy in percent, with its Wilson interval, and the Matthews correlation coefficient (−1 to 1).
 
     Args:
         predictions: Predictions with their references.
@@ -452,10 +479,10 @@ def localization_scores(predictions: LabelPredictions) -> Mapping[str, LabelScor
 
 
 def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
-    """Yield the attention profiles of the first run of each split with attention.
+    """Yield a figure and a table of the attention profiles of the first run of each experiment with attention.
 
     Args:
-        runs: Scored runs.
+        runs: Scored runs and ensembles.
     """
     drawn = set[str]()
     for run in runs:

@@ -37,16 +37,18 @@ DECODER_STEPS = 2
 
 
 class ProteinProfiles(NamedTuple):
-    """Inputs and targets of the networks."""
+    """Inputs and targets of the networks, for B proteins."""
 
     profiles: Float[Tensor, "B S F"]
     """Frequency of each of the 20 amino acids at a position of related proteins; zero after the end."""
     lengths: Int[Tensor, " B"]
+    """Number of positions of each protein, at most S."""
     locations: Int[Tensor, " B"]
+    """Index of each true location in `LOCATION_NAMES`."""
 
 
 def classify_ffn(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, "B C"]:
-    """Apply the FFN: concatenated positions, two dense layers.
+    """Apply the feed-forward network: the concatenated positions, two dense layers.
 
     Args:
         weights: Weights of both layers.
@@ -95,7 +97,8 @@ def classify_attention(
     Args:
         weights: Weights of all layers.
         proteins: The proteins.
-        step: LSTM step of the decoder, which places the output gate's peephole.
+        step: LSTM step of the decoder, with the output gate's peephole after the sigmoid (as the weights were trained)
+            or before it (`peephole_step`).
 
     Returns:
         Logits of the locations.
@@ -121,7 +124,7 @@ def load_decoder(weights: Weights, step: PeepholeStep) -> ContextDecoder:
     Args:
         weights: Hidden weight and bias of each of the gates i, f, g, o; context weights of the gates; peepholes; W, U,
             v of attention; an initial state, which is zero.
-        step: LSTM step, which places the output gate's peephole.
+        step: LSTM step, with the output gate's peephole after the sigmoid or before it.
     """
     memory_size, units = weights[8].shape
     decoder = ContextDecoder(memory_size, units, weights[15].shape[1], step).double()
@@ -144,11 +147,11 @@ def load_decoder(weights: Weights, step: PeepholeStep) -> ContextDecoder:
 def run_masked_lstm(
     inputs: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"], weights: Weights
 ) -> Float[Tensor, "B S H"]:
-    """Return the states of a peephole LSTM; after the end of a row its state is copied.
+    """Return the hidden states of a unidirectional peephole LSTM; after the end of a row its last state is copied.
 
     Args:
         inputs: Input features.
-        lengths: Positions of each row.
+        lengths: Number of positions of each row.
         weights: Input weight, hidden weight and bias of each of the gates i, f, g, o; peepholes; initial cell and
             hidden state.
     """
@@ -236,7 +239,7 @@ class StoredNetworkScores(NamedTuple):
     """Scores of a network on the 635 proteins."""
 
     loss: float
-    """Mean cross-entropy."""
+    """Mean cross-entropy, in nats."""
     counts: Int[Tensor, "C C"]
     """Confusion matrix: location by prediction."""
     parameters: int
@@ -249,12 +252,12 @@ class StoredNetworkScores(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Return the accuracy."""
+        """Return the accuracy, as a fraction."""
         return self.num_correct / int(self.counts.sum())
 
     @property
     def recalls(self) -> list[float]:
-        """Return the recall of each location."""
+        """Return the recall of each location, as a fraction; NaN for a location without a protein."""
         recalls: list[float] = (self.counts.diagonal() / self.counts.sum(dim=1)).tolist()
         return recalls
 
@@ -263,14 +266,16 @@ class NumberCheck(NamedTuple):
     """A computed number and the published one."""
 
     network: str
+    """Name of the network, a key of `NETWORKS`."""
     metric: str
+    """Description of the number."""
     computed: float
     published: str
     """Published number as printed."""
 
     @property
     def digits(self) -> int:
-        """Return the number of decimals."""
+        """Return the number of decimals of the published number."""
         return len(self.published.partition(".")[2])
 
     @property
@@ -280,16 +285,20 @@ class NumberCheck(NamedTuple):
 
 
 def run_golden(request: RecipeRequest) -> Iterator[str]:
-    """Evaluate the four networks and compare with the published numbers.
+    """Evaluate the four stored networks and compare their scores with the published numbers; nothing is trained.
+
+    The process then computes with one thread.
 
     Args:
-        request: The recipe's request.
+        request: The recipe's request; only the data and output folders are used.
 
     Yields:
         A line per number and the path of the report.
 
     Raises:
-        ReproductionError: Numbers differ by more than rounding; the message lists them.
+        ReproductionError: Numbers differ by more than rounding; the message lists them. The report is written before.
+        DataError: A file of weights or proteins is missing or has other content.
+        RunError: A report cannot be written.
     """
     use_threads(1)
     make_folder(request.out)
@@ -322,7 +331,7 @@ def read_validation_proteins(folder: Path) -> ProteinProfiles:
         Profiles, lengths and locations of the proteins.
 
     Raises:
-        DataError: The file is missing or has other content.
+        DataError: The file is missing, is no npz file, or lacks an array.
     """
     arrays = _load_arrays(folder / "reduced_val.npz", ("X_val", "y_val", "mask_val"))
     profiles, locations, mask = (torch.from_numpy(array) for array in arrays)
@@ -331,7 +340,7 @@ def read_validation_proteins(folder: Path) -> ProteinProfiles:
 
 @torch.inference_mode()
 def score_network(folder: Path, file: str, network: str, proteins: ProteinProfiles) -> StoredNetworkScores:
-    """Evaluate a network.
+    """Load the weights of a network and evaluate it.
 
     Args:
         folder: Folder of the weights.
@@ -341,6 +350,9 @@ def score_network(folder: Path, file: str, network: str, proteins: ProteinProfil
 
     Returns:
         Loss, confusion matrix and number of stored values.
+
+    Raises:
+        DataError: The file of the weights is missing, or is no npz file of arrays.
     """
     weights = [torch.from_numpy(array).double() for array in _load_arrays(folder / f"{file}_params.npz")]
     logits: Float[Tensor, "B C"] = (CORRECTED_PEEPHOLE if network == "corrected" else NETWORKS[network])(

@@ -64,13 +64,16 @@ class FaithfulReport(NamedTuple):
 
 
 def run_faithful(request: RecipeRequest) -> Iterator[str]:
-    """Train every network with every seed.
+    """Train every network of `EXPERIMENTS` with every seed.
 
     Args:
-        request: The recipe's request; `samples` counts sentences, 16 per epoch.
+        request: The recipe's request; `samples` counts sentences, 16 per epoch, and gives at least one epoch.
 
     Yields:
-        A line per run, the overfitting and the path of the report.
+        A line per run, a sentence on overfitting and the path of the report.
+
+    Raises:
+        RunError: A report cannot be written.
     """
     make_folder(request.out)
     epochs = max(1, request.samples // TRAINING_PAIRS) if request.samples else EPOCHS
@@ -91,13 +94,13 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
 
 
 def describe_overfitting(report: FaithfulReport) -> str:
-    """Describe the loss curves of the author's network.
+    """Describe the overfitting of the author's network: losses and accuracies, as means over its seeds.
 
     Args:
         report: Content of the report; its first group has the runs of the author's network.
 
     Returns:
-        The text of the report.
+        A paragraph of the report.
     """
     runs = report.groups[0]
     training_loss = statistics.mean(run.curve[-1].training for run in runs)
@@ -223,10 +226,10 @@ def _result_row(run: SpanishResult) -> list[str]:
 
 
 def loss_figure(groups: Sequence[Sequence[SpanishResult]]) -> Figure:
-    """Draw training (dashed) and validation (solid) loss of the first two networks, one line per seed.
+    """Draw training (dashed) and validation (solid) loss of the first two networks over the epochs, one line per seed.
 
     Args:
-        groups: Results of each experiment, one per seed.
+        groups: Results of at least two experiments, each with one per seed.
 
     Returns:
         The figure.

@@ -97,7 +97,7 @@ TensorFlowCell = TensorFlowGRU | TensorFlowLSTM
 
 
 def build_cell(kind: CellKind, input_size: int, hidden_size: int) -> TensorFlowCell:
-    """Return a new cell.
+    """Return a new cell; its parameters are drawn from PyTorch's generator.
 
     Args:
         kind: Kind of the cell.
@@ -112,7 +112,7 @@ def build_cell(kind: CellKind, input_size: int, hidden_size: int) -> TensorFlowC
 
 
 def unit_scaled_linear(inputs: int, outputs: int, bias: float = 0.0) -> nn.Linear:
-    """Return W x + b with uniform unit scaling of W and a constant b.
+    """Return a linear layer W x + b with uniform unit scaling of W and a constant b.
 
     Args:
         inputs: Input size.
@@ -126,12 +126,12 @@ def unit_scaled_linear(inputs: int, outputs: int, bias: float = 0.0) -> nn.Linea
 
 
 def init_unit_scaling(weights: Tensor, inputs: int) -> None:
-    """Draw weights from U(±√(3 / n)) for n inputs, which preserves scale (`uniform_unit_scaling`).
+    """Draw parameters from U(±√(3 / n)) for n inputs, in place, which preserves scale (`uniform_unit_scaling`).
 
     A vector counts as one input, so that v and the bias of the softmax come from U(±1.7321).
 
     Args:
-        weights: Tensor to initialize in place.
+        weights: Parameters to initialize in place.
         inputs: Number n of inputs.
     """
     bound = math.sqrt(3 / inputs)
@@ -143,7 +143,7 @@ AttentionNormalization = Callable[[Float[Tensor, "B S"], Int[Tensor, " B"]], Flo
 
 
 def attend_all(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
-    """Return a softmax over all positions, including padding, as in 2016 (states there are zero).
+    """Return the softmax over all positions, including padding, as in 2016 (the encoder outputs there are zero).
 
     Args:
         scores: Score of each source position.
@@ -153,7 +153,7 @@ def attend_all(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Floa
 
 
 def attend_words(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
-    """Return a softmax over the words only, which the post recommends and leaves out.
+    """Return the softmax over the words only, zero on padding, which the post recommends and leaves out.
 
     Args:
         scores: Score of each source position.
@@ -164,10 +164,11 @@ def attend_words(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Fl
 
 
 class AttentionFeatures(NamedTuple):
-    """Encoder states with their projections."""
+    """Encoder outputs with their keys, which attention needs at every step."""
 
     states: Float[Tensor, "B S H"]
     keys: Float[Tensor, "M B S H"]
+    """Keys of each head."""
     lengths: Int[Tensor, " B"]
 
 
@@ -230,7 +231,7 @@ class TensorFlowAttention(nn.Module):
         return torch.stack(scores, dim=1)
 
     def forward(self, state: Float[Tensor, "B Z"], features: AttentionFeatures) -> HeadOutputs:
-        """Return contexts and weights of one step.
+        """Return context and attention weights of each head for one step.
 
         Args:
             state: Decoder state, the query.
@@ -260,7 +261,7 @@ class SpanishArchitecture(NamedTuple):
 
 
 class EncodedSentences(NamedTuple):
-    """Encoder outputs, zero after the end of a sentence, and the last state."""
+    """Encoder outputs, zero after the end of a sentence, and the state at its end."""
 
     outputs: Float[Tensor, "B S H"]
     state: Float[Tensor, "B Z"]
@@ -268,15 +269,19 @@ class EncodedSentences(NamedTuple):
 
 
 class SpanishOutput(NamedTuple):
-    """Decoder outputs before the softmax, attention weights, and the input words."""
+    """Decoder outputs before the softmax layer, attention weights, and the input words."""
 
     outputs: Float[Tensor, "B T H"]
     weights: Float[Tensor, "B T M S"]
+    """Without attention, M is 0."""
     inputs: Int[Tensor, "B T"]
+    """Ids of the input words of each step."""
 
 
 class SpanishStepState(NamedTuple):
-    """Decoder state between steps; without attention there are no contexts."""
+    """Decoder state between steps: state of the cell, and contexts and weights of the last step (M is 0 without
+    attention).
+    """
 
     state: Float[Tensor, "B Z"]
     head_outputs: HeadOutputs
@@ -286,8 +291,11 @@ class SpanishStep(NamedTuple):
     """Intermediate values of one decoder step."""
 
     merged: Float[Tensor, "B E"]
+    """Input of the cell."""
     cell_output: Float[Tensor, "B H"]
+    """Output of the cell, after dropout."""
     output: Float[Tensor, "B H"]
+    """Output of the step, the input of the softmax layer."""
     new_state: SpanishStepState
 
 
@@ -339,13 +347,14 @@ class SpanishNetwork(nn.Module):
         return EncodedSentences(torch.stack(outputs, dim=1), state, lengths)
 
     def init_decoder(self, encoded: EncodedSentences) -> tuple[SpanishStepState, AttentionFeatures | None]:
-        """Return the initial state and the projected encoder states.
+        """Return the initial decoder state and the keys of the encoder outputs.
 
         Args:
             encoded: Encoded sentences.
 
         Returns:
-            Initial state and projected encoder states; None without attention.
+            Initial state, which is the last encoder state; and the encoder outputs with their keys, or None without
+            attention.
         """
         B, S, H = encoded.outputs.shape
         M = self.architecture.heads if self.attention is not None else 0
@@ -390,10 +399,10 @@ class SpanishNetwork(nn.Module):
 
         Args:
             encoded: Encoded sentences.
-            inputs: Input words of each step.
+            inputs: Ids of the input words of each step, _GO first.
 
         Returns:
-            Decoder outputs and attention weights.
+            Decoder outputs, attention weights, and `inputs`.
         """
         state, features = self.init_decoder(encoded)
         outputs, weights = [], []

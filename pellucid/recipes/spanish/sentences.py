@@ -102,12 +102,12 @@ PUNCTUATION = re.compile(r"""([.,!?"':;)(])""")
 
 
 class WordVocabulary(NamedTuple):
-    """Words of one language; a word's position is its id."""
+    """Words of one language, special words first; a word's position is its id."""
 
     words: tuple[str, ...]
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """Return the ids of tokens; unknown tokens have the id of _UNK.
+        """Return the ids of tokens, with digits as 0; unknown tokens have the id of _UNK.
 
         Args:
             tokens: Tokens of a sentence.
@@ -117,17 +117,18 @@ class WordVocabulary(NamedTuple):
 
 
 class SentenceIds(NamedTuple):
-    """Padded ids: source, decoder inputs and targets."""
+    """Word ids of N pairs: source, decoder inputs and targets, padded with _PAD."""
 
     source: Int[np.ndarray, "N S"]
     lengths: Int[np.ndarray, " N"]
+    """Number of source words."""
     inputs: Int[np.ndarray, "N T"]
     """Decoder inputs: _GO, words, _EOS, padding."""
     targets: Int[np.ndarray, "N T"]
     """Targets: words, _EOS, padding."""
 
     def rows(self, first: int, stop: int) -> "SentenceIds":
-        """Return a range of the pairs, with the padding of all pairs.
+        """Return a range of the pairs, padded to the same widths as all pairs.
 
         Args:
             first: Index of the first pair.
@@ -137,7 +138,7 @@ class SentenceIds(NamedTuple):
 
 
 class SentenceCorpus(NamedTuple):
-    """All pairs and both vocabularies."""
+    """Pairs as ids, with both vocabularies."""
 
     source_vocabulary: WordVocabulary
     target_vocabulary: WordVocabulary
@@ -181,7 +182,9 @@ def build_vocabulary(sentences: Sequence[Sequence[str]]) -> WordVocabulary:
 
 
 def build_corpus(pairs: Sequence[tuple[str, str]]) -> SentenceCorpus:
-    """Return pairs as ids, padded to one more than the longest source and two more than the longest target.
+    """Return the vocabularies of the pairs, and the pairs as ids.
+
+    Sources are padded to one more than the longest one, inputs and targets to two more than the longest translation.
 
     Args:
         pairs: English and Spanish sentences.
@@ -201,11 +204,11 @@ def build_corpus(pairs: Sequence[tuple[str, str]]) -> SentenceCorpus:
 
 
 def pad_sequences(sequences: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "N L"]:
-    """Return sequences as rows of a table, padded with _PAD.
+    """Return sequences as rows of an array, padded with _PAD.
 
     Args:
         sequences: Ids of each row.
-        width: Number of columns.
+        width: Number of columns, at least the length of the longest sequence.
     """
     table = np.full((len(sequences), width), PAD, dtype=np.int64)
     for row, sequence in enumerate(sequences):

@@ -46,17 +46,19 @@ VALIDATION_INTERVAL, VALIDATION_SENTENCES, PREDICTION_CHUNK = 50, 64, 128
 
 
 class SampledWords(NamedTuple):
-    """Distinct sampled words and the number of draws until they were complete."""
+    """Ids of distinct sampled words, and the number of draws with replacement until there were as many."""
 
     words: Int[np.ndarray, " C"]
     draws: int
 
 
 def log_uniform_probabilities(words: Int[np.ndarray, " N"], vocabulary_size: int) -> Float[np.ndarray, " N"]:
-    """Return p(k) = log((k + 2) / (k + 1)) / log(V + 1), close to Zipf's law for words sorted by frequency.
+    """Return the log-uniform probability of words: p(k) = log((k + 2) / (k + 1)) / log(V + 1).
+
+    For words sorted by frequency it is close to Zipf's law.
 
     Args:
-        words: Word ids, sorted by decreasing frequency.
+        words: Word ids k, from 0 for the most frequent word.
         vocabulary_size: Size V of the vocabulary.
     """
     probabilities: Float[np.ndarray, " N"] = np.log1p(1 / (words + 1.0)) / math.log(vocabulary_size + 1)
@@ -67,7 +69,7 @@ def draw_words(generator: np.random.Generator, count: int, vocabulary_size: int)
     """Draw words from the log-uniform distribution with replacement: k = ⌊(V + 1)^x⌋ − 1, x uniform.
 
     Args:
-        generator: Random generator.
+        generator: Random generator; its state changes.
         count: Number of words.
         vocabulary_size: Size V of the vocabulary.
 
@@ -82,7 +84,7 @@ def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary_s
     """Draw words until `count` of them are distinct.
 
     Args:
-        generator: Random generator.
+        generator: Random generator; its state changes.
         count: Number of distinct words.
         vocabulary_size: Size of the vocabulary.
 
@@ -90,7 +92,7 @@ def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary_s
         The words in the order of their first draws, and the number of draws.
 
     Raises:
-        ValueError: `count` is not between 1 and the size of the vocabulary.
+        ValueError: `count` is below 1 or not below the size of the vocabulary.
     """
     if not 0 < count < vocabulary_size:
         raise ValueError(
@@ -106,7 +108,7 @@ def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary_s
 
 
 def inclusion_probabilities(words: Int[np.ndarray, " N"], draws: int, vocabulary_size: int) -> Float[np.ndarray, " N"]:
-    """Return Q = 1 − (1 − p)^draws: the probability that a word is in the sample.
+    """Return Q = 1 − (1 − p)^draws: the probability that a word is drawn at least once.
 
     Args:
         words: Word ids.
@@ -122,15 +124,15 @@ def inclusion_probabilities(words: Int[np.ndarray, " N"], draws: int, vocabulary
 def sampled_softmax_loss(
     outputs: Float[Tensor, "N H"], targets: Int[Tensor, " N"], softmax: nn.Linear, sample: SampledWords
 ) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of each target among itself and the sampled words.
+    """Return the mean over predictions of the cross-entropy of the target among itself and the sampled words.
 
     Each logit is reduced by log Q of its word. Samples equal to the target are masked.
 
     Args:
         outputs: Decoder outputs.
-        targets: Target words.
-        softmax: Output layer.
-        sample: Sampled words.
+        targets: Ids of the target words.
+        softmax: Output layer over all V words.
+        sample: Sampled words, which all predictions share.
 
     References:
         Jean et al. 2015, section 3; TensorFlow 0.11, `nn.sampled_softmax_loss`.
@@ -161,21 +163,26 @@ def full_softmax_loss(
 
 
 class SoftmaxStudy(NamedTuple):
-    """Loss, length and seed of a training."""
+    """Loss, length and seed of a training on generated sentences."""
 
     loss: Literal["full", "sampled"]
+    """Full or sampled softmax in training."""
     updates: int
+    """Number of updates."""
     seed: int
     vocabulary_size: int = VOCABULARY_SIZE
     num_sampled: int = NUM_SAMPLED
+    """Number of sampled words of an update."""
 
 
 class SoftmaxValidation(NamedTuple):
-    """Validation loss by the full softmax after some updates and seconds of training."""
+    """Validation loss by the full softmax after a number of updates."""
 
     updates: int
     seconds: float
+    """CPU seconds of the updates so far."""
     loss: float
+    """Mean cross-entropy per word, in nats."""
 
 
 class SoftmaxResult(NamedTuple):
@@ -184,17 +191,17 @@ class SoftmaxResult(NamedTuple):
     study: SoftmaxStudy
     curve: list[SoftmaxValidation]
     update_seconds: float
-    """Median time of an update."""
+    """Median CPU seconds of an update."""
     loss_seconds: float
-    """Median time of the loss and its gradient with respect to the decoder outputs."""
+    """Median CPU seconds of the loss and its gradient with respect to the decoder outputs."""
 
 
 def generate_sentences(generator: np.random.Generator, count: int, vocabulary_size: int) -> SentenceBatch:
     """Draw sentences of log-uniform words; the translation of word k is word k.
 
     Args:
-        generator: Random generator.
-        count: Number of sentences.
+        generator: Random generator; its state changes.
+        count: Number of sentences, each of `SENTENCE_WORDS` words.
         vocabulary_size: Size V of the vocabulary, with the special words.
 
     Returns:
@@ -208,13 +215,13 @@ def generate_sentences(generator: np.random.Generator, count: int, vocabulary_si
 
 
 def train_softmax(study: SoftmaxStudy) -> SoftmaxResult:
-    """Train on generated sentences on one thread; validation always uses the full softmax.
+    """Train on generated sentences on one thread; validation always uses the full softmax. Runs in a worker process.
 
     Args:
         study: Loss, length and seed of the training.
 
     Returns:
-        Validation curve and times.
+        Validation curve, from before the first update, and times.
     """
     use_threads(1)
     torch.manual_seed(study.seed)
@@ -262,11 +269,13 @@ def _softmax_step(
 
 @torch.no_grad()
 def held_out_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """Return the mean cross-entropy over the full vocabulary, in chunks, since the logits are large.
+    """Return the mean cross-entropy per target word over the full vocabulary.
+
+    The logits are computed in chunks, since they are large. The network is in evaluation mode afterwards.
 
     Args:
         network: The network.
-        data: Sentence pairs.
+        data: Sentence pairs without padding.
     """
     network.eval()
     outputs = network(network.encode(data.source, data.lengths), data.inputs).outputs.flatten(0, 1)
@@ -293,6 +302,7 @@ class BatchingMeasurement(NamedTuple):
 
     scheme: BatchingScheme
     padding: PaddingMode
+    """Attention covers padding, or masks it."""
     num_batches: int
     source_padding: float
     """Fraction of padding among source positions."""
@@ -307,7 +317,7 @@ class BatchingMeasurement(NamedTuple):
 
 
 def find_bucket(source_length: int, target_length: int, buckets: Sequence[tuple[int, int]] = BUCKETS) -> int | None:
-    """Return the first bucket that holds a pair, or None.
+    """Return the index of the first bucket that holds a pair, or None if none does.
 
     Args:
         source_length: Number of source words.
@@ -319,13 +329,15 @@ def find_bucket(source_length: int, target_length: int, buckets: Sequence[tuple[
 
 
 def plan_batches(data: SentenceIds, scheme: BatchingScheme) -> Iterator[tuple[Int[np.ndarray, " B"], tuple[int, int]]]:
-    """Yield the rows of each batch with its source and target length.
+    """Yield the indices of the pairs of each batch, at most `BATCH_SIZE`, with the source and target length of the
+    batch.
 
     All buckets share the parameters (`model_with_buckets`): one network serves several lengths.
 
     Args:
         data: Word ids of all pairs.
-        scheme: Batching scheme.
+        scheme: "longest" (all batches as long as the longest pair), "buckets" (pairs that fit no bucket are left out),
+            or "sorted" (pairs of similar length share a batch).
     """
     lengths, target_lengths = data.lengths, (data.inputs != PAD).sum(axis=1)
     if scheme == "longest":
@@ -364,7 +376,7 @@ def _pad_columns(column: np.ndarray, width: int) -> np.ndarray:
 
 
 def sentence_losses(network: SpanishNetwork, batch: SentenceBatch) -> Float[Tensor, " B"]:
-    """Return Σ_t w_t · −log p(target_t) of each sentence; w is 0 on padding, else 1.
+    """Return the loss Σ_t w_t · −log p(target_t) of each sentence with teacher forcing; w is 0 on padding, else 1.
 
     Args:
         network: The network.
@@ -388,16 +400,20 @@ def sequence_loss(losses: Float[Tensor, " B"], words: Int[Tensor, " B"]) -> Floa
 
 
 class BatchingJob(NamedTuple):
-    """One measurement, in a worker process."""
+    """Sentences and settings of one measurement of a batching scheme."""
 
     pairs: Sequence[tuple[str, str]]
+    """English and Spanish sentences."""
     scheme: BatchingScheme
     padding: PaddingMode
     hidden: int = 128
+    """Number of hidden units, and size of the embeddings."""
 
 
 def measure_batching(job: BatchingJob) -> BatchingMeasurement:
-    """Run one pass with a new network, the same for every scheme and without dropout, on one thread.
+    """Run one forward and backward pass over all sentences, without dropout and updates, on one thread.
+
+    The network is new, with the same parameters for every scheme. Runs in a worker process.
 
     Args:
         job: Pairs, batching scheme and padding.
@@ -458,14 +474,18 @@ class BatchingComparison(NamedTuple):
 
 
 def run_spanish_studies(request: RecipeRequest) -> Iterator[str]:
-    """Run both studies.
+    """Compare sampled and full softmax, then batching schemes and padding.
 
     Args:
-        request: The recipe's request; `samples` counts the sentences of the full softmax and those of the batching
-            study.
+        request: The recipe's request; `samples` counts the training sentences of the full softmax and those of the
+            batching study. `seeds` is not used.
 
     Yields:
-        A line per training and per scheme, and the path of the report.
+        A line per training, a comparison of both, a line per batching scheme and padding, and the path of the report.
+
+    Raises:
+        DataError: The sentences of Tatoeba are missing or damaged.
+        RunError: A report cannot be written.
     """
     make_folder(request.out)
     updates = max(1, request.samples // SOFTMAX_BATCH) if request.samples else FULL_UPDATES
@@ -510,13 +530,13 @@ def compare_batching(measurements: Sequence[BatchingMeasurement]) -> list[Batchi
 
 
 def describe_softmax(results: Sequence[SoftmaxResult]) -> str:
-    """Describe the savings and the costs of sampling.
+    """Describe how much time sampled softmax saves and what it costs in loss.
 
     Args:
-        results: Results with the full and with the sampled softmax.
+        results: Result with the full softmax, then that with the sampled one, which has at least as many updates.
 
     Returns:
-        The text of the report.
+        A paragraph of the report.
     """
     full, sampled = results
     last = full.curve[-1]
@@ -620,10 +640,10 @@ def _batching_rows(comparisons: Sequence[BatchingComparison]) -> Iterator[list[s
 
 
 def sampled_figure(results: Sequence[SoftmaxResult]) -> Figure:
-    """Draw validation loss over seconds of training.
+    """Draw the validation loss by the full softmax over CPU seconds of training.
 
     Args:
-        results: Results with the full and with the sampled softmax.
+        results: Result with the full softmax, then that with the sampled one.
 
     Returns:
         The figure.

@@ -47,17 +47,17 @@ class TranslationReferences(NamedTuple):
 
 
 def read_tatoeba(data: Path, samples: int) -> DataSplits:
-    """Read the three splits.
+    """Read the three splits of English and Spanish sentences.
 
     Args:
         data: Folder of the data sets.
-        samples: Maximum pairs of a split, drawn with a fixed seed; 0 takes all.
+        samples: Maximum number of pairs of each split, drawn with a fixed seed; 0 takes all.
 
     Returns:
         The pairs of the three splits.
 
     Raises:
-        DataError: A file is missing.
+        DataError: A file is missing or damaged.
     """
     paths = [data / FOLDER / f"{part}.tsv.gz" for part in PARTS]
     if not all(path.exists() for path in paths):
@@ -72,7 +72,7 @@ def read_tatoeba(data: Path, samples: int) -> DataSplits:
 
 
 def group_references(pairs: Sequence[Example]) -> TranslationReferences:
-    """Return each distinct source once, with all its targets.
+    """Return each distinct source once, in the order of first occurrence, with all its distinct targets.
 
     Args:
         pairs: Pairs of one split.
@@ -87,13 +87,13 @@ def group_references(pairs: Sequence[Example]) -> TranslationReferences:
 def tokenize(text: str) -> str:
     """Separate words and punctuation by spaces: "¿Eh?" becomes "¿▪ Eh ▪?".
 
-    `detokenize` reverses this, except for the width of spaces.
+    A joiner mark (`JOINER`) shows where there was no space. `detokenize` reverses this, except for the width of spaces.
 
     Args:
         text: A sentence.
 
     Returns:
-        The words, separated by spaces.
+        Words and punctuation, separated by spaces.
     """
     words: list[str] = []
     is_adjacent = False
@@ -118,15 +118,18 @@ def detokenize(words: str) -> str:
 
 
 def write_pair_files(splits: DataSplits, folder: Path, as_words: bool) -> DataSplits:
-    """Write the splits as TSV files.
+    """Write the splits as train.tsv, dev.tsv and test.tsv.
 
     Args:
         splits: Pairs of the three splits.
         folder: Folder of the files.
-        as_words: Separate words and punctuation by spaces.
+        as_words: Write the sentences as `tokenize` returns them; otherwise as they are.
 
     Returns:
-        The pairs in the form of the files.
+        The pairs as they are in the files.
+
+    Raises:
+        RunError: A file cannot be written.
     """
     make_folder(folder)
     if as_words:
@@ -145,9 +148,10 @@ BEAM_SIZE, NUM_LINKS = 5, 40
 
 
 class TranslationSystem(NamedTuple):
-    """One training, in a worker process."""
+    """One of the two translation systems (words, subwords) with one seed: configuration and data of its training."""
 
     name: str
+    """A value of `SYSTEMS`."""
     config: Config
     files: TrainingFiles
     folder: Path
@@ -165,10 +169,12 @@ class TranslationScores(NamedTuple):
     bleu: CorpusScore
     chrf: CorpusScore
     num_sources: int
+    """Number of distinct sources."""
     num_references: int
+    """Number of their translations together."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return scores with signatures and counts as plain values for JSON."""
         rates = self.evaluation.to_dict()
         return {
             **{key: rates[key] for key in ("exact_match", "exact_match_ci95", "symbol_error_rate")},
@@ -183,6 +189,7 @@ class AttentionLink(NamedTuple):
 
     target: str
     frequency: int
+    """Number of occurrences of the output symbol."""
     source: str
     share: float
     """Fraction of the attention of the output symbol on the source symbol."""
@@ -193,25 +200,30 @@ class TranslationResult(NamedTuple):
 
     system: TranslationSystem
     dev: TranslationScores
+    """Scores on the validation set with beam search."""
     test: TranslationScores
+    """Scores on the test set with beam search."""
     greedy: TranslationScores
     """Scores on the test set with greedy decoding."""
     scored_run: ScoredRun
+    """Outputs on the test set with beam search."""
     stop_record: dict[str, Any]
     """Last record of the training log: updates, samples and seconds of training."""
     epochs: float
-    """Epochs over the training set."""
+    """Passes over the training set: samples seen per training pair."""
     vocabulary_sizes: tuple[int, int]
     """Size of the source and of the target vocabulary."""
     unknown: tuple[float, float]
     """Percentage of unknown source and target symbols in the test set."""
     parameters: int
+    """Number of parameters."""
     links: list[AttentionLink]
     statistics: list[AttentionStatistic]
+    """Attention statistics of the outputs on the test set."""
 
 
 def train_system(system: TranslationSystem, tell: ProgressCallback) -> TranslationResult:
-    """Train on one thread and score; resume or reuse an existing run.
+    """Train a run, or resume or reuse an existing one, and score it; runs in a worker process.
 
     Args:
         system: Configuration, files and pairs of the training.
@@ -219,6 +231,11 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
 
     Returns:
         The scores and the attention statistics.
+
+    Raises:
+        DataError: A data file cannot be read.
+        RunError: The run folder holds other files or another run, is in use, or cannot be written; or the training
+            diverges.
     """
     train_with_progress(system.files, system.folder, system.config, tell)
     tell("decoding for evaluation")
@@ -255,10 +272,10 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
 def score_system(predictor: Predictor, pairs: Sequence[Example], as_words: bool) -> tuple[ScoredRun, TranslationScores]:
     """Translate each distinct source once and score it against all its targets.
 
-    BLEU and chrF compare texts, exact match compares symbols.
+    BLEU and chrF compare plain texts; exact match and symbol error rate compare symbols.
 
     Args:
-        predictor: Predictor of the trained model.
+        predictor: Predictor of the trained model, with the beam size of the search.
         pairs: Pairs of one split.
         as_words: The pairs have words separated by `tokenize`; otherwise plain text.
 
@@ -298,7 +315,7 @@ def plain_texts(
 
 
 def unknown_percentage(sequences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
-    """Return the percentage of symbols outside a vocabulary.
+    """Return the percentage of symbols outside a vocabulary; 0 for no symbols.
 
     Args:
         sequences: Symbols of each sequence.
@@ -309,11 +326,12 @@ def unknown_percentage(sequences: Sequence[Sequence[str]], vocabulary: Vocabular
 
 
 def attention_links(traces: Sequence[Trace], count: int) -> list[AttentionLink]:
-    """Return the source symbol with most attention for each of the most frequent output symbols.
+    """Return the source symbol with most attention for each of the most frequent output symbols, the most frequent
+    first.
 
     Args:
         traces: Decoded outputs with attention weights, which are summed over all traces.
-        count: Number of output symbols, including the end symbol.
+        count: Maximum number of output symbols, of which the end symbol may be one.
     """
     frequencies: Counter[str] = Counter()
     weights: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -349,10 +367,15 @@ def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
     """Train and score both systems with every seed; write report.json and report.html.
 
     Args:
-        request: The recipe's request.
+        request: The recipe's request; `only` may name "words" or "subwords".
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        InputError: A name in `only` is unknown; or as in `run_jobs`.
+        DataError: The sentences are missing or damaged.
+        RunError: A file cannot be written.
     """
     jobs = [(f"{system.name}, seed {system.config.seed}", system) for system in _plan_systems(request)]
     results = []

@@ -56,10 +56,12 @@ class SpanishExperiment(NamedTuple):
 
 
 class EpochLosses(NamedTuple):
-    """Mean training loss of an epoch and validation loss after it."""
+    """Losses per sentence, in nats: mean training loss of an epoch, and validation loss after it."""
 
     training: float
+    """With dropout, while the parameters change."""
     validation: float
+    """With teacher forcing and without dropout."""
 
 
 class SpanishAccuracy(NamedTuple):
@@ -77,19 +79,23 @@ class SpanishResult(NamedTuple):
     name: str
     seed: int
     parameters: int
+    """Number of parameters."""
     seconds: float
     """CPU time, including validation."""
     curve: list[EpochLosses]
+    """Losses of each epoch."""
     training: SpanishAccuracy
+    """Accuracy on the training sentences after the last epoch."""
     validation: SpanishAccuracy
+    """Accuracy on the validation sentences after the last epoch."""
     padding: float | None
-    """Share of attention on padding over the training sentences; None without attention."""
+    """Fraction of the attention that is on padding, over the training sentences; None without attention."""
     traces: list[Trace]
     """Translations of `TRANSLATED_SENTENCES`."""
 
     @property
     def best_epoch(self) -> int:
-        """Return the epoch with the lowest validation loss, from 1."""
+        """Return the first epoch with the lowest validation loss, from 1."""
         losses = [point.validation for point in self.curve]
         return losses.index(min(losses)) + 1
 
@@ -104,10 +110,10 @@ class SentenceBatch(NamedTuple):
 
 
 def run_experiment(experiment: SpanishExperiment) -> SpanishResult:
-    """Train and evaluate a network on one thread.
+    """Train and evaluate a network on one thread; runs in a worker process.
 
     Args:
-        experiment: Architecture, decoder inputs, seed and length of the training.
+        experiment: Architecture, decoder inputs, seed and number of epochs.
 
     Returns:
         Loss curve, accuracies and translations.
@@ -118,8 +124,10 @@ def run_experiment(experiment: SpanishExperiment) -> SpanishResult:
 def train_network(experiment: SpanishExperiment) -> tuple[SpanishNetwork, SpanishResult]:
     """Train and evaluate as `run_experiment` does, and return the trained network, too.
 
+    The process then computes with one thread; PyTorch's generator is seeded.
+
     Args:
-        experiment: Architecture, decoder inputs, seed and length of the training.
+        experiment: Architecture, decoder inputs, seed and number of epochs.
 
     Returns:
         The trained network and the result of the training.
@@ -152,7 +160,7 @@ def train_network(experiment: SpanishExperiment) -> tuple[SpanishNetwork, Spanis
 
 
 def build_network(architecture: SpanishArchitecture, corpus: SentenceCorpus) -> SpanishNetwork:
-    """Return a network for the vocabularies of a corpus.
+    """Return a new network for the vocabularies of a corpus; its parameters are drawn from PyTorch's generator.
 
     Args:
         architecture: The architecture.
@@ -184,7 +192,7 @@ def slice_rows(batch: SentenceBatch, first: int, stop: int) -> SentenceBatch:
 def training_step(
     network: SpanishNetwork, optimizer: LasagneAdam, batch: SentenceBatch, decoder_inputs: DecoderInputs
 ) -> float:
-    """Make one update.
+    """Make one update, with dropout and clipped gradients; the network is in training mode afterwards.
 
     Args:
         network: The network; its parameters change.
@@ -193,7 +201,7 @@ def training_step(
         decoder_inputs: Decoder inputs in training.
 
     Returns:
-        Loss of the batch before the update.
+        Loss of the batch before the update (`sentence_loss`).
     """
     network.train()
     for parameter in network.parameters():
@@ -206,7 +214,7 @@ def training_step(
 
 
 def decode_batch(network: SpanishNetwork, batch: SentenceBatch, decoder_inputs: DecoderInputs) -> SpanishOutput:
-    """Return the decoder outputs of a batch.
+    """Return the decoder outputs of a batch, before the softmax layer.
 
     Args:
         network: The network.
@@ -225,14 +233,14 @@ def sentence_loss(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -
 
     Args:
         logits: Logits of the target words.
-        targets: Target word ids, padded with zeros.
+        targets: Target word ids, padded with _PAD (0).
     """
     losses = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return (losses * targets.flatten().sign()).sum() / len(targets)
 
 
 def clip_global_norm(network: nn.Module) -> None:
-    """Scale all gradients by 5 / max(‖g‖, 5) (`clip_by_global_norm`).
+    """Scale all gradients in place by 5 / max(‖g‖, 5), where ‖g‖ is their norm together (`clip_by_global_norm`).
 
     Args:
         network: The network; its gradients change.
@@ -245,7 +253,7 @@ def clip_global_norm(network: nn.Module) -> None:
 
 @torch.no_grad()
 def validation_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """Return the loss with teacher forcing, without dropout.
+    """Return the loss per sentence with teacher forcing, without dropout; the network is in evaluation mode afterwards.
 
     Args:
         network: The network.
@@ -292,7 +300,8 @@ def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) ->
         sentence: English sentence.
 
     Returns:
-        The translation with its attention weights.
+        The translation with its attention weights (the mean over heads; zeros without attention). The network is in
+        evaluation mode afterwards.
     """
     network.eval()
     tokens = tokenize(sentence)
@@ -323,7 +332,9 @@ def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) ->
 
 @torch.no_grad()
 def attention_on_padding(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """Return the mean share of attention on padding, over all target words.
+    """Return the mean fraction of the attention that is on padding, over all target words, with teacher forcing.
+
+    The network is in evaluation mode afterwards.
 
     Args:
         network: Network with attention.
@@ -346,7 +357,7 @@ class TensorShape(NamedTuple):
 
 @torch.no_grad()
 def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorShape]:
-    """Return the shapes of all tensors of a step; the network must have attention.
+    """Return the shapes of all tensors from the inputs to the loss, as the post lists them.
 
     N sentences, H units, C Spanish words; max_len is S for the source and T for the target.
 
