@@ -72,13 +72,19 @@ frequent letter by the distance to its nearest neighbor; rank 1 of 26 is the mos
 
 
 def run_faithful(request: RecipeRequest) -> Iterator[str]:
-    """Train one network per seed and test the claims of the post.
+    """Train the network of the blog post with every seed, and measure what the post claims about its letter embedding.
+
+    Writes report.html, report.json and an animation of the embedding per seed to the output folder.
 
     Args:
-        request: The recipe's request.
+        request: The recipe's request; `words` is the word list, and `samples` counts the training typos seen.
 
     Yields:
-        A line per run, the claims of the post and the path of the report.
+        A line per run, a line per seed on the claims, and the path of the report.
+
+    Raises:
+        DataError: The word list cannot be read, or has too few words.
+        RunError: A file cannot be written.
     """
     words = read_words(request.words, max_length=FAITHFUL_SIZES.max_length)
     make_folder(request.out)
@@ -113,7 +119,7 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
 
 
 def most_frequent_letter(words: WordList) -> str:
-    """Return the most frequent letter of a word list.
+    """Return the most frequent letter of a word list; each word counts once.
 
     Args:
         words: Word list.
@@ -122,10 +128,10 @@ def most_frequent_letter(words: WordList) -> str:
 
 
 def vowel_separation(vectors: Float[np.ndarray, "V 2"]) -> Separation:
-    """Return the separation of the vowels among the letters a to z.
+    """Return the separation of the vowels (a, e, i, o, u) from the other letters a to z in an embedding.
 
     Args:
-        vectors: Embedding of each symbol.
+        vectors: Embedding of each symbol, in the order of `SYMBOLS`.
     """
     is_vowel = np.array([letter in VOWELS for letter in ALPHABET])
     return separation(vectors[: len(ALPHABET)], is_vowel)
@@ -203,9 +209,10 @@ implements."""
 
 
 class TypoAttentionJob(NamedTuple):
-    """One training, in a worker process."""
+    """Word list, configuration and output folder of one training of typo-attention."""
 
     words: Path
+    """Word list."""
     folder: Path
     """Output folder of the recipe."""
     config: Config
@@ -214,13 +221,18 @@ class TypoAttentionJob(NamedTuple):
 
 
 def run_attention(request: RecipeRequest) -> Iterator[str]:
-    """Train one model per seed and evaluate it as typo-faithful does; resume or reuse existing runs.
+    """Train one model of `--task point` per seed and evaluate it as typo-faithful does; resume or reuse existing runs.
 
     Args:
-        request: The recipe's request.
+        request: The recipe's request; `words` is the word list, and `samples` the number of training typos.
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        DataError: The word list cannot be read, or has too few words.
+        RunError: A run folder holds other files or another run, is in use, or cannot be written; or a training
+            diverges.
     """
     words = read_words(request.words, max_length=MAX_LETTERS)
     make_folder(request.out)
@@ -249,7 +261,8 @@ def run_attention(request: RecipeRequest) -> Iterator[str]:
 
 
 def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> TypoRun:
-    """Train on one thread and evaluate; resume or reuse an existing run.
+    """Write the typos to files, train a run, or resume or reuse an existing one, and evaluate it; runs in a worker
+    process.
 
     Args:
         job: The training.
@@ -257,6 +270,11 @@ def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> Typo
 
     Returns:
         The training with its predictions.
+
+    Raises:
+        DataError: The word list cannot be read, or has too few words.
+        RunError: The run folder holds other files or another run, is in use, or cannot be written; or the training
+            diverges.
     """
     name = f"seed-{job.config.seed}"
     data = _draw_data(read_words(job.words, max_length=MAX_LETTERS), job, tell)
@@ -285,7 +303,7 @@ def attention_probabilities(predictor: Predictor, words: Sequence[str]) -> Float
 
     Args:
         predictor: Predictor of a model of the task point.
-        words: The words.
+        words: The words, each of at most `MAX_LETTERS` letters.
     """
     probabilities = np.zeros((len(words), MAX_LETTERS))
     for row, trace in zip(probabilities, predictor.predict(words), strict=True):
@@ -330,13 +348,17 @@ weight of a position is the sum over its letters. Test words are not in the trai
 
 
 def run_foretold(request: RecipeRequest) -> Iterator[str]:
-    """Train one network per seed and evaluate it as typo-faithful does.
+    """Train one pointer network over two letter language models per seed, and evaluate it as typo-faithful does.
 
     Args:
-        request: The recipe's request.
+        request: The recipe's request; `words` is the word list, and `samples` counts the typos of the second stage.
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        DataError: The word list cannot be read, or has too few words.
+        RunError: A file cannot be written.
     """
     words = read_words(request.words, max_length=FORETOLD_SIZES.max_length)
     make_folder(request.out)

@@ -55,7 +55,7 @@ class LetterContexts(NamedTuple):
     after: Float[Tensor, "B S H"]
     """State after the following letters, read backwards; zero at the last."""
     ends: Float[Tensor, "B 2H"]
-    """States of both models after the whole word."""
+    """Final states of both models, side by side, after the whole word."""
 
 
 class LetterPredictions(NamedTuple):
@@ -109,7 +109,7 @@ class LanguageModelPointer(nn.Module):
     def encode_contexts(
         self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], dropout: float = 0.0
     ) -> LetterContexts:
-        """Return the states of both language models around each letter.
+        """Return the states of both language models before and after each letter.
 
         Args:
             words: Letter ids, padded.
@@ -125,7 +125,7 @@ class LanguageModelPointer(nn.Module):
         return LetterContexts(before, after, torch.cat([final[0], final[1]], dim=1))
 
     def predict_letters(self, contexts: LetterContexts, dropout: float = 0.0) -> LetterPredictions:
-        """Return the log-probabilities of the letter at each position.
+        """Return the log-probabilities of the letter at each position, by both language models.
 
         Args:
             contexts: States of both language models.
@@ -174,7 +174,7 @@ class LanguageModelPointer(nn.Module):
 
 
 def language_model_loss(words: Int[Tensor, "B S"], predictions: LetterPredictions) -> Float[Tensor, ""]:
-    """Return the mean over letters of −log p, summed over both directions.
+    """Return the mean over letters of −log p in nats, summed over both directions; padding is excluded.
 
     Args:
         words: Letter ids, padded.
@@ -228,17 +228,19 @@ SORTING_POOL = 64
 
 
 class PointerTrainingPlan(NamedTuple):
-    """Hyperparameters of the training."""
+    """Hyperparameters of both stages of the training."""
 
     language_model_epochs: int = 12
     """Epochs of the language models over the words of the training typos."""
     samples: int = 1_200_000
-    """Number of typos of the second stage."""
+    """Number of typos seen in the second stage, over all epochs."""
     batch_size: int = 64
     learning_rate: float = 0.002
     """Learning rate of Adam in both stages, with cosine decay to zero."""
     warmup_updates: int = 200
-    """Warm-up updates of the second stage, since the energies are still untrained."""
+    """Updates with linear warm-up of the learning rate at the start of the second stage, whose energies are
+    untrained.
+    """
     language_model_weight: float = 0.3
     """Weight of the language model loss in the second stage."""
     embedding_dropout: float = 0.1
@@ -246,8 +248,9 @@ class PointerTrainingPlan(NamedTuple):
     state_dropout: float = 0.2
     """Dropout probability of the language model states in the first stage."""
     clip_norm: float = 1.0
-    """Maximum norm of the gradients."""
+    """Maximum norm of all gradients together."""
     num_validations: int = 20
+    """Number of validations of the second stage, at even intervals."""
 
 
 class PointerExperiment(NamedTuple):
@@ -266,17 +269,17 @@ class WordBatch(NamedTuple):
     lengths: Int[Tensor, " N"]
 
     def select(self, rows: Int[Tensor, " B"]) -> "WordBatch":
-        """Return selected rows, without superfluous padding.
+        """Return selected rows, padded to the longest of them.
 
         Args:
-            rows: Indices of the rows.
+            rows: Indices of the rows; at least one.
         """
         lengths = self.lengths[rows]
         return WordBatch(self.words[rows, : int(lengths.max())], lengths)
 
 
 class TypoTargets(NamedTuple):
-    """Targets of the training on typos."""
+    """Targets of the second stage, for N typos."""
 
     positions: Int[Tensor, " N"]
     """Position of the wrong letter, from 0."""
@@ -285,14 +288,19 @@ class TypoTargets(NamedTuple):
 
 
 def train_pointer(experiment: PointerExperiment, tell: ProgressCallback) -> TypoRun:
-    """Train and evaluate a network on one thread; the result depends only on the experiment, except for its seconds.
+    """Train both stages and evaluate the network on one thread; runs in a worker process.
+
+    The result depends only on the experiment, except for its seconds. PyTorch's generator is seeded.
 
     Args:
         experiment: Word list, sizes, hyperparameters and seed.
-        tell: Progress callback.
+        tell: Progress callback, called with a `SampleProgress` after each epoch of the first stage and each validation.
 
     Returns:
         The training with its predictions.
+
+    Raises:
+        DataError: The word list cannot be read, or has too few words.
     """
     use_threads(1)
     data = make_typo_data(read_words(experiment.words, max_length=experiment.sizes.max_length), experiment.seed)
@@ -319,13 +327,13 @@ def train_pointer(experiment: PointerExperiment, tell: ProgressCallback) -> Typo
 def train_language_models(
     network: LanguageModelPointer, experiment: PointerExperiment, words: Sequence[str], tell: ProgressCallback
 ) -> None:
-    """Train the language models on words; report progress after each epoch.
+    """Train both language models on words (the first stage); report progress after each epoch.
 
     Args:
         network: The network; its parameters change.
         experiment: Word list, sizes, hyperparameters and seed.
         words: Training words.
-        tell: Progress callback, called after each epoch.
+        tell: Progress callback, called with a `SampleProgress` after each epoch.
     """
     data, plan = encode_rows(words, experiment.sizes.max_length), experiment.plan
     updates_per_epoch = math.ceil(len(words) / plan.batch_size)
@@ -347,7 +355,7 @@ def train_language_models(
 def train_on_typos(
     network: LanguageModelPointer, experiment: PointerExperiment, typos: Sequence[Typo]
 ) -> Iterator[TypoUpdate]:
-    """Train the whole network on typos.
+    """Train the whole network on typos (the second stage); each update is made when it is requested.
 
     Args:
         network: The network; its parameters change.
@@ -355,7 +363,7 @@ def train_on_typos(
         typos: Training typos.
 
     Yields:
-        Each update, with its loss.
+        Each update, with its loss without that of the language models.
     """
     words, plan = encode_rows([typo.wrong for typo in typos], experiment.sizes.max_length), experiment.plan
     right_words = encode_words([typo.right for typo in typos], experiment.sizes.max_length)
@@ -374,11 +382,11 @@ def train_on_typos(
 
 @torch.inference_mode()
 def pointer_probabilities(network: LanguageModelPointer, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
-    """Return the attention weights of each word; zero on padding.
+    """Return the attention weights of each word, which are the probabilities of its positions; zero on padding.
 
     Args:
         network: The network.
-        words: The words.
+        words: The words, each of at most S letters.
     """
     data = encode_rows(words, network.sizes.max_length)
     probabilities = np.zeros((len(words), network.sizes.max_length))
@@ -393,8 +401,8 @@ def encode_rows(words: Sequence[str], max_length: int) -> WordBatch:
     """Return words as letter ids with their lengths.
 
     Args:
-        words: The words.
-        max_length: Number of columns.
+        words: Words of the letters in `LETTERS`.
+        max_length: Number S of columns, at least the length of the longest word.
     """
     return WordBatch(encode_words(words, max_length), torch.tensor([len(word) for word in words]))
 

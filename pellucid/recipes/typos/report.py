@@ -27,37 +27,41 @@ class TypoCase(NamedTuple):
 
     typo: Typo
     num_words: int
-    """Number of words of the list that differ from the form in one letter."""
+    """Number of words of the list that differ from the misspelled form in one letter."""
     num_positions: int
-    """Number of positions at which these words differ from the form."""
+    """Number of different positions at which these words differ from the form."""
     best_accuracy: float
-    """Accuracy of an optimal guess: the fraction of these words at the most frequent position."""
+    """Accuracy of an optimal guess of the position: the fraction of these words at the most frequent position."""
     rank: int
-    """Predicted rank of the wrong position, from 1."""
+    """Rank of the position of the wrong letter in the prediction, from 1."""
 
 
 class AccuracyRow(NamedTuple):
-    """Accuracy over some cases, as fractions."""
+    """Accuracy over some typos, as fractions; a row of a table."""
 
     label: str
+    """Description of the typos."""
     total: int
+    """Number of typos."""
     top_1: float
+    """Fraction of the typos whose wrong position is predicted first."""
     top_3: float
+    """Fraction of the typos whose wrong position is among the first three."""
     several_words: float
     """Fraction of forms with several words at a distance of one letter."""
     several_positions: float
     """Fraction of forms with several possible positions of the wrong letter."""
     best_accuracy: float
-    """Accuracy of an optimal guess."""
+    """Mean accuracy of an optimal guess with knowledge of the list."""
 
 
 def describe_typos(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray, " N"]) -> list[TypoCase]:
-    """Return a case for each typo.
+    """Return each typo with its ambiguity in the word list and its rank.
 
     Args:
-        words: Word list.
+        words: Word list, which holds the right word of each typo.
         typos: The typos.
-        ranks: Rank of the right position of each typo, from 1.
+        ranks: Rank of the position of the wrong letter of each typo in the prediction, from 1.
     """
     cases = []
     for typo, rank in zip(typos, ranks.tolist(), strict=True):
@@ -68,10 +72,10 @@ def describe_typos(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray
 
 
 def accuracy_row(label: str, cases: Sequence[TypoCase]) -> AccuracyRow:
-    """Return the accuracy over some cases; zeros for none.
+    """Return the accuracy over some typos; zeros for none.
 
     Args:
-        label: Label of the row.
+        label: Description of the typos.
         cases: The cases.
     """
     total = max(len(cases), 1)
@@ -87,7 +91,7 @@ def accuracy_row(label: str, cases: Sequence[TypoCase]) -> AccuracyRow:
 
 
 def rows_by_length(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """Return rows for all words, short words, long words, and each length.
+    """Return the accuracy for all words, short words, long words, and each length of the right word.
 
     Args:
         cases: Typos with the predicted rank of their position.
@@ -107,7 +111,7 @@ def rows_by_length(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
 
 
 def rows_by_letter(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """Return rows by the class (vowel, consonant) of the right and of the wrong letter.
+    """Return the accuracy by the class (vowel, consonant) of the right letter, of the wrong letter, and of both.
 
     Args:
         cases: Typos with the predicted rank of their position.
@@ -127,7 +131,7 @@ def rows_by_letter(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
 
 
 def rows_by_ambiguity(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """Return rows by ambiguity of the form, for all words and for short ones.
+    """Return the accuracy by ambiguity of the misspelled form, for all words and for short ones.
 
     Args:
         cases: Typos with the predicted rank of their position.
@@ -145,7 +149,7 @@ def rows_by_ambiguity(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
 
 
 def accuracy_table(title: str, caption: str, label_head: str, rows: Sequence[AccuracyRow]) -> ReportTable:
-    """Return rows as a table of the page.
+    """Return rows of accuracies as a table of the page, in percent.
 
     Args:
         title: Title of the table.
@@ -197,19 +201,20 @@ FILM_SIZE, FILM_MARGIN, FRAME_SECONDS = 560, 40, 0.08
 
 
 class HighlightedWord(NamedTuple):
-    """A word with a value from 0 to 1 for each letter; None for unknown values."""
+    """A misspelled word with a value from 0 to 1 for each letter, which is drawn as its color."""
 
     word: str
     strengths: Sequence[float | None]
+    """Value of each letter, such as its probability to be wrong; None if it is unknown."""
     candidates: frozenset[int]
     """Positions, from 1, that may be wrong: with another letter there the form is a word of the list."""
 
 
 def post_highlights(candidates: Sequence[frozenset[int]]) -> list[HighlightedWord]:
-    """Return the words of the post's figure with the known values.
+    """Return the words of the blog post's figure with the values that are known from its colors.
 
     Args:
-        candidates: Positions of each word that may be wrong.
+        candidates: Positions of each word that may be wrong, from 1, in the order of `POST_WORDS`.
     """
     highlights = []
     for (word, blues), positions in zip(POST_BLUES.items(), candidates, strict=True):
@@ -219,7 +224,7 @@ def post_highlights(candidates: Sequence[frozenset[int]]) -> list[HighlightedWor
 
 
 def highlight_figure(columns: Sequence[tuple[str, Sequence[HighlightedWord]]]) -> Figure:
-    """Draw words letter by letter, yellow by value; a line marks the positions that may be wrong.
+    """Draw words letter by letter, the more yellow the greater the value; a red line marks positions that may be wrong.
 
     Args:
         columns: Title and words of each column.
@@ -296,12 +301,12 @@ def validation_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], c
 
 
 def film_svg(film: Float[np.ndarray, "frames V 2"], title: str) -> str:
-    """Return an SVG animation of the embedding over training, without scripts.
+    """Return the text of an SVG animation of the embedding over the training, without scripts; it repeats.
 
     All frames have the same scale. The last frame is shown for an eighth of the time.
 
     Args:
-        film: Embeddings, frame by frame.
+        film: Embeddings of the symbols in each frame.
         title: Title of the picture.
     """
     count, size = len(film), FILM_SIZE
@@ -349,18 +354,21 @@ AMBIGUITY_CAPTION = (
 
 
 class TypoRun(NamedTuple):
-    """One training with its predictions."""
+    """One training with its predictions, in the form that all typo recipes share."""
 
     seed: int
     parameters: int
+    """Number of trained parameters."""
     seconds: float
+    """Training time; in typo-attention with validations."""
     curve: Sequence[TypoValidation]
+    """All validations."""
     test: Sequence[Typo]
     """Test typos."""
     predictions: TypoPredictions
     """Predictions for the test typos."""
     post_probabilities: Sequence[Sequence[float]]
-    """Probability that each letter of the post's words is wrong."""
+    """Probability that each letter of the blog post's words (`POST_WORDS`) is wrong."""
 
 
 class TypoRuns(NamedTuple):
@@ -374,7 +382,7 @@ class TypoRuns(NamedTuple):
 
     @property
     def pooled(self) -> list[TypoCase]:
-        """Return the cases of all runs."""
+        """Return the cases of all runs in one list."""
         return [case for cases in self.cases for case in cases]
 
 
@@ -391,10 +399,10 @@ def collect_runs(runs: Sequence[TypoRun], words: WordList) -> TypoRuns:
 
 
 def run_lines(name: str, typo_runs: TypoRuns) -> Iterator[str]:
-    """Yield one line per run.
+    """Yield one line per run: accuracies over all and over long words, parameters, typos seen and seconds.
 
     Args:
-        name: Name of the network.
+        name: Name of the network, which begins each line.
         typo_runs: The runs.
     """
     for run, cases in zip(typo_runs.runs, typo_runs.cases, strict=True):
@@ -409,7 +417,7 @@ def run_lines(name: str, typo_runs: TypoRuns) -> Iterator[str]:
 
 
 def summary_entries(typo_runs: TypoRuns) -> list[tuple[str, str]]:
-    """Return the headline numbers.
+    """Return the headline numbers of the page, as pairs of a label and a text; accuracies are over all runs together.
 
     Args:
         typo_runs: The runs.
@@ -433,7 +441,7 @@ def summary_entries(typo_runs: TypoRuns) -> list[tuple[str, str]]:
 
 
 def report_parts(typo_runs: TypoRuns) -> list[ReportPart]:
-    """Return curves, tables and the words of the post.
+    """Return the parts of the page: validation curves, tables of accuracies over all runs, and the words of the post.
 
     Args:
         typo_runs: The runs.
@@ -457,7 +465,7 @@ def report_parts(typo_runs: TypoRuns) -> list[ReportPart]:
 
 
 def report_json(typo_runs: TypoRuns) -> dict[str, Any]:
-    """Return the numbers of report.json, as fractions.
+    """Return the numbers of report.json: tables over all runs, and each run. Accuracies are fractions.
 
     Args:
         typo_runs: The runs.

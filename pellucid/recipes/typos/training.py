@@ -32,7 +32,7 @@ NUM_LAYERS, EMBEDDING_SIZE = 3, 2
 
 
 class TypoNetworkSizes(NamedTuple):
-    """Sizes that the post does not give."""
+    """Sizes of the network, which the blog post does not give."""
 
     hidden: int = 64
     """Units of each LSTM layer."""
@@ -71,10 +71,10 @@ class TypoNetwork(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, words: Int[Tensor, "B S"]) -> Float[Tensor, "B S"]:
-        """Return the logit of each position; words are padded to the longest.
+        """Return the logit of each position, that its letter is the wrong one.
 
         Args:
-            words: Symbol ids, padded to the maximum length.
+            words: Symbol ids, padded to the maximum length S (`encode_words`).
         """
         states, final = self.encoder(self.embedding(words))
         read_out = states.flatten(1) @ self.read_out_weight + self.read_out_bias
@@ -99,7 +99,7 @@ def _init_tensorflow(lstm: nn.LSTM) -> None:
 
 
 POST_WORDS = ("bapk", "downwtairs", "tably", "wtnts", "wresch", "boolcase", "pareztal")
-"""Words of the post's figure."""
+"""Misspelled words of the blog post's figure."""
 DEV_WORDS, TEST_WORDS, TYPOS_PER_WORD = 2_000, 8_000, 8
 """Number of validation words and of test words, with one typo each; number of typos of each training word."""
 FILM_FRAMES = 180
@@ -125,20 +125,25 @@ class TypoData(NamedTuple):
     """Training, validation and test typos of a seed."""
 
     train: list[Typo]
+    """Several typos per word."""
     dev: list[Typo]
+    """Validation typos, one per word."""
     test: list[Typo]
+    """Test typos, one per word."""
 
 
 class TypoTrainingPlan(NamedTuple):
     """Hyperparameters of a training."""
 
     samples: int = 800_000
+    """Number of training typos seen, over all epochs."""
     batch_size: int = 32
     learning_rate: float = 0.004
     """Learning rate of Adam, with cosine decay to zero."""
     clip_norm: float = 1.0
-    """Maximum norm of the gradients."""
+    """Maximum norm of all gradients together."""
     num_validations: int = 20
+    """Number of validations, at even intervals."""
 
 
 class TypoExperiment(NamedTuple):
@@ -151,46 +156,51 @@ class TypoExperiment(NamedTuple):
 
 
 class TypoValidation(NamedTuple):
-    """Training loss and validation accuracy after a number of samples."""
+    """Training loss and validation accuracy after a number of training typos."""
 
     samples: int
+    """Training typos seen so far."""
     loss: float
-    """Mean training loss since the last validation."""
+    """Mean training loss since the last validation; in typo-attention the validation loss."""
     accuracy: float
     """Position accuracy on the validation words, as a fraction."""
 
 
 class TypoPredictions(NamedTuple):
-    """Predictions for typos."""
+    """Predictions of the wrong position for N typos."""
 
     probabilities: Float[np.ndarray, "N S"]
     """Probability of each position; also of padding, where a network allows that."""
     ranks: Int[np.ndarray, " N"]
-    """Rank of the wrong position, from 1."""
+    """Rank of the position of the wrong letter, from 1 (a correct prediction)."""
 
 
 class TypoResult(NamedTuple):
-    """Result of a training."""
+    """Result of a training of typo-faithful."""
 
     seed: int
     parameters: int
+    """Number of trained parameters."""
     seconds: float
     """Training time without validations."""
     curve: list[TypoValidation]
+    """All validations."""
     test: list[Typo]
+    """Test typos."""
     predictions: TypoPredictions
+    """Predictions for the test typos."""
     post_probabilities: list[list[float]]
-    """Probability of each letter of the post's words."""
+    """Probability that each letter of the blog post's words (`POST_WORDS`) is the wrong one."""
     film: Float[np.ndarray, "frames V 2"]
-    """Embeddings from the first update to the last."""
+    """Two-dimensional symbol embeddings before training and at even intervals to the last update (`FILM_FRAMES`)."""
 
 
 def make_typo_data(words: WordList, seed: int) -> TypoData:
-    """Make the typos of a seed.
+    """Make the typos of a seed: `TYPOS_PER_WORD` of each training word, one of each validation and test word.
 
-    Words at a distance of one letter from the post's words are excluded, so the post's words are unseen in training. A
-    form of the validation or test set does not occur in the training set, not even as a typo of another word.
-    Validation and test set take at most a third of a short list.
+    Words at a distance of one letter from those of the blog post are excluded, so the latter are unseen in training. A
+    misspelled form of the validation or test set does not occur in the training set, not even as a typo of another
+    word. Validation and test set have `DEV_WORDS` and `TEST_WORDS` words, but together at most a third of the list.
 
     Args:
         words: Word list.
@@ -198,6 +208,9 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
 
     Returns:
         Training, validation and test typos.
+
+    Raises:
+        DataError: No word would remain for training, or every form of a word with another letter is a word.
     """
     excluded = {fit.word for post_word in POST_WORDS for fit in words.corrections(post_word)}
     included = [word for word in words.words if word not in excluded]
@@ -219,7 +232,10 @@ def run_experiment(experiment: TypoExperiment, tell: ProgressCallback) -> TypoRe
         tell: Progress callback.
 
     Returns:
-        Validation curve, predictions and the film of the embedding.
+        Validation curve, predictions and the embeddings over the training.
+
+    Raises:
+        DataError: The word list cannot be read, or has too few words.
     """
     use_threads(1)
     data = make_typo_data(read_words(experiment.words, max_length=experiment.sizes.max_length), experiment.seed)
@@ -249,14 +265,14 @@ def train_with_validation(
     evaluate: Callable[[], TypoPredictions],
     tell: ProgressCallback,
 ) -> tuple[list[TypoValidation], float]:
-    """Make all updates and validate at even intervals.
+    """Make all updates of a training and validate at even intervals.
 
     Args:
-        updates: Updates of the training.
-        batch_size: Typos of an update.
+        updates: Updates of the training, each made when it is requested.
+        batch_size: Number of typos of an update.
         num_validations: Number of validations.
         evaluate: Function that predicts the validation typos.
-        tell: Progress callback.
+        tell: Progress callback, called with a `SampleProgress` after each validation.
 
     Returns:
         The validations, and the seconds of the updates alone.
@@ -277,12 +293,12 @@ def train_with_validation(
 def record_film(
     updates: Iterable[TypoUpdate], network: TypoNetwork, film: list[Float[np.ndarray, "V 2"]]
 ) -> Iterator[TypoUpdate]:
-    """Yield the updates and append the embeddings to the film at even intervals.
+    """Yield the updates, and append the embeddings to the film after some of them, at even intervals.
 
     Args:
         updates: Updates of the training.
         network: The network.
-        film: Embeddings, frame by frame; grows.
+        film: Embeddings so far; `FILM_FRAMES` − 1 are appended, if there are as many updates.
     """
     for update in updates:
         if _is_due(update, FILM_FRAMES - 1):
@@ -297,7 +313,7 @@ def _is_due(update: TypoUpdate, num_events: int) -> bool:
 
 
 def training_steps(network: TypoNetwork, experiment: TypoExperiment, typos: Sequence[Typo]) -> Iterator[TypoUpdate]:
-    """Train on the typos, shuffled in each epoch.
+    """Train on the typos, shuffled in each epoch; each update is made when it is requested.
 
     Args:
         network: The network; its parameters change.
@@ -305,7 +321,7 @@ def training_steps(network: TypoNetwork, experiment: TypoExperiment, typos: Sequ
         typos: Training typos.
 
     Yields:
-        Each update, with its loss.
+        Each update, with its loss before it.
     """
     plan = experiment.plan
     words = encode_words([typo.wrong for typo in typos], experiment.sizes.max_length)
@@ -332,14 +348,14 @@ def predict_positions(model: PositionModel, typos: Sequence[Typo]) -> TypoPredic
         typos: The typos.
 
     Returns:
-        Probability of each position, and the rank of the wrong one.
+        Probability of each position, and the rank of the position of the wrong letter.
     """
     probabilities = model([typo.wrong for typo in typos])
     return TypoPredictions(probabilities, rank_positions(probabilities, typos))
 
 
 def predict_post_words(model: PositionModel) -> list[list[float]]:
-    """Return the probability that each letter of the post's words is wrong.
+    """Return the probability of each letter of the blog post's words (`POST_WORDS`) to be the wrong one.
 
     Args:
         model: Function from words to the probability of each position.
@@ -348,7 +364,7 @@ def predict_post_words(model: PositionModel) -> list[list[float]]:
 
 
 def rank_positions(probabilities: Float[np.ndarray, "N S"], typos: Sequence[Typo]) -> Int[np.ndarray, " N"]:
-    """Return the rank of each typo's position, from 1.
+    """Return the rank of the position of each typo among all S positions, from 1; ties get the same, best rank.
 
     Args:
         probabilities: Probability of each position.
@@ -361,11 +377,11 @@ def rank_positions(probabilities: Float[np.ndarray, "N S"], typos: Sequence[Typo
 
 @torch.inference_mode()
 def position_probabilities(network: TypoNetwork, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
-    """Return the probability of each position of each word.
+    """Return the probability of each position of each word to have the wrong letter; padding has a probability, too.
 
     Args:
         network: The network.
-        words: The words.
+        words: The words, each of at most S letters.
     """
     rows = encode_words(words, network.sizes.max_length)
     batches = [rows[first : first + EVALUATION_BATCH] for first in range(0, len(rows), EVALUATION_BATCH)]
@@ -376,8 +392,8 @@ def encode_words(words: Sequence[str], max_length: int) -> Int[Tensor, "N S"]:
     """Return words as symbol ids, padded to the maximum length.
 
     Args:
-        words: The words.
-        max_length: Number of columns.
+        words: Words of the letters in `LETTERS`.
+        max_length: Number S of columns, at least the length of the longest word.
     """
     rows = np.full((len(words), max_length), PADDING, np.int64)
     for row, word in zip(rows, words, strict=True):
@@ -386,7 +402,7 @@ def encode_words(words: Sequence[str], max_length: int) -> Int[Tensor, "N S"]:
 
 
 def embedding_vectors(network: TypoNetwork) -> Float[np.ndarray, "V 2"]:
-    """Return a copy of the embeddings.
+    """Return a copy of the two-dimensional symbol embeddings.
 
     Args:
         network: The network.
