@@ -26,7 +26,7 @@ from pellucid.recipes.spanish.studies import (
     BatchingJob,
     BatchingScheme,
     SampledWords,
-    SoftmaxStudy,
+    SoftmaxExperiment,
     cut_batch,
     draw_distinct_words,
     draw_words,
@@ -122,7 +122,7 @@ def test_training_lowers_the_full_softmax_loss(
 ) -> None:
     monkeypatch.setattr(studies, "SOFTMAX_ARCHITECTURE", studies.SOFTMAX_ARCHITECTURE._replace(hidden=16, embedding=16))
     monkeypatch.setattr(studies, "SOFTMAX_BATCH", 8)
-    result = train_softmax(SoftmaxStudy(loss, 60, 1, vocabulary_size=200, num_sampled=20))
+    result = train_softmax(SoftmaxExperiment(loss, 60, 1, vocabulary_size=200, num_sampled=20))
     assert [point.updates for point in result.curve] == [0, 50, 60]
     assert result.curve[-1].loss < result.curve[0].loss - 0.2
 

@@ -8,7 +8,7 @@ import pytest
 from pellucid.data.synthetic import Typo, WordList
 from pellucid.recipes.typos.report import (
     POST_BLUES,
-    describe_typos,
+    build_typo_cases,
     film_svg,
     rows_by_ambiguity,
     rows_by_length,
@@ -22,7 +22,7 @@ from pellucid.recipes.typos.training import (
 def test_accuracy_by_length_letter_and_ambiguity() -> None:
     words = WordList(["bank", "bark", "tables", "table", "tally"])
     typos = [Typo("bapk", 3, "bank"), Typo("tably", 5, "table"), Typo("tabies", 4, "tables")]
-    cases = describe_typos(words, typos, np.array([1, 3, 4]))
+    cases = build_typo_cases(words, typos, np.array([1, 3, 4]))
     assert [(case.num_words, case.num_positions, case.best_accuracy) for case in cases] == [
         (2, 1, 1.0),
         (2, 2, 0.5),

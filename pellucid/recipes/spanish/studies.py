@@ -162,7 +162,7 @@ def full_softmax_loss(
     return nn.functional.cross_entropy(softmax(outputs), targets)
 
 
-class SoftmaxStudy(NamedTuple):
+class SoftmaxExperiment(NamedTuple):
     """Loss, length and seed of a training on generated sentences."""
 
     loss: Literal["full", "sampled"]
@@ -188,7 +188,7 @@ class SoftmaxValidation(NamedTuple):
 class SoftmaxResult(NamedTuple):
     """Result of a training."""
 
-    study: SoftmaxStudy
+    experiment: SoftmaxExperiment
     curve: list[SoftmaxValidation]
     update_seconds: float
     """Median CPU seconds of an update."""
@@ -214,39 +214,41 @@ def generate_sentences(generator: np.random.Generator, count: int, vocabulary_si
     return SentenceBatch(*map(torch.from_numpy, columns))
 
 
-def train_softmax(study: SoftmaxStudy) -> SoftmaxResult:
+def train_softmax(experiment: SoftmaxExperiment) -> SoftmaxResult:
     """Train on generated sentences on one thread; validation always uses the full softmax. Runs in a worker process.
 
     Args:
-        study: Loss, length and seed of the training.
+        experiment: Loss, length and seed of the training.
 
     Returns:
         Validation curve, from before the first update, and times.
     """
     use_threads(1)
-    torch.manual_seed(study.seed)
-    network = SpanishNetwork(SOFTMAX_ARCHITECTURE, study.vocabulary_size, study.vocabulary_size)
-    held_out = generate_sentences(np.random.default_rng([study.seed, 1]), VALIDATION_SENTENCES, study.vocabulary_size)
-    generator = np.random.default_rng([study.seed, 2])
+    torch.manual_seed(experiment.seed)
+    network = SpanishNetwork(SOFTMAX_ARCHITECTURE, experiment.vocabulary_size, experiment.vocabulary_size)
+    held_out = generate_sentences(
+        np.random.default_rng([experiment.seed, 1]), VALIDATION_SENTENCES, experiment.vocabulary_size
+    )
+    generator = np.random.default_rng([experiment.seed, 2])
     optimizer = torch.optim.Adam(network.parameters(), SOFTMAX_LEARNING_RATE, fused=True)
     curve = [SoftmaxValidation(0, 0.0, held_out_loss(network, held_out))]
     update_seconds, loss_seconds, total_seconds = list[float](), list[float](), 0.0
-    for update in range(1, study.updates + 1):
-        batch = generate_sentences(generator, SOFTMAX_BATCH, study.vocabulary_size)
+    for update in range(1, experiment.updates + 1):
+        batch = generate_sentences(generator, SOFTMAX_BATCH, experiment.vocabulary_size)
         started = time.process_time()
-        loss_seconds.append(_softmax_step(network, optimizer, batch, study, generator))
+        loss_seconds.append(_softmax_step(network, optimizer, batch, experiment, generator))
         update_seconds.append(time.process_time() - started)
         total_seconds += update_seconds[-1]
-        if update % VALIDATION_INTERVAL == 0 or update == study.updates:
+        if update % VALIDATION_INTERVAL == 0 or update == experiment.updates:
             curve.append(SoftmaxValidation(update, total_seconds, held_out_loss(network, held_out)))
-    return SoftmaxResult(study, curve, float(np.median(update_seconds)), float(np.median(loss_seconds)))
+    return SoftmaxResult(experiment, curve, float(np.median(update_seconds)), float(np.median(loss_seconds)))
 
 
 def _softmax_step(
     network: SpanishNetwork,
     optimizer: torch.optim.Adam,
     batch: SentenceBatch,
-    study: SoftmaxStudy,
+    experiment: SoftmaxExperiment,
     generator: np.random.Generator,
 ) -> float:
     """Make one update; return the seconds of the loss and its gradient."""
@@ -255,10 +257,10 @@ def _softmax_step(
     outputs = network(network.encode(batch.source, batch.lengths), batch.inputs).outputs.flatten(0, 1)
     detached = outputs.detach().requires_grad_()
     started = time.process_time()
-    if study.loss == "full":
+    if experiment.loss == "full":
         loss = full_softmax_loss(detached, batch.targets.flatten(), network.softmax)
     else:
-        sample = draw_distinct_words(generator, study.num_sampled, study.vocabulary_size)
+        sample = draw_distinct_words(generator, experiment.num_sampled, experiment.vocabulary_size)
         loss = sampled_softmax_loss(detached, batch.targets.flatten(), network.softmax, sample)
     torch.autograd.backward(loss)
     loss_seconds = time.process_time() - started
@@ -489,9 +491,12 @@ def run_spanish_studies(request: RecipeRequest) -> Iterator[str]:
     """
     make_folder(request.out)
     updates = max(1, request.samples // SOFTMAX_BATCH) if request.samples else FULL_UPDATES
-    softmax_studies = [SoftmaxStudy("full", updates, 1), SoftmaxStudy("sampled", SAMPLED_UPDATE_RATIO * updates, 1)]
+    softmax_experiments = [
+        SoftmaxExperiment("full", updates, 1),
+        SoftmaxExperiment("sampled", SAMPLED_UPDATE_RATIO * updates, 1),
+    ]
     results = []
-    for result in parallel_map(partial(ignore_progress, train_softmax), softmax_studies):
+    for result in parallel_map(partial(ignore_progress, train_softmax), softmax_experiments):
         results.append(result)
         yield _softmax_line(result)
     yield describe_softmax(results)
@@ -565,7 +570,7 @@ def _softmax_line(result: SoftmaxResult) -> str:
     """Return the line of a training."""
     last = result.curve[-1]
     return (
-        f"{result.study.loss} softmax: loss {last.loss:.3f} after {last.updates} updates in {last.seconds:.0f} s, "
+        f"{result.experiment.loss} softmax: loss {last.loss:.3f} after {last.updates} updates in {last.seconds:.0f} s, "
         f"{1000 * result.update_seconds:.0f} ms per update, of which {1000 * result.loss_seconds:.1f} ms for the loss"
     )
 
@@ -591,7 +596,7 @@ def _report_parts(
     yield ReportText(title, describe_softmax(results))
     rows = [
         [
-            result.study.loss,
+            result.experiment.loss,
             f"{result.curve[-1].updates:,}",
             f"{result.curve[-1].seconds:.0f}",
             f"{1000 * result.update_seconds:.1f}",
@@ -652,7 +657,9 @@ def sampled_figure(results: Sequence[SoftmaxResult]) -> Figure:
     axes = figure.add_subplot()
     for result, color in zip(results, (MUTED, ACCENT), strict=True):
         seconds, losses = [point.seconds for point in result.curve], [point.loss for point in result.curve]
-        axes.plot(seconds, losses, "o-", color=color, markersize=3, linewidth=1.6, label=f"{result.study.loss} softmax")
+        axes.plot(
+            seconds, losses, "o-", color=color, markersize=3, linewidth=1.6, label=f"{result.experiment.loss} softmax"
+        )
     style_axes(axes)
     axes.set_ylabel("loss per word, full softmax", color=MUTED)
     axes.set_xlabel("seconds of training", color=MUTED)
@@ -668,7 +675,7 @@ def _report_json(
         "name": NAME,
         "sampled_softmax": [
             {
-                **result.study._asdict(),
+                **result.experiment._asdict(),
                 "update_seconds": result.update_seconds,
                 "loss_seconds": result.loss_seconds,
                 "curve": [point._asdict() for point in result.curve],

@@ -55,7 +55,7 @@ class AccuracyRow(NamedTuple):
     """Mean accuracy of an optimal guess with knowledge of the list."""
 
 
-def describe_typos(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray, " N"]) -> list[TypoCase]:
+def build_typo_cases(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray, " N"]) -> list[TypoCase]:
     """Return each typo with its ambiguity in the word list and its rank.
 
     Args:
@@ -393,7 +393,7 @@ def collect_runs(runs: Sequence[TypoRun], words: WordList) -> TypoRuns:
         runs: The trainings.
         words: Word list.
     """
-    cases = [describe_typos(words, run.test, run.predictions.ranks) for run in runs]
+    cases = [build_typo_cases(words, run.test, run.predictions.ranks) for run in runs]
     candidates = [frozenset(fit.position for fit in words.corrections(word)) for word in POST_WORDS]
     return TypoRuns(runs, cases, candidates)
 
