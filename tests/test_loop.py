@@ -394,6 +394,6 @@ def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
 
 
 def test_an_unset_batch_size_is_derived() -> None:
-    derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan(0) for each in (0, 5))
+    derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan_batches(0) for each in (0, 5))
     assert max(map(len, derived)) == 8
     assert max(map(len, said)) == 5

@@ -408,16 +408,16 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
 def _attach_loader(state: TrainingState, clock: StageClock) -> None:
     """Attribute planning and collating of batches to their stage, unless another thread does it."""
     if not state.prefetch:
-        for name in ("plan", "prepare"):
+        for name in ("plan_batches", "prepare"):
             setattr(state, name, clock.time_function(BATCHING, WAITING, getattr(state, name)))
-    build_loader = state.feed
+    build_loader = state.batch_loader
 
     def _build_timed_loader(plan: list[ndarray]) -> BatchLoader:
         loader = build_loader(plan)
         setattr(loader, "next", clock.time_function(WAITING, OTHER, loader.next))  # noqa: B010 (of this object only)
         return loader
 
-    setattr(state, "feed", _build_timed_loader)  # noqa: B010 (as above)
+    setattr(state, "batch_loader", _build_timed_loader)  # noqa: B010 (as above)
 
 
 def _leave_encoder(clock: StageClock, states: Tensor) -> None:

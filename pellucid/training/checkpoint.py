@@ -60,7 +60,7 @@ class TensorFile(NamedTuple):
     file: IO[bytes]
 
     @property
-    def total(self) -> int:
+    def num_scalars(self) -> int:
         """Return the number of scalars in all tensors."""
         return sum(prod(info.shape) for info in self.tensors.values())
 

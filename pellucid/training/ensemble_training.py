@@ -146,7 +146,7 @@ def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int)
             raise
 
 
-def jobs_at_once(requested: int, config: Config) -> int:
+def num_parallel_trainings(requested: int, config: Config) -> int:
     """Return the number of parallel trainings.
 
     Args:

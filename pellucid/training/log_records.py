@@ -8,9 +8,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pellucid.files import parse_json
 
-Counter = Annotated[int, Meta(ge=0, le=2**53)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 Number = Annotated[int, Meta(ge=-(2**53), le=2**53)] | float
-Optional = float | UnsetType
+OptionalFloat = float | UnsetType
 Value = Number | str | bool | None | list[str]
 """Value of a key; records are not nested."""
 
@@ -31,8 +31,8 @@ class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
     """A data file was read."""
 
     path: str
-    examples: Counter
-    blank_lines: Counter
+    examples: Count
+    blank_lines: Count
     bad_lines: list[str]
     target: str | None = None
 
@@ -40,25 +40,25 @@ class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
 class AugmentedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="augmented"):
     """Synthetic pairs were added."""
 
-    examples: Counter
-    made: Counter
+    examples: Count
+    made: Count
     kind: str = ""
 
 
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Base of log records that hold the updates, samples, epochs and seconds so far."""
 
-    update: Counter
-    samples: Counter
-    epoch: Counter
+    update: Count
+    samples: Count
+    epoch: Count
     seconds: float
 
 
 class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """A training started or resumed."""
 
-    epochs: Optional = UNSET
-    updates: Counter | UnsetType = UNSET
+    epochs: OptionalFloat = UNSET
+    updates: Count | UnsetType = UNSET
     time: str | UnsetType = UNSET
 
 
@@ -66,8 +66,8 @@ class SteppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stepped"):
     """Some updates were done; the loss is their mean."""
 
     loss: float
-    learning_rate: Optional = UNSET
-    gradient_norm: Optional = UNSET
+    learning_rate: OptionalFloat = UNSET
+    gradient_norm: OptionalFloat = UNSET
 
 
 class ValidatedRecord(ProgressRecord, frozen=True, kw_only=True, tag="validated"):
@@ -78,8 +78,8 @@ class ValidatedRecord(ProgressRecord, frozen=True, kw_only=True, tag="validated"
     symbol_accuracy: float
     loss: float
     best: bool
-    span_f1: Optional = UNSET
-    training_loss: Optional = UNSET
+    span_f1: OptionalFloat = UNSET
+    training_loss: OptionalFloat = UNSET
 
 
 class StoppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stopped"):

@@ -95,7 +95,7 @@ class TrainingState:
         """Maximum number of epochs, from the settings or derived from the number of examples."""
         return self.config.training.epochs or derived_epochs(self.training.source.num_sequences)
 
-    def plan(self, epoch: int) -> list[np.ndarray]:
+    def plan_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the rows of each batch of an epoch.
 
         Args:
@@ -113,7 +113,7 @@ class TrainingState:
         """
         return self.gradients.prepare(collate(self.training, rows))
 
-    def feed(self, plan: list[np.ndarray]) -> BatchLoader:
+    def batch_loader(self, plan: list[np.ndarray]) -> BatchLoader:
         """Yield all batches from the current position: the remaining ones of this epoch, then all following epochs.
 
         Args:
@@ -122,7 +122,7 @@ class TrainingState:
         Returns:
             A loader, which must be closed.
         """
-        plans = chain([plan], map(self.plan, count(self.progress.epoch + 1)))
+        plans = chain([plan], map(self.plan_batches, count(self.progress.epoch + 1)))
         batches = iterate_batches(plans, self.progress.batch, self.prepare)
         return PrefetchLoader(batches) if self.prefetch else SynchronousLoader(batches)
 
@@ -174,10 +174,10 @@ def fit(session: TrainingState) -> Iterator[Event]:
     Raises:
         DivergenceError: A loss, gradient or parameter is not finite.
     """
-    plan = session.plan(session.progress.epoch)
+    plan = session.plan_batches(session.progress.epoch)
     batches = len(plan)
     yield TrainingStarted(session.progress, session.epochs, math.ceil(session.epochs * batches))
-    with closing(session.feed(plan)) as feed:
+    with closing(session.batch_loader(plan)) as loader:
         while not session.progress.finished:
             num_due = validations_due(session, session.progress, batches)
             if session.progress.validations < num_due:
@@ -185,7 +185,7 @@ def fit(session: TrainingState) -> Iterator[Event]:
                 continue
             if session.progress.batch == batches:
                 session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
-            start_time, loaded = time.perf_counter(), feed.next()
+            start_time, loaded = time.perf_counter(), loader.next()
             batches = loaded.batches
             yield _do_update(session, loaded, start_time)
     yield TrainingStopped(session.progress)

@@ -132,7 +132,7 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     if not paths:
         raise ArgumentError("run: expected a path or a list of one path at least, got []")
     torch_device = find_device(convert_argument("device", device, Device))
-    folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in members(path)]
+    folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in member_folders(path)]
     if [paths] == folders:
         return _load(folders[0], torch_device)
     return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
@@ -165,7 +165,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     return build_predictor(config, vocabularies, network.eval(), str(folder))
 
 
-def members(folder: Path) -> list[Path]:
+def member_folders(folder: Path) -> list[Path]:
     """Return the run folders of an ensemble folder in order; any other folder is returned itself.
 
     A member is a direct subfolder with a single run. It may be a symbolic link, and so may any file of a run.
@@ -233,7 +233,7 @@ def has_run(folder: Path) -> bool:
     return file_exists(folder / CONFIG)
 
 
-def check_own(folder: Path) -> None:
+def check_training_folder(folder: Path) -> None:
     """Check that a training may write to the folder, without changing it.
 
     All files that a training writes must be in the folder itself, not behind links.

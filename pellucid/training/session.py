@@ -108,7 +108,7 @@ def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[R
     config = msgspec.structs.replace(config, data=resolve_data(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
-    run.check_own(folder)
+    run.check_training_folder(folder)
     run.check_same_config(folder, config)
     use_threads(config.threads)
     use_determinism(config)
@@ -218,12 +218,12 @@ def _train_and_save(
     try:
         for event in fit(session):
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
-            saved = callback.keep(event)
+            saved = callback.save_files(event)
             yield event
             yield from saved
     except GeneratorExit:
         # The consumer closed the generator between two events: the state is consistent, and is saved.
-        callback.save()
+        callback.save_checkpoint()
         raise
 
 
@@ -244,7 +244,7 @@ class CheckpointCallback:
         self.fingerprint = fingerprint
         self.saved_at = time.monotonic()
 
-    def keep(self, event: Event) -> list[FileSaved]:
+    def save_files(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires: snapshot and log, then the checkpoint, then the best model.
 
         This order makes a killed training resumable (`_repair_folder`): files before the checkpoint are cut back to
@@ -265,7 +265,7 @@ class CheckpointCallback:
         if record:
             run.append_log(self.folder, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
-            saved.append(self.save())
+            saved.append(self.save_checkpoint())
         if isinstance(event, ValidationCompleted) and event.best:
             write_atomic(self.folder / run.MODEL, _best_model(self.session))
             saved.append(FileSaved(self.folder / run.MODEL, best=True))
@@ -281,7 +281,7 @@ class CheckpointCallback:
             snapshots.save_snapshot(self.folder, self.session.transducer, event.traces, number)
         snapshots.thin_snapshots(self.folder, progress.validations)
 
-    def save(self) -> FileSaved:
+    def save_checkpoint(self) -> FileSaved:
         """Write the checkpoint."""
         self.lock.check()
         save_session(self.folder / run.TRAINING, self.session, self.fingerprint)

@@ -178,7 +178,7 @@ def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapsho
 def _read(path: Path) -> TrainingSnapshot:
     """Read one snapshot file."""
     with open_tensors(path) as stored:
-        if stored.total > MAX_NUMBERS:
+        if stored.num_scalars > MAX_NUMBERS:
             raise RunError(f"{path} is too large: it holds more than {MAX_NUMBERS:,} numbers")
         for name, info in stored.tensors.items():
             if info.dtype not in ("F16", "F32"):

@@ -36,7 +36,7 @@ from pellucid.training.run_folder import (
     load,
     load_run_config,
     log_damage,
-    members,
+    member_folders,
     read_log,
 )
 from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
@@ -173,7 +173,9 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
 
 def _is_training(folder: Path) -> bool:
     """Return whether the run is in training and has no model yet; a finished training without a model is an error."""
-    lacks_model = file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and members(folder) == [folder]
+    lacks_model = (
+        file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and member_folders(folder) == [folder]
+    )
     return lacks_model and not has_stopped(read_log(folder))
 
 
@@ -202,7 +204,7 @@ def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
     Returns:
         File of pairs or sources and file of targets, or None if they are no longer at their place.
     """
-    folder = members(run)[0]
+    folder = member_folders(run)[0]
     file_records = [record for record in read_log(folder) if record["event"] == "read"]
     if len(file_records) < 2:
         return None
@@ -242,7 +244,7 @@ def model_card(model: ViewedRun) -> ModelCard:
 
 def _model_sizes(model: ViewedRun, predictor: Predictor) -> list[tuple[str, str]]:
     """Return the numbers of parameters and symbols."""
-    vocabularies, count = predictor.vocabularies, len(members(model.folder))
+    vocabularies, count = predictor.vocabularies, len(member_folders(model.folder))
     suffix = " each" if count > 1 else ""
     return [
         *([("ensemble", f"{count} networks")] if count > 1 else []),

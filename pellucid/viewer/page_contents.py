@@ -16,7 +16,7 @@ from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.metrics import ScoredExample
 from pellucid.reporting.display_text import visible_text
 from pellucid.tasks.registry import get_task
-from pellucid.training.run_folder import members, read_log
+from pellucid.training.run_folder import member_folders, read_log
 from pellucid.version import __version__
 from pellucid.viewer.corpus_statistics import (
     accuracy_intervals,
@@ -46,7 +46,7 @@ def compared_run(
     Returns:
         Compared run.
     """
-    log = read_log(model.folder) if members(model.folder) == [model.folder] else []
+    log = read_log(model.folder) if member_folders(model.folder) == [model.folder] else []
     if first_assessment is None or assessment is None:
         return ComparedRun(card=model_card(model), examples=examples, log=log)
     positions, lengths = accuracy_intervals(assessment, {})
@@ -127,7 +127,7 @@ def assemble_page(
         Page data.
     """
     first = models[0]
-    history = training_history(first.folder) if members(first.folder) == [first.folder] else None
+    history = training_history(first.folder) if member_folders(first.folder) == [first.folder] else None
     card = model_card(first)
     contents = PageContents(
         version=__version__,
