@@ -18,15 +18,15 @@ from pellucid.training.loop import (
 
 
 def check_progress(session: TrainingState, progress: Progress) -> None:
-    """Check that the progress of a checkpoint is consistent.
+    """Check that a training with these settings and data can have the progress of a checkpoint.
 
     Args:
-        session: Training state with its settings and data.
+        session: Training state with its settings and data; its own progress is not read.
         progress: Progress in the checkpoint.
 
     Raises:
         ValueError: Numbers contradict each other, the settings or the data. The message names the first wrong field,
-            the expected and the actual value.
+            the expected and the actual value. `seconds` and `loss_sum` are not checked.
     """
     for name, expected in _errors(session, progress):
         raise ValueError(f"progress.{name}: expected {expected}, got {quote(getattr(progress, name))}")
