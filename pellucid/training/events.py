@@ -49,7 +49,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def training_loss(self) -> float:
-        """Mean training loss of the updates in the current window (1 to `LOSS_WINDOW` updates); NaN before the first."""
+        """Mean training loss of the 1 to `LOSS_WINDOW` updates in the current window; NaN before the first update."""
         return self.loss_sum / ((self.update - 1) % LOSS_WINDOW + 1) if self.update else math.nan
 
 
@@ -92,7 +92,7 @@ class ValidationCompleted(NamedTuple):
 
 
 class TrainingStopped(NamedTuple):
-    """The training reached its end: maximum length or early stopping. A training that is interrupted has no such event."""
+    """The training reached its end, by maximum length or early stopping. An interruption has no such event."""
 
     progress: Progress
 

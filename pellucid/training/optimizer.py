@@ -191,10 +191,11 @@ def adam_update(
     With the coefficients a, b, s and ε: m ← m + a (g − m), v ← v + b (g² − v), g ← s m / (√v + ε).
 
     Args:
-        gradient: g, replaced by the changes.
+        gradient: g, replaced by the changes that the caller adds to the parameters.
         mean: m, the first moment, updated in place.
         square: v, the second moment, updated in place.
-        coefficients: a, b, s and ε.
+        coefficients: a = 1 − β₁, b = 1 − β₂, s and ε; s is negative and holds the learning rate and the bias
+            corrections.
     """
     mean_weight, square_weight, step, epsilon = coefficients
     mean.lerp_(gradient, mean_weight)
