@@ -23,7 +23,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import MAX_POSITIONS, Replay, build_replays, inference_mode
+from pellucid.inspection.replay import MAX_POSITIONS, Replay, build_replays, evaluation_context
 from pellucid.model.recurrence import Inputs
 
 MAX_KEY_SCALARS = 2**24
@@ -59,7 +59,7 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
             section 5.
     """
     # Tensors that are created in torch's inference mode have no gradients.
-    with torch.inference_mode(False), inference_mode(transducer, len(trace.source)):
+    with torch.inference_mode(False), evaluation_context(transducer, len(trace.source)):
         for replay in build_replays(transducer, [trace], "trace"):
             occluded, gradient = occlusion(transducer, replay), input_x_gradient(transducer, replay)
             correlations = [rank_correlation(trace.attention, np.abs(scores)) for scores in (occluded, gradient)]

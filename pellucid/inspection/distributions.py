@@ -19,7 +19,7 @@ from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import build_replays, examples_of, inference_mode
+from pellucid.inspection.replay import build_replays, evaluation_context, examples_of
 
 
 @check_arguments
@@ -39,7 +39,7 @@ def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[F
     size = len(transducer.vocabularies.target)
     columns = size + transducer.config.decoder.pointer_generator
     distributions = [np.zeros((0, columns)) for _ in traces]
-    with torch.inference_mode(), inference_mode(transducer, len(traces)):
+    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         for replay in build_replays(transducer, traces):
             inference, rows = require_transducer(transducer, "steps").initialize(replay.batch), list[Tensor]()
             symbols, suppressed = torch.full_like(replay.target[:, 0], BOS), None

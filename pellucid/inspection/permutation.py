@@ -22,7 +22,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
-from pellucid.inspection.replay import build_replays, checked_traces, inference_mode
+from pellucid.inspection.replay import build_replays, checked_traces, evaluation_context
 from pellucid.model.attention import NoAttention
 from pellucid.model.network import require_seq2seq
 
@@ -67,7 +67,7 @@ def permute_attention(
     (trace,) = checked_traces(transducer, [trace], "trace")
     generator = np.random.default_rng(seed)
     changes, max_weights = list[float](), list[float]()
-    with torch.inference_mode(), inference_mode(transducer, permutations * len(trace.target)):
+    with torch.inference_mode(), evaluation_context(transducer, permutations * len(trace.target)):
         for replay in build_replays(transducer, [trace], "trace"):
             inference, symbols = (
                 require_transducer(transducer, "steps").initialize(replay.batch),

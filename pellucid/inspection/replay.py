@@ -185,7 +185,7 @@ def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
 
 
 @contextmanager
-def inference_mode(transducer: Predictor, hypotheses: int) -> Iterator[None]:
+def evaluation_context(transducer: Predictor, hypotheses: int) -> Iterator[None]:
     """Disable dropout inside the context, and use kernels where they are faster.
 
     Args:

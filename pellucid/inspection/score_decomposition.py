@@ -18,7 +18,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
-from pellucid.inspection.replay import Replay, build_replays, inference_mode, replay_steps, start_replay
+from pellucid.inspection.replay import Replay, build_replays, evaluation_context, replay_steps, start_replay
 from pellucid.inspection.states import layer_outputs
 from pellucid.model.attention import MonotonicAttention, NoAttention
 from pellucid.model.decoder import AttendThenStep
@@ -86,7 +86,7 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     if isinstance(attention, NoAttention | MonotonicAttention):
         raise ArgumentError("transducer: expected a model with attention by a softmax, whose scores can be decomposed")
     sums, total = np.zeros(3), 0.0
-    with torch.inference_mode(), inference_mode(transducer, len(traces)):
+    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         rows = list[_TraceAttention]()
         for replay in build_replays(transducer, traces):
             rows += _trace_attention(transducer, replay)

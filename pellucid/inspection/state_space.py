@@ -291,7 +291,7 @@ def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"
     if not 2 <= k < n or comb(n, k) > MAX_GROUPS:
         expected = f"at least 2 members, and at most {MAX_GROUPS:,} groups of the same size"
         raise ArgumentError(f"members: expected {expected}, got a group of {k} among {n}")
-    pair_distances = distances(vectors)
+    pair_distances = pairwise_distances(vectors)
     means = _means(pair_distances, members[None])[0]
     indices = (index for group in combinations(range(n), k) for index in group)
     groups = np.fromiter(indices, np.int64).reshape(-1, k)
@@ -322,14 +322,14 @@ def isolation(vectors: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, " n"
     """
     if len(vectors) < 2:
         raise argument_error("vectors", "at least two vectors", vectors)
-    pair_distances = distances(vectors)
+    pair_distances = pairwise_distances(vectors)
     np.fill_diagonal(pair_distances, np.inf)
     nearest = pair_distances.min(axis=1)
     return nearest, 1 + (nearest[None] > nearest[:, None]).sum(axis=1)
 
 
 @check_arguments
-def distances(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n n"]:
+def pairwise_distances(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n n"]:
     """Return the distances ‖v_i − v_j‖.
 
     Args:

@@ -16,7 +16,7 @@ from pellucid.config.settings import memory_size
 from pellucid.decoding.outputs import to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.inspection.replay import Replay, ReplayStep, build_replays, inference_mode, replay_steps, start_replay
+from pellucid.inspection.replay import Replay, ReplayStep, build_replays, evaluation_context, replay_steps, start_replay
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.decoder import AttendThenStep, Decoder
 from pellucid.model.encoder import Encoder
@@ -129,7 +129,7 @@ def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = F
         InputError: The predictor is an ensemble.
     """
     states = [empty_states(transducer)] * len(traces)
-    with torch.inference_mode(), inference_mode(transducer, len(traces)):
+    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         for replay in build_replays(transducer, traces):
             for (number, *_), trace_state in zip(replay.sizes, _states(transducer, replay, gates), strict=True):
                 states[number] = trace_state

@@ -31,7 +31,7 @@ from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.display_text import format_probability, truncate_columns, visible_symbol
 
 
-def accuracy_range(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
+def accuracy_axis_limits(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
     """Return the range of an accuracy axis: up to 100, down to the multiple of ten below the lowest interval.
 
     Args:
@@ -403,7 +403,7 @@ def _accuracy_figure(accuracies: Sequence[GroupAccuracy], axis: str) -> Figure:
     set_tick_labels(
         axes.xaxis, [group.label if n % label_interval == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK
     )
-    axes.set_ylim(*accuracy_range(accuracies))
+    axes.set_ylim(*accuracy_axis_limits(accuracies))
     axes.set_xlabel(axis, color=MUTED)
     axes.set_ylabel("% correct", color=MUTED)
     return freeze_layout(figure)

@@ -58,7 +58,7 @@ MAX_LABELS = 16
 """Maximum number of labels in a confusion table."""
 
 
-def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
+def label_metric_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """Return the label metrics as rows of name, value, and interval or explanation.
 
     Args:
@@ -86,7 +86,7 @@ def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str,
     return rows
 
 
-def label_table(metrics: LabelMetrics) -> Table | None:
+def label_confusion_table(metrics: LabelMetrics) -> Table | None:
     """Return the confusion matrix of labels.
 
     Args:
@@ -129,7 +129,7 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
     yield _summary_table(assessment, counts, seconds)
     if assessment.mean:
         yield group_table([assessment])
-    confusion = label_table(assessment.label_metrics) if assessment.label_metrics else None
+    confusion = label_confusion_table(assessment.label_metrics) if assessment.label_metrics else None
     if confusion is not None:
         yield confusion
     for title, accuracies in (
@@ -217,7 +217,7 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     """
     evaluation, calibration, texts = assessment.evaluation, assessment.calibration, assessment.text_scores
     if assessment.label_metrics is not None:
-        rows = label_rows(assessment.label_metrics, evaluation)
+        rows = label_metric_rows(assessment.label_metrics, evaluation)
     else:
         unit = ERROR_RATE_UNITS[assessment.characters]
         rows = [

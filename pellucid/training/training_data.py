@@ -92,7 +92,7 @@ def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies
         One entry for each of source and target with pretrained embeddings; empty if no file is configured.
 
     Raises:
-        DataError: A file is missing or malformed, holds no vector, or its vectors have another size than the embeddings.
+        DataError: A file is missing, malformed or without vectors, or the vectors have another size.
     """
     coverage: list[EmbeddingCoverage] = []
     for side, vocabulary, settings in (

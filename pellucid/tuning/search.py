@@ -38,7 +38,7 @@ from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived
 from pellucid.training.session import RunEvent, TrainingFiles
 from pellucid.training.training_data import FileRead, read_files, resolve_data
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
-from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudyTerms, SuggestedTrial, TuningStudy
+from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudySettings, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
 METRIC_UNITS = {"exact_match": " %", "symbol_error_rate": " %", "symbol_accuracy": " %", "loss": ""}
@@ -262,15 +262,17 @@ class HyperparameterSearch:
         """
         config = request.config
         num_validations = config.training.epochs / config.training.eval_interval
-        terms = StudyTerms(request.space, config.training.metric, config.seed, request.pruning, int(num_validations))
+        settings = StudySettings(
+            request.space, config.training.metric, config.seed, request.pruning, int(num_validations)
+        )
         self.request = request
-        self.study = TuningStudy(request.out, terms)
+        self.study = TuningStudy(request.out, settings)
         self.pruned: dict[int, str] = {}
         """Reason of pruning, by trial."""
         self.num_validations: dict[int, int] = {}
         """Number of recorded validations, by trial."""
         self.deadline = time.monotonic() + request.seconds if request.seconds else float("inf")
-        changed_terms = self.study.check_terms(_study_terms(request))
+        changed_terms = self.study.check_description(_study_description(request))
         if changed_terms:
             raise RunError(f"{request.out} holds a study with other {' and '.join(changed_terms)}; name a new folder")
         self.study.enqueue_first(initial_values(config, request.space))
@@ -431,7 +433,7 @@ class HyperparameterSearch:
         self.failing = len(ended) >= MAX_INITIAL_FAILURES and all(trial.state == "failed" for trial in ended)
 
 
-def _study_terms(request: StudyRequest) -> dict[str, Any]:
+def _study_description(request: StudyRequest) -> dict[str, Any]:
     """Return the terms that all trials of a study share: data, fixed settings and search space."""
     digest = hashlib.sha256()
     for path in filter(None, request.files):

@@ -60,7 +60,7 @@ class SuggestedTrial(NamedTuple):
     values: dict[str, Value]
 
 
-class StudyTerms(NamedTuple):
+class StudySettings(NamedTuple):
     """Arguments that all trials of a study share."""
 
     space: SearchSpace
@@ -85,29 +85,29 @@ class _NoLock(JournalFileOpenLock):
 class TuningStudy:
     """A study in a folder, new or resumed."""
 
-    def __init__(self, folder: Path, terms: StudyTerms) -> None:
+    def __init__(self, folder: Path, settings: StudySettings) -> None:
         """Open or create the journal; an incomplete last line is removed.
 
         Args:
             folder: Folder of the search.
-            terms: Arguments that all trials share.
+            settings: Arguments that all trials share.
 
         Raises:
             RunError: The journal is not a study of Pellucid.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.terms = terms
+        self.settings = settings
         self.open: dict[int, Trial] = {}
         journal = folder / JOURNAL
         if journal.exists():
             _repair_journal(journal)
-        pruner = _build_pruner(terms)
+        pruner = _build_pruner(settings)
         try:
             storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_NoLock(str(journal))))
             if storage.get_all_studies():
                 self.study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
             else:
-                higher = terms.metric in ("exact_match", "symbol_accuracy")
+                higher = settings.metric in ("exact_match", "symbol_accuracy")
                 direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
                 self.study = optuna.create_study(
                     study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=direction
@@ -116,7 +116,7 @@ class TuningStudy:
             reason = abbreviate_reason(error)
             raise RunError(f"{journal} is not a study of Pellucid in Optuna's journal format: {reason}") from error
 
-    def check_terms(self, new: Mapping[str, Any]) -> list[str]:
+    def check_description(self, new: Mapping[str, Any]) -> list[str]:
         """Store the terms of a new study, or compare those of an existing one.
 
         Args:
@@ -196,7 +196,7 @@ class TuningStudy:
         trial.report(score, validation)
         if not trial.should_prune():
             return ""
-        threshold = "the median of earlier trials" if self.terms.pruning == "median" else "the best third so far"
+        threshold = "the median of earlier trials" if self.settings.pruning == "median" else "the best third so far"
         return f"worse than {threshold} at validation {validation}"
 
     def trial_values(self, number: int) -> dict[str, Value]:
@@ -245,7 +245,7 @@ class TuningStudy:
 
     def _seed_sampler(self, number: int) -> None:
         """Seed the sampler by the number of the trial, so that its random state need not be saved."""
-        seed = int(np.random.SeedSequence([self.terms.seed, number]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.settings.seed, number]).generate_state(1)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self.study.sampler = TPESampler(
@@ -256,7 +256,8 @@ class TuningStudy:
         """Return a trial with a value for every searched setting."""
         self.open[trial.number] = trial
         return SuggestedTrial(
-            trial.number, {dimension.key: _suggest_value(trial, dimension) for dimension in self.terms.space.searched}
+            trial.number,
+            {dimension.key: _suggest_value(trial, dimension) for dimension in self.settings.space.searched},
         )
 
 
@@ -270,10 +271,10 @@ def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) ->
     return round(trial.suggest_float(key, low, high, step=step, log=log), 10)
 
 
-def _build_pruner(terms: StudyTerms) -> BasePruner:
+def _build_pruner(settings: StudySettings) -> BasePruner:
     """Return the pruner; it prunes no trial before a quarter of its validations."""
-    warm_up = max(1, terms.validations // 4)
-    match terms.pruning:
+    warm_up = max(1, settings.validations // 4)
+    match settings.pruning:
         case "median":
             return MedianPruner(n_startup_trials=MIN_FINISHED_TRIALS, n_warmup_steps=warm_up)
         case "halving":

@@ -15,7 +15,7 @@ from pellucid.evaluation.calibration import CalibrationBin
 from pellucid.evaluation.confusion import SymbolPair, pair_symbols
 from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, ValidationMetric
 from pellucid.reporting.display_text import grapheme_clusters
-from pellucid.reporting.figures import accuracy_range, logged_values, round_up
+from pellucid.reporting.figures import accuracy_axis_limits, logged_values, round_up
 from pellucid.reporting.terminal import NO_ATTENTION, attention_caption
 from pellucid.viewer.examples import edit_operations, page_trace_without_model
 from pellucid.viewer.report_schema import (
@@ -143,7 +143,7 @@ def _accuracy_chart(title: str, axis: str, runs: Sequence[RunAccuracies]) -> Rep
         ChartLine(name, [_accuracy_point(group, index, is_single) for index, group in enumerate(groups) if group.total])
         for name, groups in runs
     ]
-    low, high = accuracy_range([group for run in runs for group in run.groups])
+    low, high = accuracy_axis_limits([group for run in runs for group in run.groups])
     numbers = _accuracy_table(axis, runs[0].groups) if is_single else None
     return ReportChart(title, axis, "% correct", lines, low, high, numbers)
 
