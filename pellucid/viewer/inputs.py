@@ -171,7 +171,7 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
     Raises:
         RunError: The folder holds no run, or it is damaged, as in `load`.
         ConfigError: The device is not available, the saved configuration is not valid, memory does not suffice, or the
-            task has no beam.
+            beam size is out of range or has no effect in the task.
     """
     if _is_training(folder):
         return ViewedRun(name, folder, None)
