@@ -14,6 +14,7 @@ from pellucid.config.validation import reset_unused
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 
 Value = bool | int | float | str
+"""Value of a searched setting."""
 Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 FORMS = '{choices = [...]}, {from = ..., to = ...}, {times = [...]} or {like = "another.key"}'
 

@@ -30,6 +30,7 @@ JOURNAL = "study.journal"
 """One JSON object per line, as Optuna's `JournalFileBackend` writes and reads them."""
 STUDY_NAME = "pellucid"
 Pruning = Literal["median", "halving", "none"]
+"""Rule that ends bad trials early: below the median of earlier trials, by successive halving, or never."""
 NUM_STARTUP_TRIALS = 8
 """Random trials before the estimator suggests trials."""
 MAX_TRIES = 3

@@ -19,7 +19,9 @@ class SummaryValue(PageStruct, frozen=True):
     """One number of the summary of a report."""
 
     label: str
+    """Name of the number."""
     value: str
+    """The number with its unit."""
     note: str = ""
     """Interval or explanation below the value."""
 
@@ -36,8 +38,11 @@ class ReportTable(PageStruct, frozen=True, tag="table"):
 
     title: str
     caption: str
+    """Explanation; empty for none."""
     heads: Sequence[str]
+    """Column headings."""
     rows: Sequence[Sequence[str]]
+    """Cells of each row."""
     total: bool = False
     """Whether the last row is a total or a mean."""
 
@@ -56,8 +61,11 @@ class ChartPoint(PageStruct, frozen=True):
     x: float
     y: float
     label: str
+    """Text shown when the pointer is over the point."""
     low: float | None = None
+    """Lower end of the interval; None without an interval."""
     high: float | None = None
+    """Upper end of the interval; None without an interval."""
     tick: str = ""
     """Label on the horizontal axis if x stands for a range."""
 
@@ -76,13 +84,16 @@ class ReportChart(PageStruct, frozen=True):
 
     title: str
     x_title: str
+    """Title of the horizontal axis."""
     y_title: str
+    """Title of the vertical axis."""
     lines: Sequence[ChartLine]
     low: float
     """Lower end of the vertical axis."""
     high: float
+    """Upper end of the vertical axis."""
     numbers: ReportTable | None = None
-    """Values of the first line as a table."""
+    """Values of the first line as a table; None for no table."""
 
 
 class ReportCharts(PageStruct, frozen=True, tag="charts"):
@@ -103,10 +114,11 @@ class ReportExample(PageStruct, frozen=True):
     expected: MarkedText
     """Nearest reference, compared with the output; empty without references."""
     edits: int | None
-    """Edit distance to the nearest reference."""
+    """Number of errors against the nearest reference; None without references."""
     errors: Sequence[tuple[str | None, str | None]] = ()
-    """(expected, predicted) symbols of each error; None for an insertion or a deletion."""
+    """(expected, predicted) symbols of each error; no expected symbol is an insertion, no predicted one a deletion."""
     group: str = ""
+    """Name of the group of the example; empty without groups."""
 
 
 class ReportExamples(PageStruct, frozen=True, tag="examples"):
@@ -116,6 +128,7 @@ class ReportExamples(PageStruct, frozen=True, tag="examples"):
     caption: str
     examples: Sequence[ReportExample]
     listed: bool
+    """Whether the examples are a list whose items are collapsed; else all are drawn at once."""
     runs: Sequence[str] = ()
     """Names of two runs of which only the first is correct; empty for the examples of one run."""
 
@@ -147,12 +160,16 @@ class ReportDocument(PageStruct, frozen=True, kw_only=True, tag="report"):
     """Content of a report. Adjacent parts with the same title share a section."""
 
     format: int
+    """Version of this schema, `REPORT_FORMAT`."""
     version: str
     """Version of Pellucid."""
     title: str
+    """Title of the report."""
     introduction: str
     """Paragraphs, separated by empty lines."""
     summary: Sequence[SummaryValue]
+    """Main numbers."""
     parts: Sequence[ReportPart]
+    """Sections in order."""
     tasks: dict[str, TaskView]
     """Display of the outputs of each task, by task name."""

@@ -34,7 +34,7 @@ export interface TaskView {
   scores: Record<string, string | null>;
 }
 
-/** Accuracy of a group of examples, with its 95 % Wilson interval in per cent. */
+/** Accuracy of a group of examples, with its 95 % Wilson interval in percent. */
 export interface AccuracyInterval {
   label: string;
   correct: number;
