@@ -156,7 +156,7 @@ def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vo
 def build_training_state(
     request: BenchRequest, vocabularies: Vocabularies, encoded: EncodedExamples, examples: Sequence[Example]
 ) -> TrainingState:
-    """Return the state of a new training.
+    """Return the state of a new training with a new network.
 
     Args:
         request: The measurement.
@@ -301,7 +301,7 @@ class StageClock:
         self.stage, self.since = OTHER, read_clocks()
 
     def enter(self, stage: str) -> None:
-        """Attribute the time from now on to a stage.
+        """Make a stage the current one: time from now on counts for it.
 
         Args:
             stage: Stage that starts now.

@@ -113,7 +113,7 @@ def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only
 
 
 def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
-    """Return the legend of the shades of `render_trace`: the lower bound of each, or the colors from 0 to 1.
+    """Return the legend of the shades of `render_trace`: the lowest weight of each, or the colors from 0 to 1.
 
     Args:
         color: Whether weights are drawn as colors.

@@ -55,6 +55,7 @@ class TensorFile(NamedTuple):
     """An open safetensors file whose header has been read."""
 
     path: Path
+    """Path of the file, for messages."""
     tensors: dict[str, TensorInfo]
     """Tensors by name; their values are not read yet."""
     metadata: dict[str, str]

@@ -16,7 +16,7 @@ Value = Number | str | bool | None | list[str]
 
 
 class RecordWithoutProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Base of log records written before the first update; they hold no number of updates, samples or seconds."""
+    """Base of log records of events outside the training loop, which hold no numbers of updates, samples or seconds."""
 
     update: None = None
     samples: None = None

@@ -163,8 +163,8 @@ def export_examples(page_data: PageData) -> ExportResponse:
         page_data: Data of the page, with its runs.
 
     Returns:
-        Examples with states, nearest neighbors and attributions; without them where the run has no states, and without
-        all but the projected states for outputs with more than `MAX_OCCLUSION_WEIGHTS` attention weights.
+        Examples with states, nearest points and attributions. Outputs with more than `MAX_OCCLUSION_WEIGHTS` attention
+        weights have projected states only; examples of a run without states have no details.
     """
     examples = page_data.contents.examples[:MAX_DETAILED_EXAMPLES]
     file_indices = {page_index: file_index for file_index, page_index in page_data.page_indices.items()}

@@ -125,6 +125,7 @@ def assemble_page(
 
     Raises:
         RunError: A run has no model yet, except the first; or a log, a snapshot or another file of a run is damaged.
+        ConfigError: The saved configuration of a run is not valid.
     """
     first = models[0]
     history = training_history(first.folder) if member_folders(first.folder) == [first.folder] else None

@@ -16,7 +16,7 @@ MarkedText = Sequence[tuple[str, bool]]
 
 
 class SummaryValue(PageStruct, frozen=True):
-    """One number of the summary of a report."""
+    """One number of the summary at the top of a report."""
 
     label: str
     """Name of the number."""
@@ -27,14 +27,14 @@ class SummaryValue(PageStruct, frozen=True):
 
 
 class ReportText(PageStruct, frozen=True, tag="text"):
-    """Paragraphs of plain text, separated by empty lines."""
+    """Section of a report: paragraphs of plain text, separated by empty lines."""
 
     title: str
     text: str
 
 
 class ReportTable(PageStruct, frozen=True, tag="table"):
-    """Table of texts; its first column names the rows."""
+    """Section of a report, or table of a chart: a table of texts, whose first column names the rows."""
 
     title: str
     caption: str
@@ -48,7 +48,7 @@ class ReportTable(PageStruct, frozen=True, tag="table"):
 
 
 class ReportFigure(PageStruct, frozen=True, tag="figure"):
-    """Figure as an SVG document, as `pellucid.reporting.figures.to_svg` returns it."""
+    """Section of a report: a figure as an SVG document, as `pellucid.reporting.figures.to_svg` returns it."""
 
     title: str
     caption: str
@@ -56,7 +56,7 @@ class ReportFigure(PageStruct, frozen=True, tag="figure"):
 
 
 class ChartPoint(PageStruct, frozen=True):
-    """One value of a line, with its interval and its label on hover."""
+    """Point of a line in a chart, with its interval and its label."""
 
     x: float
     y: float
@@ -80,7 +80,7 @@ class ChartLine(PageStruct, frozen=True):
 
 
 class ReportChart(PageStruct, frozen=True):
-    """Lines over one horizontal axis."""
+    """Chart of lines over one horizontal axis."""
 
     title: str
     x_title: str
@@ -97,7 +97,7 @@ class ReportChart(PageStruct, frozen=True):
 
 
 class ReportCharts(PageStruct, frozen=True, tag="charts"):
-    """Charts side by side."""
+    """Section of a report: charts side by side."""
 
     title: str
     caption: str
@@ -105,7 +105,7 @@ class ReportCharts(PageStruct, frozen=True, tag="charts"):
 
 
 class ReportExample(PageStruct, frozen=True):
-    """One source with its outputs."""
+    """One example of a report: a source with its outputs, and the output compared with its nearest reference."""
 
     outputs: Sequence[PageExample]
     """One for each run, in the order of `ReportExamples.runs`."""
@@ -122,7 +122,7 @@ class ReportExample(PageStruct, frozen=True):
 
 
 class ReportExamples(PageStruct, frozen=True, tag="examples"):
-    """Examples with their attention weights or tags, drawn at once, or listed and collapsed."""
+    """Section of a report: examples with their attention weights or tags, drawn at once, or listed and collapsed."""
 
     title: str
     caption: str
@@ -134,7 +134,7 @@ class ReportExamples(PageStruct, frozen=True, tag="examples"):
 
 
 class ReportConfusions(PageStruct, frozen=True, tag="confusions"):
-    """Counts of symbol errors, and of correct predictions of the same symbols."""
+    """Section of a report: counts of symbol errors, and of correct predictions of the same symbols."""
 
     title: str
     caption: str
@@ -147,7 +147,7 @@ class ReportConfusions(PageStruct, frozen=True, tag="confusions"):
 
 
 class ReportSettings(PageStruct, frozen=True, tag="settings"):
-    """Configuration as TOML."""
+    """Section of a report: the configuration as TOML."""
 
     title: str
     toml: str
@@ -157,7 +157,7 @@ ReportPart = ReportText | ReportTable | ReportFigure | ReportCharts | ReportExam
 
 
 class ReportDocument(PageStruct, frozen=True, kw_only=True, tag="report"):
-    """Content of a report. Adjacent parts with the same title share a section."""
+    """Content of a report, as the page reads it. Adjacent parts with the same title share a section."""
 
     format: int
     """Version of this schema, `REPORT_FORMAT`."""

@@ -17,7 +17,7 @@ PAGE_FORMAT = 1
 
 
 class PageStruct(msgspec.Struct, frozen=True):
-    """Base class of all structs of the page."""
+    """Base class of the structs that the page reads or sends as JSON."""
 
 
 class AccuracyInterval(PageStruct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class AccuracyInterval(PageStruct, frozen=True, kw_only=True):
 
 
 class AttributionArrays(PageStruct, frozen=True, kw_only=True):
-    """Attribution scores of one output besides attention weights, T × S each."""
+    """Attribution scores of one output, T × S each, which the page shows beside the attention weights."""
 
     occlusion: EncodedArray
     """Decrease of each symbol's log-probability (nats) when the embedding of a source position is set to zero."""
@@ -188,7 +188,7 @@ class CorpusStatistics(PageStruct, frozen=True, kw_only=True):
 
 
 class TrainingFrame(PageStruct, frozen=True, kw_only=True):
-    """Snapshot at one validation: outputs for the probe examples, and PCA coordinates of the symbol embeddings."""
+    """Snapshot at one validation: outputs for a few examples, and PCA coordinates of the symbol embeddings."""
 
     update: int
     """Number of updates."""
@@ -207,7 +207,7 @@ class TrainingFrame(PageStruct, frozen=True, kw_only=True):
 
 
 class TrainingHistory(PageStruct, frozen=True, kw_only=True):
-    """Training log and snapshots of a run."""
+    """Training log and snapshots of a run, for the training tab."""
 
     log: list[dict[str, Any]]
     """Records of the training log."""
@@ -224,7 +224,7 @@ class TrainingHistory(PageStruct, frozen=True, kw_only=True):
 
 
 class StatePoint(PageStruct, frozen=True, kw_only=True):
-    """State of one symbol in the corpus."""
+    """Symbol whose encoder or decoder state is a point of a projection, with its context."""
 
     example: int
     """Index in `PageContents.examples`, or −1 for an example that is not shown."""
@@ -239,7 +239,7 @@ class StatePoint(PageStruct, frozen=True, kw_only=True):
 
 
 class StateProjection(PageStruct, frozen=True, kw_only=True):
-    """States of the corpus, projected on their first two principal components."""
+    """Encoder or decoder states of many examples, projected on their first two principal components."""
 
     coordinates: EncodedArray
     """Coordinates of each point, n × 2."""
@@ -257,7 +257,7 @@ class StateSpace(PageStruct, frozen=True, kw_only=True):
 
 
 class ModelCard(PageStruct, frozen=True, kw_only=True):
-    """Description of a model."""
+    """Description of a run: architecture, sizes, training and settings."""
 
     name: str
     """Name of the run on the page."""
@@ -272,7 +272,7 @@ class ModelCard(PageStruct, frozen=True, kw_only=True):
 
 
 class ComparedRun(PageStruct, frozen=True, kw_only=True):
-    """Another run on the same examples."""
+    """Another run on the same examples, compared with the first."""
 
     card: ModelCard
     examples: list[PageExample]
@@ -423,7 +423,7 @@ class ReloadResponse(PageStruct, frozen=True, kw_only=True):
 
 
 class ExportResponse(PageStruct, frozen=True, kw_only=True):
-    """First examples with everything that a page without a server needs."""
+    """First examples with states and attributions, which the served page embeds when it is saved as a file."""
 
     examples: list[PageExample]
 

@@ -51,7 +51,10 @@ ALLOWED_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 class LocalOnlyMiddleware:
-    """Middleware that accepts requests from this machine only, and adds security headers to every response."""
+    """Middleware that refuses requests for other host names and from pages of other origins, and adds security headers.
+
+    Together with the loopback address of the server, the page is available on this machine only.
+    """
 
     def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = ALLOWED_HOSTS) -> None:
         """Wrap an application.
