@@ -42,6 +42,9 @@ def compared_run(
         examples: Its outputs for the shown examples, in their order.
         assessment: Its assessment on the whole file; None if the file has no targets, and then there are no scores.
         first_assessment: Assessment of the first run on the same file, with which outcomes are paired; None likewise.
+
+    Raises:
+        RunError: The log of the run cannot be read.
     """
     log = read_log(model.folder) if member_folders(model.folder) == [model.folder] else []
     if first_assessment is None or assessment is None:

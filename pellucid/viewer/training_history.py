@@ -170,7 +170,11 @@ class LogCursor:
     """Whether a process was training at the last poll; None before the first."""
 
     def is_complete(self) -> bool:
-        """Return whether training is finished and all lines of its log are sent."""
+        """Return whether training is finished and all lines of its log are sent.
+
+        Raises:
+            RunError: The log cannot be read.
+        """
         log = read_log(self.model.folder)
         return has_stopped(log) and self.line >= len(log)
 
