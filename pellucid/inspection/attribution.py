@@ -187,7 +187,7 @@ def _num_added(replay: Replay) -> int:
 
 
 def _ranges(count: int, size: int) -> Iterator[range]:
-    """Return consecutive ranges of at most `most` numbers."""
+    """Return consecutive ranges of at most `size` numbers."""
     return (range(start, min(start + size, count)) for start in range(0, count, size))
 
 

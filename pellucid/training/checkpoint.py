@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, parse_json, write_atomic
-from pellucid.training.loop import Progress, TrainingState, diverged
+from pellucid.training.loop import Progress, TrainingState, divergence_error
 from pellucid.training.progress_check import check_progress
 
 MAX_HEADER = 2**24
@@ -246,7 +246,7 @@ def save_session(path: Path, session: TrainingState, fingerprint: str) -> None:
     tensors, progress = _cpu_tensors(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
     for name, value in sorted(tensors.items()):
         if not bool(value.isfinite().all()):
-            raise diverged(session, f"{name} is not finite")
+            raise divergence_error(session, f"{name} is not finite")
     metadata = {
         "format": str(SESSION_FORMAT),
         "progress": progress,

@@ -39,7 +39,7 @@ class Progress(msgspec.Struct, frozen=True):
     best_update: Number = 0
     """Number of updates at the best validation; 0 before the first one."""
     best: tuple[float, float, float] | None = None
-    """Rank of the best validation so far, as `loop.rank` returns it; None before the first one."""
+    """Rank of the best validation so far, as `loop.validation_rank` returns it; None before the first one."""
     stale: Number = 0
     """Number of validations since the best one."""
     plateau_factor: Factor = 1.0

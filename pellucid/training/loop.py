@@ -54,7 +54,7 @@ __all__ = [
     "derived_batch_size",
     "derived_epochs",
     "fit",
-    "rank",
+    "validation_rank",
 ]
 
 PLATEAU_PATIENCE = 3
@@ -200,7 +200,7 @@ def fit(session: TrainingState) -> Iterator[Event]:
     yield TrainingStopped(session.progress)
 
 
-def rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
+def validation_rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
     """Return a tuple by which validations are compared; the greater one is better.
 
     It holds the selected metric, the symbol error rate and the loss; error rates and losses are negated. The second and
@@ -298,9 +298,9 @@ def _update_parameters(session: TrainingState, batch: Batch, rate: float, probab
     loss, gradients = session.gradients(batch, probability)
     norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
-        raise diverged(session, "the gradient is not finite")
+        raise divergence_error(session, "the gradient is not finite")
     if not math.isfinite(loss):
-        raise diverged(session, "the loss is not finite")
+        raise divergence_error(session, "the loss is not finite")
     if session.average is not None:
         session.average.after_update()
     return float(loss), norm
@@ -316,20 +316,20 @@ def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCom
         try:
             traces = transducer.trace(session.development)
         except NotFiniteError as error:
-            raise diverged(session, "the outputs for the development data are not finite") from error
+            raise divergence_error(session, "the outputs for the development data are not finite") from error
         loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
     scored = score_traces(traces, references, transducer.tokenizers)
     task = configured_task(session.config)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
-        raise diverged(session, "the loss on the development data is not finite")
-    improved = progress.best is None or rank(metrics, config.metric) > progress.best
+        raise divergence_error(session, "the loss on the development data is not finite")
+    improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
     stale = 0 if improved else progress.stale + 1
     session.progress = msgspec.structs.replace(
         progress,
         validations=num_due,
-        best=rank(metrics, config.metric) if improved else progress.best,
+        best=validation_rank(metrics, config.metric) if improved else progress.best,
         best_update=progress.update if improved else progress.best_update,
         stale=stale,
         plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
@@ -339,7 +339,7 @@ def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCom
     return ValidationCompleted(session.progress, metrics, improved, traces, session.config.task)
 
 
-def diverged(session: TrainingState, reason: str) -> DivergenceError:
+def divergence_error(session: TrainingState, reason: str) -> DivergenceError:
     """Return (not raise) the error of a training with numbers that are not finite, with advice.
 
     Args:

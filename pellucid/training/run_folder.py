@@ -380,7 +380,7 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def _remove_lock(folder: Path, new_folders: Sequence[Path]) -> None:
-    """Remove the lock from an otherwise empty folder, and then the empty folders among `made`."""
+    """Remove the lock from an otherwise empty folder, and then the empty folders among `new_folders`."""
     with suppress(OSError):
         if [path.name for path in folder.iterdir()] == [LOCK] and not (folder / LOCK).stat().st_size:
             (folder / LOCK).unlink()
