@@ -11,7 +11,7 @@ from pellucid.config.toml import build_config, validate_config
 from pellucid.config.validation import reject_unused
 from pellucid.decoding.predictor import Predictor
 from pellucid.reporting.progress import multi_progress, training_progress
-from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
+from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.run_folder import load
 from pellucid.training.session import TrainingFiles, train_run
 
@@ -69,7 +69,7 @@ def train(
 def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> None:
     """Train the members of an ensemble in parallel, and print a line for each validation."""
     trainings = plan_ensemble(files, folder, config, size)
-    events = train_ensemble(trainings, folder, min(size, jobs_at_once(0, config)))
+    events = train_ensemble(trainings, folder, min(size, num_parallel_trainings(0, config)))
     with multi_progress() as progress, closing(events):
         for worker_event in events:
             if worker_event is not None:

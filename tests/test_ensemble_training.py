@@ -21,7 +21,7 @@ from trained_runs import (
 
 from pellucid.errors import ConfigError, RunError
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
-from pellucid.training.run_folder import ENSEMBLE, load, lock_run_folder, members
+from pellucid.training.run_folder import ENSEMBLE, load, lock_run_folder, member_folders
 from pellucid.training.session import ModelBuilt
 from pellucid.training.training_data import TrainingFiles
 
@@ -44,7 +44,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_each_member_equals_the_run_of_its_seed_bit_for_bit(ensemble: tuple[Path, str], tmp_path: Path) -> None:
     folder, said = ensemble
     assert "3 runs, seeds 1 to 3, 2 in parallel" in said
-    assert [path.name for path in members(folder)] == ["seed-1", "seed-2", "seed-3"]
+    assert [path.name for path in member_folders(folder)] == ["seed-1", "seed-2", "seed-3"]
     assert_same_outcome(folder / "seed-1", copies_run().run)
     plan = plan_ensemble(copies_run().files, folder, copies_run().config, 3)
     train_to_end(copies_run().files, tmp_path / "alone", plan[2].config)
@@ -61,9 +61,9 @@ def test_an_impossible_size_is_refused(tmp_path: Path, size: int, shown: str) ->
 
 
 def test_members_share_vocabularies_and_are_different_models(ensemble: tuple[Path, str]) -> None:
-    loaded = [load(folder) for folder in members(ensemble[0])]
+    loaded = [load(folder) for folder in member_folders(ensemble[0])]
     assert all(transducer.vocabularies == loaded[0].vocabularies for transducer in loaded)
-    models = {(folder / "model.safetensors").read_bytes() for folder in members(ensemble[0])}
+    models = {(folder / "model.safetensors").read_bytes() for folder in member_folders(ensemble[0])}
     assert len(models) == 3
 
 
@@ -72,7 +72,7 @@ def test_a_finished_ensemble_is_unchanged_and_can_get_more_members(ensemble: tup
     before = contents(folder / "seed-2")
     assert pellucid(*train_arguments(folder, 4)).code == 0
     assert contents(folder / "seed-2") == before
-    assert len(members(folder)) == 4 and members(folder)[3].name == "seed-4"
+    assert len(member_folders(folder)) == 4 and member_folders(folder)[3].name == "seed-4"
 
 
 def test_an_error_of_one_training_is_raised_and_stops_all(ensemble: tuple[Path, str], tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
     assert not any(path.exists() for path in temporaries)
     for name in ("seed-1", "seed-2", "seed-3"):
         assert_same_outcome(run / name, ensemble[0] / name)
-    assert members(run) == [run / name for name in ("seed-1", "seed-2", "seed-3")]
+    assert member_folders(run) == [run / name for name in ("seed-1", "seed-2", "seed-3")]
 
 
 def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:
@@ -168,15 +168,15 @@ def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path,
 
 
 def test_a_single_run_is_its_own_member(tmp_path: Path) -> None:
-    assert members(copies_run().run) == [copies_run().run]
-    assert members(tmp_path / "nothing") == [tmp_path / "nothing"]
+    assert member_folders(copies_run().run) == [copies_run().run]
+    assert member_folders(tmp_path / "nothing") == [tmp_path / "nothing"]
 
 
 @pytest.mark.parametrize("listed", ["", "[]", '{"members": []}', '{"members": ["../a"]}', '{"members": [1]}', "null"])
 def test_an_invalid_member_list_is_refused(tmp_path: Path, listed: str) -> None:
     (tmp_path / ENSEMBLE).write_text(listed)
     with pytest.raises(RunError, match="does not list the members"):
-        members(tmp_path)
+        member_folders(tmp_path)
 
 
 def test_seeds_beyond_the_maximum_are_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.evaluation.metrics import GroupAccuracy
-from pellucid.reporting.figures import accuracy_range, format_number, round_up
+from pellucid.reporting.figures import accuracy_axis_limits, format_number, round_up
 
 
 @given(st.floats(1e-6, 1e9))
@@ -14,7 +14,9 @@ def test_axis_numbers_are_formatted() -> None:
     shown = [format_number(value) for value in (0.0, 0.05, 20.0, 1500.0, 20000.0, 1.5e6, 2e9)]
     assert shown == ["0", "0.05", "20", "1.5k", "20k", "1.5M", "2G"]
     assert round_up(0.0) == 1.0
-    assert accuracy_range([]) == (0.0, 100.0) and accuracy_range([GroupAccuracy("1", 99, 100, 95.0, 99.0)]) == (
+    assert accuracy_axis_limits([]) == (0.0, 100.0) and accuracy_axis_limits(
+        [GroupAccuracy("1", 99, 100, 95.0, 99.0)]
+    ) == (
         80.0,
         100.0,
     )

@@ -27,9 +27,9 @@ from pellucid.inspection.state_space import (
     Separation,
     collect_states,
     conicity,
-    distances,
     isolation,
     nearest_states,
+    pairwise_distances,
     pca,
     procrustes,
     separation,
@@ -60,7 +60,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     conicity: {"vectors": POINTS},
     separation: {"vectors": POINTS, "members": GROUP},
     isolation: {"vectors": POINTS},
-    distances: {"vectors": POINTS},
+    pairwise_distances: {"vectors": POINTS},
 }
 
 
@@ -381,7 +381,7 @@ def test_lists_tensors_and_generators_are_arrays() -> None:
 def test_numbers_of_any_size_have_the_same_shape(scale: float) -> None:
     assert pca(POINTS * scale).explained == pytest.approx(pca(POINTS).explained)
     assert conicity(POINTS * scale) == pytest.approx(conicity(POINTS))
-    np.testing.assert_allclose(distances(POINTS * scale), distances(POINTS) * scale)
+    np.testing.assert_allclose(pairwise_distances(POINTS * scale), pairwise_distances(POINTS) * scale)
     np.testing.assert_allclose(
         procrustes(POINTS * scale, POINTS[::-1] * scale), procrustes(POINTS, POINTS[::-1]) * scale
     )

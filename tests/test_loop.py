@@ -38,7 +38,7 @@ from pellucid.training.loop import (
     derived_batch_size,
     derived_epochs,
     fit,
-    rank,
+    validation_rank,
 )
 
 TRAINING = copies(20, seed=1)
@@ -158,7 +158,7 @@ def test_the_chosen_metric_ranks_and_the_error_rate_breaks_ties(
     metric: Metric, better: dict[str, float], worse: dict[str, float]
 ) -> None:
     rest = {"exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 50.0, "loss": 5.0}
-    assert rank(rest | better, metric) > rank(rest | worse, metric)
+    assert validation_rank(rest | better, metric) > validation_rank(rest | worse, metric)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,9 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
     tmp_path: Path, schedule: str, batch_type: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if schedule == "plateau":  # no validation is ever better than the first
-        monkeypatch.setattr(loop, "rank", lambda metrics, metric: rank(dict.fromkeys(metrics, 0.0), metric))
+        monkeypatch.setattr(
+            loop, "validation_rank", lambda metrics, metric: validation_rank(dict.fromkeys(metrics, 0.0), metric)
+        )
     training = {
         "epochs": 3,
         "lr_schedule": schedule,
@@ -394,6 +396,6 @@ def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
 
 
 def test_an_unset_batch_size_is_derived() -> None:
-    derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan(0) for each in (0, 5))
+    derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan_batches(0) for each in (0, 5))
     assert max(map(len, derived)) == 8
     assert max(map(len, said)) == 5

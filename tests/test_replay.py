@@ -11,7 +11,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.errors import InputError
 from pellucid.inspection import replay as replaying
 from pellucid.inspection.distributions import step_distributions
-from pellucid.inspection.replay import build_replays, inference_mode, replay_steps, start_replay, target_ids
+from pellucid.inspection.replay import build_replays, evaluation_context, replay_steps, start_replay, target_ids
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
@@ -20,7 +20,7 @@ def test_replayed_steps_have_the_attention_of_the_trace(kind: str, monkeypatch: 
     transducer = made(kind)
     traces = [*transducer.predict(["abc", "", "cab?", "b"]), *traces_of(transducer, PAIRS)]
     seen: list[int] = []
-    with torch.inference_mode(), inference_mode(transducer, 9):
+    with torch.inference_mode(), evaluation_context(transducer, 9):
         for replay in build_replays(transducer, traces):
             alone, guide = start_replay(transducer, replay)
             looks = [each.step.attention.weights for each in replay_steps(alone, guide, replay.target)]

@@ -29,7 +29,7 @@ from pellucid.training.run_folder import (
     load,
     lock_run_folder,
     log_damage,
-    members,
+    member_folders,
     read_log,
 )
 from pellucid.training.session import FileSaved, ModelBuilt, train_run
@@ -491,7 +491,7 @@ def test_a_log_with_an_impossible_file_name_is_read(run: Path) -> None:
 )
 def test_an_impossible_list_of_members_is_refused(run: Path, listed: str) -> None:
     (run / ENSEMBLE).write_text(listed)
-    message = refusal(lambda: members(run))
+    message = refusal(lambda: member_folders(run))
     assert message.startswith(f"{run / ENSEMBLE} does not list the members of an ensemble by their folders' names: ")
 
 

@@ -28,11 +28,13 @@ class BenchCase(msgspec.Struct, frozen=True):
     """Sizes of a network and of its batch."""
 
     hidden: int
-    """H of the decoder; each direction of the encoder has half of it."""
+    """H, hidden units of the decoder; each direction of the encoder has half of it."""
     embedding: int
+    """E, size of an embedding."""
     units: int
-    """A, the size of additive attention."""
+    """A, attention units of additive attention."""
     batch: int
+    """B, pairs per batch."""
 
 
 CASES: dict[str, BenchCase] = {
@@ -44,7 +46,7 @@ CASES: dict[str, BenchCase] = {
 
 
 class BenchRequest(msgspec.Struct, frozen=True):
-    """One measurement, as requested from a worker process."""
+    """Arguments of one measurement."""
 
     task: BenchTask
     name: str
@@ -52,17 +54,19 @@ class BenchRequest(msgspec.Struct, frozen=True):
     case: BenchCase
     cell: Cell
     digits: int = DIGITS
+    """Number of digits of every pair."""
     threads: int = 1
+    """CPU threads."""
     repeats: int = 5
-    """Repeats over which medians and extremes are computed."""
+    """Number of repeats over which medians and extremes are computed."""
     seconds: float = 5.0
-    """Approximate duration of the steady state."""
+    """Minimum seconds for which steps are timed, after the warmup."""
     plain: bool = False
     """Use plain PyTorch without kernels."""
 
 
 class BenchSelection(NamedTuple):
-    """Selected tasks, cases and cells."""
+    """Selected tasks, cases and cells, every combination of which is measured."""
 
     tasks: Sequence[BenchTask]
     cases: Sequence[str]
@@ -70,15 +74,15 @@ class BenchSelection(NamedTuple):
 
 
 def select_cases(task: str, cases: Sequence[str], cells: Sequence[str]) -> BenchSelection:
-    """Return the selection that the arguments of a command name.
+    """Return the tasks, cases and cells that the arguments of `pellucid bench` name, without repetitions.
 
     Args:
-        task: A task or "all".
-        cases: Names of cases; empty takes all.
-        cells: Names of cells; empty takes both.
+        task: "train", "greedy", "beam" or "all".
+        cases: Keys of `CASES`; empty selects all.
+        cells: "gru" or "lstm"; empty selects both.
 
     Raises:
-        InputError: A name is unknown.
+        InputError: A name is unknown; the message lists the known ones.
     """
     tasks = TASKS if task == "all" else (_choose(task, TASKS, "task", ("all",)),)
     selected_cases = tuple(_choose(name, tuple(CASES), "case") for name in dict.fromkeys(cases)) or tuple(CASES)
@@ -90,8 +94,8 @@ def select_cases(task: str, cases: Sequence[str], cells: Sequence[str]) -> Bench
 def bench_config(request: BenchRequest) -> Config:
     """Return the configuration of a measurement.
 
-    The encoder is bidirectional and there is no dropout. Neither the end of training nor a validation is reached.
-    Decoding is forced to as many symbols as there are digits, since the network is untrained.
+    There is no dropout, and other settings are defaults. Neither the end of training nor a validation is reached. Every
+    output is as long as the number of digits, since an untrained network would not end it.
 
     Args:
         request: The measurement.
@@ -109,7 +113,7 @@ def bench_config(request: BenchRequest) -> Config:
 
 
 def batches_per_call(task: BenchTask) -> int:
-    """Return the number of batches of one timed call; an update has one.
+    """Return the number of batches that one timed call processes: 1 for an update, `BATCHES_PER_CALL` for decoding.
 
     Args:
         task: The task.

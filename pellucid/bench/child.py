@@ -13,11 +13,11 @@ from pellucid.bench.results import BenchResult, StageTime, StartupTime
 from pellucid.errors import RunError
 
 MeasurementKind = Literal["measure", "start", "profile"]
-"""Steady state of the steps, time to the first update, or stages of a training."""
+"""Time of a step ("measure"), time to the first update ("start"), or stages of a training ("profile")."""
 
 
 class ChildRequest(msgspec.Struct, frozen=True):
-    """Request to the worker process."""
+    """Request to the worker process, which it receives as JSON on its command line."""
 
     kind: MeasurementKind
     request: BenchRequest
@@ -32,7 +32,10 @@ def run_measurement(request: BenchRequest) -> BenchResult:
         request: The measurement.
 
     Returns:
-        Times, memory and lower bound.
+        Times, memory and lower bound; for training, `start_seconds` and `start_cpu_seconds` are set.
+
+    Raises:
+        RunError: A worker process failed; the message is the last line of its standard error.
     """
     result = run_step_measurement(request)
     if request.task != "train":
@@ -48,7 +51,10 @@ def run_step_measurement(request: BenchRequest) -> BenchResult:
         request: The measurement.
 
     Returns:
-        Times, memory and lower bound.
+        Times, memory and lower bound; `start_seconds` and `start_cpu_seconds` are None.
+
+    Raises:
+        RunError: The worker process failed; the message is the last line of its standard error.
     """
     return msgspec.json.decode(_run_child("measure", request), type=BenchResult)
 
@@ -57,10 +63,13 @@ def run_profile(request: BenchRequest) -> list[StageTime]:
     """Measure the stages of a training in a worker process.
 
     Args:
-        request: The measurement.
+        request: The measurement; its task is not used.
 
     Returns:
-        The stages in the order of an update.
+        The time of each stage, in the order of `measurement.STAGES`.
+
+    Raises:
+        RunError: The worker process failed; the message is the last line of its standard error.
     """
     return msgspec.json.decode(_run_child("profile", request), type=list[StageTime])
 
@@ -85,7 +94,7 @@ def _run_child(kind: MeasurementKind, request: BenchRequest) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    """Handle the request and write the result as JSON.
+    """Run the requested measurement in this process, and write its result to standard output as JSON.
 
     Args:
         arguments: The request as JSON.

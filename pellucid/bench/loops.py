@@ -11,7 +11,7 @@ from pellucid.kernels.jit import njit
 
 @njit
 def sum_tanh(values: Flat, num_passes: int) -> np.float32:
-    """Return Σ tanh v over all passes.
+    """Return Σ tanh(v + p) over all arguments v and passes p = 0, 1, ….
 
     Args:
         values: Arguments v.
@@ -27,7 +27,7 @@ def sum_tanh(values: Flat, num_passes: int) -> np.float32:
 
 @njit
 def sum_exponential(values: Flat, num_passes: int) -> np.float32:
-    """Return Σ e^v over all passes.
+    """Return Σ e^(v + p) over all arguments v and passes p = 0, 1, ….
 
     Args:
         values: Arguments v.
@@ -43,7 +43,9 @@ def sum_exponential(values: Flat, num_passes: int) -> np.float32:
 
 @njit
 def sum_energies(values: Flat, num_passes: int) -> np.float32:
-    """Return Σ 1 / (1 + a v) over all passes, as in tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k}).
+    """Return Σ 1 / (1 + (1 + p) v) over all arguments v and passes p = 0, 1, ….
+
+    This is the costly part of an attention energy: tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k}).
 
     Args:
         values: Arguments v.
@@ -61,6 +63,8 @@ def sum_energies(values: Flat, num_passes: int) -> np.float32:
 def sum_paired_energies(values: Flat, num_passes: int) -> np.float32:
     """Return the sum of `sum_energies` with one division per two terms: 1 / x + 1 / y = (x + y) / (x y).
 
+    An argument is paired with the one half of the array after it; the number of arguments is even.
+
     Args:
         values: Arguments v.
         num_passes: Number of passes over the arguments.
@@ -76,7 +80,7 @@ def sum_paired_energies(values: Flat, num_passes: int) -> np.float32:
 
 @njit
 def sum_values(values: Flat, num_passes: int) -> np.float32:
-    """Return Σ v over all passes.
+    """Read all arguments once per pass; return t, with t ← p t + Σ v in each pass p = 0, 1, ….
 
     Args:
         values: Arguments v.

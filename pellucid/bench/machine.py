@@ -20,16 +20,21 @@ class MachineInfo(msgspec.Struct, frozen=True):
     """Hardware, software and time of a measurement."""
 
     processor: str
+    """Name of the processor."""
     cores: int
+    """Number of logical CPU cores of the machine."""
     system: str
+    """Operating system and its release."""
     load: float
-    """Load average over one minute at the start."""
+    """Load average over the last minute."""
     versions: dict[str, str]
+    """Versions of Pellucid, Python and `PACKAGES` by name; "none" for a package that is not installed."""
     date: str
+    """Local time with its offset from UTC: 2026-01-31T12:00:00+0100."""
 
 
 def describe_machine() -> MachineInfo:
-    """Describe the machine without heavy imports.
+    """Return the description of this machine now, without importing torch.
 
     Returns:
         Hardware, software, load and time.
@@ -46,9 +51,10 @@ def describe_machine() -> MachineInfo:
 
 
 def peak_memory_mib() -> float:
-    """Return the peak memory of this process in MiB.
+    """Return the peak resident memory of this process so far, in MiB.
 
-    On Linux it is the peak of the current program only: `ru_maxrss` also includes the parent process before exec.
+    On Linux it is that of the current program only (VmHWM): `ru_maxrss`, which other systems use, also includes the
+    parent process before exec.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -69,13 +69,15 @@ class _TimedSteps(NamedTuple):
 
 
 def measure_case(request: BenchRequest) -> BenchResult:
-    """Measure a case in this process.
+    """Measure the time, the peak memory and the lower bound of a step in this process.
+
+    The number of threads is set for the whole process.
 
     Args:
         request: The measurement.
 
     Returns:
-        Times, memory and lower bound, without the time to the first update.
+        The result, without the time to the first update (None).
     """
     use_threads(request.threads)
     with disable_kernels() if request.plain else nullcontext():
@@ -105,16 +107,17 @@ def _count_cached_kernels() -> int:
 
 
 def measure_startup(request: BenchRequest, started: float) -> StartupTime:
-    """Measure from process start to the first update of a training from files, as in `pellucid train`.
+    """Measure the time from the start of this process to the first update of a training from files.
 
-    Imports, reading, vocabularies, network and kernels are included; generating the files is not.
+    Imports, reading, vocabularies, network and kernels are included, as in `pellucid train`; generating the files is
+    not. The files are temporary.
 
     Args:
-        request: The case.
-        started: Start of the process, in seconds since the epoch.
+        request: The measurement.
+        started: Start of the process by `time.time()`, in seconds since 1970.
 
     Returns:
-        Wall and CPU seconds.
+        Wall and CPU time.
     """
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())
@@ -129,20 +132,20 @@ def measure_startup(request: BenchRequest, started: float) -> StartupTime:
 
 
 def bench_examples(request: BenchRequest, count: int) -> list[Example]:
-    """Return spelled digits; they depend only on the numbers of pairs and of digits.
+    """Return random pairs of digits spelled in words (source) and the digits (target), with a fixed seed.
 
     Args:
-        request: The measurement.
+        request: The measurement, for the number of digits of each pair.
         count: Number of pairs.
     """
     return spelled_digits(count, request.digits, request.digits, seed=1)
 
 
 def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
-    """Return the vocabularies of examples, and the examples as ids.
+    """Return vocabularies learned from examples, and the examples as ids.
 
     Args:
-        request: The measurement.
+        request: The measurement, for its data settings.
         examples: The examples.
     """
     data = bench_config(request).data
@@ -153,7 +156,7 @@ def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vo
 def build_training_state(
     request: BenchRequest, vocabularies: Vocabularies, encoded: EncodedExamples, examples: Sequence[Example]
 ) -> TrainingState:
-    """Return the state of a new training.
+    """Return the state of a new training with a new network.
 
     Args:
         request: The measurement.
@@ -168,13 +171,13 @@ def build_training_state(
 
 
 def iterate_updates(state: TrainingState) -> Iterator[UpdateCompleted]:
-    """Yield the updates of a training.
+    """Return an iterator that does one update of a training at each step.
 
     Args:
-        state: State of the training.
+        state: State of the training, which is changed.
 
     Yields:
-        Each completed update.
+        Each completed update; other events of the training are left out.
     """
     return (event for event in fit(state) if isinstance(event, UpdateCompleted))
 
@@ -286,19 +289,19 @@ Result = TypeVar("Result")
 
 
 class StageClock:
-    """Clock that attributes all time to the current stage."""
+    """Clock that adds up the time spent in each stage of a training; exactly one stage is current at any time."""
 
     def __init__(self) -> None:
         """Start with the stage "other"."""
         self.restart()
 
     def restart(self) -> None:
-        """Reset all times."""
+        """Set all times to zero, and make "other" the current stage."""
         self.spent = dict.fromkeys(STAGES, ClockReading(0.0, 0.0))
         self.stage, self.since = OTHER, read_clocks()
 
     def enter(self, stage: str) -> None:
-        """Attribute the time from now on to a stage.
+        """Make a stage the current one: time from now on counts for it.
 
         Args:
             stage: Stage that starts now.
@@ -309,12 +312,12 @@ class StageClock:
         self.stage, self.since = stage, now
 
     def time_function(self, stage: str, after: str, function: Callable[..., Result]) -> Callable[..., Result]:
-        """Return the function with its time attributed to one stage, and the time after it to another.
+        """Return a function that does the same, enters one stage when it is called and another when it returns.
 
         Args:
-            stage: Stage of the function.
-            after: Stage after the function.
-            function: Function to time.
+            stage: Stage during the call.
+            after: Stage after the call, also after an exception.
+            function: Function to wrap.
         """
 
         def timed(*arguments: Any) -> Result:  # noqa: ANN401
@@ -328,13 +331,13 @@ class StageClock:
 
 
 def profile_training(request: BenchRequest) -> list[StageTime]:
-    """Read and encode a file of pairs, then train for the requested time, and measure every stage.
+    """Read and encode a temporary file of pairs, train for the requested time, and measure the time of every stage.
 
     Args:
-        request: The measurement.
+        request: The measurement; its task and its repeats are not used.
 
     Returns:
-        The stages in the order of an update.
+        The time of each stage per batch, in the order of `STAGES`.
     """
     use_threads(request.threads)
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
@@ -408,16 +411,16 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
 def _attach_loader(state: TrainingState, clock: StageClock) -> None:
     """Attribute planning and collating of batches to their stage, unless another thread does it."""
     if not state.prefetch:
-        for name in ("plan", "prepare"):
+        for name in ("plan_batches", "prepare"):
             setattr(state, name, clock.time_function(BATCHING, WAITING, getattr(state, name)))
-    build_loader = state.feed
+    build_loader = state.batch_loader
 
     def _build_timed_loader(plan: list[ndarray]) -> BatchLoader:
         loader = build_loader(plan)
         setattr(loader, "next", clock.time_function(WAITING, OTHER, loader.next))  # noqa: B010 (of this object only)
         return loader
 
-    setattr(state, "feed", _build_timed_loader)  # noqa: B010 (as above)
+    setattr(state, "batch_loader", _build_timed_loader)  # noqa: B010 (as above)
 
 
 def _leave_encoder(clock: StageClock, states: Tensor) -> None:
@@ -440,10 +443,10 @@ def _on_gradient(tensor: Tensor, callback: Callable[[], None]) -> None:
 
 
 def stage_shares(times: Mapping[str, tuple[ClockReading, int]]) -> list[StageTime]:
-    """Return times per batch with their shares of the total, in the order of the stages.
+    """Return the time of each stage per batch and its share of the sum over all stages, in the order of `STAGES`.
 
     Args:
-        times: Time of each stage with its number of batches.
+        times: For each stage in `STAGES`, its time and the number of batches in that time.
     """
     per_batch = {
         stage: ClockReading(reading.wall / batches, reading.cpu / batches)

@@ -15,17 +15,17 @@ NUM_WARMUP_STEPS = 3
 
 
 class ClockReading(NamedTuple):
-    """Seconds of wall clock and CPU."""
+    """Wall-clock time and CPU time in seconds: a reading of both clocks, or the time between two readings."""
 
     wall: float
     cpu: float
     """CPU time, summed over all threads of the process."""
 
     def since(self, earlier: "ClockReading") -> "ClockReading":
-        """Return the time between two readings.
+        """Return the time from an earlier reading to this one.
 
         Args:
-            earlier: Earlier reading of the clocks.
+            earlier: Earlier reading of the same clocks.
         """
         return ClockReading(self.wall - earlier.wall, self.cpu - earlier.cpu)
 
@@ -34,34 +34,34 @@ class StepTiming(NamedTuple):
     """Time of a step in seconds."""
 
     first: float
-    """Wall time of the first step, including loading."""
+    """Wall time of the first step, which also loads or compiles kernels."""
     wall: float
-    """Median wall time over repeats; a repeat is the mean over its share of the steps."""
+    """Median over repeats of the mean wall time of a step; each repeat has an equal share of the steps."""
     cpu: float
-    """Median CPU time over repeats."""
+    """Median over repeats of the mean CPU time of a step."""
     fastest: float
-    """Minimum CPU time of a repeat."""
+    """Minimum over repeats of the mean CPU time of a step."""
     slowest: float
-    """Maximum CPU time of a repeat."""
+    """Maximum over repeats of the mean CPU time of a step."""
     steps: int
-    """Number of steps in the steady state."""
+    """Number of timed steps after the warmup."""
 
 
 def read_clocks() -> ClockReading:
-    """Return both clocks."""
+    """Return the current readings; only differences of two readings have a meaning."""
     return ClockReading(time.perf_counter(), time.process_time())
 
 
 def time_steps(
     step: Callable[[], object], seconds: float, repeats: int, num_warmup_steps: int = NUM_WARMUP_STEPS
 ) -> StepTiming:
-    """Time a step in the steady state.
+    """Call a function repeatedly, and time its calls after a warmup.
 
     Args:
-        step: Function that takes the step.
-        seconds: Minimum duration of the steady state.
-        repeats: Number of repeats; each has at least one step.
-        num_warmup_steps: Steps before the steady state, including the first.
+        step: Function that does one step.
+        seconds: Minimum total duration of the timed steps.
+        repeats: Number of repeats into which the timed steps are divided; each has at least one step.
+        num_warmup_steps: Number of untimed steps before, including the first one, which is always done.
 
     Returns:
         Medians and extremes over the repeats.
@@ -77,12 +77,12 @@ def time_steps(
 
 
 def summarize_steps(first: float, steps: Sequence[ClockReading], repeats: int) -> StepTiming:
-    """Return medians and extremes over repeats of consecutive steps.
+    """Divide steps into repeats of consecutive steps; return medians and extremes of the means of the repeats.
 
     Args:
-        first: Wall time of the first step in seconds.
-        steps: Times of the steps in the steady state.
-        repeats: Number of repeats, among which the steps are divided.
+        first: Wall time of the first step in seconds, which is passed on.
+        steps: Time of each step after the warmup; at least `repeats`.
+        repeats: Number of repeats.
     """
     ends = [len(steps) * repeat // repeats for repeat in range(repeats + 1)]
     runs = [steps[start:end] for start, end in pairwise(ends)]
@@ -106,53 +106,72 @@ class BenchResult(msgspec.Struct, frozen=True):
     """Result of a measurement; a step is one training update or one decoded batch."""
 
     task: str
+    """"train", "greedy" or "beam"."""
     case: str
+    """Name of the case."""
     cell: str
+    """"gru" or "lstm"."""
     threads: int
+    """CPU threads."""
     plain: bool
+    """Whether plain PyTorch without kernels was requested."""
     samples_per_cpu_second: float
+    """Pairs per second of CPU time of all threads."""
     samples_per_second: float
+    """Pairs per second of wall time."""
     tokens_per_second: float
-    """Target symbols per wall second, including end symbols."""
+    """Target symbols per second of wall time, including EOS."""
     peak_mib: float
+    """Peak memory of the process in MiB."""
     floor_ratio: float
     """CPU time of a step divided by its lower bound."""
     floor_ms: float
+    """Lower bound of the time of a step."""
     step_ms: float
-    """Wall time."""
+    """Median wall time of a step."""
     step_cpu_ms: float
+    """Median CPU time of a step."""
     fastest_cpu_ms: float
-    """Minimum of the repeats."""
+    """Minimum CPU time over the repeats."""
     slowest_cpu_ms: float
-    """Maximum of the repeats."""
+    """Maximum CPU time over the repeats."""
     steps: int
-    """Number of steps in the steady state."""
+    """Number of timed steps after the warmup."""
     first_call_seconds: float
-    """Additional wall time of the first step."""
+    """Wall time of the first call beyond that of a later one."""
     first_call: FirstCall
     start_seconds: float | None
-    """Wall time from process start to the first update of a training."""
+    """Wall time from process start to the first update of a training; None if not measured."""
     start_cpu_seconds: float | None
+    """CPU time from process start to the first update of a training; None if not measured."""
     operations: float
     """Counted operations of a step."""
     floor: TimeFloor
+    """Lower bound of the time of a step, by kind of operation."""
     rates: MachineRates
+    """Rates of this machine, from which the lower bound is computed."""
     shape: StepShape
+    """Sizes of a step, from which its operations are counted."""
 
 
 class StageTime(msgspec.Struct, frozen=True):
-    """A stage of a training: milliseconds per batch and shares of the total."""
+    """Time of one stage of a training, per batch."""
 
     name: str
     wall_ms: float
+    """Milliseconds of wall time per batch."""
     cpu_ms: float
+    """Milliseconds of CPU time per batch."""
     wall_share: float
+    """Fraction of the wall time of all stages, 0 to 1."""
     cpu_share: float
+    """Fraction of the CPU time of all stages, 0 to 1."""
 
 
 class StartupTime(msgspec.Struct, frozen=True):
-    """Time from process start to the first update."""
+    """Time from process start to the first update of a training, in seconds."""
 
     seconds: float
     """Wall time."""
     cpu_seconds: float
+    """CPU time of all threads."""

@@ -25,49 +25,57 @@ written."""
 
 
 class StepShape(msgspec.Struct, frozen=True):
-    """Sizes that determine the work of a step."""
+    """Sizes of network and batch that determine the work of a step: one update, or the decoding of one batch."""
 
     rows: int
+    """B, pairs of the batch."""
     positions: float
-    """N, source positions of all rows without padding."""
+    """N, source positions of all rows without padding; a mean over batches."""
     steps: float
-    """T, target symbols, including the end symbol where it is written."""
+    """T, target symbols of a row, including EOS where it is written; a mean over rows."""
     embedding: int
+    """E, size of an embedding."""
     hidden: int
+    """H, hidden units of the decoder."""
     direction: int
     """h, hidden units of one of the two encoder directions."""
     units: int
+    """A, attention units."""
     gates: int
     """G, gates of the cell: 3 for a GRU, 4 for an LSTM."""
     source_symbols: int
+    """V, ids of the source vocabulary."""
     target_symbols: int
+    """W, ids of the target vocabulary."""
     parameters: int
+    """Number of parameters."""
     beam: int = 1
+    """K, beam size; 1 for greedy search."""
     states: int = 1
-    """State tensors of the cell: the hidden state, and the cell state of an LSTM."""
+    """State tensors of the cell: 1 for a GRU (hidden state), 2 for an LSTM (hidden state and cell state)."""
 
     @property
     def memory(self) -> int:
-        """Return D, the size of an encoder state."""
+        """D, the size of an encoder state: both directions."""
         return 2 * self.direction
 
     @property
     def activations(self) -> int:
-        """Return the tanh and σ evaluations per unit of a cell: one per gate, and one for a new cell state."""
+        """Number of tanh and σ evaluations per hidden unit of a cell: one per gate, and one for a new cell state."""
         return self.gates + self.states - 1
 
 
 class StepWork(NamedTuple):
-    """Operations of one step."""
+    """Number of operations and of bytes of one step."""
 
     multiply_adds: float
-    """Multiply-adds of matrix products."""
+    """Multiply-adds of matrix products, without those of attention."""
     activations: float
-    """Tanh and σ of the cells."""
+    """Evaluations of tanh and σ in the cells and for the initial decoder state."""
     energies: float
-    """Tanh of additive attention."""
+    """Evaluations of tanh in additive attention."""
     exponentials: float
-    """Exponentials of the softmax of attention and of the output layer."""
+    """Evaluations of exp in the softmax of attention and of the output layer."""
     attention_multiply_adds: float
     """Multiply-adds of vᵀ tanh(…) and Σ α h, one query per product."""
     attention_bytes: float
@@ -77,13 +85,13 @@ class StepWork(NamedTuple):
 
     @property
     def operations(self) -> float:
-        """Return multiplications, additions and function evaluations, one operation each."""
+        """Number of multiplications, additions and function evaluations; a multiply-add counts as two."""
         product_operations = 2 * (self.multiply_adds + self.attention_multiply_adds)
         return product_operations + self.activations + self.energies + self.exponentials
 
 
 def training_work(shape: StepShape) -> StepWork:
-    """Return the work of one update: forward, backward, clip, step.
+    """Return the work of one training update: forward pass, backward pass and Adam's update of the parameters.
 
     Each product of the forward pass has two in the backward pass, one per factor. Energies are computed twice; the
     backward pass of vᵀ tanh(…) has two products per unit, for v and for the argument. Keys and memory are read in both
@@ -158,12 +166,13 @@ class MachineRates(msgspec.Struct, frozen=True):
     """Measured rates of one thread: operations and bytes per second, seconds per function evaluation."""
 
     operations: float
-    """Multiplications and additions of float32 products per second."""
+    """Multiplications and additions per second in float32 matrix products."""
     activation_seconds: float
-    """Seconds of a tanh, from which a σ is computed."""
+    """Seconds of a tanh, also used for a σ, which a tanh computes."""
     energy_seconds: float
     """Seconds of a tanh of a sum with known exponentials of its summands, as in attention."""
     exponential_seconds: float
+    """Seconds of an exp."""
     row_bytes: float
     """Bytes per second of repeated reads of the keys and memory of one row."""
     update_bytes: float
@@ -171,26 +180,31 @@ class MachineRates(msgspec.Struct, frozen=True):
 
 
 class TimeFloor(msgspec.Struct, frozen=True):
-    """Lower bound of the time of one step in milliseconds, by part."""
+    """Lower bound of the CPU time of one step in milliseconds, by kind of operation."""
 
     products_ms: float
+    """Matrix products, without those of attention."""
     activations_ms: float
+    """Tanh and σ of the cells."""
     attention_ms: float
+    """Energies and weighted sums of attention: the greater of computing them and of reading keys and memory."""
     softmax_ms: float
+    """Exponentials of attention weights and of the output layer."""
     update_ms: float
+    """Memory traffic of Adam."""
 
     @property
     def total_ms(self) -> float:
-        """Return the sum."""
+        """Sum of all kinds, in milliseconds."""
         return self.products_ms + self.activations_ms + self.attention_ms + self.softmax_ms + self.update_ms
 
 
 def compute_floor(work: StepWork, rates: MachineRates) -> TimeFloor:
-    """Return the lower bound of the time of some work.
+    """Return the lower bound of the time of a step: its numbers of operations divided by the rates of the machine.
 
     Args:
-        work: Operations of a step.
-        rates: Rates of the machine.
+        work: Operations and bytes of the step.
+        rates: Rates of one thread of the machine.
     """
     compute_seconds = work.energies * rates.energy_seconds + 2 * work.attention_multiply_adds / rates.operations
     return TimeFloor(
@@ -211,14 +225,14 @@ NUM_VALUES = 4096
 
 
 def measure_rates(shape: StepShape, seconds: float) -> MachineRates:
-    """Measure the rates for the lower bound of a shape.
+    """Measure the rates of this machine on one thread, with matrices and arrays of the sizes of a step.
 
     Args:
         shape: Sizes of the step.
-        seconds: Approximate total duration.
+        seconds: Duration of the benchmark that the rates belong to; measuring them takes about a third of it.
 
     Returns:
-        Rates of the machine on one thread.
+        Rates, each of the fastest implementation at hand.
     """
     seconds_per_rate = seconds / 40
     row_size = FLOAT_BYTES * shape.positions / shape.rows * (shape.units + shape.memory)

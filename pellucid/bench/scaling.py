@@ -20,22 +20,28 @@ SIZE_TITLES: dict[ScaledSize, str] = {"length": "source length", "batch": "batch
 
 
 class ScalingPoint(NamedTuple):
-    """One measurement of a curve."""
+    """One measurement of a scaling curve, in which one size varies."""
 
     varied: ScaledSize
+    """Name of the size that varies."""
     value: int
-    """Mean source positions of a row, rows, or hidden units."""
+    """Its value: rounded mean of the source positions of a row, rows of a batch, or hidden units of the decoder."""
     result: BenchResult
 
 
 def measure_scaling(request: BenchRequest) -> Iterator[ScalingPoint]:
-    """Measure all curves around a case; the case itself is measured once.
+    """Measure a case with its source length, its batch size and its hidden units multiplied by each of `SCALE_FACTORS`.
+
+    Each measurement runs in its own process. The case itself (factor 1) is measured once for all curves.
 
     Args:
         request: The measurement of the case.
 
     Yields:
-        The points of each curve.
+        Each point, curve by curve, in increasing order.
+
+    Raises:
+        RunError: A worker process failed.
     """
     base_result = run_step_measurement(request)
     for varied in SIZE_TITLES:
@@ -45,14 +51,15 @@ def measure_scaling(request: BenchRequest) -> Iterator[ScalingPoint]:
 
 
 def scale_request(request: BenchRequest, varied: ScaledSize, factor: float) -> BenchRequest:
-    """Return the request with one size multiplied by a factor.
+    """Return a request with one size multiplied by a factor, rounded and at least 1.
 
-    Longer numbers are longer on both sides. The size of attention scales with the hidden units.
+    "length" is `DIGITS` times the factor, on source and target side; "hidden" scales attention units too, and its
+    number of hidden units stays even.
 
     Args:
-        request: The measurement.
+        request: The measurement, which is not changed.
         varied: Size to multiply.
-        factor: Factor.
+        factor: Positive factor.
     """
     case = request.case
     match varied:
@@ -77,13 +84,13 @@ GIGA = 1e9
 
 
 def scaling_figure(points: Sequence[ScalingPoint]) -> Figure:
-    """Draw CPU time of a step with its lower bound, and peak memory, over the counted operations; one column per size.
+    """Draw scaling curves: CPU time of a step with its lower bound (above) and peak memory (below) over operations.
 
     Args:
-        points: Points of all curves.
+        points: Points of all curves; at least one.
 
     Returns:
-        The figure.
+        A figure with one column for each size that varies.
     """
     figure = empty_figure(10.5, 6.2)
     rows = figure.subplots(2, len(SIZE_TITLES), sharex=True, sharey="row", squeeze=False)

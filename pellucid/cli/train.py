@@ -79,15 +79,15 @@ def _train_run(args: TrainArguments, config: Config) -> int:
 def _train_ensemble(args: TrainArguments, config: Config) -> int:
     """Train runs with different seeds in parallel."""
     from pellucid.reporting.progress import multi_progress
-    from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
-    from pellucid.training.run_folder import members
+    from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
+    from pellucid.training.run_folder import member_folders
     from pellucid.training.session import TrainingFiles
 
     files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
     trainings = plan_ensemble(files, args.run, config, args.ensemble)
     folders = {args.run, *(training.folder for training in trainings)}
-    removed_members = [folder.name for folder in members(args.run) if folder not in folders]
-    num_parallel = min(args.ensemble, jobs_at_once(args.jobs, config))
+    removed_members = [folder.name for folder in member_folders(args.run) if folder not in folders]
+    num_parallel = min(args.ensemble, num_parallel_trainings(args.jobs, config))
     with handle_sigint() as interrupt, multi_progress() as progress:
         last_seed = trainings[-1].config.seed
         description = (

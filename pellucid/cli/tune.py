@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
 
 def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress") -> "StudyRequest":
     """Return the specification of the search, after reading the files."""
-    from pellucid.training.ensemble_training import jobs_at_once
+    from pellucid.training.ensemble_training import num_parallel_trainings
     from pellucid.training.session import TrainingFiles
     from pellucid.tuning.search import StudyRequest, prepare_config
     from pellucid.tuning.space import default_space, load_space
@@ -104,7 +104,7 @@ def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress
     for requirement in unused_settings(config):
         progress.print_line(f"{requirement.message(config)}: trials without it ignore that setting")
     space = load_space(args.space, base) if args.space else default_space(base, _explicit_settings(config))
-    num_parallel = min(args.trials, jobs_at_once(args.jobs, config))
+    num_parallel = min(args.trials, num_parallel_trainings(args.jobs, config))
     return StudyRequest(files, args.out, base, space, args.trials, args.minutes * 60, num_parallel, args.prune)
 
 

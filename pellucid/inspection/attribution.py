@@ -23,7 +23,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import MAX_POSITIONS, Replay, build_replays, inference_mode
+from pellucid.inspection.replay import MAX_POSITIONS, Replay, build_replays, evaluation_context
 from pellucid.model.recurrence import Inputs
 
 MAX_KEY_SCALARS = 2**24
@@ -31,35 +31,43 @@ MAX_KEY_SCALARS = 2**24
 
 
 class Attribution(NamedTuple):
-    """Attribution scores of one trace."""
+    """Attribution scores of one trace: a number for each step and source position."""
 
     occlusion: Float[np.ndarray, "T S"]
-    """log p(y_t) − log p(y_t | x_s occluded): positive if the position supports the symbol."""
+    """log p(y_t) − log p(y_t | x_s occluded), in nats: positive if the position supports the symbol."""
     gradient: Float[np.ndarray, "T S"]
-    """Σ_e x_se ∂ log p(y_t) / ∂x_se."""
+    """Gradient × input, Σ_e x_se ∂ log p(y_t) / ∂x_se."""
     occlusion_correlation: float | None
-    """Spearman correlation of attention weights and |occlusion| (`rank_correlation`)."""
+    """Spearman correlation of attention weights and |occlusion| (`rank_correlation`); None if no step has one."""
     gradient_correlation: float | None
+    """Spearman correlation of attention weights and |gradient|; None if no step has one."""
 
 
 @check_arguments
 def attribute(transducer: Predictor, trace: Trace) -> Attribution:
-    """Return occlusion and gradient × input of a trace along its own output.
+    """Return occlusion and gradient × input of a trace, for the log-probability of each symbol of its output.
 
     Occlusion sets the embedding of one position to zero and computes the log-probabilities of the same symbols again.
     Both methods use the embeddings that the encoder reads; symbols to copy stay available. In an ensemble, a position
     is occluded in every model, and gradients are summed over the models. Forced attention is not changed.
 
     Args:
-        transducer: The model.
-        trace: A trace of the model. A trace without source or output has no scores.
+        transducer: The model, which decodes symbol by symbol; or an ensemble of such models.
+        trace: A trace of the model.
+
+    Returns:
+        Scores and correlations; for a trace without source or output, empty arrays and None.
+
+    Raises:
+        ConfigError: The model does not decode symbol by symbol.
+        ArgumentError: A field of the trace is wrong, or the trace is of another model.
 
     References:
         Occlusion: Li, Monroe & Jurafsky 2016, section 3. Gradient × input: Denil et al. 2014; Li et al. 2016 (NAACL),
             section 5.
     """
     # Tensors that are created in torch's inference mode have no gradients.
-    with torch.inference_mode(False), inference_mode(transducer, len(trace.source)):
+    with torch.inference_mode(False), evaluation_context(transducer, len(trace.source)):
         for replay in build_replays(transducer, [trace], "trace"):
             occluded, gradient = occlusion(transducer, replay), input_x_gradient(transducer, replay)
             correlations = [rank_correlation(trace.attention, np.abs(scores)) for scores in (occluded, gradient)]
@@ -69,14 +77,17 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
 
 
 def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
-    """Return the difference of log-probabilities with and without each position.
+    """Return the occlusion scores of one trace; `attribute` describes them.
 
     Args:
-        transducer: Model.
-        replay: Replay of one trace.
+        transducer: The model, in `evaluation_context`.
+        replay: Replay of one trace, with a source and an output.
 
     Returns:
-        log p(y_t) − log p(y_t | x_s occluded), one row per step.
+        log p(y_t) − log p(y_t | x_s occluded), in nats.
+
+    Raises:
+        ConfigError: The model does not decode symbol by symbol.
     """
     ((_, positions, steps),) = replay.sizes
     rows = []
@@ -95,14 +106,17 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
 
 
 def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
-    """Return gradient × input of each symbol's log-probability.
+    """Return the gradient × input scores of one trace; `attribute` describes them.
 
     Args:
-        transducer: Model.
-        replay: Replay of one trace.
+        transducer: The model, in `evaluation_context`, and outside torch's inference mode.
+        replay: Replay of one trace, with a source and an output.
 
     Returns:
-        Σ_e x_se ∂ log p(y_t) / ∂x_se, one row per step.
+        Σ_e x_se ∂ log p(y_t) / ∂x_se.
+
+    Raises:
+        ConfigError: The model does not decode symbol by symbol.
     """
     ((_, positions, steps),) = replay.sizes
     units = transducer.config.attention.size
@@ -173,7 +187,7 @@ def _num_added(replay: Replay) -> int:
 
 
 def _ranges(count: int, size: int) -> Iterator[range]:
-    """Return consecutive ranges of at most `most` numbers."""
+    """Return consecutive ranges of at most `size` numbers."""
     return (range(start, min(start + size, count)) for start in range(0, count, size))
 
 
@@ -181,16 +195,19 @@ def _ranges(count: int, size: int) -> Iterator[range]:
 def rank_correlation(
     attention: Annotated[Float[np.ndarray, "T S"], PROBABILITY], other: Float[np.ndarray, "T S"]
 ) -> float | None:
-    """Return Spearman's rank correlation of the two rows of each step, averaged over the steps.
+    """Return Spearman's rank correlation of attention weights and scores at each step, averaged over the steps.
 
-    Equal values share their mean rank. Steps with a constant row are left out.
+    Equal values share their mean rank. Steps whose weights or scores are constant are left out.
 
     Args:
         attention: Attention weights.
-        other: Scores of the same steps and positions.
+        other: Scores of the same steps and positions, such as absolute attributions.
 
     Returns:
         The mean correlation, from −1 to 1; None if no step is left.
+
+    Raises:
+        ArgumentError: The shapes differ, or a weight is no probability.
 
     References:
         Spearman 1904, "The proof and measurement of association between two things".

@@ -19,27 +19,35 @@ from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import build_replays, examples_of, inference_mode
+from pellucid.inspection.replay import build_replays, evaluation_context, examples_of
 
 
 @check_arguments
 def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:
     """Return the log-probabilities of all symbols at every step of each trace, given the symbols before it.
 
-    Columns are in the order of vocabulary ids; symbols that are never written have −∞. Forced attention applies. With
-    copying, the last column is the total of all copied symbols outside the vocabulary. A trace without source or output
-    has no rows.
+    The columns are in the order of the target vocabulary's ids. For models that decode symbol by symbol, PAD, BOS and
+    UNK have −∞, and forced attention of the predictor's options applies. With copying, one more column, the last, is
+    the total of all copied symbols outside the vocabulary. For other tasks, a step is a label.
 
     Args:
-        transducer: Model.
+        transducer: The model, or an ensemble.
         traces: Traces of the model.
+
+    Returns:
+        One array per trace, in order, in nats; without rows for a trace without source or output. The step of EOS has a
+        row.
+
+    Raises:
+        ArgumentError: A field of a trace is wrong, or a trace is of another model.
+        ConfigError: The model is neither a classifier nor decodes symbol by symbol.
     """
     if isinstance(transducer, ClassificationPredictor):
         return transducer.distributions(examples_of(transducer, traces))
     size = len(transducer.vocabularies.target)
     columns = size + transducer.config.decoder.pointer_generator
     distributions = [np.zeros((0, columns)) for _ in traces]
-    with torch.inference_mode(), inference_mode(transducer, len(traces)):
+    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         for replay in build_replays(transducer, traces):
             inference, rows = require_transducer(transducer, "steps").initialize(replay.batch), list[Tensor]()
             symbols, suppressed = torch.full_like(replay.target[:, 0], BOS), None
@@ -69,7 +77,13 @@ def entropy(
     """Return the entropy H = −Σ p log₂ p, in bits, with 0 · log 0 = 0.
 
     Args:
-        log_probabilities: Log-probabilities over the last axis.
+        log_probabilities: Natural logarithms of probabilities that sum to one over the last axis; −∞ is allowed.
+
+    Returns:
+        The entropy of each distribution, at least 0.
+
+    Raises:
+        ArgumentError: A number is NaN or above 0 (except for rounding).
 
     References:
         Shannon 1948, "A mathematical theory of communication", section 6.
@@ -90,11 +104,14 @@ def kl_divergence(
     It is infinite if `after` is zero where `before` is not.
 
     Args:
-        before: Log-probabilities log p over the last axis.
-        after: Log-probabilities log q, of the same shape.
+        before: Natural logarithms log p, over the last axis.
+        after: Natural logarithms log q, of the same shape.
+
+    Returns:
+        The divergence of each pair of distributions, at least 0.
 
     Raises:
-        ValueError: The distributions have different shapes.
+        ArgumentError: The shapes differ, or a number is NaN or above 0 (except for rounding).
 
     References:
         Kullback & Leibler 1951, "On information and sufficiency", section 2.

@@ -22,7 +22,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
-from pellucid.inspection.replay import build_replays, checked_traces, inference_mode
+from pellucid.inspection.replay import build_replays, checked_traces, evaluation_context
 from pellucid.model.attention import NoAttention
 from pellucid.model.network import require_seq2seq
 
@@ -31,32 +31,37 @@ Permutations = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class PermutationResult(NamedTuple):
-    """Effect of shuffling the attention weights of each step on its distribution."""
+    """Effect of permuting the attention weights of each step on the distribution of the next symbol."""
 
     change: Float[np.ndarray, " T"]
-    """Median total variation distance ½ Σ |p − p'| over the permutations, from 0 to 1."""
+    """Median over the permutations of the total variation distance ½ Σ |p − p'|, from 0 (no effect) to 1."""
     max_weights: Float[np.ndarray, " T"]
-    """Largest weight of the step; uniform weights do not change by shuffling."""
+    """Largest attention weight of the step. If weights are nearly uniform, permuting them changes little."""
 
 
 @check_arguments
 def permute_attention(
     transducer: Predictor, trace: Trace, permutations: Permutations = 100, seed: Seed = 1
 ) -> PermutationResult:
-    """Shuffle the attention weights of each step among the source positions, and compute its distribution again.
+    """Permute the attention weights of each step randomly among the source positions, and measure the effect.
 
-    All other steps keep their weights. With several heads, all use the shuffled mean of their weights, which is
-    compared with the mean itself. A median near 0 means that the output does not depend on these weights: they do not
-    explain it.
+    At each step in turn, the distribution of the next symbol is computed again with permuted weights; the steps before
+    it keep theirs. With several heads, all use the permuted mean of their weights, which is compared with the mean
+    itself. A median near 0 means that the output does not depend on these weights: they do not explain it.
 
     Args:
-        transducer: The model.
+        transducer: The model, which decodes symbol by symbol; or an ensemble of such models.
         trace: A trace of the model.
-        permutations: Number of permutations per step.
-        seed: Random seed.
+        permutations: Number of permutations per step, 1 to 10,000.
+        seed: Seed of the permutations.
+
+    Returns:
+        Effect and largest weight of each step; empty for a trace without source or output.
 
     Raises:
-        InputError: The model has no attention, or a field of the trace is wrong.
+        ConfigError: The model does not decode symbol by symbol.
+        ArgumentError: The model has no attention, a field of the trace is wrong, the trace is of another model, or an
+            argument is out of range.
 
     References:
         Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations, median).
@@ -67,7 +72,7 @@ def permute_attention(
     (trace,) = checked_traces(transducer, [trace], "trace")
     generator = np.random.default_rng(seed)
     changes, max_weights = list[float](), list[float]()
-    with torch.inference_mode(), inference_mode(transducer, permutations * len(trace.target)):
+    with torch.inference_mode(), evaluation_context(transducer, permutations * len(trace.target)):
         for replay in build_replays(transducer, [trace], "trace"):
             inference, symbols = (
                 require_transducer(transducer, "steps").initialize(replay.batch),
@@ -90,11 +95,11 @@ def permute_attention(
 
 
 def permuted_rows(row: Float[Tensor, " S"], permutations: int, generator: np.random.Generator) -> Float[Tensor, "N S"]:
-    """Return a row, followed by permutations of it.
+    """Return the weights of a step, unchanged in the first row and randomly permuted in the others.
 
     Args:
         row: Attention weights of one step.
-        permutations: N − 1, the number of permutations.
+        permutations: N − 1, the number of permuted rows.
         generator: Random generator.
     """
     orders: list[Int[np.ndarray, " S"]] = [generator.permutation(len(row)) for _ in range(permutations)]

@@ -32,39 +32,47 @@ MAX_POSITIONS = 2**15
 
 
 class ReplaySize(NamedTuple):
-    """Size of one trace of a replay."""
+    """Index of one trace of a batch, and its lengths without padding."""
 
     row: int
-    """Index of the trace among the given ones."""
+    """Index of the trace among those given to `build_replays`."""
     positions: int
+    """Number of source positions, without added features."""
     steps: int
+    """Number of steps, EOS included."""
 
 
 class Replay(NamedTuple):
-    """Some traces in ids."""
+    """Batch of traces in ids, whose outputs are decoded again."""
 
     batch: InferenceBatch
-    """The batch; its rows are indices of the given traces."""
+    """Sources; `batch.rows` are the indices of the traces among those given to `build_replays`."""
     target: Int[Tensor, "B T"]
+    """Ids of the outputs, with EOS where it was written, padded."""
     steps: list[int]
+    """Number of steps of each trace."""
 
     @property
     def sizes(self) -> list[ReplaySize]:
-        """Index, source positions and steps of each trace."""
+        """Index and lengths of each trace, in the order of the batch."""
         rows, positions = self.batch.rows.tolist(), self.batch.positions.tolist()
         return [ReplaySize(*size) for size in zip(rows, positions, self.steps, strict=True)]
 
 
 def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> Iterator[Replay]:
-    """Return batches of the traces with a source and an output, with similar lengths together.
+    """Yield the traces in batches of similar source length; traces without source or output are left out.
 
     Args:
-        transducer: Model.
-        traces: Traces of the model.
+        transducer: The model.
+        traces: Traces of the model, in any order.
         name: Name of a trace in error messages; "{}" is its index.
 
+    Yields:
+        Batches of at most `MAX_POSITIONS` padded source positions, or of one longer source.
+
     Raises:
-        ArgumentError: The model does not read a source as the trace has it, or does not write a target symbol.
+        ArgumentError: A field of a trace is wrong, the trace is of another task, the model reads its source as other
+            symbols, or the model cannot write a symbol of its output.
     """
     traces = checked_traces(transducer, traces, name)
     examples = [example_of(transducer, trace) for trace in traces]
@@ -100,29 +108,31 @@ def _replay(
 
 
 def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Example]:
-    """Return the sources of traces, with their features.
+    """Return the sources of traces with their features as examples, whose targets are empty.
 
     Args:
-        transducer: Model.
+        transducer: The model.
         traces: Traces of the model.
         name: Name of a trace in error messages; "{}" is its index.
 
     Raises:
-        ArgumentError: A field of a trace is wrong, or the model does not read its source as the trace has it.
+        ArgumentError: A field of a trace is wrong, the trace is of another task, or the model reads its source as other
+            symbols.
     """
     return [example_of(transducer, trace) for trace in checked_traces(transducer, traces, name)]
 
 
 def checked_traces(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Trace]:
-    """Return the traces with checked fields, which a program may have set.
+    """Return the traces after checking that their fields are valid and that the model can read their sources.
 
     Args:
-        transducer: Model.
-        traces: Traces of the model.
+        transducer: The model.
+        traces: Traces of the model, whose fields a program may have changed.
         name: Name of a trace in error messages; "{}" is its index.
 
     Raises:
-        ArgumentError: As in `examples_of`.
+        ArgumentError: A field of a trace is wrong, the trace is of another task, or the model reads its source as other
+            symbols.
     """
     checked = [checked_fields(trace, name.format(index)) for index, trace in enumerate(traces)]
     for index, trace in enumerate(checked):
@@ -158,20 +168,23 @@ def _check_unknown(trace: Trace, ids: Sequence[int], name: str) -> None:
 
 
 def example_of(transducer: Predictor, trace: Trace) -> Example:
-    """Return the source of a trace with its features.
+    """Return the source of a trace with its features as an example, whose target is empty.
 
     Args:
-        transducer: Model, for its tokenizer of features.
-        trace: Trace of the model.
+        transducer: The model, for its tokenizer of features.
+        trace: Trace of the model; it is not checked.
     """
     return Example(trace.text, "", transducer.tokenizers.features.join(trace.added or trace.source[: trace.features]))
 
 
 def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
-    """Return the output of a trace in ids; V + p for a copy of source position p outside the vocabulary.
+    """Return the output of a trace in ids, with EOS if the trace is finished.
+
+    A symbol outside the vocabulary has the id V + p if the model copies and p is the first source position with this
+    symbol, and else UNK.
 
     Args:
-        transducer: Model.
+        transducer: The model.
         trace: Trace of the model.
     """
     ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.pointer_generator
@@ -185,12 +198,14 @@ def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
 
 
 @contextmanager
-def inference_mode(transducer: Predictor, hypotheses: int) -> Iterator[None]:
-    """Disable dropout inside the context, and use kernels where they are faster.
+def evaluation_context(transducer: Predictor, hypotheses: int) -> Iterator[None]:
+    """Disable dropout of a model within the block, and use compiled CPU kernels only where they are faster.
+
+    Gradients are not disabled; `torch.inference_mode` does this.
 
     Args:
-        transducer: Model.
-        hypotheses: Number of hypotheses that are decoded together.
+        transducer: The model.
+        hypotheses: Number of hypotheses that are decoded within the block, which decides whether to load kernels.
     """
     device = next(transducer.network.parameters()).device
     with transducer.evaluation_mode(), inference_kernels(hypotheses, device.type):
@@ -198,26 +213,29 @@ def inference_mode(transducer: Predictor, hypotheses: int) -> Iterator[None]:
 
 
 class ReplayStep(NamedTuple):
-    """One decoder step along traces."""
+    """One decoder step of a batch of traces."""
 
     symbols: Int[Tensor, " B"]
     """Previous symbols, the decoder inputs."""
     before: State
+    """Decoder state before the step."""
     step: Step
+    """Results of the step, with the state after it."""
 
 
 def start_replay(transducer: Predictor, replay: Replay) -> tuple[SingleModelInference, ForcedAttentionInference | None]:
-    """Return one model before its first step, and its forced attention.
+    """Encode the sources of a batch; return the network before its first decoder step, for `replay_steps`.
 
     Args:
-        transducer: Model.
+        transducer: A single model.
         replay: Batch of traces.
 
     Returns:
-        The model, and the same with forced attention; None without forced attention.
+        The network with its decoder state, and the forced attention of the predictor's options; None without any.
 
     Raises:
         InputError: The model is an ensemble.
+        ConfigError: The model does not decode symbol by symbol.
     """
     inference = require_transducer(transducer, "steps").initialize(replay.batch)
     single = inference.inference if isinstance(inference, ForcedAttentionInference) else inference
@@ -229,12 +247,15 @@ def start_replay(transducer: Predictor, replay: Replay) -> tuple[SingleModelInfe
 def replay_steps(
     inference: SingleModelInference, forced: ForcedAttentionInference | None, target: Int[Tensor, "B T"]
 ) -> Iterator[ReplayStep]:
-    """Yield the decoder steps that write the targets.
+    """Yield the decoder steps with given outputs (teacher forcing): step t reads symbol t − 1, the first one BOS.
 
     Args:
-        inference: Model before its first step.
-        forced: Forced attention; None for the model's own weights.
-        target: Target ids.
+        inference: Network before its first step, from `start_replay`.
+        forced: Forced attention, from `start_replay`; None for the model's own weights.
+        target: Ids of the outputs, padded.
+
+    Yields:
+        T steps; those after the end of a shorter output have no meaning for its row.
     """
     symbols, state = torch.full_like(target[:, 0], BOS), inference.state
     for index, targets in enumerate(target.unbind(dim=1)):

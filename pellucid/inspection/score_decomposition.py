@@ -18,7 +18,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
-from pellucid.inspection.replay import Replay, build_replays, inference_mode, replay_steps, start_replay
+from pellucid.inspection.replay import Replay, build_replays, evaluation_context, replay_steps, start_replay
 from pellucid.inspection.states import layer_outputs
 from pellucid.model.attention import MonotonicAttention, NoAttention
 from pellucid.model.decoder import AttendThenStep
@@ -27,14 +27,16 @@ from pellucid.model.network import require_seq2seq
 
 
 class ScoreDecomposition(NamedTuple):
-    """Components of the variance of attention scores within rows. They sum to one; each may be below 0 or above 1."""
+    """Fractions of the variance of attention scores over source positions. They sum to one; each may be below 0 or
+    above 1.
+    """
 
     temporal: float
-    """Component of the mean states of each position, equal for all sources and outputs."""
+    """Fraction that the position alone explains: scores of the mean states at each position."""
     input_driven: float
-    """Additional component of the mean deviation of each symbol."""
+    """Additional fraction that the symbols explain: mean deviation of each symbol's states."""
     residual: float
-    """Remaining component: context and interactions."""
+    """Remaining fraction: context and interactions."""
 
 
 class _TraceAttention(NamedTuple):
@@ -49,10 +51,12 @@ class _TraceAttention(NamedTuple):
 
 
 class MeanComponents(NamedTuple):
-    """Components μ and μ + χ of the states of one sequence."""
+    """Components of the states of one sequence, one row per position."""
 
     temporal: Float[Tensor, "_ size"]
+    """μ, the mean of all states at the same position."""
     temporal_and_input: Float[Tensor, "_ size"]
+    """μ + χ, where χ is the mean deviation of all states of the same symbol."""
 
 
 @check_arguments
@@ -72,11 +76,14 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     previous weights.
 
     Args:
-        transducer: The model.
-        traces: Traces of the model; a few hundred give stable means.
+        transducer: A single model that decodes symbol by symbol.
+        traces: Traces of the model; a few hundred give stable means. Those without source or output are left out.
 
     Raises:
-        InputError: The model is an ensemble, has no attention or monotonic attention (no softmax), or no row varies.
+        ConfigError: The model does not decode symbol by symbol.
+        InputError: The model is an ensemble.
+        ArgumentError: The model has no attention, or monotonic attention (no softmax); the weights of every step are
+            constant, or there is no trace; a field of a trace is wrong, or a trace is of another model.
 
     References:
         Aitken et al. 2021, "Understanding how encoder-decoder architectures attend", NeurIPS, section 3.
@@ -86,7 +93,7 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     if isinstance(attention, NoAttention | MonotonicAttention):
         raise ArgumentError("transducer: expected a model with attention by a softmax, whose scores can be decomposed")
     sums, total = np.zeros(3), 0.0
-    with torch.inference_mode(), inference_mode(transducer, len(traces)):
+    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         rows = list[_TraceAttention]()
         for replay in build_replays(transducer, traces):
             rows += _trace_attention(transducer, replay)
@@ -106,11 +113,14 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
 def mean_components(
     values: Sequence[Float[Tensor, "_ size"]], symbols: Sequence[Sequence[Hashable]]
 ) -> list[MeanComponents]:
-    """Return μ and μ + χ of each position of each sequence; see `decompose_scores`.
+    """Return μ and μ + χ of each position of each sequence, as defined in `decompose_scores`.
 
     Args:
         values: States of each sequence, one row per position.
-        symbols: Symbol of each state.
+        symbols: Symbol of each state, by sequence and position.
+
+    Returns:
+        Components of each sequence, in order.
     """
     longest = max((len(states) for states in values), default=0)
     means = [torch.stack([states[t] for states in values if len(states) > t]).mean(dim=0) for t in range(longest)]

@@ -19,20 +19,26 @@ from pellucid.inspection.states import empty_states, trace_states
 
 
 class PrincipalPlane(NamedTuple):
-    """Plane of the first two principal components."""
+    """Plane of the first two principal components, with which vectors are projected."""
 
     mean: Float[np.ndarray, " D"]
+    """Mean of the vectors to which the plane was fitted."""
     axes: Float[np.ndarray, "2 D"]
-    """Orthonormal axes; the largest entry of each in absolute value is positive."""
+    """Orthonormal axes, of greatest variance first; the entry of greatest absolute value of each is positive. The
+    second is zero for D = 1.
+    """
     explained: tuple[float, float]
-    """Fraction of the variance along each axis."""
+    """Fraction of the total variance along each axis, 0 to 1."""
 
     @check_arguments
     def project(self, vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n 2"]:
-        """Return the coordinates of vectors: (v − mean) · axes.
+        """Return the two coordinates of each vector v: (v − mean) · axes.
 
         Args:
-            vectors: Vectors of the dimension of the plane.
+            vectors: Vectors with as many numbers as those to which the plane was fitted.
+
+        Raises:
+            ArgumentError: The vectors have another number of columns, or a number is not finite.
         """
         if vectors.shape[1] != len(self.mean):
             raise argument_error("vectors", f"vectors of {len(self.mean)} numbers", vectors)
@@ -55,14 +61,14 @@ def _magnitude(values: Float[np.ndarray, "..."]) -> float:
 def pca(vectors: Float[np.ndarray, "n D"]) -> PrincipalPlane:
     """Return the first two principal components: eigenvectors of the covariance Σ (v − mean)(v − mean)ᵀ / n.
 
-    The result does not depend on the order of the vectors, except for rounding. A missing second axis (D = 1) has
-    coordinate zero; without variance both fractions are zero.
+    The result does not depend on the order of the vectors, except for rounding. A missing second axis (D = 1) is zero;
+    without variance both fractions are zero.
 
     Args:
         vectors: One vector per row.
 
     Raises:
-        ValueError: There are no vectors.
+        ArgumentError: There are no vectors, or they have no numbers.
 
     References:
         Pearson 1901; Hotelling 1933.
@@ -91,11 +97,14 @@ def procrustes(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "n
     Reflection is allowed since the sign of a principal axis has no meaning.
 
     Args:
-        points: Points P.
+        points: Points P, to be moved.
         reference: Points O, in the same order.
 
+    Returns:
+        The moved points, (P − p̄) Q + ō; empty for no points.
+
     Raises:
-        ValueError: The numbers of points differ.
+        ArgumentError: The numbers of points differ.
 
     References:
         Schönemann 1966, "A generalized solution of the orthogonal Procrustes problem".
@@ -116,18 +125,18 @@ TRACES_PER_CHUNK = 256
 
 
 class StateVectors(NamedTuple):
-    """Encoder or decoder states of many traces."""
+    """Encoder or decoder states of many traces, one per row."""
 
     vectors: Float[Tensor, "n D"]
     """States scaled to length one (zero stays zero), so that products are cosines."""
     traces: Int[np.ndarray, " n"]
     """Index of the trace of each state."""
     positions: Int[np.ndarray, " n"]
-    """Source position or step of each state."""
+    """Source position (encoder) or step (decoder) of each state, from 0."""
 
 
 class CorpusStates(NamedTuple):
-    """Encoder and decoder states of a corpus."""
+    """Encoder and top decoder states of many traces, for `nearest_states`."""
 
     encoder: StateVectors
     decoder: StateVectors
@@ -137,12 +146,18 @@ class CorpusStates(NamedTuple):
 def collect_states(
     transducer: Predictor, traces: Sequence[Trace], max_states: Annotated[int, Meta(ge=1)] = 200_000
 ) -> CorpusStates:
-    """Return the states of traces in order, until one side has `max_states`; the last trace is complete.
+    """Return the encoder and the decoder states of traces, in order.
 
     Args:
-        transducer: Model.
-        traces: Traces of the model.
-        max_states: Number of encoder or decoder states after which no further trace is added.
+        transducer: A single model that decodes symbol by symbol.
+        traces: Traces of the model; those without source or output have no states.
+        max_states: Each side (encoder, decoder) ends with the trace that reaches this number of states. That trace is
+            complete, so there may be more.
+
+    Raises:
+        ConfigError: The model does not decode symbol by symbol.
+        InputError: The model is an ensemble.
+        ArgumentError: A field of a trace is wrong, a trace is of another model, or `max_states` is below 1.
     """
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for start in range(0, len(traces), TRACES_PER_CHUNK):
@@ -196,10 +211,11 @@ class NearestState(NamedTuple):
     """A state near a vector."""
 
     trace: int
-    """Index of the trace."""
+    """Index of its trace."""
     position: int
-    """Source position or step."""
+    """Source position or step, from 0."""
     cosine: float
+    """Cosine of state and vector, −1 to 1."""
 
 
 @check_arguments
@@ -209,9 +225,9 @@ def nearest_states(states: StateVectors, vector: Float[np.ndarray, " D"], count:
     The search is exact, and ties keep the order of the states. The vector itself is found too if it is one of them.
 
     Args:
-        states: Encoder or decoder states.
-        vector: Vector of the same dimension.
-        count: Maximum number of states to return.
+        states: Encoder or decoder states, from `collect_states`.
+        vector: Vector of the same dimension. A zero vector has cosine 0 with every state.
+        count: Maximum number of states to return, at least 0.
     """
     if not len(states.vectors) or not count:
         return []
@@ -231,14 +247,15 @@ def _check_vectors(vectors: Float[np.ndarray, "n D"]) -> None:
 def conicity(vectors: Float[np.ndarray, "S D"]) -> float:
     """Return the conicity: the mean over s of cos(h_s, h̄), where h̄ is the mean of all h_s.
 
-    It is 1 if all vectors have one direction, and near 0 if they do not. If states are nearly equal, attention may
-    choose any of them, and permuting its weights changes little. One vector has conicity 1; a zero vector has cosine 0.
+    It is 1 if all vectors have one direction, and near 0 if their directions cancel. If states are nearly equal,
+    attention may choose any of them, and permuting its weights changes little. One vector has conicity 1; a zero vector
+    has cosine 0.
 
     Args:
-        vectors: States h_s, one per row.
+        vectors: States h_s, one per row, such as the encoder states of one source.
 
     Raises:
-        ValueError: There are no vectors.
+        ArgumentError: There are no vectors, or they have no numbers.
 
     References:
         Mohankumar et al. 2020, section 3.1, after Chandrahas et al. 2018.
@@ -254,33 +271,37 @@ CHUNK = 10_000
 
 
 class Separation(NamedTuple):
-    """Separation of a group of vectors from the others."""
+    """Separation of a group of vectors (the members) from the others."""
 
     between: float
-    """Mean distance between members and others."""
+    """Mean Euclidean distance between members and others."""
     within: float
-    """Mean distance between members."""
+    """Mean Euclidean distance between members."""
     p: float
     """p-value: fraction of all groups of this size with an equal or larger ratio; one of them is the group itself."""
     nearest: float
-    """Fraction of members whose nearest neighbor is a member."""
+    """Fraction of members whose nearest neighbor among all vectors is a member."""
 
     @property
     def ratio(self) -> float:
-        """Ratio of between to within distances: 1 for a group that is spread like the others."""
+        """`between` divided by `within`: about 1 for a random group, greater for a separate one; infinite if only
+        `within` is 0.
+        """
         return float(_ratios(np.array([[self.between, self.within]]))[0])
 
 
 @check_arguments
 def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"]) -> Separation:
-    """Return the separation of a group, with an exact permutation test over every group of its size.
+    """Return the separation of a group of vectors from the others, with an exact permutation test over all groups of
+    its size.
 
     Args:
         vectors: All vectors, one per row.
-        members: True for members of the group.
+        members: True for the members of the group.
 
     Raises:
-        ValueError: The group has fewer than two members or all vectors, or there are more than a million groups.
+        ArgumentError: The group has fewer than two members or all vectors, there are more than `MAX_GROUPS` groups of
+            its size, or the numbers of rows differ.
 
     References:
         Test: Fisher 1935, "The Design of Experiments", section 21. Ratio of distances: Mielke & Berry 2007,
@@ -291,7 +312,7 @@ def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"
     if not 2 <= k < n or comb(n, k) > MAX_GROUPS:
         expected = f"at least 2 members, and at most {MAX_GROUPS:,} groups of the same size"
         raise ArgumentError(f"members: expected {expected}, got a group of {k} among {n}")
-    pair_distances = distances(vectors)
+    pair_distances = pairwise_distances(vectors)
     means = _means(pair_distances, members[None])[0]
     indices = (index for group in combinations(range(n), k) for index in group)
     groups = np.fromiter(indices, np.int64).reshape(-1, k)
@@ -315,22 +336,28 @@ def _ratios(means: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, " m"]:
 
 @check_arguments
 def isolation(vectors: Float[np.ndarray, "n D"]) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """Return the distance of each vector to its nearest neighbor, and its rank: 1 is the most isolated.
+    """Return the Euclidean distance of each vector to its nearest neighbor, and the rank of this distance.
 
     Args:
         vectors: At least two vectors, one per row.
+
+    Returns:
+        Distances, and ranks: 1 for the most isolated vector; equal distances share the better rank.
+
+    Raises:
+        ArgumentError: There are fewer than two vectors.
     """
     if len(vectors) < 2:
         raise argument_error("vectors", "at least two vectors", vectors)
-    pair_distances = distances(vectors)
+    pair_distances = pairwise_distances(vectors)
     np.fill_diagonal(pair_distances, np.inf)
     nearest = pair_distances.min(axis=1)
     return nearest, 1 + (nearest[None] > nearest[:, None]).sum(axis=1)
 
 
 @check_arguments
-def distances(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n n"]:
-    """Return the distances ‖v_i − v_j‖.
+def pairwise_distances(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n n"]:
+    """Return the Euclidean distances ‖v_i − v_j‖ of all pairs, zero on the diagonal.
 
     Args:
         vectors: One vector per row.

@@ -16,7 +16,7 @@ from pellucid.config.settings import memory_size
 from pellucid.decoding.outputs import to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.inspection.replay import Replay, ReplayStep, build_replays, inference_mode, replay_steps, start_replay
+from pellucid.inspection.replay import Replay, ReplayStep, build_replays, evaluation_context, replay_steps, start_replay
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.decoder import AttendThenStep, Decoder
 from pellucid.model.encoder import Encoder
@@ -27,23 +27,27 @@ Gates = dict[str, Float[Tensor, "B *steps H"]]
 
 
 def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float[Tensor, "N H"]) -> Gates:
-    """Return the gates of one cell step.
+    """Return the gate activations of one step of a recurrent cell, by the cell's names of its gates.
 
     Args:
         cell: Recurrent cell with G preactivations.
-        projected: W x + b of each row.
-        hidden: Previous state of each row.
+        projected: Projected input W x + b of each row.
+        hidden: Hidden state of each row before the step.
     """
     return dict(zip(cell.spec.gates, cell.spec.gate_values(*cell.preactivations(projected, hidden)), strict=True))
 
 
 def encoder_gates(encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Gates:
-    """Return the gates of every encoder layer and direction at every position; padding is undefined.
+    """Return the gate activations of every encoder layer and direction at every source position.
 
     Args:
-        encoder: Encoder.
+        encoder: Encoder, in evaluation mode.
         source: Source ids.
         lengths: Source lengths.
+
+    Returns:
+        Arrays B × S × H by names such as "encoder forwards update"; with several layers, "encoder layer 2 forwards
+        update". Values at padding have no meaning.
     """
     inputs, _, lengths = encoder.prepare_inputs(encoder.table.embed(encoder.oov_to_unk(source), None), source, lengths)
     states, gates = inputs.vectors, Gates()
@@ -70,11 +74,14 @@ def _row_gates(
 
 
 def decoder_gates(decoder: Decoder, step: ReplayStep) -> Gates:
-    """Return the gates of every decoder layer at one step.
+    """Return the gate activations of every decoder layer at one step.
 
     Args:
-        decoder: Decoder.
+        decoder: Decoder, in evaluation mode.
         step: Decoder step.
+
+    Returns:
+        Arrays B × H by names such as "decoder update"; with several layers, "decoder layer 2 update".
     """
     projected = decoder.project_symbols(decoder.oov_to_unk(step.symbols), None)
     if isinstance(decoder, AttendThenStep):
@@ -90,11 +97,14 @@ def decoder_gates(decoder: Decoder, step: ReplayStep) -> Gates:
 
 
 def layer_outputs(decoder: Decoder, hidden: Float[Tensor, "B L H"]) -> list[Float[Tensor, "B H"]]:
-    """Return the output of each layer: its state, after layer normalization and residual connections.
+    """Return the output of each decoder layer: its state after layer normalization and residual connection, if any.
 
     Args:
         decoder: Decoder.
-        hidden: States of all layers.
+        hidden: Hidden states of the L layers after a step.
+
+    Returns:
+        One tensor per layer, lowest layer first.
     """
     outputs: list[Tensor] = []
     for layer, state in enumerate(hidden.unbind(dim=1)):
@@ -104,32 +114,36 @@ def layer_outputs(decoder: Decoder, hidden: Float[Tensor, "B L H"]) -> list[Floa
 
 
 class DecodingStates(NamedTuple):
-    """States of one trace."""
+    """Encoder and decoder states of one trace."""
 
     encoder: Float[np.ndarray, "S D"]
     """Encoder state at each source position."""
     decoder: Float[np.ndarray, "T H"]
-    """Top decoder state at each step."""
+    """Hidden state of the top decoder layer after each step, before layer normalization; the step of EOS is included.
+    """
     gates: dict[str, Float[np.ndarray, "positions units"]]
-    """Gate activations by name, at source positions or steps; empty unless requested."""
+    """Gate activations by name ("encoder …" at source positions, "decoder …" at steps); empty unless requested."""
 
 
 @check_arguments
 def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[DecodingStates]:
-    """Return the states of each trace, with the forced attention of the options.
-
-    A trace without source or output has no states.
+    """Return the encoder and decoder states of each trace, with the forced attention of the predictor's options.
 
     Args:
-        transducer: Model.
+        transducer: A single model that decodes symbol by symbol.
         traces: Traces of the model.
-        gates: Compute gate activations too.
+        gates: Whether to compute gate activations too.
+
+    Returns:
+        States of each trace, in order; empty arrays for a trace without source or output.
 
     Raises:
-        InputError: The predictor is an ensemble.
+        ConfigError: The model does not decode symbol by symbol.
+        InputError: The model is an ensemble.
+        ArgumentError: A field of a trace is wrong, or a trace is of another model.
     """
     states = [empty_states(transducer)] * len(traces)
-    with torch.inference_mode(), inference_mode(transducer, len(traces)):
+    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         for replay in build_replays(transducer, traces):
             for (number, *_), trace_state in zip(replay.sizes, _states(transducer, replay, gates), strict=True):
                 states[number] = trace_state
@@ -163,7 +177,7 @@ def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[Decoding
 
 
 def empty_states(transducer: Predictor) -> DecodingStates:
-    """Return the states of a trace without source and output.
+    """Return the states of a trace without source or output: arrays without rows, and no gates.
 
     Args:
         transducer: Model, for the sizes of its states.

@@ -36,19 +36,22 @@ def visible_symbol(symbol: str) -> str:
 
 
 def visible_text(text: str) -> str:
-    """Return a text as `visible_symbol` does, but with single spaces between words unchanged.
+    """Return a text with every character visible, as `visible_symbol` does, but single spaces between words unchanged.
 
     Args:
-        text: The text.
+        text: The text; an empty one becomes ⟨empty⟩.
     """
     return "".join(visible_pieces(grapheme_clusters(text))) or "⟨empty⟩"
 
 
 def visible_pieces(pieces: Sequence[str]) -> list[str]:
-    """Return the grapheme clusters of a text as `visible_text` does.
+    """Return the grapheme clusters of a text, each made visible as in `visible_text`.
 
     Args:
-        pieces: Result of `grapheme_clusters`.
+        pieces: All grapheme clusters of the text, from `grapheme_clusters`.
+
+    Returns:
+        One text per cluster; none for an empty text.
     """
     padded = [" ", *pieces, " "]
     return [
@@ -58,16 +61,18 @@ def visible_pieces(pieces: Sequence[str]) -> list[str]:
 
 
 def visible_message(line: str) -> str:
-    """Return a message as `visible_symbol` does, but with all spaces unchanged.
+    """Return a line of a message with every character visible, as `visible_symbol` does, but with all spaces unchanged.
 
     Args:
-        line: One line of the message.
+        line: One line of the message; an empty one stays empty.
     """
     return "".join(" " if piece == " " else visible_symbol(piece) for piece in grapheme_clusters(line))
 
 
 def ascii_symbol(symbol: str) -> str:
-    r"""Return a symbol in ASCII: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, other characters are escaped.
+    r"""Return a symbol in ASCII: a space becomes _, an underscore \_, a backslash \\, ⟨ and ⟩ become < and >.
+
+    Other characters outside printable ASCII become Python escapes, such as \xe9. An empty symbol becomes <empty>.
 
     Args:
         symbol: The symbol.
@@ -76,10 +81,16 @@ def ascii_symbol(symbol: str) -> str:
 
 
 def grapheme_clusters(text: str) -> list[str]:
-    """Return the grapheme clusters of a text: each base character with the marks and joiners that follow it.
+    """Return the grapheme clusters of a text: each base character with the combining marks that follow it.
+
+    Zero-width joiners connect the characters beside them. Other rules of Unicode, such as those for flags, do not
+    apply.
 
     Args:
         text: The text.
+
+    Returns:
+        The clusters, which joined are the text; none for an empty text.
     """
     pieces: list[str] = []
     for character in text:
@@ -92,11 +103,14 @@ def grapheme_clusters(text: str) -> list[str]:
 
 
 def wrap_columns(text: str, width: int) -> list[str]:
-    """Split a visible text into lines of a maximum display width, never within a grapheme cluster.
+    """Split a visible text into lines of a maximum display width, anywhere except within a grapheme cluster.
 
     Args:
         text: A visible text.
-        width: Maximum display width of a line, in terminal columns.
+        width: Maximum display width of a line, in terminal columns. A wider cluster has a line of its own.
+
+    Returns:
+        At least one line, which is empty for an empty text.
     """
     lines, line_width = [""], 0
     for cluster in grapheme_clusters(text):
@@ -110,18 +124,20 @@ def wrap_columns(text: str, width: int) -> list[str]:
 
 
 def truncate_columns(text: str, max_width: int, ellipsis: str = "…") -> str:
-    """Return a visible text of a maximum display width, with a sign where it is truncated.
+    """Return a visible text, truncated at its end with an ellipsis if it is wider than a maximum.
 
     Args:
         text: A visible text.
-        max_width: Maximum display width without the sign, in terminal columns.
-        ellipsis: The sign, "…" by default.
+        max_width: Maximum display width, including the ellipsis, in terminal columns.
+        ellipsis: The text at the end of a truncated text.
     """
     return text if cell_len(text) <= max_width else wrap_columns(text, max_width - cell_len(ellipsis))[0] + ellipsis
 
 
 def format_fraction(value: float) -> str:
-    """Return a fraction of 1 as text: "0.93", with four decimals from 0.995, and ">0.9999" rather than "1.0000".
+    """Return a fraction as text: "0.93" or "1.00", with four decimals from 0.995 to below 1.
+
+    A fraction below 1 that would be rounded to "1.0000" becomes ">0.9999".
 
     Args:
         value: Number from 0 to 1.
@@ -132,10 +148,10 @@ def format_fraction(value: float) -> str:
 
 
 def format_probability(log_probability: float) -> str:
-    """Return a probability as text: "0.93", or "3e-04" if it is small.
+    """Return a probability as text: "0.93" as in `format_fraction`, or "3e-04" below 0.01.
 
     Args:
-        log_probability: Natural logarithm of the probability.
+        log_probability: Natural logarithm of the probability; NaN becomes "unknown", and less than −10⁹ "0".
     """
     if math.isnan(log_probability):
         return "unknown"

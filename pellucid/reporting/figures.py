@@ -31,22 +31,24 @@ from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.display_text import format_probability, truncate_columns, visible_symbol
 
 
-def accuracy_range(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
-    """Return the range of an accuracy axis: up to 100, down to the multiple of ten below the lowest interval.
+def accuracy_axis_limits(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
+    """Return the ends of an axis for accuracies in percent: (low, 100).
+
+    The lower end is the multiple of ten at or below the lowest interval, at most 80; 0 without any group.
 
     Args:
-        accuracies: Accuracies in per cent, with their intervals.
+        accuracies: Accuracies in percent, with their intervals; groups without examples are left out.
     """
     lowest = min((group.low for group in accuracies if group.total), default=0.0)
     return min(math.floor(lowest / 10) * 10.0, 80.0), 100.0
 
 
 def logged_values(log: Sequence[Mapping[str, Any]], event: str, key: str) -> list[tuple[float, float]]:
-    """Return the (samples, value) pairs of a training log.
+    """Return the points of a learning curve: (samples so far, value) of each log record of one kind, in log order.
 
     Args:
-        log: Records of the log.
-        event: Name of the event to select.
+        log: Records of the training log.
+        event: Value of "event" of the records to select: "stepped" or "validated".
         key: Key of the value; records without it, or with a value that is not finite, are left out.
     """
     points = [(record["samples"], record.get(key)) for record in log if record.get("event") == event]
@@ -54,10 +56,12 @@ def logged_values(log: Sequence[Mapping[str, Any]], event: str, key: str) -> lis
 
 
 def round_up(value: float) -> float:
-    """Return the next round number at or above a value, for the end of an axis.
+    """Return the smallest of 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten that is at least a value.
+
+    It is used for the upper end of an axis.
 
     Args:
-        value: A number; the result is 1 if it is not positive.
+        value: A number; the result is 1 if it is not positive, or NaN.
     """
     if not value > 0:
         return 1.0
@@ -68,10 +72,10 @@ def round_up(value: float) -> float:
 
 
 def format_number(value: float) -> str:
-    """Return a number for an axis: 1.5M, 20k, 300, 0.05.
+    """Return a number as a short text for an axis: 2G, 1.5M, 20k, 300, 0.05.
 
     Args:
-        value: The number.
+        value: The number; below 1,000 in absolute value it has four significant digits, else six.
     """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
@@ -172,9 +176,10 @@ SHADES = LinearSegmentedColormap.from_list("pellucid", ["#ffffff", "#a9c4ee", "#
 
 
 def attention_figure(trace: Trace) -> Figure:
-    """Return the attention matrix of a trace: source horizontally, target vertically, weights from 0 to 1.
+    """Draw the attention matrix of a trace: source horizontally, output vertically, white for 0 to dark blue for 1.
 
-    The probability of each target symbol is at the right.
+    The probability of each output symbol is at the right. Source symbols outside the vocabulary are underlined. Without
+    attention weights the matrix is blank.
 
     Args:
         trace: The trace.
@@ -223,12 +228,13 @@ def curves_figure(
     log: Sequence[Mapping[str, Any]],
     validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics,
 ) -> Figure:
-    """Return the learning curves: losses, and below them the validation metrics, over samples; the best checkpoint is
-    marked.
+    """Draw learning curves over training samples: above, the losses; below, the validation metrics in percent.
+
+    A dot on the curve of the first metric marks the best validation.
 
     Args:
-        log: Records of the training log.
-        validation_metrics: Validation metrics of the task, most important first.
+        log: Records of the training log; without any, the figure says so.
+        validation_metrics: Validation metrics of the task, most important first; those not in the log are left out.
     """
     figure = empty_figure(6.4, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True)
@@ -255,31 +261,34 @@ def curves_figure(
 
 
 def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
-    """Return a figure of accuracy by target position, with the 95 % interval as a band.
+    """Draw accuracy by target position, with the 95 % interval as a band.
 
     Args:
-        accuracies: Accuracy at each target position, in per cent.
+        accuracies: Accuracy at each target position, in percent.
     """
     return _accuracy_figure(accuracies, "target position")
 
 
 def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
-    """Return a figure of accuracy by source length, with the 95 % interval as a band.
+    """Draw accuracy by source length, with the 95 % interval as a band.
 
     Args:
-        accuracies: Accuracy of each source length or range of lengths, in per cent.
+        accuracies: Accuracy of each source length or range of lengths, in percent.
     """
     return _accuracy_figure(accuracies, "source length")
 
 
 def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
-    """Return the mean attention weights of traces, shape (T, S) of the longest target and the longest source.
+    """Return the mean attention weights of traces by target position (rows) and source position (columns).
 
-    Row t is the mean over traces with at least t symbols. Positions beyond a shorter source count as weight 0, so every
-    row sums to one.
+    Row t is the mean over the traces with a step t; positions beyond a shorter source count as weight 0. A row sums to
+    one if the weights of each of these traces do.
 
     Args:
         traces: The traces.
+
+    Returns:
+        Array of the longest target and the longest source; empty for no traces.
     """
     T = max((len(trace.target) for trace in traces), default=0)
     S = max((len(trace.source) for trace in traces), default=0)
@@ -292,7 +301,7 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
 
 
 def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
-    """Return a figure of mean attention weights: a line for each target position, and below an image.
+    """Draw the `mean_attention` of traces, as `mean_weights_figure` does.
 
     Args:
         traces: The traces.
@@ -301,10 +310,10 @@ def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
 
 
 def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
-    """Return a figure of mean attention weights: above, a line for each target position; below, an image.
+    """Draw mean attention weights: above, a line over the source for each target position; below, a shaded matrix.
 
     Args:
-        mean: Mean weights, shape (T, S).
+        mean: Mean weights, from `mean_attention`.
     """
     T, S = mean.shape
     figure = empty_figure(7.2, 5.6)
@@ -338,11 +347,13 @@ def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
 
 
 def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
-    """Return a figure as PNG. Equal figures give equal bytes. Characters without a font are shown as code points.
+    """Return a figure as the bytes of a PNG image. Equal figures give equal bytes.
+
+    Characters of tick labels that no installed font contains are drawn as code points.
 
     Args:
         figure: The figure.
-        dots_per_inch: Resolution, 160 by default.
+        dots_per_inch: Resolution.
     """
     buffer = io.BytesIO()
     with drawable_tick_labels(figure):
@@ -364,7 +375,7 @@ def to_svg(figure: Figure) -> str:
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """Return an empty white figure whose layout makes room for labels.
+    """Return an empty white figure whose layout makes room for labels (matplotlib's constrained layout).
 
     Args:
         width: Width in inches.
@@ -403,7 +414,7 @@ def _accuracy_figure(accuracies: Sequence[GroupAccuracy], axis: str) -> Figure:
     set_tick_labels(
         axes.xaxis, [group.label if n % label_interval == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK
     )
-    axes.set_ylim(*accuracy_range(accuracies))
+    axes.set_ylim(*accuracy_axis_limits(accuracies))
     axes.set_xlabel(axis, color=MUTED)
     axes.set_ylabel("% correct", color=MUTED)
     return freeze_layout(figure)
@@ -427,11 +438,11 @@ def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None
 
 
 def mark_unknown(axes: Axes, indices: Iterable[int]) -> None:
-    """Underline the labels of unknown symbols, which are not in the vocabulary.
+    """Underline the tick labels of symbols that are not in the vocabulary, with a bar at the top of the axes.
 
     Args:
         axes: The axes, with labels above them.
-        indices: Indices of the labels.
+        indices: Indices of the labels, from 0.
     """
     for index in indices:
         across, up = [index - 0.4, index + 0.4], [1.0, 1.0]
@@ -445,7 +456,7 @@ def add_unknown_note(axes: Axes, points: int) -> None:
 
     Args:
         axes: The axes.
-        points: Distance in points.
+        points: Distance below the axes, in points.
     """
     note = "underlined: not\nin the vocabulary"
     axes.annotate(note, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
@@ -479,7 +490,7 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
         trace: Trace of a tagger.
 
     Returns:
-        Source symbols without features, and tags; each abbreviated to `MAX_LABEL_WIDTH`.
+        Source symbols without features, and tags; each made visible and truncated to `MAX_LABEL_WIDTH` columns.
     """
     symbols = trace.source[trace.features :]
     source, tags = (
@@ -490,7 +501,7 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
 
 
 def tags_figure(trace: Trace) -> Figure:
-    """Return a figure of the source symbols in lines, with the tag below each and a bar for its probability between.
+    """Draw source symbols in lines, each with its tag below and, between them, a bar for the tag's probability.
 
     Args:
         trace: Trace of a tagger.

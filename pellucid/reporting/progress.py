@@ -22,10 +22,13 @@ MAX_LISTED_LINES = 5
 
 @contextmanager
 def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporter"]:
-    """Yield a reporter of training events, with a progress bar if the stream is a terminal.
+    """Yield a reporter that prints the events of one training, with a progress bar if the stream is a terminal.
 
     Args:
-        stream: Output stream; standard error by default.
+        stream: Output stream; None for standard error.
+
+    Yields:
+        The reporter; the bar is removed at the end of the block.
     """
     console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
     bar = build_progress_bars(console)
@@ -34,10 +37,10 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
 
 
 def build_progress_bars(console: "PipeSafeConsole") -> Progress:
-    """Return progress bars, one row for each training.
+    """Return an empty display of progress bars, one row per task; each task needs the field `state`, a text.
 
     Args:
-        console: Console; the bars are shown if it is a terminal.
+        console: Console; the bars are shown only if it is a terminal, and disappear at the end.
     """
     return Progress(
         TextColumn("{task.description}", markup=False),
@@ -65,26 +68,26 @@ class PipeSafeConsole(Console):
         self.print(visible_message(line), markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Print nothing from now on."""
+        """Print nothing from now on. Rich calls this method; its own version would end the program."""
         self.quiet = True
 
 
 class ProgressReporter:
-    """Prints the events of a training."""
+    """Prints the events of one training as lines, and shows its updates in a progress bar."""
 
     def __init__(self, console: PipeSafeConsole, bar: Progress) -> None:
-        """Initialize without a row in the progress bar.
+        """Initialize without a row; the row appears when the training starts.
 
         Args:
             console: Console for the lines.
-            bar: Progress bar on the same console.
+            bar: Display of progress bars on the same console.
         """
         self.console = console
         self.bar = bar
         self.task: TaskID | None = None
 
     def report(self, event: RunEvent) -> None:
-        """Print the information of an event.
+        """Print an event as a line or more. An update only moves the bar, and a saved file is not reported.
 
         Args:
             event: Event of the training.
@@ -164,17 +167,19 @@ class ProgressReporter:
 
 
 def compilation_note() -> str:
-    """Return a note that kernels are compiled before the first update."""
+    """Return a note that kernels are compiled before the first update: once per machine, or at each run if no cache
+    folder is available.
+    """
     frequency = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
     return f"compiling kernels {frequency}: the first update takes up to a minute"
 
 
 def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False) -> str:
-    """Return the validation metrics as text.
+    """Return the validation metrics of a task as text: "exact match  93.10 % · … · loss 0.123".
 
     Args:
         task: Name of the task.
-        metrics: Validation metrics, by their keys in the log.
+        metrics: Validation metrics by their keys in the log, with "loss"; others that are missing are left out.
         short: Whether to return only the most important metric and the loss.
     """
     validation_metrics = get_task(task).metrics.validation_metrics
@@ -184,10 +189,13 @@ def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False)
 
 @contextmanager
 def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
-    """Yield progress rows for several trainings, which are shown if the stream is a terminal.
+    """Yield a reporter of several trainings, with a progress bar for each if the stream is a terminal.
 
     Args:
-        stream: Output stream; standard error by default.
+        stream: Output stream; None for standard error.
+
+    Yields:
+        The reporter; the bars are removed at the end of the block.
     """
     console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
     bars = build_progress_bars(console)
@@ -196,14 +204,14 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
 
 
 class MultiProgress:
-    """Progress of several trainings, one row for each by its name."""
+    """Reports several trainings: a progress bar for each in a terminal, and lines."""
 
     def __init__(self, console: PipeSafeConsole, bars: Progress) -> None:
         """Initialize without rows.
 
         Args:
             console: Console for the lines.
-            bars: Progress bars on the same console.
+            bars: Display of progress bars on the same console.
         """
         self.console = console
         self.bars = bars
@@ -223,11 +231,11 @@ class MultiProgress:
         self.console.report(text)
 
     def update_row(self, name: str, event: RunEvent) -> None:
-        """Update the row of a training.
+        """Show an event in the row of a training, which appears at its start and disappears at its end.
 
         Args:
-            name: Name of the training.
-            event: An event of it.
+            name: Name of the training, unique among those shown.
+            event: An event of it; events before its start have no effect.
         """
         match event:
             case TrainingStarted():
@@ -248,10 +256,12 @@ class MultiProgress:
                 self.remove_row(name)
 
     def report(self, name: str, event: RunEvent) -> None:
-        """Update the row of a training, and print the information of an event.
+        """Update the row of a training (`update_row`), and print a line for some events.
+
+        These are the network's size with warnings, the end, and, without a terminal, each validation.
 
         Args:
-            name: Name of the training.
+            name: Name of the training, unique among those shown.
             event: An event of it.
         """
         self.update_row(name, event)
@@ -273,10 +283,12 @@ class MultiProgress:
                 self.print_line(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
     def update_samples(self, name: str, done: int, total: int, state: str) -> None:
-        """Update the row of a training that counts samples instead of updates; without a terminal, print a line.
+        """Show the progress of a training that has no events but counts samples; without a terminal, print a line.
+
+        The row appears at the first call, and disappears when all samples are done.
 
         Args:
-            name: Name of the training.
+            name: Name of the training, unique among those shown.
             done: Number of samples so far.
             total: Total number of samples.
             state: Text at the end of the row.

@@ -21,11 +21,13 @@ WORD_ENDS = re.compile(r"[-_./ ]")
 
 
 def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]:
-    """Return short, distinct names: the common prefix and the middle of long names are replaced by "…".
+    """Return short names: the common prefix of all, and the middle of long ones, are replaced by "…".
+
+    Different names stay different.
 
     Args:
-        names: The names; returned unchanged if all are short enough.
-        width: Maximum length of a name. It is exceeded where names would be equal.
+        names: The names; returned unchanged if none is longer than `width`.
+        width: Maximum length of a name in characters; exceeded if names would become equal.
     """
     if max(map(len, names), default=0) <= width:
         return list(names)
@@ -58,12 +60,12 @@ MAX_LABELS = 16
 """Maximum number of labels in a confusion table."""
 
 
-def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
-    """Return the label metrics as rows of name, value, and interval or explanation.
+def label_metric_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    """Return the metrics of labels (tags, classes or positions) as rows of name, value, and interval or explanation.
 
     Args:
-        metrics: The label metrics.
-        evaluation: The metrics of the same outputs as sequences.
+        metrics: The label metrics; those that are None have no row.
+        evaluation: The metrics of the same outputs as sequences, for the sequence accuracy of tags.
     """
     accuracy, interval = f"{metrics.accuracy:.2f} %", _format_ci(metrics.accuracy_ci95)
     rows = [("accuracy", accuracy, interval)]
@@ -86,14 +88,14 @@ def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str,
     return rows
 
 
-def label_table(metrics: LabelMetrics) -> Table | None:
-    """Return the confusion matrix of labels.
+def label_confusion_table(metrics: LabelMetrics) -> Table | None:
+    """Return the confusion matrix of labels as a table: references in rows, predictions in columns.
 
     Args:
         metrics: The label metrics.
 
     Returns:
-        The table; None for fewer than two or more than `MAX_LABELS` labels.
+        The table of counts; None for fewer than two or more than `MAX_LABELS` labels.
     """
     if not 1 < len(metrics.labels) <= MAX_LABELS:
         return None
@@ -118,18 +120,21 @@ REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
 def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds: float, worst: int) -> Iterator[Table]:
-    """Yield all tables of one run.
+    """Yield the tables that `pellucid evaluate` prints for one run.
+
+    They are the metrics, the groups, the confusion matrix of labels, the accuracy by position and length, the symbol
+    errors, the selective accuracy and the worst outputs; those without content are left out.
 
     Args:
         assessment: The assessment of the run.
-        counts: Number of lines of each kind, such as bad lines.
-        seconds: Time of decoding.
-        worst: Maximum number of wrong outputs to list.
+        counts: Number of lines of each kind by its key, such as "bad_lines"; zeros and "lines" are left out.
+        seconds: Seconds of decoding.
+        worst: Maximum number of wrong outputs to list; 0 for none.
     """
     yield _summary_table(assessment, counts, seconds)
     if assessment.mean:
         yield group_table([assessment])
-    confusion = label_table(assessment.label_metrics) if assessment.label_metrics else None
+    confusion = label_confusion_table(assessment.label_metrics) if assessment.label_metrics else None
     if confusion is not None:
         yield confusion
     for title, accuracies in (
@@ -149,13 +154,16 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
 def comparison_tables(
     runs: Sequence[Assessment], comparisons: Sequence[RunComparison], seconds: Sequence[float], max_listed: int
 ) -> Iterator[Table]:
-    """Yield all tables of several runs on the same examples.
+    """Yield the tables that compare the first run with each other run on the same examples.
+
+    They are the metrics of all runs, the groups, the differences with significance, the paired outcomes, and lists of
+    examples that are correct in only one of two runs.
 
     Args:
         runs: Assessments of the runs.
-        comparisons: Comparisons of the first run with each other run.
-        seconds: Time of decoding of each run.
-        max_listed: Maximum number of examples in each list.
+        comparisons: Comparisons of the first run with each other run, in order.
+        seconds: Seconds of decoding of each run.
+        max_listed: Maximum number of examples in each list; 0 for no lists.
     """
     yield _run_table(runs, seconds)
     if runs[0].mean:
@@ -170,7 +178,7 @@ def comparison_tables(
 
 
 def exclusively_right(one: Assessment, other: Assessment) -> list[int]:
-    """Return the indices of examples that are correct in the first run only, worst errors of the other run first.
+    """Return the indices of examples that are correct in one run and wrong in another, most errors first.
 
     Args:
         one: Assessment of the first run.
@@ -181,10 +189,12 @@ def exclusively_right(one: Assessment, other: Assessment) -> list[int]:
 
 
 def group_table(runs: Sequence[Assessment]) -> Table:
-    """Return the rates of each group and run, and their macro averages; with intervals if there is one run.
+    """Return a table of the rates of each group (rows) and run (columns), with their macro averages in the last row.
+
+    Of a single run, the first rate has its 95 % interval.
 
     Args:
-        runs: Assessments of the runs, on the same examples.
+        runs: Assessments of the runs on the same examples, which have groups.
     """
     several, rates_of = len(runs) > 1, runs[0].metrics.rates
     names = [rate.name for rate in rates_of(runs[0].groups[0])]
@@ -210,14 +220,16 @@ def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
 
 
 def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
-    """Return the metrics of a run as rows of name, value, and interval or explanation.
+    """Return the metrics of a run as rows of name, value, and 95 % interval or explanation.
+
+    Which ones depends on the task, and on the optional scores of the assessment.
 
     Args:
         assessment: The assessment of the run.
     """
     evaluation, calibration, texts = assessment.evaluation, assessment.calibration, assessment.text_scores
     if assessment.label_metrics is not None:
-        rows = label_rows(assessment.label_metrics, evaluation)
+        rows = label_metric_rows(assessment.label_metrics, evaluation)
     else:
         unit = ERROR_RATE_UNITS[assessment.characters]
         rows = [
@@ -363,20 +375,17 @@ def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[RunCompar
 
 
 def named_differences(comparison: RunComparison) -> list[tuple[str, RateDifference]]:
-    """Return the differences of a comparison with their display names.
+    """Return the differences of rates between two runs with their display names, most important first.
 
     Args:
         comparison: Comparison of two runs.
-
-    Returns:
-        Pairs of name and difference, most important first.
     """
     differences = comparison.differences
     return [(name, differences[key]) for key, name in comparison.metrics.compared_rates]
 
 
 def format_p_value(p: float) -> str:
-    """Return a p-value as text: "0.0312", or "< 0.0002", the resolution of the permutation test.
+    """Return a p-value as text with four decimals: "0.0312", or "< 0.0002" if it is below 0.0002.
 
     Args:
         p: The p-value.

@@ -76,7 +76,7 @@ class _TargetRow(NamedTuple):
 
 
 def attention_caption(trace: Trace) -> str:
-    """Return a sentence that describes the weights of a trace.
+    """Return the sentence that explains the attention weights of a trace's task, or says that there are none.
 
     Args:
         trace: The trace.
@@ -87,14 +87,16 @@ def attention_caption(trace: Trace) -> str:
 
 
 def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
-    """Return the attention matrix of a trace as text, without a final newline.
+    """Return a trace as text for the terminal, without a final newline.
 
-    Control characters and escape sequences in the trace are replaced by visible signs.
+    The text has source, output and probability, notes (such as unknown symbols), and the attention matrix, in panels if
+    it is too wide; for tags, a line of symbol, tag and probability each. Control characters and escape sequences in the
+    trace are replaced by visible signs.
 
     Args:
         trace: The trace.
-        width: Maximum width in columns; at least 40.
-        color: Whether to draw weights as 24-bit background colors instead of block characters.
+        width: Maximum width in terminal columns; less than 40 counts as 40.
+        color: Whether to draw weights as 24-bit background colors instead of characters.
         ascii_only: Whether to use ASCII only.
     """
     characters = _ASCII if ascii_only else _UNICODE
@@ -111,7 +113,7 @@ def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only
 
 
 def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
-    """Return the legend of the shades of `render_trace`: the lower bound of each, or the colors from 0 to 1.
+    """Return the legend of the shades of `render_trace`: the lowest weight of each, or the colors from 0 to 1.
 
     Args:
         color: Whether weights are drawn as colors.

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, parse_json, write_atomic
-from pellucid.training.loop import Progress, TrainingState, diverged
+from pellucid.training.loop import Progress, TrainingState, divergence_error
 from pellucid.training.progress_check import check_progress
 
 MAX_HEADER = 2**24
@@ -38,14 +38,16 @@ Shape = Annotated[tuple[Size, ...], Meta(max_length=8)]
 
 
 class TensorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Name, type and shape of a tensor, from the header."""
+    """Type, shape and place of one tensor, from the header of a safetensors file."""
 
     dtype: str
+    """Type name, a key of `ITEM_SIZES`."""
     shape: Shape
     data_offsets: tuple[Size, Size]
+    """First byte and end of the tensor, counted from the end of the header."""
 
     def __str__(self) -> str:
-        """Return the type and shape, as in messages: F32 [14, 64]."""
+        """Return the type and shape for a message: F32 [14, 64]."""
         return f"{self.dtype} {list(self.shape)}"
 
 
@@ -53,19 +55,25 @@ class TensorFile(NamedTuple):
     """An open safetensors file whose header has been read."""
 
     path: Path
+    """Path of the file, for messages."""
     tensors: dict[str, TensorInfo]
+    """Tensors by name; their values are not read yet."""
     metadata: dict[str, str]
     header: bytes
     """All bytes before the tensors."""
     file: IO[bytes]
 
     @property
-    def total(self) -> int:
-        """Return the number of scalars in all tensors."""
+    def num_scalars(self) -> int:
+        """Number of scalars in all tensors, according to the header."""
         return sum(prod(info.shape) for info in self.tensors.values())
 
     def content(self) -> bytes:
-        """Return the whole file; `RunError` if its size differs from that in the header."""
+        """Return all bytes of the file, including the header.
+
+        Raises:
+            RunError: The size of the file differs from that in the header.
+        """
         promised = len(self.header) + sum(ITEM_SIZES[info.dtype] * prod(info.shape) for info in self.tensors.values())
         size = os.fstat(self.file.fileno()).st_size
         if size != promised:
@@ -76,14 +84,17 @@ class TensorFile(NamedTuple):
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[TensorFile]:
-    """Open a safetensors file and read its header.
+    """Open a safetensors file for a block and read its header, but no tensor.
 
     Args:
         path: Safetensors file.
 
+    Yields:
+        The open file with its header.
+
     Raises:
-        RunError: It is not a regular safetensors file, or has an unsupported tensor type. The message names the file
-            and the field of the header.
+        RunError: The file is missing, not regular, or unreadable (also inside the block); it does not begin with a
+            whole header of at most `MAX_HEADER` bytes; or a tensor type is not in `ITEM_SIZES`.
     """
     with open_regular(path) as file:
         length_field = file.read(LENGTH_FIELD_SIZE)
@@ -138,19 +149,25 @@ TYPE_NAMES: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.float64: "F
 
 
 def network_file(network: nn.Module) -> bytes:
-    """Return the content of a model file. Equal parameters give equal bytes.
+    """Return the bytes of a model file, without writing it. Equal parameters give equal bytes.
 
     Args:
-        network: Network whose parameters are saved.
+        network: Network whose parameters and buffers are saved; it may be on any device.
+
+    Raises:
+        RunError: Memory does not suffice.
     """
     return parameter_file(_cpu_tensors(network.state_dict()))
 
 
 def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
-    """Return the content of a file of parameters, with their checksum.
+    """Return the bytes of a safetensors file of parameters, with a format version and a checksum in its metadata.
 
     Args:
         tensors: Parameters by name, contiguous and on the CPU.
+
+    Raises:
+        RunError: Memory does not suffice.
     """
     content = _content(dict(tensors))
     start = LENGTH_FIELD_SIZE + int.from_bytes(content[:LENGTH_FIELD_SIZE], "little")
@@ -172,40 +189,42 @@ def _content(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None)
 
 
 def load_network(path: Path, network: nn.Module) -> None:
-    """Load parameters from a model file.
+    """Load the parameters of a model file into a network.
 
     Args:
         path: Model file.
-        network: Network of the same names, types and shapes.
+        network: Network that is changed; its parameters have the names, types and shapes of the file.
 
     Raises:
-        RunError: They differ, or a number is not finite.
+        RunError: The file is missing or damaged (its checksum is missing or wrong), has another format version or
+            parameters of other names, types or shapes, or a number is not finite. The network is then unchanged.
     """
     network.load_state_dict(_parameters(path, network))
 
 
 def check_network(path: Path, network: nn.Module) -> None:
-    """Check that a file holds the parameters of this network.
+    """Check everything that `load_network` checks, without changing the network.
 
     Args:
         path: Model file.
-        network: Network of the expected names, types and shapes.
+        network: Network of the expected names, types and shapes; its values are not compared.
 
     Raises:
-        RunError: The file is damaged or belongs to another network.
+        RunError: `load_network` would raise it.
     """
     _parameters(path, network)
 
 
 def check_header(path: Path, network: nn.Module) -> None:
-    """Compare the header of a model file with a network.
+    """Check the header of a model file against a network, without reading the parameters.
 
     Args:
         path: Model file.
         network: The network, possibly on the meta device, so that no memory is used before the check.
 
     Raises:
-        RunError: Names, types or shapes differ, or the file has another format version.
+        RunError: The file is missing or has no valid header; names, types or shapes differ; or the file has another
+            format version.
     """
     with open_tensors(path) as stored:
         _check_format(stored, FORMAT)
@@ -213,17 +232,21 @@ def check_header(path: Path, network: nn.Module) -> None:
 
 
 def save_session(path: Path, session: TrainingState, fingerprint: str) -> None:
-    """Write a checkpoint.
+    """Write a checkpoint: parameters, optimizer moments, weight average and progress.
 
     Args:
         path: Checkpoint file; written atomically.
         session: Training state.
-        fingerprint: Hash of the settings and the data.
+        fingerprint: Hash of the settings and the data, which `restore_session` compares.
+
+    Raises:
+        DivergenceError: A parameter, moment or average is not finite; nothing is written.
+        RunError: The file cannot be written, or memory does not suffice.
     """
     tensors, progress = _cpu_tensors(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
     for name, value in sorted(tensors.items()):
         if not bool(value.isfinite().all()):
-            raise diverged(session, f"{name} is not finite")
+            raise divergence_error(session, f"{name} is not finite")
     metadata = {
         "format": str(SESSION_FORMAT),
         "progress": progress,
@@ -242,7 +265,8 @@ def restore_session(path: Path, session: TrainingState, fingerprint: str) -> Non
         fingerprint: Hash of the settings and the data.
 
     Raises:
-        RunError: The checkpoint belongs to other data or another model, or is damaged.
+        RunError: The file is missing or damaged, has another format version, or belongs to other data or another
+            model; or its progress, step counts or moments are impossible. The training state is then unchanged.
     """
     with open_tensors(path) as stored:
         _check_format(stored, SESSION_FORMAT)
@@ -353,14 +377,14 @@ def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
 
 
 def check_formats(model: Path, checkpoint: Path) -> None:
-    """Check the format versions of a run's files, where they exist.
+    """Check the format versions of a run's files; a missing file is passed over.
 
     Args:
         model: Model file.
         checkpoint: Checkpoint file.
 
     Raises:
-        RunError: A file has another format version.
+        RunError: A file has another format version, or is not a safetensors file.
     """
     for path, format in ((model, FORMAT), (checkpoint, SESSION_FORMAT)):
         if path.exists():

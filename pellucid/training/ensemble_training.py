@@ -27,29 +27,34 @@ UPDATE_INTERVAL = 0.25
 
 
 class TrainingJob(NamedTuple):
-    """One training, run in its own process."""
+    """Arguments of `train_run` for one training, which a worker process runs."""
 
     files: TrainingFiles
     folder: Path
+    """Run folder."""
     config: Config
 
 
 class WorkerEvent(NamedTuple):
-    """Event of one of several trainings."""
+    """Event of a training in a worker process."""
 
     folder: Path
+    """Run folder of the training."""
     event: RunEvent
 
 
 def run_job(training: TrainingJob, channel: WorkerChannel) -> bool:
-    """Run a training in a worker process and send its events.
+    """Run a training in a worker process and send its events, reduced by `throttle`, to the parent process.
 
     Args:
         training: The training.
         channel: Channel to the parent process. After a stop request the training saves its state and ends.
 
     Returns:
-        True if the training finished.
+        True if the training finished, False if it ended at a stop request.
+
+    Raises:
+        InputError: As in `train_run`; the worker pool passes the error on to the parent.
     """
     events = train_run(training.files, training.folder, training.config)
     for event, reported in throttle(events):
@@ -62,13 +67,14 @@ def run_job(training: TrainingJob, channel: WorkerChannel) -> bool:
 
 
 def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | None]]:
-    """Reduce events for the parent process: few updates, and no traces.
+    """Reduce the events that a worker sends: at most one update per `UPDATE_INTERVAL`, and validations without traces.
 
     Args:
         events: Events of a training.
 
     Yields:
-        Each event, and the event to report in its place; None for an update that is not reported.
+        Each event, and the event to report in its place; None for an update less than `UPDATE_INTERVAL` seconds after
+        the last reported event.
     """
     last_time = 0.0
     for event in events:
@@ -81,16 +87,16 @@ def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | 
 
 
 def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> list[TrainingJob]:
-    """Return the trainings of an ensemble: one folder for each of the seeds `seed` to `seed + size - 1`.
+    """Return the trainings of an ensemble, one for each of the seeds `seed` to `seed + size - 1`; nothing is started.
 
     Args:
         files: Training and validation data.
-        folder: Folder of the ensemble.
-        config: Configuration of the first member.
-        size: Number of members.
+        folder: Folder of the ensemble; the run folder of a member is its subfolder "seed-<seed>".
+        config: Configuration of the first member; the others differ in the seed only.
+        size: Number of members, 1 to `MAX_MEMBERS`.
 
     Raises:
-        ConfigError: The size is 0 or too large, or the seeds exceed their range.
+        ConfigError: The size is out of range, or a seed would be 2³² or more.
     """
     if not 1 <= size <= run.MAX_MEMBERS:
         raise ConfigError(f"ensemble: expected 1 to {run.MAX_MEMBERS:,} runs, got {quote(size)}")
@@ -101,21 +107,26 @@ def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int)
 
 
 def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:
-    """Train every member, or resume it, and yield their events.
+    """Train every member in its own process, or resume it, and yield their events as they arrive.
 
-    Closing the generator stops all trainings after they have saved their states. The first error of a training is
-    raised after the others have stopped in the same way.
+    The names of the members are written to `ensemble.json` as soon as the first network is built. Closing the generator
+    stops all trainings after they have saved their states. The first error of a training is raised after the others
+    have stopped in the same way.
 
     Args:
         trainings: Members of the ensemble.
         folder: Folder of the ensemble.
-        at_once: Maximum number of parallel trainings; one until kernels are compiled.
+        at_once: Maximum number of parallel trainings. If kernels must be compiled first, one training runs alone until
+            its first update.
 
     Yields:
-        Events, and None after each poll of the workers.
+        Events, and None after each poll of the workers, so that the caller can act at least every 0.2 seconds.
 
     Raises:
-        RunError: The folder holds a single run or other files.
+        RunError: The folder holds a single run or other files, another training holds its lock, or a file cannot be
+            written.
+        InputError: As in `train_run`; or a worker process was killed (`WorkerDiedError`).
+        WorkerError: A worker process met a bug.
     """
     names = [training.folder.name for training in trainings]
     _check_ensemble_folder(folder, names)
@@ -146,12 +157,16 @@ def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int)
             raise
 
 
-def jobs_at_once(requested: int, config: Config) -> int:
-    """Return the number of parallel trainings.
+def num_parallel_trainings(requested: int, config: Config) -> int:
+    """Return how many trainings run in parallel.
 
     Args:
-        requested: Requested number; 0 for as many as the CPU cores allow, and one on a GPU.
-        config: Configuration, with the number of threads of each training.
+        requested: Requested number, returned unchanged; 0 chooses the number of available CPU cores divided by the
+            threads of a training, at least 1; and 1 on a GPU, or if a training uses all cores (`threads` = 0).
+        config: Configuration of the trainings, for its device and number of threads.
+
+    Raises:
+        ConfigError: The number is chosen, and the configured GPU is not available.
     """
     if requested:
         return requested
@@ -161,7 +176,7 @@ def jobs_at_once(requested: int, config: Config) -> int:
 
 
 def shutdown(pool: WorkerPool[TrainingJob]) -> None:
-    """Stop all trainings and wait until each has saved its state.
+    """Ask all trainings of a pool to stop, and wait until each has saved its state. Their last events are dropped.
 
     Args:
         pool: Worker processes.

@@ -19,20 +19,24 @@ from pellucid.training.scheduled_sampling import unroll_sampled
 
 
 class LossAndGradients(NamedTuple):
-    """Loss, and the gradient of each trained parameter in order; None for a parameter without influence."""
+    """Loss of a batch and its gradients."""
 
     loss: Float[Tensor, ""]
+    """Loss, detached."""
     gradients: Sequence[Tensor | None]
+    """Gradient of each parameter in `Gradients.parameters`. Where the loss does not depend on a parameter, it is None,
+    and zeros with CUDA graphs.
+    """
 
 
 class Gradients:
-    """Computation of loss and gradients on the device and in the precision of the configuration."""
+    """Callable that computes the loss and the gradients of a batch, in the precision of the configuration."""
 
     def __init__(self, network: Network, config: Config) -> None:
         """Prepare the computation.
 
         Args:
-            network: Network to train.
+            network: Network to train, already on its device; gradients are computed for parameters that require them.
             config: Configuration; `cuda_graphs` records one CUDA graph per batch shape.
         """
         self.network = network
@@ -43,9 +47,10 @@ class Gradients:
         self.graph_runner = CUDAGraphRunner(self._loss_and_gradients, self.device) if config.cuda_graphs else None
 
     def prepare(self, batch: Batch) -> Batch:
-        """Move a batch to the device, or pad it to a recorded shape.
+        """Return a batch on the device; or, with CUDA graphs, padded to a shape that many batches share.
 
-        With CUDA graphs, the batch stays on the host: no other thread may use the GPU while a graph is recorded.
+        With CUDA graphs the batch stays on the host: the thread that prepares batches must not use the GPU while a
+        graph is recorded.
 
         Args:
             batch: Batch on the host.
@@ -53,11 +58,12 @@ class Gradients:
         return pad_to_bucket(batch) if self.graph_runner is not None else batch.to(self.device)
 
     def __call__(self, batch: Batch, sampling_probability: float = 0.0) -> LossAndGradients:
-        """Return the loss (detached) and the gradients of a batch.
+        """Return the loss (detached) and the gradients of a batch. The parameters are not changed.
 
         Args:
             batch: Batch on the host, or a prepared one.
-            sampling_probability: Probability of feeding back a predicted symbol (scheduled sampling).
+            sampling_probability: Probability of feeding back a predicted symbol (scheduled sampling); without effect
+                with CUDA graphs, which the settings do not combine with it.
         """
         if self.graph_runner is None:
             loss = self.loss(batch.to(self.device), sampling_probability)
@@ -66,13 +72,15 @@ class Gradients:
         return LossAndGradients(loss, gradients)
 
     def loss(self, batch: Batch, sampling_probability: float = 0.0) -> Float[Tensor, ""]:
-        """Return the training loss of a batch on the device.
+        """Return the training loss of a batch, with its graph.
 
-        With R-Drop weight α, two passes with different dropout masks give (L + L') / 2 + α / 4 (KL(p ‖ p') + KL(p' ‖
-        p)), half of the loss of equation 3, so that the scale of the loss stays.
+        The loss of one pass, L, is the task's loss with label smoothing, averaged with the loss without copying for a
+        pointer-generator, plus the weighted coverage loss. With R-Drop weight α > 0, two passes with different dropout
+        masks give (L + L') / 2 + α / 4 (KL(p ‖ p') + KL(p' ‖ p)), half of the loss of equation 3, so that the scale of
+        the loss stays.
 
         Args:
-            batch: Prepared batch.
+            batch: Batch on the device.
             sampling_probability: Probability of feeding back a predicted symbol (scheduled sampling).
 
         References:

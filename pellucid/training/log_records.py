@@ -8,15 +8,15 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pellucid.files import parse_json
 
-Counter = Annotated[int, Meta(ge=0, le=2**53)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 Number = Annotated[int, Meta(ge=-(2**53), le=2**53)] | float
-Optional = float | UnsetType
+OptionalFloat = float | UnsetType
 Value = Number | str | bool | None | list[str]
 """Value of a key; records are not nested."""
 
 
 class RecordWithoutProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Base of log records that hold no updates, samples, epochs or seconds."""
+    """Base of log records of events outside the training loop, which hold no numbers of updates, samples or seconds."""
 
     update: None = None
     samples: None = None
@@ -28,64 +28,87 @@ class CompilingRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="com
 
 
 class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
-    """A data file was read."""
+    """The training or the validation file was read."""
 
     path: str
-    examples: Counter
-    blank_lines: Counter
+    examples: Count
+    """Number of examples read."""
+    blank_lines: Count
+    """Number of blank lines, which are skipped."""
     bad_lines: list[str]
+    """Description of each bad line, which is skipped."""
     target: str | None = None
+    """Separate file of the targets; None if `path` holds pairs."""
 
 
 class AugmentedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="augmented"):
-    """Synthetic pairs were added."""
+    """Synthetic pairs were added to the training examples."""
 
-    examples: Counter
-    made: Counter
+    examples: Count
+    """Number of pairs in the file."""
+    made: Count
+    """Number of synthetic pairs."""
     kind: str = ""
+    """Kind of augmentation: "copy" or "hallucinate"."""
 
 
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Base of log records that hold the updates, samples, epochs and seconds so far."""
 
-    update: Counter
-    samples: Counter
-    epoch: Counter
+    update: Count
+    samples: Count
+    epoch: Count
+    """Index of the current epoch, from 0."""
     seconds: float
+    """Seconds of updates and validations so far."""
 
 
 class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """A training started or resumed."""
 
-    epochs: Optional = UNSET
-    updates: Counter | UnsetType = UNSET
+    epochs: OptionalFloat = UNSET
+    """Maximum number of epochs."""
+    updates: Count | UnsetType = UNSET
+    """Approximate maximum number of updates."""
     time: str | UnsetType = UNSET
+    """Local time with its offset from UTC: 2026-01-31T12:00:00+0100."""
 
 
 class SteppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stepped"):
-    """Some updates were done; the loss is their mean."""
+    """A window of 50 updates (`LOSS_WINDOW`) was done."""
 
     loss: float
-    learning_rate: Optional = UNSET
-    gradient_norm: Optional = UNSET
+    """Mean training loss of the window."""
+    learning_rate: OptionalFloat = UNSET
+    """Learning rate of the last update."""
+    gradient_norm: OptionalFloat = UNSET
+    """Gradient norm of the last update, before clipping by norm."""
 
 
 class ValidatedRecord(ProgressRecord, frozen=True, kw_only=True, tag="validated"):
     """The validation set was decoded and evaluated."""
 
     exact_match: float
+    """Percentage of exactly correct outputs."""
     symbol_error_rate: float
+    """Percentage, which may exceed 100."""
     symbol_accuracy: float
+    """Percentage."""
     loss: float
+    """Validation loss: cross-entropy per target symbol."""
     best: bool
-    span_f1: Optional = UNSET
-    training_loss: Optional = UNSET
+    """True if this validation is better than all before it."""
+    span_f1: OptionalFloat = UNSET
+    """F1 of labeled spans in percent, for BIO tags."""
+    training_loss: OptionalFloat = UNSET
+    """Mean training loss of the updates in the current window."""
 
 
 class StoppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stopped"):
-    """The training finished."""
+    """The training reached its end."""
 
     reason: str = ""
+    """Reason of the end, as in `Progress.finished`."""
 
 
 LogRecord = (
@@ -94,9 +117,11 @@ LogRecord = (
 
 
 def parse_record(line: str) -> dict[str, Any] | None:
-    """Return the record of a line, or None for a damaged line.
+    """Return the record of a line as a dict, or None for a damaged line.
 
-    Unknown keys with plain values are kept, and nulls are dropped. Every number is finite.
+    A line is damaged if it is not a JSON object, its "event" is unknown, a field of the event is missing or has another
+    type, a value is nested (other than a list of str), or a number is not finite. Other keys are kept, and keys with
+    the value null are dropped.
 
     Args:
         line: Line of a training log.

@@ -54,7 +54,7 @@ __all__ = [
     "derived_batch_size",
     "derived_epochs",
     "fit",
-    "rank",
+    "validation_rank",
 ]
 
 PLATEAU_PATIENCE = 3
@@ -67,9 +67,12 @@ class TrainingState:
     """State of a training: network, optimizer, data and progress."""
 
     transducer: Predictor
+    """Network with its configuration and vocabularies, which decodes the validation set."""
     optimizer: Adam
     training: EncodedExamples
+    """Training examples in ids."""
     development: Sequence[Example]
+    """Validation examples as texts."""
     progress: Progress = field(default_factory=Progress)
     checkpoint: tuple[Path, int] | None = None
     """Checkpoint from which the state was restored, and its update; None for a new training."""
@@ -80,7 +83,7 @@ class TrainingState:
     """Prepare the next batch during an update (on a GPU only)."""
 
     def __post_init__(self) -> None:
-        """Create the gradient computation, which may hold recorded graphs."""
+        """Create the gradient computation and the weight average."""
         self.gradients = Gradients(self.transducer.network, self.config)
         self.average = build_average(self.transducer.network, self.config.training)
         self.prefetch = self.gradients.device.type == "cuda"
@@ -92,68 +95,71 @@ class TrainingState:
 
     @property
     def epochs(self) -> float:
-        """Maximum number of epochs, from the settings or derived from the number of examples."""
+        """Maximum number of epochs, which may be a fraction: from the settings, or else from `derived_epochs`."""
         return self.config.training.epochs or derived_epochs(self.training.source.num_sequences)
 
-    def plan(self, epoch: int) -> list[np.ndarray]:
-        """Return the rows of each batch of an epoch.
+    def plan_batches(self, epoch: int) -> list[np.ndarray]:
+        """Return the indices of the training examples of each batch of an epoch.
+
+        They depend on the examples, the settings and the epoch only, so they are equal in a resumed training.
 
         Args:
-            epoch: Number of the epoch, from 0.
+            epoch: Index of the epoch, from 0.
         """
         training, seed = self.config.training, self.config.seed
         size = training.batch_size or derived_batch_size(self.training.source.num_sequences)
         return sample_batches(self.training, size, training.batch_type, seed, epoch)
 
     def prepare(self, rows: np.ndarray) -> Batch:
-        """Return the batch of these rows on the device.
+        """Return a batch of training examples, prepared for `gradients` (see `Gradients.prepare`).
 
         Args:
-            rows: Rows of the training examples.
+            rows: Indices of the training examples.
         """
         return self.gradients.prepare(collate(self.training, rows))
 
-    def feed(self, plan: list[np.ndarray]) -> BatchLoader:
-        """Yield all batches from the current position: the remaining ones of this epoch, then all following epochs.
+    def batch_loader(self, plan: list[np.ndarray]) -> BatchLoader:
+        """Return a loader of all batches from the current position, without end: the rest of this epoch, then all later
+        epochs.
 
         Args:
             plan: Rows of each batch of the current epoch.
 
         Returns:
-            A loader, which must be closed.
+            A loader, which must be closed; it prepares the next batch in a thread if `prefetch` is True.
         """
-        plans = chain([plan], map(self.plan, count(self.progress.epoch + 1)))
+        plans = chain([plan], map(self.plan_batches, count(self.progress.epoch + 1)))
         batches = iterate_batches(plans, self.progress.batch, self.prepare)
         return PrefetchLoader(batches) if self.prefetch else SynchronousLoader(batches)
 
 
 def derived_epochs(examples: int) -> float:
-    """Return the default maximum number of epochs: 30 for 3,600 examples, fewer for more.
+    """Return the default maximum number of epochs for n examples.
 
-    It grows as √(3600 / n) for fewer examples, up to 200, and falls as the eighth root for more (docs/log.md).
+    It is 30 √(3600 / n), at most 200, below 3,600 examples, and 30 (3600 / n)^⅛ from there on (docs/log.md).
 
     Args:
-        examples: n, the number of training examples.
+        examples: n, the number of training examples, at least 1.
     """
     epochs: float = 30.0 * (3600 / examples) ** (0.5 if examples < 3600 else 0.125)
     return min(200.0, epochs)
 
 
 def derived_batch_size(examples: int) -> int:
-    """Return the default batch size: √n / 4, rounded to a power of two from 8 to 64.
+    """Return the default batch size: the power of two from 8 to 64 that is nearest to √n / 4 on a logarithmic scale.
 
-    Examples: 8 for 1,000 examples, 16 for 3,600, 32 for 10,000, 64 from 32,768. On small data, many small updates give
+    It is 8 for 1,000 examples, 16 for 3,600, 32 for 10,000, and 64 from 32,768. On small data, many small updates give
     better accuracy (docs/log.md).
 
     Args:
-        examples: n, the number of training examples.
+        examples: n, the number of training examples, at least 1.
     """
     size: int = 2 ** min(6, max(3, round(math.log2(math.sqrt(examples) / 4))))
     return size
 
 
 def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
-    """Return the Adam or AdamW optimizer of the configuration.
+    """Return a new optimizer, Adam or AdamW as configured, of all trainable parameters.
 
     Args:
         network: Network to train.
@@ -163,21 +169,24 @@ def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
 
 
 def fit(session: TrainingState) -> Iterator[Event]:
-    """Train until the maximum number of epochs or early stopping, from the current state.
+    """Train from the current state until the maximum number of epochs or early stopping. No file is written.
+
+    At every event the state is consistent and may be saved. Closing the generator stops the training.
 
     Args:
         session: Training state, which is changed.
 
     Yields:
-        Events: `TrainingStarted`, `UpdateCompleted`, `ValidationCompleted`, `TrainingStopped`.
+        `TrainingStarted`, then `UpdateCompleted` and `ValidationCompleted`, and last `TrainingStopped`.
 
     Raises:
-        DivergenceError: A loss, gradient or parameter is not finite.
+        DivergenceError: The training loss, a gradient, the validation loss or an output for the validation set is not
+            finite.
     """
-    plan = session.plan(session.progress.epoch)
+    plan = session.plan_batches(session.progress.epoch)
     batches = len(plan)
     yield TrainingStarted(session.progress, session.epochs, math.ceil(session.epochs * batches))
-    with closing(session.feed(plan)) as feed:
+    with closing(session.batch_loader(plan)) as loader:
         while not session.progress.finished:
             num_due = validations_due(session, session.progress, batches)
             if session.progress.validations < num_due:
@@ -185,17 +194,20 @@ def fit(session: TrainingState) -> Iterator[Event]:
                 continue
             if session.progress.batch == batches:
                 session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
-            start_time, loaded = time.perf_counter(), feed.next()
+            start_time, loaded = time.perf_counter(), loader.next()
             batches = loaded.batches
             yield _do_update(session, loaded, start_time)
     yield TrainingStopped(session.progress)
 
 
-def rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
-    """Return the rank of a validation, higher is better: the selected metric, then symbol error rate, then loss.
+def validation_rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
+    """Return a tuple by which validations are compared; the greater one is better.
+
+    It holds the selected metric, the symbol error rate and the loss; error rates and losses are negated. The second and
+    third number decide ties.
 
     Args:
-        metrics: Metrics of the validation.
+        metrics: Metrics of the validation, by their keys in the log.
         metric: Metric that selects the best model.
     """
     sign = -1.0 if metric in ("symbol_error_rate", "loss") else 1.0
@@ -208,22 +220,22 @@ def _epochs_done(progress: Progress, batches: int) -> float:
 
 
 def is_over(session: TrainingState, progress: Progress, batches: int) -> bool:
-    """Return whether the maximum training length is reached. There is at least one update.
+    """Return whether the maximum training length is reached; never before the first update.
 
     Args:
-        session: Training state, for its settings.
-        progress: Progress of the training.
+        session: Training state, for its maximum number of epochs.
+        progress: Progress of the training, which may differ from that of the state.
         batches: Number of batches in the current epoch.
     """
     return progress.update > 0 and _epochs_done(progress, batches) >= session.epochs - 1e-9
 
 
 def validations_due(session: TrainingState, progress: Progress, batches: int) -> int:
-    """Return the number of validations due by now, including the one at the end.
+    """Return the number of validations due so far, those done included. At the end of the training one more is due.
 
     Args:
         session: Training state, for its settings.
-        progress: Progress of the training.
+        progress: Progress of the training, which may differ from that of the state.
         batches: Number of batches in the current epoch.
     """
     num_due = math.floor(_epochs_done(progress, batches) / session.config.training.eval_interval + 1e-9)
@@ -234,11 +246,12 @@ def validations_due(session: TrainingState, progress: Progress, batches: int) ->
 
 
 def lowers_rate(config: TrainingConfig, stale: int) -> bool:
-    """Return whether the learning rate falls after this number of validations without improvement.
+    """Return whether the plateau schedule reduces the learning rate at this validation: at every `PLATEAU_PATIENCE`-th
+    validation without improvement; never in other schedules.
 
     Args:
         config: Training settings.
-        stale: Number of validations since the best one.
+        stale: Number of validations since the best one, this one included; 0 if this is the best.
     """
     return config.lr_schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
 
@@ -247,9 +260,9 @@ def stop_reason(config: TrainingConfig, stale: int, over: bool) -> str:
     """Return the reason to end the training at a validation; empty if it continues.
 
     Args:
-        config: Training settings.
-        stale: Validations since the best one.
-        over: The maximum training length is reached.
+        config: Training settings; patience 0 turns early stopping off.
+        stale: Number of validations since the best one.
+        over: Whether the maximum training length is reached.
     """
     if config.patience and stale >= config.patience:
         return f"{config.metric} did not get better in {stale} validations"
@@ -285,9 +298,9 @@ def _update_parameters(session: TrainingState, batch: Batch, rate: float, probab
     loss, gradients = session.gradients(batch, probability)
     norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
-        raise diverged(session, "the gradient is not finite")
+        raise divergence_error(session, "the gradient is not finite")
     if not math.isfinite(loss):
-        raise diverged(session, "the loss is not finite")
+        raise divergence_error(session, "the loss is not finite")
     if session.average is not None:
         session.average.after_update()
     return float(loss), norm
@@ -303,20 +316,20 @@ def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCom
         try:
             traces = transducer.trace(session.development)
         except NotFiniteError as error:
-            raise diverged(session, "the outputs for the development data are not finite") from error
+            raise divergence_error(session, "the outputs for the development data are not finite") from error
         loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
     scored = score_traces(traces, references, transducer.tokenizers)
     task = configured_task(session.config)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
-        raise diverged(session, "the loss on the development data is not finite")
-    improved = progress.best is None or rank(metrics, config.metric) > progress.best
+        raise divergence_error(session, "the loss on the development data is not finite")
+    improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
     stale = 0 if improved else progress.stale + 1
     session.progress = msgspec.structs.replace(
         progress,
         validations=num_due,
-        best=rank(metrics, config.metric) if improved else progress.best,
+        best=validation_rank(metrics, config.metric) if improved else progress.best,
         best_update=progress.update if improved else progress.best_update,
         stale=stale,
         plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
@@ -326,11 +339,11 @@ def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCom
     return ValidationCompleted(session.progress, metrics, improved, traces, session.config.task)
 
 
-def diverged(session: TrainingState, reason: str) -> DivergenceError:
-    """Return the error of a training with numbers that are not finite.
+def divergence_error(session: TrainingState, reason: str) -> DivergenceError:
+    """Return (not raise) the error of a training with numbers that are not finite, with advice.
 
     Args:
-        session: Training state.
+        session: Training state. Directly after a checkpoint was read, the message says that the file may be damaged.
         reason: Description of the number that is not finite.
     """
     config, update = session.config.training, session.progress.update

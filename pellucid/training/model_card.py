@@ -13,7 +13,7 @@ from pellucid.version import __version__
 
 
 def build_model_card(session: TrainingState, log: list[dict[str, Any]]) -> str:
-    """Return the model card of a run, from its configuration, vocabularies and log.
+    """Return the model card of a run in Markdown: architecture, data, scores of the best validation, limitations.
 
     Args:
         session: Training state of the run.
@@ -50,16 +50,17 @@ def build_model_card(session: TrainingState, log: list[dict[str, Any]]) -> str:
 
 
 def is_damaged_card(path: Path, expected: str) -> bool:
-    """Return whether a card is damaged: not a text, cut short, or with some characters replaced.
+    """Return whether a card is damaged: not UTF-8, with a NUL character, a mere beginning of the expected card, or
+    another text of exactly its length.
 
-    A card that a person has edited is not damaged.
+    Any other difference counts as the edit of a person.
 
     Args:
         path: File of the card.
         expected: Expected card of the run.
 
     Raises:
-        RunError: It is no regular file, or cannot be read.
+        RunError: The file is missing, not regular, unreadable, or larger than `MAX_SETTINGS_SIZE`.
     """
     try:
         card = read_bytes(path, limit=MAX_SETTINGS_SIZE).decode("utf-8")

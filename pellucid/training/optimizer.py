@@ -21,17 +21,17 @@ from pellucid.model.requests import request_of
 def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) -> float:
     """Return the learning rate at fraction `passed` (0 to 1) of the maximum training length.
 
-    During the warmup (fraction w) the rate is r · passed / w. After it, with x = (passed − w) / (1 − w):
+    During the warmup (passed < w) the rate is r · passed / w. After it, with x = (passed − w) / (1 − w), at most 1:
 
         constant              r
         cosine                r · (1 + cos πx) / 2           one cycle
-        inverse-square-root   r · √(w / passed)              w at least 0.001
-        plateau               r · plateau_factor             the factor falls without improvement (see the loop)
+        inverse-square-root   r · √(w / passed)              w and passed at least 0.001
+        plateau               r · plateau_factor             the factor falls without improvement (`lowers_rate`)
 
     Args:
         config: Learning rate r, its schedule and the warmup ratio w.
         passed: Fraction of the maximum training length, 0 to 1.
-        plateau_factor: Factor of the plateau schedule; without effect for the others.
+        plateau_factor: Factor of the plateau schedule, 0 to 1; without effect for the others.
 
     References:
         cosine: Loshchilov & Hutter 2017, section 3. inverse-square-root: Vaswani et al. 2017, section 5.3.
@@ -91,16 +91,18 @@ class Adam:
     def update(
         self, gradients: Sequence[Tensor | None], rate: float, clip_value: float = 0.0, clip_norm: float = 0.0
     ) -> float:
-        """Clip the gradients and update the parameters.
+        """Clip the gradients and update the parameters in place; the given gradients are not changed.
 
         Args:
             gradients: Gradients in the order of `parameters`; None for a parameter without one.
             rate: Learning rate.
             clip_value: Clip each entry to ±`clip_value` first; 0 is off.
-            clip_norm: Then clip the norm of all gradients (Pascanu et al. 2013); 0 is off.
+            clip_norm: Then scale all gradients so that their joint Euclidean norm is at most this (Pascanu et al.
+                2013); 0 is off.
 
         Returns:
-            The gradient norm between the two. If it is not finite, nothing is changed.
+            The joint norm after clipping by value and before clipping by norm. If it is not finite, parameters and
+            moments are unchanged; it is infinite from `MAX_NORM` on.
         """
         with torch.no_grad():
             flat = [
@@ -118,14 +120,17 @@ class Adam:
             return norm
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state by parameter: both moments and t."""
+        """Return the state for a checkpoint: "<parameter>.count" (t), ".mean" (m) and ".square" (v).
+
+        The moments are views, which change with the next update.
+        """
         state = {f"{name}.count": torch.tensor(count) for name, count in zip(self.names, self.counts, strict=True)}
         for moment in MOMENTS:
             state |= {f"{name}.{moment}": part for name, part in zip(self.names, self._moment(moment), strict=True)}
         return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore the `state` of another optimizer of the same parameters.
+        """Copy the `state` of another optimizer of equal parameters, such as that of a checkpoint, into this one.
 
         Args:
             state: Both moments and t of each parameter.
@@ -186,10 +191,11 @@ def adam_update(
     With the coefficients a, b, s and ε: m ← m + a (g − m), v ← v + b (g² − v), g ← s m / (√v + ε).
 
     Args:
-        gradient: g, replaced by the changes.
+        gradient: g, replaced by the changes that the caller adds to the parameters.
         mean: m, the first moment, updated in place.
         square: v, the second moment, updated in place.
-        coefficients: a, b, s and ε.
+        coefficients: a = 1 − β₁, b = 1 − β₂, s and ε; s is negative and holds the learning rate and the bias
+            corrections.
     """
     mean_weight, square_weight, step, epsilon = coefficients
     mean.lerp_(gradient, mean_weight)
@@ -207,21 +213,21 @@ def _compiled_update() -> AdamUpdate:
 
 
 class MovingAverage:
-    """Exponential moving average of the weights.
+    """Exponential moving average (EMA) of the network's parameters.
 
-    After every update t: w̄ ← d w̄ + (1 − d) w, d = min(decay, (1 + t) / (10 + t)). The smaller early decay removes the
-    influence of the initial weights.
+    After update t = 1, 2, …: w̄ ← d w̄ + (1 − d) w, d = min(decay, (1 + t) / (10 + t)). The smaller early decay removes
+    the influence of the initial parameters. `averaged_weights` puts the average into the network.
 
     References:
         Polyak & Juditsky 1992; the warmup of the decay follows TensorFlow's ExponentialMovingAverage.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
-        """Start from the current weights.
+        """Start the average from the current parameters.
 
         Args:
-            network: Network that is trained.
-            decay: Maximum decay d.
+            network: Network that is trained; the average covers its trainable parameters.
+            decay: Maximum decay d, 0 to 1.
         """
         self.named = _trainable_weights(network)
         self.decay = decay
@@ -229,7 +235,7 @@ class MovingAverage:
         self.mean = [weight.detach().clone() for weight in self.named.values()]
 
     def after_update(self) -> None:
-        """Update the average after a parameter update."""
+        """Add the current parameters to the average; called after each update of the parameters."""
         self.count += 1
         decay = min(self.decay, (1 + self.count) / (10 + self.count))
         torch._foreach_lerp_(self.mean, [weight.detach() for weight in self.named.values()], 1 - decay)
@@ -238,18 +244,18 @@ class MovingAverage:
         """Do nothing: this average changes at updates only."""
 
     def weights(self) -> Sequence[Tensor]:
-        """Return the average of each weight."""
+        """Return the averaged parameters, in the order of `named`. They are the average itself, not a copy."""
         return self.mean
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint."""
+        """Return the state for a checkpoint: the number of updates as "count", and the average of each parameter."""
         return {"count": torch.tensor(self.count), **dict(zip(self.named, self.mean, strict=True))}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore the `state` of another average.
+        """Copy the `state` of another moving average of equal parameters into this one.
 
         Args:
-            state: Number of updates and the average of each weight.
+            state: Number of updates, and the average of each parameter.
         """
         self.count = int(state["count"])
         for name, mean in zip(self.named, self.mean, strict=True):
@@ -257,13 +263,16 @@ class MovingAverage:
 
 
 class CheckpointAverage:
-    """Average of the weights at the last k validations (Vaswani et al. 2017, section 6.1), during training."""
+    """Mean of the network's parameters at the last k validations (Vaswani et al. 2017, section 6.1).
+
+    The parameters are kept in memory during training; no checkpoint files are averaged.
+    """
 
     def __init__(self, network: nn.Module, last: int) -> None:
-        """Allocate k sets of weights.
+        """Allocate memory for k copies of the parameters, filled with zeros.
 
         Args:
-            network: Network that is trained.
+            network: Network that is trained; the average covers its trainable parameters.
             last: k, the number of validations.
         """
         self.named = _trainable_weights(network)
@@ -274,24 +283,24 @@ class CheckpointAverage:
         """Do nothing: this average changes at validations only."""
 
     def record_validation(self) -> None:
-        """Store the current weights in place of the oldest ones, at a validation."""
+        """Store the current parameters in place of the oldest ones; called before each validation."""
         for weight, stored in zip(self.named.values(), self.stored, strict=True):
             stored[self.count % len(stored)] = weight.detach()
         self.count += 1
 
     def weights(self) -> Sequence[Tensor]:
-        """Return the average of each weight over the stored ones."""
+        """Return the averaged parameters, in the order of `named`; NaN before the first validation."""
         return [stored[: self.count].mean(dim=0) for stored in self.stored]
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint."""
+        """Return the state for a checkpoint: the number of validations as "count", and k copies of each parameter."""
         return {"count": torch.tensor(self.count), **dict(zip(self.named, self.stored, strict=True))}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore the `state` of another average.
+        """Copy the `state` of another average of equal parameters and equal k into this one.
 
         Args:
-            state: Number of validations and the stored weights.
+            state: Number of validations, and k copies of each parameter.
         """
         self.count = int(state["count"])
         for name, stored in zip(self.named, self.stored, strict=True):
@@ -302,11 +311,14 @@ Average = MovingAverage | CheckpointAverage
 
 
 def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
-    """Return the weight average of a configuration, if any.
+    """Return a new average of a network's parameters, of the configured kind.
 
     Args:
         network: Network that is trained.
-        config: Training settings.
+        config: Training settings, with `weight_averaging`.
+
+    Returns:
+        The average; None if `weight_averaging` is "none".
     """
     match config.weight_averaging:
         case "none":
@@ -319,10 +331,10 @@ def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
 
 @contextmanager
 def averaged_weights(average: Average | None) -> Iterator[None]:
-    """Use the averaged weights inside the context, and restore the current ones afterwards, bit for bit.
+    """Give the network of an average the averaged parameters for a block; afterwards it has its own again, bit for bit.
 
     Args:
-        average: Weight average; None leaves the weights unchanged.
+        average: Average of the network's parameters; None changes nothing.
     """
     if average is None:
         yield

@@ -18,15 +18,15 @@ from pellucid.training.loop import (
 
 
 def check_progress(session: TrainingState, progress: Progress) -> None:
-    """Check that the progress of a checkpoint is consistent.
+    """Check that a training with these settings and data can have the progress of a checkpoint.
 
     Args:
-        session: Training state with its settings and data.
+        session: Training state with its settings and data; its own progress is not read.
         progress: Progress in the checkpoint.
 
     Raises:
         ValueError: Numbers contradict each other, the settings or the data. The message names the first wrong field,
-            the expected and the actual value.
+            the expected and the actual value. `seconds` and `loss_sum` are not checked.
     """
     for name, expected in _errors(session, progress):
         raise ValueError(f"progress.{name}: expected {expected}, got {quote(getattr(progress, name))}")
@@ -45,7 +45,7 @@ def _position_errors(session: TrainingState, progress: Progress) -> Iterator[tup
     if progress.epoch > last_epoch:
         yield "epoch", f"at most {last_epoch}"
         return
-    plan = session.plan(progress.epoch)
+    plan = session.plan_batches(progress.epoch)
     minimum, maximum = (1, len(plan)) if started else (0, 0)
     if not minimum <= progress.batch <= maximum:
         yield "batch", f"a number from {minimum} to {maximum}"
@@ -64,7 +64,7 @@ def _position_errors(session: TrainingState, progress: Progress) -> Iterator[tup
 
 def _validation_errors(session: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
     """Check the fields of validations; a checkpoint may be just before or after the validation that is due."""
-    config, batches = session.config.training, len(session.plan(progress.epoch))
+    config, batches = session.config.training, len(session.plan_batches(progress.epoch))
     num_before = validations_due(session, _before_last_update(progress), batches) if progress.update else 0
     num_due = validations_due(session, msgspec.structs.replace(progress, validations=num_before), batches)
     if progress.validations not in (num_before, num_due):

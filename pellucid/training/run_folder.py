@@ -97,7 +97,7 @@ class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @overload
 def load(run: str | Path, device: Device = "cpu") -> Predictor:
-    """Load one run.
+    """Load a run folder, or the folder of an ensemble.
 
     Returns:
         The predictor of the task.
@@ -106,7 +106,7 @@ def load(run: str | Path, device: Device = "cpu") -> Predictor:
 
 @overload
 def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
-    """Load several runs.
+    """Load several run folders as one ensemble.
 
     Returns:
         The ensemble.
@@ -114,25 +114,27 @@ def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = 
 
 
 def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
-    """Load the trained model of a run folder.
+    """Load the model of a run folder, with the parameters of its best validation so far.
 
     Args:
         run: Run folder; or several, or the folder of an ensemble, which are loaded as one ensemble.
-        device: Device to load to; independent of the device of the training.
+        device: Device to load to ("auto" is a GPU if there is one); independent of the device of the training.
 
     Returns:
-        The predictor of the task.
+        The predictor of the task, with its network in evaluation mode. A list of one run folder is an ensemble of one.
 
     Raises:
-        RunError: The run folder is missing, incomplete or damaged, or several runs do not fit together.
-        ConfigError: The device is not available.
+        ArgumentError: `run` is an empty list, or an argument has another type.
+        RunError: The run folder is missing, incomplete, damaged or of an older format, or has no model yet; or several
+            runs have different tasks or target symbols.
+        ConfigError: The device is not available, the saved configuration is not valid, or memory does not suffice.
     """
     prepare_for_forks()
     paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
     if not paths:
         raise ArgumentError("run: expected a path or a list of one path at least, got []")
     torch_device = find_device(convert_argument("device", device, Device))
-    folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in members(path)]
+    folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in member_folders(path)]
     if [paths] == folders:
         return _load(folders[0], torch_device)
     return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
@@ -165,16 +167,18 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     return build_predictor(config, vocabularies, network.eval(), str(folder))
 
 
-def members(folder: Path) -> list[Path]:
-    """Return the run folders of an ensemble folder in order; any other folder is returned itself.
+def member_folders(folder: Path) -> list[Path]:
+    """Return the run folders that the `ensemble.json` of a folder lists, in its order; [folder] if it has no such file.
 
-    A member is a direct subfolder with a single run. It may be a symbolic link, and so may any file of a run.
+    The members are direct subfolders, which need not exist. A member may be a symbolic link, and so may any file of a
+    run.
 
     Args:
         folder: Run folder, or folder of an ensemble.
 
     Raises:
-        RunError: The list of members is not valid.
+        RunError: `ensemble.json` cannot be read, lists no member or more than `MAX_MEMBERS`, or a name twice or that is
+            no name of a subfolder.
     """
     path = folder / ENSEMBLE
     if not file_exists(path):
@@ -188,14 +192,15 @@ def members(folder: Path) -> list[Path]:
 
 
 def load_run_config(folder: Path) -> Config:
-    """Return the configuration of a run folder.
+    """Return the configuration in the `config.toml` of a run folder.
 
     Args:
         folder: Run folder.
 
     Raises:
-        RunError: The run was written in an older format, whose settings have other names.
-        ConfigError: The file is not valid.
+        RunError: The file is not valid, and the model or checkpoint beside it is of another format version, in which
+            settings had other names, or damaged.
+        ConfigError: The file is missing or not valid in any other case.
     """
     try:
         return load_config(folder / CONFIG)
@@ -205,15 +210,16 @@ def load_run_config(folder: Path) -> Config:
 
 
 def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
-    """Return the vocabularies of a run folder.
+    """Return the vocabularies in the `vocabulary.json` of a run folder.
 
     Args:
         folder: Run folder.
         config: Configuration of the run.
 
     Raises:
-        RunError: The file is not valid, or does not fit the task of the configuration.
-        ConfigError: A setting of the configuration defines no tokenizer; the message names the run's file.
+        RunError: The file is missing or not valid, or does not fit the configuration: its tokenizers, its maximum
+            lengths or its task.
+        ConfigError: A setting of the configuration defines no tokenizer; the message names the run's `config.toml`.
     """
     try:
         vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
@@ -225,24 +231,26 @@ def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
 
 
 def has_run(folder: Path) -> bool:
-    """Return whether the folder holds a run.
+    """Return whether a folder holds a run, with or without a model: whether it has a `config.toml`.
 
     Args:
-        folder: Any folder.
+        folder: Any folder, which need not exist.
+
+    Raises:
+        RunError: This cannot be determined, for example without permission.
     """
     return file_exists(folder / CONFIG)
 
 
-def check_own(folder: Path) -> None:
-    """Check that a training may write to the folder, without changing it.
-
-    All files that a training writes must be in the folder itself, not behind links.
+def check_training_folder(folder: Path) -> None:
+    """Check that a training may write its files to a folder; nothing is changed.
 
     Args:
-        folder: Run folder, which need not exist.
+        folder: Run folder, which need not exist. It may hold a run that can be resumed, or be empty.
 
     Raises:
-        RunError: The folder holds other files, a link, or a model without a checkpoint.
+        RunError: The lock, the log or the folder of snapshots is a symbolic link; or there is no checkpoint, but a
+            model or a file that no training writes (hidden files are allowed).
     """
     for name in (LOCK, LOG, SNAPSHOTS):
         if (folder / name).is_symlink():
@@ -260,12 +268,15 @@ def check_own(folder: Path) -> None:
 
 
 def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
-    """Write the settings and vocabularies. A run without a checkpoint starts again.
+    """Write the settings and vocabularies of a new run, and remove the log and the card of an earlier attempt.
 
     Args:
-        folder: Run folder.
+        folder: Run folder, which exists.
         config: Configuration of the run.
         vocabularies: Vocabularies of the run.
+
+    Raises:
+        RunError: A file cannot be written or removed.
     """
     for name in (LOG, CARD):
         remove_file(folder / name)
@@ -277,11 +288,13 @@ def check_same_config(folder: Path, config: Config) -> None:
     """Check that the run in a folder, if any, has the same settings.
 
     Args:
-        folder: Run folder.
+        folder: Run folder, which need not exist.
         config: Configuration of the training.
 
     Raises:
-        RunError: Settings differ; the message lists them.
+        RunError: Settings differ (the message lists them), the folder holds a checkpoint without settings, or the run
+            is of another format version.
+        ConfigError: The saved configuration is not valid.
     """
     if not has_run(folder):
         if file_exists(folder / TRAINING):
@@ -294,28 +307,29 @@ def check_same_config(folder: Path, config: Config) -> None:
 
 
 def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:
-    """Check that the vocabulary of a run equals that of the training file.
+    """Check that the saved vocabularies of a run equal those learned from its training file, before it is resumed.
 
     Args:
         folder: Run folder.
         vocabularies: Vocabularies of the training file.
-        config: Data settings.
+        config: Data settings of the run.
 
     Raises:
-        RunError: They differ.
+        RunError: They differ, or the saved file is missing or not valid.
     """
     if load_vocabularies(folder / VOCABULARY, config) != vocabularies:
         raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
 
 
 class FolderLock(NamedTuple):
-    """Lock of a run folder during a training."""
+    """Lock of a run folder during a training; released when its file is closed."""
 
     folder: Path
     file: IO[bytes]
+    """The open lock file."""
 
     def check(self) -> None:
-        """Check before each write that the path still leads to the locked folder.
+        """Check that the path still leads to the locked folder; to be called before each write.
 
         Raises:
             RunError: The folder was removed, moved or replaced.
@@ -328,17 +342,20 @@ class FolderLock(NamedTuple):
 
 @contextmanager
 def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterator[FolderLock]:
-    """Lock the folder for one training. The lock ends with the process, also with a killed one.
+    """Lock a folder for one training within the block. The lock ends with the process, also with a killed one.
 
-    Temporary files of a killed process are removed. If nothing was written, the lock file and the folders created for
-    it are removed.
+    The folder is created if it is missing, and temporary files of a killed process are removed. If the folder holds no
+    other file at the end of the block, the lock file and the folders created for it are removed.
 
     Args:
         folder: Run folder, or folder of an ensemble.
         file_names: Names of the files that the training writes, whose temporary files are removed.
 
+    Yields:
+        The lock.
+
     Raises:
-        RunError: Another training holds the lock.
+        RunError: Another training holds the lock, or the folder cannot be created or written to.
     """
     new_folders = make_folder(folder)
     with open_regular_file(folder / LOCK, mode="ab") as file:
@@ -363,7 +380,7 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def _remove_lock(folder: Path, new_folders: Sequence[Path]) -> None:
-    """Remove the lock from an otherwise empty folder, and then the empty folders among `made`."""
+    """Remove the lock from an otherwise empty folder, and then the empty folders among `new_folders`."""
     with suppress(OSError):
         if [path.name for path in folder.iterdir()] == [LOCK] and not (folder / LOCK).stat().st_size:
             (folder / LOCK).unlink()
@@ -371,10 +388,10 @@ def _remove_lock(folder: Path, new_folders: Sequence[Path]) -> None:
 
 
 def in_use(folder: Path) -> bool:
-    """Return whether a training on this machine holds the lock of the folder.
+    """Return whether a training on this machine holds the lock of a folder.
 
     Args:
-        folder: Run folder.
+        folder: Run folder. False if it has no lock file, or one that cannot be opened.
     """
     try:
         with open_regular(folder / LOCK) as file:
@@ -394,24 +411,30 @@ def _try_lock(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
 
 
 def append_log(folder: Path, *records: dict[str, Any]) -> None:
-    """Append records to the log.
+    """Append records to the log of a run, one JSON object per line; the log is created if it is missing.
 
     Args:
-        folder: Run folder.
-        *records: Log records, one per line.
+        folder: Run folder, which exists.
+        *records: Log records.
+
+    Raises:
+        RunError: The log is not a regular file, or cannot be written.
     """
     with open_regular(folder / LOG, mode="ab") as file:
         file.write(b"".join(map(_log_line, records)))
 
 
 def cut_log(folder: Path, progress: Progress) -> None:
-    """Remove log lines written after a checkpoint, and damaged lines.
+    """Remove the log lines of later updates and validations than those of a checkpoint, and damaged lines.
 
-    A log without such lines is not rewritten.
+    A log without such lines is not rewritten; a missing log is passed over.
 
     Args:
         folder: Run folder.
         progress: Progress in the checkpoint.
+
+    Raises:
+        RunError: The log cannot be read or written, or is larger than `MAX_LOG_SIZE`.
     """
     if not file_exists(folder / LOG):
         return
@@ -426,7 +449,7 @@ def cut_log(folder: Path, progress: Progress) -> None:
 
 
 def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a log contains the end of its training.
+    """Return whether a log records that its training reached its end (event "stopped"), rather than an interruption.
 
     Args:
         log: Records of the log.
@@ -435,30 +458,39 @@ def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Return the records of a log; damaged lines are skipped (see `log_damage`).
+    """Return the records of the log of a run in order; damaged lines are left out (see `parse_record`, `log_damage`).
 
     Args:
-        folder: Run folder.
+        folder: Run folder; without a log there are no records.
+
+    Raises:
+        RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
     """
     return [record for record in _log_lines(folder) if record is not None]
 
 
 def log_damage(folder: Path) -> list[str]:
-    """Return a sentence about damaged lines in the log, if there are any.
+    """Return a list of one sentence with the number of damaged lines in the log, or an empty list.
 
     Args:
         folder: Run folder.
+
+    Raises:
+        RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
     """
     count = sum(record is None for record in _log_lines(folder))
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
 
 
 def missing_validation(folder: Path, progress: Progress) -> list[str]:
-    """Return a sentence if the best validation is missing from the log.
+    """Return a list of one sentence if the log lacks the best validation of a checkpoint, or an empty list.
 
     Args:
         folder: Run folder.
         progress: Progress in the checkpoint.
+
+    Raises:
+        RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
     """
     if progress.best is None:
         return []

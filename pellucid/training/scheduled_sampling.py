@@ -16,21 +16,21 @@ from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import EncoderDecoder, shift_right
 
 STEEPNESS = 100.0
-"""k of the inverse sigmoid: the probability is 1 % of its maximum at the start and 50 % in the middle."""
+"""k of the inverse sigmoid. 1 − g(x) rises from 1 % over 50 % in the middle to 99 %, and is then rescaled to 0 to e."""
 
 
 def sampling_probability(config: TrainingConfig, passed: float) -> float:
     """Return the probability of feeding back a prediction at fraction `passed` (x, 0 to 1) of the training.
 
-    With the final probability e, all schedules rise from 0 to e. The paper defines ε, the probability of the true
-    symbol:
+    With the final probability e, all schedules rise from 0 to e; "none" is 0. The paper defines ε, the probability of
+    the true symbol:
 
         linear            e x
         exponential       1 − (1 − e)ˣ                              ε = kⁱ
         inverse-sigmoid   e (g(0) − g(x)) / (g(0) − g(1)), g(x) = 1 / (1 + k^(2x − 1))     ε = k / (k + exp(i / k))
 
     Args:
-        config: Schedule and final probability.
+        config: Training settings, with `scheduled_sampling` (the schedule) and `sampling_probability` (e).
         passed: Fraction of the maximum training length, 0 to 1.
 
     References:
@@ -59,7 +59,10 @@ def unroll_sampled(network: EncoderDecoder, batch: Batch, probability: float) ->
     Args:
         network: Network to train.
         batch: Batch on the device.
-        probability: Probability of replacing a symbol, independent at each position.
+        probability: Probability of replacing a symbol, independent at each position; BOS is never replaced.
+
+    Returns:
+        Outputs of the second pass, with its graph.
 
     References:
         Mihaylova & Martins 2019, "Scheduled Sampling for Transformers", section 3.
@@ -76,12 +79,15 @@ def unroll_sampled(network: EncoderDecoder, batch: Batch, probability: float) ->
 
 
 def sample_symbols(logits: Float[Tensor, "B T W"]) -> Int[Tensor, "B T"]:
-    """Sample one symbol per position from softmax(logits), without PAD, BOS, EOS and UNK.
+    """Sample one symbol per position from softmax(logits) without PAD, BOS, EOS and UNK.
 
-    Uses the Gumbel-max trick: the argmax of logits plus noise −log(−log u).
+    Uses the Gumbel-max trick: the argmax of logits plus noise −log(−log u), from torch's default generator.
 
     Args:
         logits: Logits of each position.
+
+    Returns:
+        Ids of symbols; from V on, of copies.
     """
     suppressed = torch.zeros(logits.shape[2], dtype=torch.bool, device=logits.device)
     suppressed[[PAD, BOS, EOS, UNK]] = True

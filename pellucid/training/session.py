@@ -63,52 +63,65 @@ BLOCK = 1 << 20
 
 
 class ModelBuilt(NamedTuple):
-    """The network is ready, new or restored."""
+    """The network is ready, new or restored from a checkpoint."""
 
     folder: Path
+    """Run folder."""
     parameters: int
+    """Number of parameters of the network."""
     vocabularies: Vocabularies
     resumed: bool
+    """True if the training continues from a checkpoint."""
     compiles: bool = False
-    """Kernels are about to be compiled for the first time on this machine."""
+    """True if CPU kernels are compiled before the first update, which takes up to a minute."""
     coverage: tuple[EmbeddingCoverage, ...] = ()
-    """Coverage of the vocabularies by pretrained embeddings; empty for a resumed training."""
+    """Coverage of the vocabularies by pretrained embeddings; empty without such embeddings, and if resumed."""
     warnings: tuple[str, ...] = ()
-    """Warnings before the training starts."""
+    """Sentences about the data and about damaged files of a resumed run."""
 
 
 class FileSaved(NamedTuple):
-    """A file of the run folder was written."""
+    """The checkpoint or the best model was written."""
 
     path: Path
     best: bool
+    """True for the model of the best validation so far, False for a checkpoint."""
 
 
 RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved
 
 
 def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[RunEvent]:
-    """Train from files into a run folder, or resume its training.
+    """Train from files into a run folder, or resume the training in it.
 
-    Closing the generator between two events stops the training after it has saved its state.
+    Closing the generator between two events of the training loop saves a checkpoint. The number of threads and torch's
+    choice of deterministic algorithms are set for the whole process.
 
     Args:
         files: Training and validation data.
-        folder: Run folder, new or with a run of the same settings and data.
-        config: Configuration.
+        folder: Run folder: missing, empty, or with a run of the same settings and data.
+        config: Configuration; the run folder records the detected data format and device in place of "auto".
 
     Yields:
-        Events of the training.
+        One `FileRead` per data file, `DataAugmented` with augmentation, `ModelBuilt`, the events of `fit`, and
+        `FileSaved` after each write of checkpoint or model. A training that has ended yields only `TrainingStopped`
+        after `ModelBuilt`.
 
     Raises:
-        DataError: A data file cannot be read.
-        RunError: The folder holds other files, is in use, or holds a run with other settings.
+        DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
+            validation examples equal the training examples, no synthetic pair can be made, or a file of pretrained
+            embeddings is malformed.
+        ConfigError: Settings contradict each other or the data, a device or an optional library is missing, or memory
+            does not suffice.
+        RunError: The folder holds other files, is in use, holds a run with other settings or data, is damaged, or
+            cannot be written.
+        DivergenceError: A loss, gradient or parameter is not finite.
     """
     data = config.data
     config = msgspec.structs.replace(config, data=resolve_data(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
-    run.check_own(folder)
+    run.check_training_folder(folder)
     run.check_same_config(folder, config)
     use_threads(config.threads)
     use_determinism(config)
@@ -218,23 +231,23 @@ def _train_and_save(
     try:
         for event in fit(session):
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
-            saved = callback.keep(event)
+            saved = callback.save_files(event)
             yield event
             yield from saved
     except GeneratorExit:
         # The consumer closed the generator between two events: the state is consistent, and is saved.
-        callback.save()
+        callback.save_checkpoint()
         raise
 
 
 class CheckpointCallback:
-    """Callback that updates the run folder after each event."""
+    """Callback that updates the run folder after each event of `fit`: log, snapshots, checkpoint, model, card."""
 
     def __init__(self, session: TrainingState, lock: run.FolderLock, fingerprint: str) -> None:
         """Create the callback; nothing is written yet.
 
         Args:
-            session: Training state.
+            session: Training state, read at each write.
             lock: Lock of the run folder.
             fingerprint: Hash of the settings and the data.
         """
@@ -244,17 +257,23 @@ class CheckpointCallback:
         self.fingerprint = fingerprint
         self.saved_at = time.monotonic()
 
-    def keep(self, event: Event) -> list[FileSaved]:
+    def save_files(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires: snapshot and log, then the checkpoint, then the best model.
 
-        This order makes a killed training resumable (`_repair_folder`): files before the checkpoint are cut back to
-        it, and files after it can be written from it.
+        A checkpoint is written at each validation, and at an update if the last is older than `SAVE_SECONDS`. At the
+        end, the log is completed, the card is written if it is missing, and the corpus file is removed. The order makes
+        a killed training resumable (`_repair_folder`): files before the checkpoint are cut back to it, and files after
+        it can be written from it.
 
         Args:
             event: Event of the training loop.
 
         Returns:
-            The checkpoint and the model, if they were written.
+            An event for the checkpoint and one for the model, where they were written.
+
+        Raises:
+            RunError: The run folder was removed, moved or replaced, or a file cannot be written.
+            DivergenceError: A number of the checkpoint is not finite.
         """
         saved: list[FileSaved] = []
         record = _record(event)
@@ -265,7 +284,7 @@ class CheckpointCallback:
         if record:
             run.append_log(self.folder, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
-            saved.append(self.save())
+            saved.append(self.save_checkpoint())
         if isinstance(event, ValidationCompleted) and event.best:
             write_atomic(self.folder / run.MODEL, _best_model(self.session))
             saved.append(FileSaved(self.folder / run.MODEL, best=True))
@@ -281,8 +300,13 @@ class CheckpointCallback:
             snapshots.save_snapshot(self.folder, self.session.transducer, event.traces, number)
         snapshots.thin_snapshots(self.folder, progress.validations)
 
-    def save(self) -> FileSaved:
-        """Write the checkpoint."""
+    def save_checkpoint(self) -> FileSaved:
+        """Write the checkpoint now.
+
+        Raises:
+            RunError: The run folder was removed, moved or replaced, or the file cannot be written.
+            DivergenceError: A number of the checkpoint is not finite.
+        """
         self.lock.check()
         save_session(self.folder / run.TRAINING, self.session, self.fingerprint)
         self.saved_at = time.monotonic()

@@ -34,9 +34,9 @@ FORMAT: Literal[2] = 2
 NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")
 """Name of a snapshot: the number of the validation, and the update."""
 PROBES = 4
-"""Number of validation examples whose outputs are saved: the first ones."""
+"""Number of validation examples whose outputs are saved: the first ones, except empty outputs."""
 SYMBOLS = 200
-"""Maximum number of embeddings saved per side, of the most frequent symbols."""
+"""Maximum number of embeddings saved for each of source and target, of the most frequent symbols."""
 SIDES = ("source", "target")
 MAX_FLOAT16 = float(np.finfo(np.float16).max)
 MAX_NUMBERS = 2**28
@@ -46,7 +46,7 @@ MAX_SNAPSHOTS = 200
 
 
 class SnapshotNotes(msgspec.Struct, frozen=True):
-    """JSON content of a snapshot file, beside its tensors."""
+    """JSON metadata of a snapshot file, beside its tensors."""
 
     format: Literal[2]
     sha256: str
@@ -59,15 +59,18 @@ Traces = Annotated[tuple[TraceRecord, ...], Meta(max_length=PROBES)]
 
 
 class TrainingSnapshot(NamedTuple):
-    """The model after one validation."""
+    """Outputs of a few validation examples and embeddings of the model at one validation."""
 
     update: int
+    """Number of updates at the validation."""
     traces: list[Trace]
+    """Traces of at most `PROBES` validation examples."""
     entropies: list[Float[np.ndarray, " T"]]
-    """Entropy of each step of each trace, in bits."""
+    """Entropy of the next-symbol distribution at each step of each trace, in bits; EOS is a step."""
     source: Float[np.ndarray, "N E"]
-    """Embeddings of the most frequent source symbols, most frequent first; no columns without learned embeddings."""
+    """Embeddings of the most frequent source symbols, most frequent first; no columns (E = 0) for one-hot symbols."""
     target: Float[np.ndarray, "N E"]
+    """Embeddings of target symbols in the same way; no columns either where outputs are not fed back."""
 
 
 class SnapshotNumber(NamedTuple):
@@ -78,13 +81,16 @@ class SnapshotNumber(NamedTuple):
 
 
 def save_snapshot(folder: Path, transducer: Predictor, traces: Sequence[Trace], number: SnapshotNumber) -> None:
-    """Write a snapshot.
+    """Write a snapshot into the folder of snapshots, which is created if it is missing.
 
     Args:
         folder: Run folder.
         transducer: The current model.
-        traces: Traces of the first `PROBES` validation examples.
+        traces: Traces of the validation examples in order; the first `PROBES` are saved, except those without output.
         number: Number of the validation, and the update.
+
+    Raises:
+        RunError: The file cannot be written.
     """
     probes = [trace for trace in traces[:PROBES] if trace.target]
     entropies = [entropy(distributions) for distributions in step_distributions(transducer, probes)]
@@ -106,11 +112,14 @@ def save_snapshot(folder: Path, transducer: Predictor, traces: Sequence[Trace], 
 
 
 def remove_later_snapshots(folder: Path, update: int) -> None:
-    """Remove the snapshots after an update, and incomplete ones.
+    """Remove the snapshots of later updates, and temporary files of a killed process.
 
     Args:
         folder: Run folder.
-        update: Last update to keep.
+        update: Last update whose snapshot is kept.
+
+    Raises:
+        RunError: A file cannot be removed, or the folder of snapshots is a file.
     """
     remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
     for path in _paths(folder):
@@ -119,13 +128,17 @@ def remove_later_snapshots(folder: Path, update: int) -> None:
 
 
 def thin_snapshots(folder: Path, validation: int) -> None:
-    """Keep about `MAX_SNAPSHOTS` evenly spaced snapshots: validations divisible by a power of two, and the last one.
+    """Remove snapshots until at most `MAX_SNAPSHOTS` evenly spaced ones remain, and the last one.
 
-    The result depends only on the number of the last validation, so an interrupted training keeps the same snapshots.
+    The remaining ones are of validations divisible by the smallest sufficient power of two. They depend only on the
+    number of the last validation, so an interrupted training keeps the same snapshots.
 
     Args:
         folder: Run folder.
-        validation: Number of the last validation.
+        validation: Number of the last validation, from 1.
+
+    Raises:
+        RunError: A file cannot be removed, or the folder of snapshots is a file.
     """
     step = 1
     while validation // step >= MAX_SNAPSHOTS:
@@ -136,13 +149,13 @@ def thin_snapshots(folder: Path, validation: int) -> None:
 
 
 def check_snapshots(folder: Path) -> None:
-    """Check all snapshots of a run.
+    """Read all snapshots of a run, before it is resumed, to find damaged ones.
 
     Args:
         folder: Run folder.
 
     Raises:
-        RunError: A snapshot is damaged; the message says what to do.
+        RunError: A snapshot is damaged (the message asks to remove it), or the folder of snapshots is a file.
     """
     for path in _paths(folder):
         try:
@@ -152,14 +165,15 @@ def check_snapshots(folder: Path) -> None:
 
 
 def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapshot]:
-    """Return the snapshots of a run in order of their updates; a snapshot removed meanwhile is left out.
+    """Return the snapshots of a run in order of their validations; a snapshot removed meanwhile is left out.
 
     Args:
-        folder: Run folder.
+        folder: Run folder, also of a running training; without snapshots the list is empty.
         after_update: Only snapshots later than this update are read; -1 for all.
 
     Raises:
-        RunError: A snapshot is damaged, or is of another run (its sizes differ).
+        RunError: A snapshot is damaged, or its embeddings have other shapes than those of the first one read; or the
+            folder of snapshots is a file.
     """
     result = []
     for path in _paths(folder):
@@ -178,7 +192,7 @@ def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapsho
 def _read(path: Path) -> TrainingSnapshot:
     """Read one snapshot file."""
     with open_tensors(path) as stored:
-        if stored.total > MAX_NUMBERS:
+        if stored.num_scalars > MAX_NUMBERS:
             raise RunError(f"{path} is too large: it holds more than {MAX_NUMBERS:,} numbers")
         for name, info in stored.tensors.items():
             if info.dtype not in ("F16", "F32"):

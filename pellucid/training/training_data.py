@@ -38,13 +38,17 @@ from pellucid.version import __version__
 
 
 def data_warnings(transducer: Predictor, development: Sequence[Example]) -> Iterator[str]:
-    """Return warnings about the data: a single label, or validation targets that the model cannot produce.
+    """Yield at most two warnings: all training examples have one label, or validation targets cannot be produced.
 
-    A target cannot be produced if a symbol is outside the vocabulary and cannot be copied from the source.
+    The first concerns classification tasks only. A target cannot be produced if it has a symbol outside the vocabulary,
+    other than the ignored tag; a pointer-generator is not checked, since it may copy the symbol from the source.
 
     Args:
-        transducer: The model.
+        transducer: The model, for its configuration, vocabularies and tokenizers.
         development: Validation examples.
+
+    Yields:
+        Sentences.
     """
     config, target_symbols = transducer.config, frozenset(transducer.vocabularies.target.symbols)
     if (label := configured_task(config).labels.label) and len(target_symbols) == 1:
@@ -62,29 +66,33 @@ def data_warnings(transducer: Predictor, development: Sequence[Example]) -> Iter
 
 
 class EmbeddingCoverage(NamedTuple):
-    """Number of symbols of a side that a file of pretrained embeddings contains."""
+    """Number of symbols of the source or target vocabulary that a file of pretrained embeddings contains."""
 
     path: Path
+    """File of pretrained embeddings."""
     side: str
+    """"source" or "target"."""
     found: int
+    """Number of vocabulary symbols with a pretrained vector."""
     symbols: int
+    """Number of vocabulary symbols, without PAD, BOS, EOS and UNK."""
 
 
 def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies) -> tuple[EmbeddingCoverage, ...]:
-    """Load pretrained embeddings into a new network. Symbols that the file lacks keep their random vectors.
+    """Load pretrained embeddings into a new network, in place. Symbols that a file lacks keep their random vectors.
 
-    The embeddings are trained and saved with the network.
+    The embeddings are saved with the network, so the files are not needed again.
 
     Args:
-        network: New network.
-        config: Configuration, which names the files.
+        network: New network, which is changed.
+        config: Configuration, whose settings `encoder.pretrained` and `decoder.pretrained` name the files.
         vocabularies: Vocabularies of the network.
 
     Returns:
-        The coverage of each vocabulary with pretrained embeddings.
+        One entry for each of source and target with pretrained embeddings; empty if no file is configured.
 
     Raises:
-        DataError: The file is malformed, or its vectors have another size.
+        DataError: A file is missing, malformed or without vectors, or the vectors have another size.
     """
     coverage: list[EmbeddingCoverage] = []
     for side, vocabulary, settings in (
@@ -108,39 +116,50 @@ class TrainingFiles(NamedTuple):
     """Paths of the training and validation data; the targets may be in separate files."""
 
     train: Path
+    """Training pairs, or training sources if `train_target` is given."""
     valid: Path
+    """Validation pairs, or validation sources if `valid_target` is given."""
     train_target: Path | None = None
     valid_target: Path | None = None
 
 
 class FileRead(NamedTuple):
-    """A data file was read."""
+    """The training or the validation file was read."""
 
     path: Path
     examples: int
+    """Number of examples."""
     bad: Sequence[BadLine]
+    """Lines that are no examples and were skipped."""
     blank: int
+    """Number of blank lines, which are skipped."""
     note: str
-    """Remark about the file; empty if there is none."""
+    """Remark about the file for the user, such as examples shared with the training file; empty if there is none."""
     target: Path | None = None
-    """Separate file of the targets, if any."""
+    """Separate file of the targets; None if `path` holds pairs."""
 
 
 class TrainingData(NamedTuple):
-    """Training data as texts, or as ids of a saved corpus, and validation data."""
+    """Training data as texts, or as ids of a saved corpus, and validation data as texts."""
 
     key: str
+    """Fingerprint of files and settings for the corpus file; empty if a file is a pipe."""
     report: ReadingReport
+    """Bad and blank lines of the training file, and the number of shared examples."""
     training: Sequence[Example]
+    """Training examples as texts; empty if `corpus` is given."""
     corpus: EncodedCorpus | None
+    """Training examples in ids, from a saved corpus; None if the training file was read."""
     development: Sequence[Example]
+    """Validation examples."""
     reads: tuple[FileRead, FileRead]
+    """Events for the training file and the validation file."""
     columns: int
     """Number of columns of the training file; 0 for a corpus, and for a file without columns."""
 
 
 def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> TrainingData:
-    """Read the data files; the training file only if `corpus_path` is not the corpus of these files and settings.
+    """Read the data files; the training file is not read if `corpus_path` holds the corpus of these files and settings.
 
     Args:
         files: Training and validation data.
@@ -148,7 +167,9 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> T
         corpus_path: File of the saved corpus, which need not exist.
 
     Raises:
-        DataError: A file cannot be read, or the validation data equals the training data.
+        DataError: A file cannot be read or holds no example, parallel files differ in length, a line is bad (unless bad
+            lines are skipped), a first line is clearly a header, or both files hold the same set of examples.
+        ConfigError: The configured columns are not valid.
     """
     key, corpus, note = _corpus_key(files, config), None, ""
     if key and corpus_path.exists():
@@ -180,24 +201,31 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> T
 
 
 def resolve_data(files: TrainingFiles, config: DataConfig) -> DataConfig:
-    """Return the data settings with the detected format and header of the training file.
+    """Return the data settings with the format and the header option of the training file in place of "auto".
 
-    Standard input is read in this format at prediction.
+    The run folder records them, so that standard input is read in this format at prediction.
 
     Args:
-        files: Training and validation data.
+        files: Training and validation data; no file is opened, the file name decides.
         config: Data settings.
+
+    Raises:
+        ConfigError: The configured columns are not valid.
     """
     format = "text" if files.train_target else resolve_format(files.train, config)
     return msgspec.structs.replace(config, format=format, header=has_header(config))
 
 
 def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
-    """Return the training examples as ids, from the corpus or encoded now.
+    """Return the training examples as ids: the saved corpus, or the texts with vocabularies learned from them now.
 
     Args:
         data: Training data.
         config: Configuration.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
+        ConfigError: A setting defines no tokenizer, or the tokenizers library is not installed.
     """
     if data.corpus is not None:
         return data.corpus
@@ -211,9 +239,10 @@ def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
 
 
 def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config: DataConfig) -> EncodedCorpus:
-    """Write a large corpus to disk, and replace it by memory-mapped pages of the file.
+    """Write a large corpus to disk, and return it as memory-mapped pages of the file.
 
-    If the files changed while they were read, or cannot be read twice, the corpus gets a key that never matches.
+    If the files changed while they were read, or cannot be read twice, the corpus is saved with an empty key, which
+    never matches.
 
     Args:
         path: Corpus file.
@@ -222,7 +251,8 @@ def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config:
         config: Data settings.
 
     Returns:
-        The mapped corpus; the given one if it is small or cannot be written.
+        The mapped corpus; the given one, in memory, if it has fewer than `MIN_CORPUS_SYMBOLS` symbols or cannot be
+        written.
     """
     if sum(len(column.values) for column in corpus.encoded) < MIN_CORPUS_SYMBOLS:
         return corpus
@@ -296,26 +326,29 @@ STREAM = 0x61756700
 
 
 class DataAugmented(NamedTuple):
-    """Synthetic pairs were added."""
+    """Synthetic pairs were added to the training examples."""
 
     kind: Literal["copy", "hallucinate"]
     examples: int
     """Number of pairs in the file."""
     made: int
+    """Number of synthetic pairs."""
 
 
 def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, DataAugmented]:
-    """Return the training examples followed by synthetic pairs.
+    """Return training data with synthetic pairs after its examples, and the numbers of both.
 
-    Synthetic pairs are treated like others, also for the vocabularies. A synthetic text longer than `data.max_length`
-    is left out.
+    For n examples, n · `augmentation_ratio` pairs are made; those whose source is empty or has more than
+    `data.max_length` symbols are left out. Synthetic pairs are treated like others, also for the vocabularies. They
+    depend on the seed of the configuration.
 
     Args:
         data: Training data as texts.
-        config: Configuration, with the kind and the ratio of augmentation.
+        config: Configuration, whose `augmentation` is not "none".
 
     Raises:
-        DataError: No synthetic pair can be made.
+        DataError: The augmentation is "hallucinate", and no pair has a stem.
+        ConfigError: A setting defines no tokenizer.
     """
     kind, examples = config.training.augmentation, data.training
     assert kind != "none", "the settings request augmentation"
@@ -335,15 +368,15 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
 def copy_pairs(
     examples: Sequence[Example], tokenizers: Tokenizers, count: int, generator: np.random.Generator
 ) -> list[Example]:
-    """Return pairs whose source equals their target, with `TAG` as features.
+    """Return synthetic pairs whose source has the symbols of the target, with `TAG` as features.
 
-    The targets are drawn uniformly from the training set. Symbols of the target are joined like those of a source:
-    phones separated by spaces become a word.
+    The targets are drawn from the examples without replacement; after all, they are drawn again. Symbols of the target
+    are joined like those of a source: phones separated by spaces become a word.
 
     Args:
-        examples: Training examples.
+        examples: Training examples, at least one.
         tokenizers: Tokenizers of sources and targets.
-        count: Number of pairs.
+        count: Number of pairs to return.
         generator: Random generator.
 
     References:
@@ -358,15 +391,17 @@ def copy_pairs(
 def hallucinate_pairs(
     examples: Sequence[Example], tokenizers: Tokenizers, count: int, generator: np.random.Generator
 ) -> list[Example]:
-    """Return pairs whose stems are replaced by random symbols, equal in source and target.
+    """Return synthetic pairs: copies of examples in which every stem is replaced by random symbols.
 
-    A stem is a run of at least `STEM` symbols shared by source and target, aligned by minimum edit distance. Random
-    symbols come from those that occur on both sides.
+    A stem is a run of at least `STEM` symbols shared by source and target, aligned by minimum edit distance; its
+    replacement has its length and is equal in source and target. Random symbols are drawn uniformly from those that
+    occur in sources as well as in targets. The examples are drawn with replacement from those with a stem; their
+    features are kept.
 
     Args:
         examples: Training examples.
         tokenizers: Tokenizers of sources and targets.
-        count: Number of pairs.
+        count: Number of pairs to return.
         generator: Random generator.
 
     Raises:

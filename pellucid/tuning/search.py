@@ -38,7 +38,7 @@ from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived
 from pellucid.training.session import RunEvent, TrainingFiles
 from pellucid.training.training_data import FileRead, read_files, resolve_data
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
-from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudyTerms, SuggestedTrial, TuningStudy
+from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudySettings, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
 METRIC_UNITS = {"exact_match": " %", "symbol_error_rate": " %", "symbol_accuracy": " %", "loss": ""}
@@ -53,9 +53,12 @@ def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Conf
 
     Args:
         folder: Folder of the search.
-        metric: Metric of the trials.
+        metric: Metric by which trials are ranked.
         study: The study.
-        best: Configuration of the best trial, if any.
+        best: Configuration of the best finished trial; None if no trial has finished.
+
+    Raises:
+        RunError: A file cannot be written.
     """
     ended, weights = study.ended_trials(), study.importances()
     trials = [trial._asdict() for trial in rank_trials(ended, metric)]
@@ -82,11 +85,13 @@ def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Conf
 
 
 def rank_trials(ended: Sequence["EndedTrial"], metric: Metric) -> list["EndedTrial"]:
-    """Return finished trials, the best first, then pruned ones, then failed ones.
+    """Return finished trials, then pruned ones, then failed ones; in each group the best score first, then by number.
+
+    A missing score counts as 0.
 
     Args:
         ended: Ended trials.
-        metric: Metric of the trials.
+        metric: Metric of the scores; lower is better for the loss and the symbol error rate.
     """
     sign = -1.0 if metric in ("exact_match", "symbol_accuracy") else 1.0
     order = ("finished", "pruned", "failed")
@@ -94,23 +99,23 @@ def rank_trials(ended: Sequence["EndedTrial"], metric: Metric) -> list["EndedTri
 
 
 def searched_keys(ended: Sequence["EndedTrial"]) -> list[str]:
-    """Return the keys of the searched settings.
+    """Return the full keys of the searched settings that occur in any trial, such as "training.learning_rate".
 
     Args:
-        ended: Ended trials.
+        ended: Ended trials; without any there are no keys.
     """
     return list(dict.fromkeys(key for trial in ended for key in trial.values))
 
 
 def trial_rows(ended: Sequence["EndedTrial"], metric: Metric) -> list[list[str]]:
-    """Return a table row per trial: number, state, score, seconds and all values.
+    """Return a table row per trial: number, state with its reason, score, seconds of training, and all values.
 
     Args:
         ended: Ended trials.
-        metric: Metric of the trials.
+        metric: Metric of the scores.
 
     Returns:
-        Rows of texts, the best trial first.
+        Rows of texts in the order of `rank_trials`; the values are in the order of `searched_keys`.
     """
     return [
         [
@@ -128,10 +133,10 @@ def trial_rows(ended: Sequence["EndedTrial"], metric: Metric) -> list[list[str]]
 
 
 def format_score(score: float | None, metric: Metric) -> str:
-    """Return a score with its unit.
+    """Return a score as text: a rate with two decimals and " %", a loss with three decimals.
 
     Args:
-        score: The score; None is shown as a dash.
+        score: The score; None is shown as "-".
         metric: Metric of the score.
     """
     if score is None:
@@ -148,11 +153,14 @@ class StudyRequest(NamedTuple):
     """Arguments of a search."""
 
     files: TrainingFiles
+    """Training and validation files."""
     out: Path
+    """Folder of the search."""
     config: Config
+    """Settings of the first trial, and of all settings that are not searched; as `prepare_config` returns it."""
     space: SearchSpace
     trials: int
-    """Total number of trials, including those of earlier calls."""
+    """Total number of trials, including those of earlier calls; a repeated trial counts once."""
     seconds: float
     """Time limit, after which running trials are stopped and resumed by the next call; 0 for none."""
     max_parallel: int
@@ -164,48 +172,56 @@ class StudyOpened(NamedTuple):
     """The study is opened, new or existing."""
 
     space: list[str]
+    """Search space, one line per setting."""
     ended: int
+    """Number of ended trials of earlier calls, without those that are repeated."""
     unfinished: int
+    """Number of interrupted trials, which are resumed."""
     num_retried: int
-    """Failed trials that are tried again."""
+    """Number of failed trials that are tried again."""
 
 
 class TrialStarted(NamedTuple):
     """A trial starts or resumes."""
 
     number: int
+    """Number of the trial, from 0."""
     values: dict[str, Value]
+    """Values of the searched settings, by key."""
 
 
 class TrialProgress(NamedTuple):
     """An event of a trial's training."""
 
     number: int
+    """Number of the trial."""
     event: RunEvent
 
 
 class StudyFinished(NamedTuple):
-    """The search ends, by the number of trials or the time limit."""
+    """The search ends: by the number of trials, by the time limit, or because its first trials have all failed."""
 
     study: TuningStudy
     unfinished: int
+    """Number of trials that were interrupted at the end; the next call resumes them."""
 
 
 TuneEvent = StudyOpened | TrialStarted | TrialProgress | EndedTrial | StudyFinished
 
 
 def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
-    """Read the files and complete the configuration with their format and the number of epochs.
+    """Read the files, and return the configuration with their format and the number of epochs in place of "auto" and 0.
 
     Args:
         config: Configuration at which the search starts.
         files: Training and validation files.
 
     Returns:
-        The completed configuration, and the reports of both files.
+        The completed configuration, and the events of reading both files.
 
     Raises:
-        DataError: A file cannot be read, or cannot be read again by each trial (a pipe).
+        DataError: A file cannot be read, or cannot be read again by each trial (a pipe); or as in `read_files`.
+        ConfigError: The configured columns are not valid.
     """
     for path in filter(None, files):
         if path.exists() and not path.is_file():
@@ -218,7 +234,7 @@ def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
 
 
 def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
-    """Run or resume a search.
+    """Run or resume a search: train trials in parallel processes, prune bad ones, and write the results after each.
 
     Closing the generator stops all trials; they save their state, and the next call resumes them.
 
@@ -226,10 +242,15 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
         request: Arguments of the search.
 
     Yields:
-        Events of the search; `None` at intervals without an event.
+        `StudyOpened`, then events of the trials, and last `StudyFinished`; None after each poll of the workers, at
+        least every 0.2 seconds.
 
     Raises:
-        RunError: The folder has other content, is in use, or holds another study.
+        RunError: The folder has other content, is in use, holds a study of other data, settings or search space, or
+            cannot be written.
+        InputError: A trial's training fails for another reason than divergence, settings that contradict each other or
+            a killed process.
+        WorkerError: A worker process met a bug.
     """
     _check_folder(request.out)
     with run.lock_run_folder(request.out, STUDY_FILES):
@@ -247,32 +268,36 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
 
 
 class HyperparameterSearch:
-    """A running search."""
+    """A search in progress: its study, and the state of its trials in this process. `tune` runs it."""
 
     pool: WorkerPool[TrainingJob]
+    """Worker processes, which `tune` sets."""
 
     def __init__(self, request: StudyRequest) -> None:
-        """Open the study and update its folder from the journal.
+        """Open or create the study, enqueue trials that are resumed or repeated, and write the results so far.
 
         Args:
             request: Arguments of the search.
 
         Raises:
-            RunError: The folder holds a study of other data, settings or search space.
+            RunError: The folder holds a study of other data, settings or search space, its journal is damaged, or a
+                file cannot be read or written.
         """
         config = request.config
         num_validations = config.training.epochs / config.training.eval_interval
-        terms = StudyTerms(request.space, config.training.metric, config.seed, request.pruning, int(num_validations))
+        settings = StudySettings(
+            request.space, config.training.metric, config.seed, request.pruning, int(num_validations)
+        )
         self.request = request
-        self.study = TuningStudy(request.out, terms)
+        self.study = TuningStudy(request.out, settings)
         self.pruned: dict[int, str] = {}
         """Reason of pruning, by trial."""
         self.num_validations: dict[int, int] = {}
         """Number of recorded validations, by trial."""
         self.deadline = time.monotonic() + request.seconds if request.seconds else float("inf")
-        changed_terms = self.study.check_terms(_study_terms(request))
-        if changed_terms:
-            raise RunError(f"{request.out} holds a study with other {' and '.join(changed_terms)}; name a new folder")
+        changed = self.study.check_description(_study_description(request))
+        if changed:
+            raise RunError(f"{request.out} holds a study with other {' and '.join(changed)}; name a new folder")
         self.study.enqueue_first(initial_values(config, request.space))
         self.waiting = self.study.unfinished_trials()
         self.num_retried = self.study.retry_failed()
@@ -283,11 +308,15 @@ class HyperparameterSearch:
 
     @property
     def can_continue(self) -> bool:
-        """True while new trials may start."""
+        """True until the time limit, unless the first `MAX_INITIAL_FAILURES` trials have all failed."""
         return not self.failing and time.monotonic() < self.deadline
 
     def events(self) -> Iterator[TuneEvent | None]:
-        """Yield events until all trials have ended or the time is over."""
+        """Run the trials; yield their events until all have ended, or have stopped at the time limit.
+
+        Yields:
+            Events of the trials, and None after each poll of the workers.
+        """
         while True:
             while self.can_continue and self.pool.free_workers:
                 if not self.waiting and self.study.num_started >= self.request.trials:
@@ -302,13 +331,13 @@ class HyperparameterSearch:
             yield None
 
     def start_trial(self, suggested: SuggestedTrial) -> Iterator[TuneEvent]:
-        """Submit a trial to a worker process; a trial with invalid settings fails.
+        """Submit a trial to a worker process; a trial whose settings contradict each other ends as failed.
 
         Args:
-            suggested: The trial.
+            suggested: The trial, new or resumed.
 
         Yields:
-            The start of the trial, or its failure.
+            A `TrialStarted`, or the failed `EndedTrial`.
         """
         try:
             config = self.config(suggested.values)
@@ -321,16 +350,17 @@ class HyperparameterSearch:
         self.pool.submit(suggested.number, TrainingJob(self.request.files, self.folder(suggested.number), config))
 
     def handle_event(self, job_event: JobEvent) -> Iterator[TuneEvent]:
-        """Handle an event of a trial's worker process.
+        """Record an event of a trial's worker process: a validation, or the end of the trial.
 
         Args:
             job_event: The event.
 
         Yields:
-            Events of the search.
+            A `TrialProgress`, or the `EndedTrial`; nothing for a trial that was interrupted.
 
         Raises:
-            Exception: An error of the worker that is neither a divergence nor a killed process.
+            InputError: The training failed for another reason than divergence or a killed process.
+            WorkerError: The worker process met a bug.
         """
         match job_event:
             case ProgressMessage(number, event):
@@ -351,7 +381,7 @@ class HyperparameterSearch:
                 self.check_failures()
 
     def folder(self, number: int) -> Path:
-        """Return the run folder of a trial.
+        """Return the path of a trial's run folder, such as trials/0012; the folder need not exist.
 
         Args:
             number: Number of the trial.
@@ -359,33 +389,36 @@ class HyperparameterSearch:
         return self.request.out / "trials" / f"{number:04d}"
 
     def config(self, values: dict[str, Value]) -> Config:
-        """Return the configuration of a trial.
+        """Return the configuration of a trial; linked settings follow the searched ones.
 
         Args:
             values: Values of the searched settings, by key.
 
         Raises:
-            ConfigError: The values contradict each other.
+            ConfigError: The settings contradict each other.
         """
         return apply_values(self.request.config, self.request.space, values, "a trial")
 
     def read_validations(self, number: int) -> list[dict[str, Any]]:
-        """Return the validations in a trial's log.
+        """Return the validations in the log of a trial's run folder.
 
         Args:
             number: Number of the trial.
 
         Returns:
-            Records of the log, oldest first.
+            Log records, oldest first; none if the trial has no log.
+
+        Raises:
+            RunError: The log cannot be read.
         """
         return [record for record in run.read_log(self.folder(number)) if record["event"] == "validated"]
 
     def record_validation(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Record a validation; request the end of a trial that is pruned.
+        """Record a validation in the journal, and ask the worker to stop a trial that is to be pruned.
 
         Args:
             number: Number of the trial.
-            metrics: Metrics of the validation, by name.
+            metrics: Metrics of the validation, by their keys in the log.
         """
         self.num_validations[number] = self.num_validations.get(number, 0) + 1
         reason = self.study.report(number, self.num_validations[number], metrics[self.request.config.training.metric])
@@ -395,7 +428,7 @@ class HyperparameterSearch:
                 self.pool.request_stop([number])
 
     def end_trial(self, number: int, state: Literal["finished", "pruned", "failed"], reason: str) -> EndedTrial:
-        """Record the end of a trial and write the results.
+        """Record the end of a trial in the journal, write the results, and remove models that are no longer the best.
 
         Args:
             number: Number of the trial.
@@ -403,7 +436,10 @@ class HyperparameterSearch:
             reason: Reason of pruning or failure; "" for a finished trial.
 
         Returns:
-            The ended trial, with its score and its values.
+            The ended trial, with the score of its best validation and its values.
+
+        Raises:
+            RunError: A file cannot be read, written or removed.
         """
         best = [record for record in self.read_validations(number) if record["best"]][-1:]
         seconds = [record["seconds"] for record in run.read_log(self.folder(number)) if "seconds" in record]
@@ -415,7 +451,11 @@ class HyperparameterSearch:
         return ended
 
     def update_results(self) -> None:
-        """Write the results and remove the models of ended trials except the best."""
+        """Write the results, and remove models, checkpoints and corpora of all ended trials except the best.
+
+        Raises:
+            RunError: A file cannot be written or removed.
+        """
         best, ended = self.study.best_trial(), self.study.ended_trials()
         for trial in ended:
             if best is None or trial.number != best.number:
@@ -426,13 +466,13 @@ class HyperparameterSearch:
         write_results(self.request.out, self.request.config.training.metric, self.study, config)
 
     def check_failures(self) -> None:
-        """Stop the search if all trials so far have failed."""
+        """Stop the search if at least `MAX_INITIAL_FAILURES` trials have ended and all of them have failed."""
         ended = self.study.ended_trials()
         self.failing = len(ended) >= MAX_INITIAL_FAILURES and all(trial.state == "failed" for trial in ended)
 
 
-def _study_terms(request: StudyRequest) -> dict[str, Any]:
-    """Return the terms that all trials of a study share: data, fixed settings and search space."""
+def _study_description(request: StudyRequest) -> dict[str, Any]:
+    """Return what all trials of a study share: a hash of the data files, the fixed settings and the search space."""
     digest = hashlib.sha256()
     for path in filter(None, request.files):
         with wrap_os_errors("read", path), path.open("rb") as file:

@@ -14,37 +14,45 @@ from pellucid.config.validation import reset_unused
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 
 Value = bool | int | float | str
+"""Value of a searched setting."""
 Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 FORMS = '{choices = [...]}, {from = ..., to = ...}, {times = [...]} or {like = "another.key"}'
 
 
 class ChoiceDimension(NamedTuple):
-    """Dimension of the search space with discrete values."""
+    """Searched setting with a list of values."""
 
     key: str
+    """Full key of the setting, such as "encoder.cell"."""
     values: tuple[Value, ...]
 
 
 class RangeDimension(NamedTuple):
-    """Dimension of the search space from low to high, both included; integers if both are integers."""
+    """Searched setting with a range of values from low to high, both included; integers if both are integers."""
 
     key: str
+    """Full key of the setting."""
     low: float
     high: float
     step: float | None
+    """Distance between values, counted from `low`; None for a continuous range, or for all integers."""
     log: bool
+    """Whether values are sampled uniformly on a logarithmic scale."""
 
 
 class LinkedSetting(NamedTuple):
-    """A setting with a multiple of another setting's value."""
+    """A setting whose value is a multiple of another setting's value."""
 
     key: str
+    """Full key of the setting."""
     other: str
+    """Full key of the other setting."""
     times: float
+    """Factor; 1 also for values that are no numbers."""
 
 
 class SearchSpace(NamedTuple):
-    """Searched settings and linked settings."""
+    """Settings that a search varies, and settings that follow them."""
 
     searched: tuple[ChoiceDimension | RangeDimension, ...]
     linked: tuple[LinkedSetting, ...]
@@ -77,23 +85,28 @@ def load_space(path: Path, base: Config) -> SearchSpace:
     """Read a search space from a TOML file.
 
     Args:
-        path: The file.
-        base: Configuration to which multiples refer.
+        path: The file, which may be a pipe.
+        base: Configuration to which multiples ({times = [...]}) refer, and which gives the types of values.
 
     Raises:
-        ConfigError: The file is invalid; the message names file, key and what was expected.
+        ConfigError: The file is missing or not TOML, a key is unknown or `training.metric`, a setting has another form
+            than those of `FORMS`, a value is not allowed, a link is circular, or the space is empty. The message names
+            file, key and what was expected.
     """
     return _parse_space(read_toml(path, regular=False), base, str(path))
 
 
 def default_space(base: Config, explicit: Collection[str]) -> SearchSpace:
-    """Return the default search space without the explicitly set settings.
+    """Return the search space of the package's `space.toml`, without the settings that the user has set.
 
     A setting that is linked to such a setting takes its value from it.
 
     Args:
         base: Configuration to which multiples refer.
-        explicit: Keys of the explicitly set settings.
+        explicit: Full keys of the settings that the user has set, which are not searched.
+
+    Raises:
+        ConfigError: No setting is left to search, or a multiple is not allowed for its setting.
     """
     text = resources.files("pellucid.tuning").joinpath("space.toml").read_text("utf-8")
     tables = {
@@ -104,18 +117,18 @@ def default_space(base: Config, explicit: Collection[str]) -> SearchSpace:
 
 
 def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], origin: str) -> Config:
-    """Return a configuration with values of searched settings and of the settings linked to them.
+    """Return a configuration with the values of a trial, and with the settings linked to them.
 
-    Settings that become unused are reset to their defaults, so that the best configuration can be trained with.
+    Settings that become unused are reset to their defaults, so that the configuration is valid.
 
     Args:
         base: Configuration of the other settings.
-        space: The search space.
-        values: Values by key.
+        space: The search space, for its links.
+        values: Values of searched settings, by full key.
         origin: Name of the values in error messages.
 
     Raises:
-        ConfigError: The values contradict each other.
+        ConfigError: A value is out of range, or settings contradict each other.
     """
     settings: dict[str, Any] = msgspec.to_builtins(base)
     for key, value in values.items():
@@ -126,11 +139,11 @@ def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], 
 
 
 def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
-    """Return the values of `base` that lie within the space; the search starts with them.
+    """Return the values of a configuration that lie within the space, by full key; the first trial has them.
 
     Args:
         base: Configuration at which the search starts.
-        space: The search space.
+        space: The search space; settings whose current value is outside are left out.
     """
     current = flatten_config(base)
     return {

@@ -30,6 +30,7 @@ JOURNAL = "study.journal"
 """One JSON object per line, as Optuna's `JournalFileBackend` writes and reads them."""
 STUDY_NAME = "pellucid"
 Pruning = Literal["median", "halving", "none"]
+"""Rule that ends bad trials early: below the median of earlier trials, by successive halving, or never."""
 NUM_STARTUP_TRIALS = 8
 """Random trials before the estimator suggests trials."""
 MAX_TRIES = 3
@@ -42,30 +43,37 @@ class EndedTrial(NamedTuple):
     """A finished, pruned or failed trial."""
 
     number: int
+    """Number of the trial, from 0."""
     state: Literal["finished", "pruned", "failed"]
     score: float | None
     """Metric of the best validation; None without validation."""
     reason: str
-    """Reason of pruning or failure."""
+    """Reason of pruning or failure; empty for a finished trial."""
     seconds: float
+    """Seconds of training and validation."""
     values: dict[str, Value]
+    """Values of the searched settings, by key."""
     tries: int = 1
     """Number of times its settings were tried, including this one."""
 
 
 class SuggestedTrial(NamedTuple):
-    """A trial to run."""
+    """A trial to run, new or resumed."""
 
     number: int
+    """Number of the trial, from 0."""
     values: dict[str, Value]
+    """Values of the searched settings, by key."""
 
 
-class StudyTerms(NamedTuple):
-    """Arguments that all trials of a study share."""
+class StudySettings(NamedTuple):
+    """Settings of a study, by which trials are suggested, pruned and ranked."""
 
     space: SearchSpace
     metric: Metric
+    """Metric that the search improves."""
     seed: int
+    """Seed of the sampler."""
     pruning: Pruning
     validations: int
     """Approximate number of validations of a trial."""
@@ -83,31 +91,31 @@ class _NoLock(JournalFileOpenLock):
 
 
 class TuningStudy:
-    """A study in a folder, new or resumed."""
+    """Trials of a search and their results: an Optuna study, stored in the journal of a folder."""
 
-    def __init__(self, folder: Path, terms: StudyTerms) -> None:
+    def __init__(self, folder: Path, settings: StudySettings) -> None:
         """Open or create the journal; an incomplete last line is removed.
 
         Args:
             folder: Folder of the search.
-            terms: Arguments that all trials share.
+            settings: Arguments that all trials share.
 
         Raises:
             RunError: The journal is not a study of Pellucid.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.terms = terms
+        self.settings = settings
         self.open: dict[int, Trial] = {}
         journal = folder / JOURNAL
         if journal.exists():
             _repair_journal(journal)
-        pruner = _build_pruner(terms)
+        pruner = _build_pruner(settings)
         try:
             storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_NoLock(str(journal))))
             if storage.get_all_studies():
                 self.study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
             else:
-                higher = terms.metric in ("exact_match", "symbol_accuracy")
+                higher = settings.metric in ("exact_match", "symbol_accuracy")
                 direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
                 self.study = optuna.create_study(
                     study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=direction
@@ -116,14 +124,14 @@ class TuningStudy:
             reason = abbreviate_reason(error)
             raise RunError(f"{journal} is not a study of Pellucid in Optuna's journal format: {reason}") from error
 
-    def check_terms(self, new: Mapping[str, Any]) -> list[str]:
-        """Store the terms of a new study, or compare those of an existing one.
+    def check_description(self, new: Mapping[str, Any]) -> list[str]:
+        """Store the description of a new study, or compare it with that of an existing one.
 
         Args:
-            new: Terms of this call: data, settings and search space.
+            new: Description of this call: "data" (a hash), "settings" (by key) and "space" (lines).
 
         Returns:
-            Names of the terms that differ from the stored ones; none for a new study.
+            What differs from the stored description: "data", "space" and "settings (key)"; empty for a new study.
         """
         stored = self.study.user_attrs.get("terms")
         if stored is None:
@@ -134,7 +142,7 @@ class TuningStudy:
         ]
 
     def enqueue_first(self, values: Mapping[str, Value]) -> None:
-        """Enqueue the first trial of a new study.
+        """Enqueue the first trial of a new study; do nothing if the study has trials.
 
         Args:
             values: Values of the trial, by key; missing ones are sampled.
@@ -148,7 +156,7 @@ class TuningStudy:
         return sum(trial.state != TrialState.WAITING for trial in self._latest_trials())
 
     def retry_failed(self) -> int:
-        """Enqueue the settings of failed trials again, up to `MAX_TRIES`; return their number."""
+        """Enqueue the values of failed trials again, each at most `MAX_TRIES` times in all; return their number."""
         failed = [
             trial
             for trial in self._latest_trials()
@@ -165,7 +173,7 @@ class TuningStudy:
         return [trial for trial in trials if trial.number not in retried]
 
     def unfinished_trials(self) -> list[SuggestedTrial]:
-        """Return trials that have started and not ended, because their process was stopped."""
+        """Return the trials that have started and not ended, because their process was stopped, and open them again."""
         running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         suggested = []
         for frozen in running:
@@ -174,20 +182,24 @@ class TuningStudy:
         return suggested
 
     def ask(self) -> SuggestedTrial:
-        """Return the next trial, a function of the seed and the trials so far."""
+        """Start the next trial and return it: the next enqueued one, or one that the sampler suggests.
+
+        It depends on the seed and on the trials so far.
+        """
         self._seed_sampler(sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False)))
         return self._suggest_trial(self.study.ask())
 
     def report(self, number: int, validation: int, score: float) -> str:
-        """Record a trial's score at a validation.
+        """Record a trial's score at a validation, and decide whether to prune the trial.
 
         Args:
-            number: Number of the trial.
-            validation: Number of the validation.
-            score: Value of the metric.
+            number: Number of an open trial.
+            validation: Number of the validation, from 1.
+            score: Value of the metric at this validation.
 
         Returns:
-            The reason to prune the trial, or an empty text.
+            The reason to prune the trial; empty to continue, also if this validation was recorded before or the score
+            is NaN (it is then not recorded).
         """
         trial = self.open[number]
         reported = self.study.get_trials(deepcopy=False)[number].intermediate_values
@@ -196,11 +208,11 @@ class TuningStudy:
         trial.report(score, validation)
         if not trial.should_prune():
             return ""
-        threshold = "the median of earlier trials" if self.terms.pruning == "median" else "the best third so far"
+        threshold = "the median of earlier trials" if self.settings.pruning == "median" else "the best third so far"
         return f"worse than {threshold} at validation {validation}"
 
     def trial_values(self, number: int) -> dict[str, Value]:
-        """Return the values of a trial by key.
+        """Return the values of a trial's searched settings, by key.
 
         Args:
             number: Number of the trial.
@@ -208,10 +220,10 @@ class TuningStudy:
         return _trial_values(self.study.get_trials(deepcopy=False)[number])
 
     def record_end(self, ended: EndedTrial) -> None:
-        """Record the end of a trial.
+        """Record the end of an open trial in the journal.
 
         Args:
-            ended: The trial with its final state and score.
+            ended: The trial with its final state, score, reason and seconds.
         """
         trial = self.open.pop(ended.number)
         for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
@@ -220,19 +232,19 @@ class TuningStudy:
         self.study.tell(trial, ended.score if ended.state == "finished" else None, state=state)
 
     def ended_trials(self) -> list[EndedTrial]:
-        """Return all ended trials by number, except those that were repeated."""
+        """Return all ended trials in the order of their numbers, except those that are repeated by another trial."""
         return [_ended_trial(trial) for trial in self._latest_trials() if trial.state.is_finished()]
 
     def best_trial(self) -> EndedTrial | None:
-        """Return the finished trial with the best score, the earliest of equals."""
+        """Return the finished trial with the best score, the earliest of equals; None if none has finished."""
         finished = [trial for trial in self.ended_trials() if trial.state == "finished" and trial.score is not None]
         sign = -1.0 if self.study.direction == StudyDirection.MINIMIZE else 1.0
         return max(finished, key=lambda trial: (sign * (trial.score or 0.0), -trial.number), default=None)
 
     def importances(self) -> dict[str, float]:
-        """Return the importance of each setting for a trial to be among the best; sums to 1.
+        """Return the importance of each searched setting for a trial to be among the best, by key; they sum to 1.
 
-        Empty while too few trials have finished.
+        Empty while fewer than 2 `MIN_FINISHED_TRIALS` trials have finished.
 
         References:
             Watanabe et al. 2023 (PED-ANOVA).
@@ -245,7 +257,7 @@ class TuningStudy:
 
     def _seed_sampler(self, number: int) -> None:
         """Seed the sampler by the number of the trial, so that its random state need not be saved."""
-        seed = int(np.random.SeedSequence([self.terms.seed, number]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.settings.seed, number]).generate_state(1)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self.study.sampler = TPESampler(
@@ -256,7 +268,8 @@ class TuningStudy:
         """Return a trial with a value for every searched setting."""
         self.open[trial.number] = trial
         return SuggestedTrial(
-            trial.number, {dimension.key: _suggest_value(trial, dimension) for dimension in self.terms.space.searched}
+            trial.number,
+            {dimension.key: _suggest_value(trial, dimension) for dimension in self.settings.space.searched},
         )
 
 
@@ -270,10 +283,10 @@ def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) ->
     return round(trial.suggest_float(key, low, high, step=step, log=log), 10)
 
 
-def _build_pruner(terms: StudyTerms) -> BasePruner:
+def _build_pruner(settings: StudySettings) -> BasePruner:
     """Return the pruner; it prunes no trial before a quarter of its validations."""
-    warm_up = max(1, terms.validations // 4)
-    match terms.pruning:
+    warm_up = max(1, settings.validations // 4)
+    match settings.pruning:
         case "median":
             return MedianPruner(n_startup_trials=MIN_FINISHED_TRIALS, n_warmup_steps=warm_up)
         case "halving":

@@ -45,26 +45,30 @@ SINGLE_STEP_STATISTICS = ("entropy", "relative entropy")
 
 
 class AttentionStatistics(NamedTuple):
-    """Statistics of the attention weights of a corpus."""
+    """Statistics of the attention weights of the outputs for a file."""
 
     statistics: list[Statistic]
     distributions: list[Histogram]
+    """Histograms of entropy and, for outputs of several steps, of jumps."""
     mean: EncodedArray | None
+    """Mean weights on a grid of tenths; None if there are none."""
 
 
 def attention_statistics(
     predictor: Predictor, traces: Sequence[Trace], gold_alignments: Sequence[GoldSpans | None], supports_states: bool
 ) -> AttentionStatistics:
-    """Compute statistics of attention weights over a corpus.
+    """Compute statistics of the attention weights of all outputs for a file.
 
     Args:
         predictor: Model of the outputs.
-        traces: Outputs of all examples.
-        gold_alignments: Gold alignment of each output, where it is known.
-        supports_states: Whether the states of the model can be inspected.
+        traces: Outputs of all examples; those without attention weights, and tags, are left out.
+        gold_alignments: Gold alignment of each output; None where it is unknown.
+        supports_states: Whether to add statistics that decode again or inspect states (`ViewedRun.supports_states`):
+            conicity, effect of permuted weights, decomposition of scores, each on a sample.
 
     Returns:
-        Statistics, histograms and mean attention; empty for a model without attention.
+        Statistics, histograms and mean attention. For outputs of a single step, only entropies; empty without attention
+        weights.
     """
     pairs = zip(traces, gold_alignments, strict=True)
     attending = [(trace, spans) for trace, spans in pairs if trace.attention.any() and not trace.per_position]
@@ -213,15 +217,18 @@ PageIndices = Mapping[int, int]
 
 
 def assess_run(model: ViewedRun, sources: ViewedFile, traces: Sequence[Trace]) -> Assessment:
-    """Score the outputs of a file with targets.
+    """Score the outputs of a run for a file with targets.
 
     Args:
-        model: Run of the outputs.
+        model: Run of the outputs, which has a model.
         sources: Examples with references.
-        traces: Outputs.
+        traces: Best output of each example, in order.
 
     Returns:
-        Assessment.
+        Outputs, references and metrics of the whole file, as one group.
+
+    Raises:
+        RunError: The run has no model yet.
     """
     tokenizers, references = model.loaded_predictor.tokenizers, [metadata.references for metadata in sources.metadata]
     decoded = DecodedExamples(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
@@ -233,15 +240,12 @@ def assess_run(model: ViewedRun, sources: ViewedFile, traces: Sequence[Trace]) -
 def corpus_statistics(
     assessment: Assessment, page_indices: PageIndices, attention: AttentionStatistics
 ) -> CorpusStatistics:
-    """Return the statistics of the corpus tab.
+    """Return the data of the page's corpus tab: scores, accuracies, confusions and attention statistics of a file.
 
     Args:
-        assessment: Assessment of all examples.
-        page_indices: Indices of the shown examples on the page, by their index in the file.
-        attention: Attention statistics.
-
-    Returns:
-        Statistics of the corpus.
+        assessment: Assessment of all examples of the file.
+        page_indices: Indices of the shown examples on the page, by their index in the file; statistics link to them.
+        attention: Attention statistics of the same outputs.
     """
     positions, lengths = accuracy_intervals(assessment, page_indices)
     return CorpusStatistics(
@@ -259,14 +263,14 @@ def corpus_statistics(
 def accuracy_intervals(
     assessment: Assessment, page_indices: PageIndices
 ) -> tuple[list[AccuracyInterval], list[AccuracyInterval]]:
-    """Return accuracies by target position and by source length.
+    """Return the accuracies by target position and by source length, each with the shown examples that are wrong.
 
     Args:
-        assessment: Assessment of all examples.
+        assessment: Assessment of all examples of the file.
         page_indices: Indices of the shown examples on the page, by their index in the file.
 
     Returns:
-        Accuracies by position, accuracies by length.
+        Accuracy of symbols at each position, and accuracy of outputs for each length or range of lengths.
     """
     scored, evaluation = assessment.scored, assessment.evaluation
     positions = [
@@ -277,13 +281,13 @@ def accuracy_intervals(
 
 
 def score_statistics(assessment: Assessment) -> list[Statistic]:
-    """Return the main scores of an assessment.
+    """Return the main scores of an assessment: exact match and error rates, or metrics of labels, as the task has them.
 
     Args:
         assessment: Assessment of all examples.
 
     Returns:
-        Scores with 95 % intervals.
+        Scores with definitions, and with 95 % intervals where there are any.
     """
     evaluation, label_metrics = assessment.evaluation, assessment.label_metrics
     if label_metrics is not None:

@@ -26,13 +26,10 @@ UNKNOWN_ORIGIN = (0, 0)
 
 
 def are_spelled_digits(examples: Sequence[Example]) -> bool:
-    """Return whether every source spells the digits of its target in words.
+    """Return whether every source spells the digits of its target in words, so that the gold alignment is known.
 
     Args:
-        examples: Examples of a file.
-
-    Returns:
-        True if the file determines the gold alignment.
+        examples: Examples of a file; False for none.
     """
     digits = [example.target for example in examples]
     return bool(digits) and all(
@@ -42,17 +39,18 @@ def are_spelled_digits(examples: Sequence[Example]) -> bool:
 
 
 def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Return the source positions [first, stop) of each step of an output, aligned with its reference by minimum edits.
+    """Return the source positions that each step of an output should attend to, for sources of spelled digits.
 
-    A wrong symbol has the source positions of the symbol expected in its place.
+    The output is aligned with its reference by minimum edits. A substituted symbol has the source positions of the
+    symbol expected in its place; inserted symbols and EOS have (0, 0).
 
     Args:
-        trace: Output.
-        output: Symbols of the output.
-        reference: Symbols of the reference.
+        trace: Output, for its source.
+        output: Symbols of the output, without EOS.
+        reference: Symbols of the reference: digits.
 
     Returns:
-        Positions of each step, or None if the source does not spell the reference.
+        Positions [first, stop) of each step; None if the source does not spell the reference.
     """
     spans = digit_spans(trace.source[trace.features :], "".join(reference))
     if spans is None or len(spans) != len(reference):
@@ -72,15 +70,12 @@ MAX_UNKNOWN_PROBABILITY = 1e-4
 
 
 def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], is_lower_bound: bool = False) -> PageTrace:
-    """Return a trace with the entropy of each step, without the weights of attention heads.
+    """Return a trace in the page's schema, with the entropy of each step and without the weights of attention heads.
 
     Args:
         trace: Trace.
-        bits: Entropy of each step in bits.
+        bits: Entropy of the distribution of each step, in bits.
         is_lower_bound: Whether the entropies are lower bounds.
-
-    Returns:
-        Trace of the page.
     """
     record = replace(trace, heads=None).to_record(compact=True)
     return PageTrace(
@@ -89,28 +84,24 @@ def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], is_lower_bound: bool
 
 
 def entropy_lower_bound(trace: Trace) -> Float[np.ndarray, " T"]:
-    """Return a lower bound of the entropy of each step in bits; all symbols outside the top symbols count as one.
+    """Return a lower bound of the entropy of each step, in bits, from the most probable symbols that a trace stores.
 
-    For traces whose model is not available.
+    All other symbols count as one. It serves for traces whose model is not available.
 
     Args:
         trace: Trace.
-
-    Returns:
-        Entropies.
     """
     shares = _top_probabilities(trace)
     return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1), np.float32)
 
 
 def page_trace_without_model(trace: Trace) -> PageTrace:
-    """Return a trace whose model is not available; entropies are lower bounds unless the top symbols are complete.
+    """Return a trace whose model is not available in the page's schema, with `entropy_lower_bound` as its entropies.
+
+    They count as exact if, at every step, the stored symbols have all probability but `MAX_UNKNOWN_PROBABILITY`.
 
     Args:
         trace: Trace.
-
-    Returns:
-        Trace of the page.
     """
     return page_trace(
         trace, entropy_lower_bound(trace), bool((_top_probabilities(trace)[:, -1] > MAX_UNKNOWN_PROBABILITY).any())
@@ -125,13 +116,10 @@ def _top_probabilities(trace: Trace) -> Float[np.ndarray, "T k"]:
 
 
 def attribution_arrays(attribution: Attribution) -> contents.AttributionArrays:
-    """Return attribution scores in the page's schema.
+    """Return attribution scores in the page's schema, with encoded arrays.
 
     Args:
         attribution: Attribution scores.
-
-    Returns:
-        Encoded arrays.
     """
     return contents.AttributionArrays(
         occlusion=encode_array(attribution.occlusion),
@@ -145,26 +133,28 @@ EditKind = Literal["same", "substitution", "insertion", "deletion"]
 
 
 class SourceMetadata(NamedTuple):
-    """Metadata of a source in its file."""
+    """References and place of a source in its file."""
 
     references: tuple[str, ...] = ()
+    """Correct outputs; empty if unknown."""
     line: int | None = None
+    """Line number in the file, from 1; None for a source that is from no file."""
     is_spelled: bool = False
-    """Whether the source spells the digits of the reference."""
+    """Whether all sources of the file spell the digits of their references."""
 
 
 def page_examples(
     predictor: Predictor, metadata: Sequence[SourceMetadata], outputs: Sequence[Sequence[Trace]]
 ) -> list[PageExample]:
-    """Return the examples of the page.
+    """Return examples in the page's schema, with entropies and, where there are references, with errors.
 
     Args:
-        predictor: Model of the outputs.
+        predictor: Model of the outputs, which computes the entropies.
         metadata: Metadata of each source.
-        outputs: Outputs of each source, best first.
+        outputs: Outputs of each source, best first; at least one.
 
     Returns:
-        One example per source.
+        One example per source, in order, without attributions and states.
     """
     bits = iter(step_entropies(predictor, [trace for traces in outputs for trace in traces]))
     examples = []
@@ -183,14 +173,14 @@ def page_examples(
 
 
 def step_entropies(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
-    """Return the entropy of each step of each trace, in bits; 0 for lexicon entries.
+    """Return the entropy of the model's distribution at each step of each trace, in bits.
 
     Args:
         predictor: Model of the traces.
-        traces: Traces.
+        traces: Traces; lexicon entries have entropy 0.
 
     Returns:
-        Entropies of each trace.
+        Entropies of each trace, in order.
     """
     decoded = [index for index, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
     bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
@@ -202,14 +192,14 @@ def step_entropies(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[
 
 
 def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[EditOperation]:
-    """Return the operations that turn a reference into an output.
+    """Return the minimum edit operations that turn a reference into an output, with "same" for equal symbols.
 
     Args:
-        output: Symbols of the output.
+        output: Symbols of the output, without EOS.
         reference: Symbols of the reference.
 
     Returns:
-        Operations in output order.
+        Operations in output order; the step of each is its index in the output.
     """
     operations, step = list[EditOperation](), 0
     for expected, predicted in align_symbols(output, reference):
@@ -223,15 +213,15 @@ def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[Edi
 
 
 def positional_edits(trace: Trace, reference: Sequence[str], tokenizer: Tokenizer) -> list[EditOperation]:
-    """Return one operation per position, for tags; an unscored tag counts as correct.
+    """Return the comparison of tags with their reference, position by position: "same" or "substitution".
 
     Args:
-        trace: Tagged output.
-        reference: Tags of the reference.
-        tokenizer: Tokenizer of the targets.
+        trace: Output of a tagger.
+        reference: Tags of the reference; the tag that is not scored counts as correct.
+        tokenizer: Tokenizer of the targets, for the tag that is not scored.
 
     Returns:
-        Operations in source order.
+        One operation per tag, in source order.
     """
     operations = list[EditOperation]()
     for step, (expected, predicted) in enumerate(zip(reference, trace.target, strict=False)):

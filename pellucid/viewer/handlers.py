@@ -48,27 +48,35 @@ MAX_NEIGHBORS = 200
 
 
 def decode_source(page_data: PageData, request: DecodeRequest) -> PageExample:
-    """Decode one source.
+    """Decode one source with the constraints of a request, and add the requested details.
 
     Args:
         page_data: Data of the page, with its runs.
-        request: Source and constraints.
+        request: Source, run, constraints and details.
 
     Returns:
-        Source with its outputs.
+        Source with its outputs, best first; attributions and states are in the first one.
+
+    Raises:
+        InputError: The request is invalid: an unknown run, a beam size or number of outputs out of range, a symbol that
+            the model cannot write, constraints on a model that has no such steps, or states of an ensemble.
     """
     return _decode_request(page_data, request)[0]
 
 
 def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfResponse:
-    """Decode an original and a changed request with the same run, and compare their outputs.
+    """Decode an original and a changed request with the same run, and compare their first outputs.
 
     Args:
         page_data: Data of the page, with its runs.
         request: Requests before and after the change.
 
     Returns:
-        Both outputs, and the divergence of each step's distribution.
+        Both outputs, the compared output scored under the change, and the KL divergence of each step's distribution in
+        bits; no divergences if the changed source cannot have the compared output.
+
+    Raises:
+        InputError: The requests name different runs, a source is empty, or one is invalid as in `decode_source`.
     """
     if request.before.run != request.after.run:
         raise InputError("before and after must request the same run")
@@ -130,13 +138,16 @@ def _with_forced_scores(item: PageExample, rescored: Trace) -> PageExample:
 
 
 def gather_states(page_data: PageData) -> CorpusStates:
-    """Return the states of all outputs of the file, for the search of nearest states.
+    """Return the states of the first run's outputs for the file of the page, in which nearest states are searched.
 
     Args:
         page_data: Data of the page, with its runs.
 
     Returns:
-        States of the first run.
+        States of the outputs in file order, at most about 200,000 per side.
+
+    Raises:
+        InputError: The page has no file with outputs, or the run is an ensemble or does not decode symbol by symbol.
     """
     model = page_data.runs[0]
     decoded = [trace for trace in page_data.traces if trace.target and trace.origin == "search"]
@@ -146,13 +157,14 @@ def gather_states(page_data: PageData) -> CorpusStates:
 
 
 def export_examples(page_data: PageData) -> ExportResponse:
-    """Return the first examples with all details, for a page that is saved as a file.
+    """Return the first `MAX_DETAILED_EXAMPLES` examples with details, for a page that is saved as a file.
 
     Args:
         page_data: Data of the page, with its runs.
 
     Returns:
-        Examples with states and attributions.
+        Examples with states, nearest points and attributions. Outputs with more than `MAX_OCCLUSION_WEIGHTS` attention
+        weights have projected states only; examples of a run without states have no details.
     """
     examples = page_data.contents.examples[:MAX_DETAILED_EXAMPLES]
     file_indices = {page_index: file_index for file_index, page_index in page_data.page_indices.items()}
@@ -165,15 +177,19 @@ def export_examples(page_data: PageData) -> ExportResponse:
 
 
 def find_neighbors(page_data: PageData, corpus_states: CorpusStates, request: NeighborsRequest) -> NeighborsResponse:
-    """Return the states of the file nearest to a state, without that state itself.
+    """Return the states of the file that are nearest to a state by their cosine, without that state itself.
 
     Args:
-        page_data: Data of the page, with its runs.
-        corpus_states: States to search.
-        request: State and number of neighbors.
+        page_data: Data of the page, whose first run is used.
+        corpus_states: States to search, from `gather_states`.
+        request: Source, output and position of the state, and the number of neighbors.
 
     Returns:
-        Nearest states.
+        Nearest states, and counts of the symbols that follow them.
+
+    Raises:
+        InputError: The target is too long or has a symbol that the model cannot write, the position is out of range, or
+            the number of neighbors is not 1 to `MAX_NEIGHBORS`.
     """
     model = page_data.runs[0].loaded_predictor
     example = Example(request.text, "", model.tokenizers.features.join(request.features))

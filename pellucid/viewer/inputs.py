@@ -36,7 +36,7 @@ from pellucid.training.run_folder import (
     load,
     load_run_config,
     log_damage,
-    members,
+    member_folders,
     read_log,
 )
 from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
@@ -53,9 +53,9 @@ def select_examples(
     and correct examples sampled evenly from the file. Unused places are filled from the other groups.
 
     Args:
-        scored: Scored outputs of the first run.
+        scored: Scored outputs of the first run, in file order.
         max_examples: Maximum number of examples.
-        others: Scored outputs of the compared runs.
+        others: Scored outputs of each compared run, in file order.
 
     Returns:
         Indices of the selected examples in file order, and a description of the selection.
@@ -114,14 +114,14 @@ def _differing_text(shown: int, total: int) -> str:
 
 
 def sample_evenly(items: Sequence[int], count: int) -> list[int]:
-    """Select elements at even distances.
+    """Return elements at even distances, the first and the last included; nothing is random.
 
     Args:
         items: Elements.
-        count: Maximum number of selected elements.
+        count: Maximum number of selected elements; 0 or less for none, 1 for the first.
 
     Returns:
-        Selected elements, or all if there are at most `count`.
+        Selected elements in order; all if there are at most `count`.
     """
     if count >= len(items):
         return list(items)
@@ -133,13 +133,19 @@ class ViewedRun:
     """Run, or ensemble of runs, that the page shows."""
 
     name: str
+    """Name on the page."""
     folder: Path
+    """Run folder, or folder of an ensemble."""
     predictor: Predictor | None
-    """None before the first validation of its training."""
+    """Predictor of the model; None before the first validation of its training."""
 
     @property
     def loaded_predictor(self) -> Predictor:
-        """Predictor of the run; `RunError` before the first validation."""
+        """Predictor of the model.
+
+        Raises:
+            RunError: The run has no model before the first validation of its training.
+        """
         if self.predictor is None:
             raise RunError(f"{self.folder} holds no model yet: the first validation of its training is pending")
         return self.predictor
@@ -151,19 +157,21 @@ class ViewedRun:
 
 
 def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> ViewedRun:
-    """Load the run of a folder.
+    """Load the run of a folder for the page.
 
     Args:
         folder: Run folder, or folder of an ensemble.
         name: Name on the page.
         device: Device for decoding.
-        beam_size: Beam size; None: that of the run.
+        beam_size: Beam size of decoding; None for that of the run.
 
     Returns:
-        Run, without a predictor if its training has no checkpoint yet.
+        Run; without a predictor if it has no model yet and its training has not ended.
 
     Raises:
-        InputError: The folder holds no run.
+        RunError: The folder holds no run, or it is damaged, as in `load`.
+        ConfigError: The device is not available, the saved configuration is not valid, memory does not suffice, or the
+            beam size is out of range or has no effect in the task.
     """
     if _is_training(folder):
         return ViewedRun(name, folder, None)
@@ -173,7 +181,9 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
 
 def _is_training(folder: Path) -> bool:
     """Return whether the run is in training and has no model yet; a finished training without a model is an error."""
-    lacks_model = file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and members(folder) == [folder]
+    lacks_model = (
+        file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and member_folders(folder) == [folder]
+    )
     return lacks_model and not has_stopped(read_log(folder))
 
 
@@ -194,15 +204,20 @@ def run_names(folders: Sequence[Path]) -> list[str]:
 
 
 def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
-    """Return the validation file of a run, or of the first member of an ensemble.
+    """Return the validation data that the log of a run names; for an ensemble, that of its first member.
 
     Args:
-        run: Run folder.
+        run: Run folder, or folder of an ensemble.
 
     Returns:
-        File of pairs or sources and file of targets, or None if they are no longer at their place.
+        File of pairs and None, or file of sources and file of targets. None if the log names none, or a file is no
+        longer at its place.
+
+    Raises:
+        RunError: The log or the list of members cannot be read.
+        ConfigError: The configuration of the run is not valid.
     """
-    folder = members(run)[0]
+    folder = member_folders(run)[0]
     file_records = [record for record in read_log(folder) if record["event"] == "read"]
     if len(file_records) < 2:
         return None
@@ -215,13 +230,14 @@ def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
 
 
 def model_card(model: ViewedRun) -> ModelCard:
-    """Return the description of a run.
+    """Return the description of a run for the page: architecture, sizes, training and settings.
 
     Args:
-        model: Run.
+        model: Run; without a model, the numbers of parameters and symbols are left out.
 
-    Returns:
-        Model card with sizes, training and settings.
+    Raises:
+        RunError: The log cannot be read.
+        ConfigError: The run has no model yet, and its saved configuration is not valid.
     """
     log = read_log(model.folder)
     if model.predictor is None:
@@ -242,7 +258,7 @@ def model_card(model: ViewedRun) -> ModelCard:
 
 def _model_sizes(model: ViewedRun, predictor: Predictor) -> list[tuple[str, str]]:
     """Return the numbers of parameters and symbols."""
-    vocabularies, count = predictor.vocabularies, len(members(model.folder))
+    vocabularies, count = predictor.vocabularies, len(member_folders(model.folder))
     suffix = " each" if count > 1 else ""
     return [
         *([("ensemble", f"{count} networks")] if count > 1 else []),
@@ -277,10 +293,13 @@ def _training_facts(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str
 
 
 def check_same_task(models: Sequence[ViewedRun]) -> None:
-    """Raise `InputError` if runs have different tasks, whose outputs cannot be compared.
+    """Check that all runs of a page have the same task, so that their outputs can be compared.
 
     Args:
-        models: Runs of the page.
+        models: Runs of the page, at least one.
+
+    Raises:
+        InputError: A run has another task than the first.
     """
     first, *others = [(model.name, _task_name(model)) for model in models]
     for name, task in others:
@@ -299,8 +318,8 @@ def select_run(models: Sequence[ViewedRun], run: int) -> ViewedRun:
     """Return the run of a request.
 
     Args:
-        models: Runs of the page.
-        run: Index of the run; 0 is the first.
+        models: Runs of the page, at least one.
+        run: Index of the run, from 0.
 
     Raises:
         InputError: The index is out of range.
@@ -316,12 +335,15 @@ BAD_LINE_ADVICE = "look requires a file without bad lines: correct or remove suc
 
 
 class ViewedFile(NamedTuple):
-    """Examples of a file with their metadata."""
+    """Examples of a file that the page shows, with their metadata."""
 
     name: str
+    """Name of the file, without its folder."""
     examples: list[Example]
     metadata: list[SourceMetadata]
+    """References and line number of each example."""
     has_targets: bool
+    """Whether the examples have targets, so that outputs can be scored."""
     is_spelled: bool = False
     """Whether every source spells the digits of its target, which determines the gold alignment."""
     note: str = ""
@@ -329,18 +351,20 @@ class ViewedFile(NamedTuple):
 
 
 def read_example_file(path: Path, data: DataConfig, target: Path | None = None) -> ViewedFile:
-    """Read pairs, or sources if the first line is no pair and there is no file of targets.
+    """Read a file of pairs; or of sources alone, if there is no file of targets and its first line is no pair.
 
     Args:
         path: File of pairs or sources.
-        data: Data configuration.
-        target: File of targets, if `path` holds sources.
+        data: Data settings of the run.
+        target: File of targets, if `path` holds sources; else None.
 
     Returns:
-        Examples with references and line numbers.
+        Examples with line numbers, and with references if there are targets.
 
     Raises:
-        DataError: The file cannot be read; the message names the line.
+        DataError: A file is a pipe, cannot be read, or holds no example; parallel files differ in length; or a line is
+            bad, unless bad lines are skipped. The message names the line.
+        ConfigError: The configured columns are not valid.
     """
     for file in (path, target):
         if file is not None and file.is_fifo():
@@ -362,15 +386,15 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
 
 
 def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> ViewedFile:
-    """Return sources without targets; blank lines are skipped.
+    """Return the sources of a file as examples without references; blank lines are skipped.
 
     Args:
         name: Name of the file.
-        lines: Sources and bad lines.
-        data: Data configuration.
+        lines: Every line of the file in order: a source, or a bad line.
+        data: Data settings; `on_bad_line` decides whether bad lines are skipped.
 
     Returns:
-        Examples without references.
+        Examples with line numbers, and a note about skipped lines.
 
     Raises:
         DataError: There is no source, or a bad line that may not be skipped.
@@ -397,9 +421,6 @@ def bad_line_note(bad: Sequence[BadLine]) -> str:
 
     Args:
         bad: Skipped lines.
-
-    Returns:
-        Text.
     """
     lines = "bad line" if len(bad) == 1 else "bad lines"
     return f"{len(bad):,} {lines} skipped, the first: line {bad[0].line}: {bad[0].reason}" if bad else ""
@@ -410,9 +431,6 @@ def blank_line_note(lines: int) -> str:
 
     Args:
         lines: Number of blank lines.
-
-    Returns:
-        Text.
     """
     return f"{lines:,} blank {'line' if lines == 1 else 'lines'} skipped" if lines else ""
 

@@ -50,16 +50,17 @@ MAX_CELL_MM, MIN_LABELED_CELL_MM = 4.0, 2.5
 
 
 def tikz_picture(trace: Trace) -> str:
-    r"""Return the attention weights as shaded cells, with the source above and the output at the left.
+    r"""Return the attention weights of a trace as a TikZ picture: shaded cells, source above, output at the left.
 
-    Tags, which have no weights, are drawn as lines of symbols, each with its tag and a bar for its probability. Use
-    with \input; requires \usepackage{tikz}.
+    Weight 1 is black; if all weights are small, or positions are many, the maximum of each row is. Tags, which have no
+    weights, are drawn as lines of symbols, each with its tag and a bar for its probability. Use with \input; requires
+    \usepackage{tikz}.
 
     Args:
         trace: Trace.
 
     Returns:
-        TikZ picture.
+        LaTeX source of a tikzpicture environment.
     """
     tags = trace.per_position
     cell_width, cell_height = (
@@ -166,12 +167,9 @@ def _draw_frame(trace: Trace) -> Iterator[str]:
 
 
 def escape_latex(symbol: str) -> str:
-    """Escape a symbol for LaTeX.
+    """Return LaTeX source that prints a symbol, with blanks and control characters made visible.
 
     Args:
         symbol: Symbol.
-
-    Returns:
-        LaTeX source.
     """
     return "".join(LATEX_ESCAPES.get(character, character) for character in visible_text(symbol))

@@ -16,7 +16,7 @@ from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.metrics import ScoredExample
 from pellucid.reporting.display_text import visible_text
 from pellucid.tasks.registry import get_task
-from pellucid.training.run_folder import members, read_log
+from pellucid.training.run_folder import member_folders, read_log
 from pellucid.version import __version__
 from pellucid.viewer.corpus_statistics import (
     accuracy_intervals,
@@ -35,18 +35,18 @@ from pellucid.viewer.training_history import best_checkpoint_update, training_hi
 def compared_run(
     model: ViewedRun, examples: list[PageExample], assessment: Assessment | None, first_assessment: Assessment | None
 ) -> ComparedRun:
-    """Return the data of a compared run; scores only if the file has targets.
+    """Return the data of a compared run for the page: model card, outputs, log and scores.
 
     Args:
         model: Compared run.
-        examples: Its outputs for the shown examples.
-        assessment: Its assessment on the whole file.
-        first_assessment: Assessment of the first run.
+        examples: Its outputs for the shown examples, in their order.
+        assessment: Its assessment on the whole file; None if the file has no targets, and then there are no scores.
+        first_assessment: Assessment of the first run on the same file, with which outcomes are paired; None likewise.
 
-    Returns:
-        Compared run.
+    Raises:
+        RunError: The log of the run cannot be read.
     """
-    log = read_log(model.folder) if members(model.folder) == [model.folder] else []
+    log = read_log(model.folder) if member_folders(model.folder) == [model.folder] else []
     if first_assessment is None or assessment is None:
         return ComparedRun(card=model_card(model), examples=examples, log=log)
     positions, lengths = accuracy_intervals(assessment, {})
@@ -68,14 +68,14 @@ def compared_run(
 
 
 def paired_outcomes(first: Sequence[bool], other: Sequence[bool]) -> tuple[int, int, int, int]:
-    """Count paired outcomes.
+    """Count the examples by their correctness in two runs.
 
     Args:
         first: Correctness of each example in the first run.
         other: Correctness of each example in the other run.
 
     Returns:
-        Number of examples correct in both runs, in the first only, in the other only, in neither.
+        Numbers of examples correct in both runs, in the first only, in the other only, in neither.
     """
     both = sum(first_correct and other_correct for first_correct, other_correct in zip(first, other, strict=True))
     return both, sum(first) - both, sum(other) - both, len(first) - sum(first) - sum(other) + both
@@ -90,15 +90,17 @@ WEIGHTS_PER_TAG = 32
 
 
 class PageData(NamedTuple):
-    """Contents of the page, and the data that requests need."""
+    """Contents of the page, and the data that the server needs to answer its requests."""
 
     contents: PageContents
     runs: list[ViewedRun]
+    """Shown run, then the compared runs."""
     traces: list[Trace]
-    """Best output of every example of the file."""
+    """Best output of the first run for every example of the file; empty without a file."""
     page_indices: Mapping[int, int]
     """Indices of the shown examples on the page, by their index in the file."""
     projections: FittedProjections | None
+    """Projection of the first run's states; None if it has none (an ensemble, or not autoregressive)."""
 
 
 class _Selection(NamedTuple):
@@ -114,20 +116,22 @@ class _Selection(NamedTuple):
 def assemble_page(
     models: Sequence[ViewedRun], sources: Sequence[ViewedFile], max_examples: int, served: bool, pending_file: str = ""
 ) -> PageData:
-    """Return the data of the page: run, training, examples and comparisons.
+    """Decode and score a file with all runs, and return the data of the page: run, training, examples, comparisons.
 
     Args:
-        models: Shown run, then the compared runs.
-        sources: Example files, of which the first is used.
-        max_examples: Maximum number of shown examples.
-        served: Whether a server answers requests of the page.
-        pending_file: Name of the example file, shown while the run has no model yet.
+        models: Shown run, then the compared runs; all have the same task.
+        sources: Example files, of which the first is used; empty for a page without examples.
+        max_examples: Maximum number of shown examples. Fewer are shown if their attention weights would make the page
+            too large (`MAX_WEIGHTS`).
+        served: Whether a server answers requests of the page; a page without a server holds all details itself.
+        pending_file: Name of the example file, shown while the run has no model yet; "" if there is none.
 
-    Returns:
-        Page data.
+    Raises:
+        RunError: A run has no model yet, except the first; or a log, a snapshot or another file of a run is damaged.
+        ConfigError: The saved configuration of a run is not valid.
     """
     first = models[0]
-    history = training_history(first.folder) if members(first.folder) == [first.folder] else None
+    history = training_history(first.folder) if member_folders(first.folder) == [first.folder] else None
     card = model_card(first)
     contents = PageContents(
         version=__version__,
@@ -260,13 +264,10 @@ def _decode_outputs(predictor: Predictor, examples: Sequence[Example]) -> list[l
 
 
 def keep_first_lattice(outputs: Sequence[Trace]) -> list[Trace]:
-    """Return outputs of which only the first holds the search tree that they share.
+    """Return the outputs of one source, of which only the first keeps the search tree (lattice) that they share.
 
     Args:
-        outputs: Outputs of one source.
-
-    Returns:
-        The same outputs.
+        outputs: Outputs of one source, best first; at least one.
     """
     first, *others = outputs
     return [first, *(replace(trace, lattice=None) for trace in others)]

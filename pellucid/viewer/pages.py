@@ -37,23 +37,16 @@ MAX_DRAWN_WEIGHTS = 2**20
 
 
 def built_page() -> str:
-    """Return the page built from web/.
-
-    Returns:
-        HTML without contents.
-    """
+    """Return the page that is built from web/ and installed with the package, as HTML without contents."""
     return resources.files("pellucid.viewer").joinpath("page/index.html").read_text(encoding="utf-8")
 
 
 def security_policy(page: str, connect: str) -> str:
-    """Return the Content-Security-Policy of a page: only its own scripts, and connections to `connect`.
+    """Return the Content-Security-Policy of a page, which allows only the scripts in the page itself, by their hashes.
 
     Args:
         page: HTML of the page.
-        connect: Sources of connections.
-
-    Returns:
-        Policy.
+        connect: Value of connect-src: "'self'" for a served page, "'none'" for a saved one.
     """
     executed = [*SCRIPT.findall(page), *map(decompress_script, COMPRESSED_SCRIPT.findall(page))]
     digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in executed]
@@ -65,13 +58,10 @@ def security_policy(page: str, connect: str) -> str:
 
 
 def decompress_script(packed: str) -> str:
-    """Return a compressed script in plain text (see web/finish.ts).
+    """Return the JavaScript that web/finish.ts has compressed; the hash in the security policy is of this text.
 
     Args:
-        packed: Compressed script in base64.
-
-    Returns:
-        Script with its abbreviations expanded.
+        packed: Script with abbreviations, compressed with raw deflate, in base64.
     """
     *abbreviations, script = zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS).decode("utf-8").split("\0")
     for abbreviation in reversed(abbreviations):
@@ -80,13 +70,12 @@ def decompress_script(packed: str) -> str:
 
 
 def export_page(contents: PageStruct) -> str:
-    """Return the page with contents or a report embedded. It makes no network requests.
+    """Return the page as one self-contained HTML text, with contents or a report embedded.
+
+    Its security policy allows no network requests.
 
     Args:
-        contents: Page contents or report document.
-
-    Returns:
-        HTML.
+        contents: `PageContents` or `ReportDocument`.
     """
     page = built_page()
     policy = escape(security_policy(page, chr(39) + "none" + chr(39)))
@@ -105,11 +94,15 @@ MAX_TITLE_LENGTH = 80
 
 
 def check_drawable(trace: Trace, suffix: str) -> None:
-    """Raise `InputError` if a trace is too long for a picture in the format of this ending.
+    """Check that a trace is not too long for a picture; .html and .json have no limit.
 
     Args:
         trace: Trace to draw.
         suffix: Ending of the file name, with its dot.
+
+    Raises:
+        InputError: For .svg and .png, the trace has more than `MAX_DRAWN_SYMBOLS` symbols (source and output; of tags
+            the output only); for .tex, more than `MAX_DRAWN_WEIGHTS` weights.
     """
     steps, positions, limit = len(trace.target), len(trace.source), ""
     if suffix in (".svg", ".png"):
@@ -131,7 +124,8 @@ def save_trace(trace: Trace, path: Path) -> None:
         path: Output file.
 
     Raises:
-        InputError: Unknown suffix.
+        InputError: The suffix is unknown, or the trace is too long for a picture (`check_drawable`).
+        RunError: The file cannot be written.
     """
     check_drawable(trace, path.suffix)
     figure = tags_figure if trace.per_position else attention_figure
@@ -152,13 +146,10 @@ def save_trace(trace: Trace, path: Path) -> None:
 
 
 def trace_page(trace: Trace) -> str:
-    """Return a page of one trace.
+    """Return a self-contained HTML page of one trace, without its model: entropies may be lower bounds.
 
     Args:
         trace: Trace.
-
-    Returns:
-        HTML.
     """
     example = PageExample(
         text=trace.text,
@@ -179,13 +170,10 @@ def trace_page(trace: Trace) -> str:
 
 
 def trace_frame(trace: Trace) -> str:
-    """Return the page of a trace in a sandboxed iframe, for notebooks.
+    """Return the HTML of a sandboxed iframe with the page of a trace, for notebooks.
 
     Args:
         trace: Trace.
-
-    Returns:
-        HTML of the iframe.
     """
     title = escape(f"Attention: {_trace_title(trace)}")
     return (

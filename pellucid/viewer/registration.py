@@ -6,7 +6,7 @@ from pellucid.decoding.trace import Trace, TraceDisplay, register_trace_display
 
 
 def register_viewer() -> None:
-    """Display traces with the page, and save them in the formats of `pellucid.viewer.pages`."""
+    """Make traces use the viewer: notebooks then show them as `trace_frame`, and `Trace.save` calls `save_trace`."""
     register_trace_display(TraceDisplay(_trace_html, _save_trace))
 
 

@@ -15,7 +15,7 @@ from pellucid.evaluation.calibration import CalibrationBin
 from pellucid.evaluation.confusion import SymbolPair, pair_symbols
 from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, ValidationMetric
 from pellucid.reporting.display_text import grapheme_clusters
-from pellucid.reporting.figures import accuracy_range, logged_values, round_up
+from pellucid.reporting.figures import accuracy_axis_limits, logged_values, round_up
 from pellucid.reporting.terminal import NO_ATTENTION, attention_caption
 from pellucid.viewer.examples import edit_operations, page_trace_without_model
 from pellucid.viewer.report_schema import (
@@ -35,20 +35,24 @@ MAX_POINTS = 200
 
 
 class RunAccuracies(NamedTuple):
-    """Accuracies of one run, group by group."""
+    """Accuracies of one run by position or by length, as a line of a chart."""
 
     name: str
+    """Name of the line."""
     groups: Sequence[GroupAccuracy]
 
 
 def learning_charts(
     log: Sequence[Mapping[str, Any]], validation_metrics: Sequence[ValidationMetric]
 ) -> list[ReportCharts]:
-    """Return charts of the loss and of each validation metric over training samples; empty charts are omitted.
+    """Return charts of the losses and of each validation metric over training samples.
 
     Args:
         log: Records of the training log.
-        validation_metrics: Metrics of the task, most important first.
+        validation_metrics: Metrics of the task, most important first; those not in the log have no chart.
+
+    Returns:
+        A list of one group of charts; empty if the log has no values.
     """
     training = _averaged(logged_values(log, "stepped", "loss"))
     validation = logged_values(log, "validated", "loss")
@@ -69,8 +73,11 @@ def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupA
     """Return charts of the accuracy of one run by target position and by source length, each with its table.
 
     Args:
-        positions: Accuracy at each target position, in per cent.
-        lengths: Accuracy of each source length or range of lengths, in per cent.
+        positions: Accuracy at each target position, in percent.
+        lengths: Accuracy of each source length or range of lengths, in percent.
+
+    Returns:
+        A list of one group of charts; empty if both arguments are.
     """
     charts = [
         _accuracy_chart(title, axis, [RunAccuracies("accuracy", groups)])
@@ -88,7 +95,9 @@ def accuracy_charts(positions: Sequence[GroupAccuracy], lengths: Sequence[GroupA
 
 
 def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return the accuracy charts with a line for each run, without intervals.
+    """Return charts of the accuracy by target position and by source length, with a line for each run.
+
+    Intervals are drawn only if there is one run.
 
     Args:
         runs: Assessments of the runs on the same examples.
@@ -103,10 +112,13 @@ def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
 
 
 def calibration_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return charts of reliability, selective accuracy, and errors found by review.
+    """Return three charts of calibration, with a line for each run.
+
+    They are reliability (share correct over mean probability, in bins), selective accuracy (share correct among the
+    most confident), and the share of errors found by a review of the least confident.
 
     Args:
-        runs: Assessments of one run or several on the same examples.
+        runs: Assessments of one run or several on the same examples; reliability has intervals for one run only.
     """
     unit = runs[0].unit
     probability_name = "probability exp(score)" if unit == "outputs" else "own probability"
@@ -143,7 +155,7 @@ def _accuracy_chart(title: str, axis: str, runs: Sequence[RunAccuracies]) -> Rep
         ChartLine(name, [_accuracy_point(group, index, is_single) for index, group in enumerate(groups) if group.total])
         for name, groups in runs
     ]
-    low, high = accuracy_range([group for run in runs for group in run.groups])
+    low, high = accuracy_axis_limits([group for run in runs for group in run.groups])
     numbers = _accuracy_table(axis, runs[0].groups) if is_single else None
     return ReportChart(title, axis, "% correct", lines, low, high, numbers)
 
@@ -264,33 +276,37 @@ def _review(runs: Sequence[Assessment]) -> ReportChart:
 
 @dataclass(frozen=True, eq=False)
 class ExampleOutput:
-    """Output to show, with its references."""
+    """Output to show in a report, with its references."""
 
     trace: Trace
     references: tuple[str, ...]
     """Outputs that count as correct; empty if unknown."""
     scored: ScoredExample | None = None
-    """Symbols of output and references; if None, characters or words are compared."""
+    """Symbols of output and references, with errors; if None, characters or words of the texts are compared."""
     others: Sequence[Trace] = ()
     """Further outputs for the same source."""
     group: str = ""
+    """Name of the group of the example; empty without groups."""
     ignored_tag: str = ""
     """Tag at positions that are not scored."""
 
     @property
     def correct(self) -> bool:
-        """True if the output equals one of the references."""
+        """True if the output has no errors, or, if it is not scored, equals one of the references."""
         if self.scored is not None:
             return self.scored.errors == 0
         return self.trace.output in self.references
 
 
 def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
-    """Return outputs with their attention weights, under one caption.
+    """Return a section of a report that draws outputs with their attention weights or tags.
 
     Args:
         title: Title of the section.
-        outputs: The outputs; without any, there is no part.
+        outputs: The outputs.
+
+    Returns:
+        A list of one section; empty without outputs.
     """
     if not outputs:
         return []
@@ -300,11 +316,14 @@ def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportEx
 
 
 def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
-    """Return wrong outputs as a list.
+    """Return a section of a report that lists wrong outputs, collapsed.
 
     Args:
-        outputs: Wrong outputs in order; without any, there is no part.
+        outputs: Wrong outputs in order, worst first.
         omitted: Number of further wrong outputs, for the caption.
+
+    Returns:
+        A list of one section; empty without outputs.
     """
     if not outputs:
         return []
@@ -316,13 +335,16 @@ def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[Repo
 def disagreement_parts(
     correct: Assessment, wrong: Assessment, indices: Sequence[int], omitted: int
 ) -> list[ReportExamples]:
-    """Return examples that are correct in one run and wrong in another.
+    """Return a section of a report that lists examples which are correct in one run and wrong in another.
 
     Args:
-        correct: Assessment of the correct run.
-        wrong: Assessment of the wrong run.
-        indices: Indices of the examples; without any, there is no part.
-        omitted: Number of further examples, for the caption.
+        correct: Assessment of the run that is correct.
+        wrong: Assessment of the run that is wrong, on the same examples.
+        indices: Indices of the examples, in order.
+        omitted: Number of further such examples, for the caption.
+
+    Returns:
+        A list of one section; empty without indices.
     """
     if not indices:
         return []
@@ -345,11 +367,11 @@ def disagreement_parts(
 
 
 def example_output(assessment: Assessment, index: int) -> ExampleOutput:
-    """Return one example of an assessment with all of its outputs.
+    """Return one example of an assessment, with its references and all of its outputs, best first.
 
     Args:
         assessment: The assessment.
-        index: Index of the example.
+        index: Index of the example, from 0.
     """
     decoded = assessment.decoded
     return ExampleOutput(
@@ -365,13 +387,15 @@ def example_output(assessment: Assessment, index: int) -> ExampleOutput:
 def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | None]:
     """Mark the differences of an output and its nearest reference.
 
-    Words are compared if the symbols of the output are words or subwords, else characters.
+    The texts are compared by words if the symbols of the output are words or subwords, and else by characters.
 
     Args:
         output: The output.
 
     Returns:
-        Marked output, marked reference, and edit distance; [] and None without a reference.
+        The pieces of the output and of the reference, each with whether it differs; and the number of errors of the
+        scored symbols, or the edit distance of the compared words or characters if the output is not scored. Without a
+        reference, the whole output unmarked, [] and None.
     """
     separator = " " if _writes_words(output) else ""
     text, *references = (_cut(variant, separator) for variant in (output.trace.output, *output.references))
@@ -385,11 +409,11 @@ def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | 
 
 
 def split_tags(text: str, trace: Trace) -> list[str]:
-    """Return the tags of a text, split by the separator of the trace's tags.
+    """Return the tags of a reference, split by the separator that the tags of a trace have in its output.
 
     Args:
-        text: Tags of a reference.
-        trace: Trace of the same task.
+        text: Tags of a reference as text.
+        trace: Trace of a tagger for the same source; with fewer than two tags, the text is not split.
     """
     n = len(trace.target)
     if n < 2:

@@ -16,34 +16,39 @@ MarkedText = Sequence[tuple[str, bool]]
 
 
 class SummaryValue(PageStruct, frozen=True):
-    """One number of the summary of a report."""
+    """One number of the summary at the top of a report."""
 
     label: str
+    """Name of the number."""
     value: str
+    """The number with its unit."""
     note: str = ""
     """Interval or explanation below the value."""
 
 
 class ReportText(PageStruct, frozen=True, tag="text"):
-    """Paragraphs of plain text, separated by empty lines."""
+    """Section of a report: paragraphs of plain text, separated by empty lines."""
 
     title: str
     text: str
 
 
 class ReportTable(PageStruct, frozen=True, tag="table"):
-    """Table of texts; its first column names the rows."""
+    """Section of a report, or table of a chart: a table of texts, whose first column names the rows."""
 
     title: str
     caption: str
+    """Explanation; empty for none."""
     heads: Sequence[str]
+    """Column headings."""
     rows: Sequence[Sequence[str]]
+    """Cells of each row."""
     total: bool = False
     """Whether the last row is a total or a mean."""
 
 
 class ReportFigure(PageStruct, frozen=True, tag="figure"):
-    """Figure as an SVG document, as `pellucid.reporting.figures.to_svg` returns it."""
+    """Section of a report: a figure as an SVG document, as `pellucid.reporting.figures.to_svg` returns it."""
 
     title: str
     caption: str
@@ -51,13 +56,16 @@ class ReportFigure(PageStruct, frozen=True, tag="figure"):
 
 
 class ChartPoint(PageStruct, frozen=True):
-    """One value of a line, with its interval and its label on hover."""
+    """Point of a line in a chart, with its interval and its label."""
 
     x: float
     y: float
     label: str
+    """Text shown when the pointer is over the point."""
     low: float | None = None
+    """Lower end of the interval; None without an interval."""
     high: float | None = None
+    """Upper end of the interval; None without an interval."""
     tick: str = ""
     """Label on the horizontal axis if x stands for a range."""
 
@@ -72,21 +80,24 @@ class ChartLine(PageStruct, frozen=True):
 
 
 class ReportChart(PageStruct, frozen=True):
-    """Lines over one horizontal axis."""
+    """Chart of lines over one horizontal axis."""
 
     title: str
     x_title: str
+    """Title of the horizontal axis."""
     y_title: str
+    """Title of the vertical axis."""
     lines: Sequence[ChartLine]
     low: float
     """Lower end of the vertical axis."""
     high: float
+    """Upper end of the vertical axis."""
     numbers: ReportTable | None = None
-    """Values of the first line as a table."""
+    """Values of the first line as a table; None for no table."""
 
 
 class ReportCharts(PageStruct, frozen=True, tag="charts"):
-    """Charts side by side."""
+    """Section of a report: charts side by side."""
 
     title: str
     caption: str
@@ -94,7 +105,7 @@ class ReportCharts(PageStruct, frozen=True, tag="charts"):
 
 
 class ReportExample(PageStruct, frozen=True):
-    """One source with its outputs."""
+    """One example of a report: a source with its outputs, and the output compared with its nearest reference."""
 
     outputs: Sequence[PageExample]
     """One for each run, in the order of `ReportExamples.runs`."""
@@ -103,25 +114,27 @@ class ReportExample(PageStruct, frozen=True):
     expected: MarkedText
     """Nearest reference, compared with the output; empty without references."""
     edits: int | None
-    """Edit distance to the nearest reference."""
+    """Number of errors against the nearest reference; None without references."""
     errors: Sequence[tuple[str | None, str | None]] = ()
-    """(expected, predicted) symbols of each error; None for an insertion or a deletion."""
+    """(expected, predicted) symbols of each error; no expected symbol is an insertion, no predicted one a deletion."""
     group: str = ""
+    """Name of the group of the example; empty without groups."""
 
 
 class ReportExamples(PageStruct, frozen=True, tag="examples"):
-    """Examples with their attention weights or tags, drawn at once, or listed and collapsed."""
+    """Section of a report: examples with their attention weights or tags, drawn at once, or listed and collapsed."""
 
     title: str
     caption: str
     examples: Sequence[ReportExample]
     listed: bool
+    """Whether the examples are a list whose items are collapsed; else all are drawn at once."""
     runs: Sequence[str] = ()
     """Names of two runs of which only the first is correct; empty for the examples of one run."""
 
 
 class ReportConfusions(PageStruct, frozen=True, tag="confusions"):
-    """Counts of symbol errors, and of correct predictions of the same symbols."""
+    """Section of a report: counts of symbol errors, and of correct predictions of the same symbols."""
 
     title: str
     caption: str
@@ -134,7 +147,7 @@ class ReportConfusions(PageStruct, frozen=True, tag="confusions"):
 
 
 class ReportSettings(PageStruct, frozen=True, tag="settings"):
-    """Configuration as TOML."""
+    """Section of a report: the configuration as TOML."""
 
     title: str
     toml: str
@@ -144,15 +157,19 @@ ReportPart = ReportText | ReportTable | ReportFigure | ReportCharts | ReportExam
 
 
 class ReportDocument(PageStruct, frozen=True, kw_only=True, tag="report"):
-    """Content of a report. Adjacent parts with the same title share a section."""
+    """Content of a report, as the page reads it. Adjacent parts with the same title share a section."""
 
     format: int
+    """Version of this schema, `REPORT_FORMAT`."""
     version: str
     """Version of Pellucid."""
     title: str
+    """Title of the report."""
     introduction: str
     """Paragraphs, separated by empty lines."""
     summary: Sequence[SummaryValue]
+    """Main numbers."""
     parts: Sequence[ReportPart]
+    """Sections in order."""
     tasks: dict[str, TaskView]
     """Display of the outputs of each task, by task name."""

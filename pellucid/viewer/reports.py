@@ -58,7 +58,7 @@ from pellucid.viewer.schema import ConfusionCount
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Content of a report. Sections without content are omitted."""
+    """Content of a report, from which `write_report` writes a page. Sections without content are left out."""
 
     title: str
     introduction: str = ""
@@ -78,8 +78,9 @@ class Report:
     errors: Sequence[ExampleOutput] = ()
     """Outputs in the list of errors."""
     config_toml: str = ""
+    """Settings as TOML."""
     parts: Sequence[ReportPart] = ()
-    """Further parts."""
+    """Further sections, before the settings."""
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -96,7 +97,7 @@ def write_report(path: Path, report: Report) -> None:
 
 
 def report_document(report: Report) -> ReportDocument:
-    """Return a report in the JSON schema of the page.
+    """Return a report in the schema of the page: curves, accuracy, attention, errors, further sections, settings.
 
     Args:
         report: Content.
@@ -140,24 +141,27 @@ NUM_LISTED_ERRORS = 25
 
 
 class ScoredRun(NamedTuple):
-    """Outputs of a run, with references and scores."""
+    """Outputs of a run, with references and scores, for `run_report`."""
 
     predictor: Predictor
     traces: list[Trace]
+    """Best output of each example, in order."""
     references: list[tuple[str, ...]]
+    """References of each example."""
     scored: list[ScoredExample]
+    """Symbols and errors of each output."""
     evaluation: Evaluation
+    """Metrics over all examples."""
 
 
 def score_run(predictor: Predictor, examples: Sequence[Example]) -> ScoredRun:
-    """Decode examples and score them, each against its own target.
+    """Decode examples and score each output against the target of its example.
+
+    The number of threads of the model's configuration is set for the whole process.
 
     Args:
         predictor: Model.
-        examples: Examples.
-
-    Returns:
-        Outputs with scores.
+        examples: Examples with targets.
     """
     use_threads(predictor.config.threads)
     traces = predictor.trace(examples)
@@ -167,16 +171,16 @@ def score_run(predictor: Predictor, examples: Sequence[Example]) -> ScoredRun:
 
 
 def run_report(folder: Path, scored_run: ScoredRun, title: str, introduction: str) -> Report:
-    """Return the report of a run: scores, training curves, attention weights, errors, settings.
+    """Return the report of a run: scores, training curves, accuracies, attention weights, errors, settings.
 
     Args:
-        folder: Run folder.
-        scored_run: Outputs with scores.
+        folder: Run folder, whose log is read.
+        scored_run: Outputs with scores, from `score_run`.
         title: Title of the report.
-        introduction: First paragraphs.
+        introduction: First paragraphs; a sentence on the drawn outputs follows.
 
-    Returns:
-        Report.
+    Raises:
+        RunError: The log cannot be read.
     """
     log = read_log(folder)
     wrong = worst_examples(scored_run.scored, NUM_LISTED_ERRORS)
@@ -239,13 +243,13 @@ ALIGNMENT_NOTE = "Counted on the minimum edit alignment of each output with its 
 
 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:
-    """Return the report of one run on a file.
+    """Return the report that `pellucid evaluate` writes for one run on a file.
 
     Args:
         assessment: Assessment of the run.
-        file: Path of the file, which may contain a placeholder.
-        counts: Number of lines of each kind, such as bad lines.
-        max_errors: Maximum number of listed errors.
+        file: Path of the file, which may contain the placeholder {} of several groups.
+        counts: Number of lines of each kind by its key, such as "bad_lines"; zeros and "lines" are left out.
+        max_errors: Maximum number of listed errors, worst first.
     """
     evaluation = assessment.evaluation
     wrong = assessment.worst_examples(len(assessment.scored))
@@ -267,12 +271,12 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
 def comparison_report(
     runs: Sequence[Assessment], comparisons: Sequence[RunComparison], file: str, max_examples: int
 ) -> Report:
-    """Return the report of several runs on a file; the first is compared with each other run.
+    """Return the report that `pellucid evaluate` writes for several runs on a file: the first against each other run.
 
     Args:
-        runs: Assessments of the runs.
-        comparisons: Comparisons of the first run with each other run.
-        file: Path of the file, which may contain a placeholder.
+        runs: Assessments of the runs on the same examples; at least two.
+        comparisons: Comparisons of the first run with each other run, in order.
+        file: Path of the file, which may contain the placeholder {} of several groups.
         max_examples: Maximum number of examples in each list.
     """
     first, *others = runs

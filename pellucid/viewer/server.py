@@ -51,22 +51,25 @@ ALLOWED_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 class LocalOnlyMiddleware:
-    """Middleware that accepts requests from this machine only, and adds security headers to every response."""
+    """Middleware that refuses requests for other host names and from pages of other origins, and adds security headers.
+
+    Together with the loopback address of the server, the page is available on this machine only.
+    """
 
     def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = ALLOWED_HOSTS) -> None:
         """Wrap an application.
 
         Args:
-            app: Application.
+            app: ASGI application.
             policy: Content-Security-Policy of all responses.
-            hosts: Accepted values of the Host header.
+            hosts: Accepted host names of the Host header, without port.
         """
         self.app = app
         self.policy = policy
         self.hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond with status 403 to requests from elsewhere."""
+        """Pass an HTTP request on; respond with status 403 to one for another host or from a page of another origin."""
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
@@ -126,14 +129,17 @@ class PageService:
 
     page_data: PageData
     lock: Lock = field(default_factory=Lock)
-    """Held while computing: one request at a time."""
+    """Held while a request is computed: one at a time."""
     corpus_states: CorpusStates | None = None
-    """States for the search of neighbors, computed at the first request."""
+    """States for the search of neighbors; None until the first such request."""
     reload_page: Callable[[], PageData] | None = None
-    """Assembles the page again, with newer checkpoints."""
+    """Function that assembles the page again with newer models; None if the page cannot be reloaded."""
 
     def contents(self) -> PageContents:
-        """Return the contents of the page, with the current training history while training continues."""
+        """Return the contents of the page, with the current training history while training continues.
+
+        If the page was assembled before the run had a model, and all runs have one now, it is assembled again.
+        """
         if self.reload_page and self._is_model_ready():
             with self.lock:
                 if self._is_model_ready():  # no other thread has assembled it meanwhile
@@ -149,13 +155,16 @@ class PageService:
         return self.page_data.contents.awaiting_model and all(models_available)
 
     def reload(self, _: EmptyRequest) -> ReloadResponse:
-        """Load the newest checkpoints and assemble the page again.
+        """Load the newest models of the runs and assemble the page again; the browser must load it to show it.
 
         Args:
             _: Request without parameters.
 
+        Returns:
+            Update of the shown model, if its training is unfinished.
+
         Raises:
-            InputError: The server cannot assemble the page again.
+            InputError: The server cannot assemble the page again, or a run or its file has become unreadable.
         """
         if self.reload_page is None:
             raise InputError("the page cannot be reloaded: restart pellucid look")
@@ -163,10 +172,13 @@ class PageService:
         return ReloadResponse(update=self.page_data.contents.update)
 
     def neighbors(self, request: NeighborsRequest) -> NeighborsResponse:
-        """Return the nearest states.
+        """Return the states of the page's file that are nearest to a state; the first request collects all states.
 
         Args:
             request: State and number of neighbors.
+
+        Raises:
+            InputError: As in `handlers.gather_states` and `handlers.find_neighbors`.
         """
         if self.corpus_states is None:
             self.corpus_states = handlers.gather_states(self.page_data)
@@ -174,14 +186,14 @@ class PageService:
 
 
 def create_app(page_data: PageData, reload: Callable[[], PageData] | None = None) -> Starlette:
-    """Create the server application.
+    """Create the web application that serves the page and answers its requests, on this machine only.
 
     Args:
         page_data: Data of the page.
-        reload: Function that assembles the page again, with newer checkpoints.
+        reload: Function that assembles the page again with newer models; None if the page cannot be reloaded.
 
     Returns:
-        ASGI application.
+        ASGI application with the page at "/" and its requests at "/api/…".
     """
     service, page = PageService(page_data, reload_page=reload), built_page()
 
@@ -341,16 +353,13 @@ SHUTDOWN_SECONDS = 20
 
 
 def open_socket(port: int) -> socket.socket:
-    """Open a socket of this machine.
+    """Open a listening TCP socket at 127.0.0.1, which the caller closes.
 
     Args:
-        port: Port; 0: any free port.
-
-    Returns:
-        Listening socket.
+        port: Port, 0 to 65535; 0 for any free port.
 
     Raises:
-        InputError: The port is invalid or in use.
+        InputError: The port is out of range, in use, or not permitted.
     """
     server_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -365,19 +374,16 @@ def open_socket(port: int) -> socket.socket:
 
 
 def server_url(server_socket: socket.socket) -> str:
-    """Return the URL of a socket.
+    """Return the URL at which a browser finds the server of a socket: "http://127.0.0.1:8000/".
 
     Args:
         server_socket: Listening socket.
-
-    Returns:
-        URL for a browser.
     """
     return f"http://{HOST}:{server_socket.getsockname()[1]}/"
 
 
 def serve_until_interrupted(app: Starlette, server_socket: socket.socket) -> None:
-    """Serve until Ctrl-C.
+    """Serve an application in this thread until Ctrl-C, then return.
 
     Args:
         app: Application.
@@ -388,7 +394,9 @@ def serve_until_interrupted(app: Starlette, server_socket: socket.socket) -> Non
 
 
 def exit_without_waiting() -> None:
-    """Exit at once if a response is still being computed: Python would wait for its thread."""
+    """End the process with status 0 if a response is still being computed in a thread, for which Python would wait;
+    else return.
+    """
     if any(not thread.daemon for thread in enumerate_threads() if thread is not main_thread()):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -397,7 +405,7 @@ def exit_without_waiting() -> None:
 
 @contextmanager
 def background_server(app: Starlette) -> Iterator[str]:
-    """Serve in a background thread within the block.
+    """Serve an application at a free port, in a background thread, within the block.
 
     Args:
         app: Application.

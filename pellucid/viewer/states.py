@@ -38,25 +38,29 @@ NUM_NEIGHBORS = 20
 
 
 class FittedProjection(NamedTuple):
-    """Fitted PCA of one side, with the normalized vectors of its points."""
+    """PCA fitted to encoder or decoder states, with the states that the page shows as points."""
 
     plane: PrincipalPlane
     vectors: Float[np.ndarray, "n D"]
+    """States of the points, scaled to length one."""
     points: list[StatePoint]
+    """Symbol and context of each row of `vectors`."""
 
 
 class FittedProjections(NamedTuple):
-    """Fitted PCA of both sides."""
+    """PCA fitted to the encoder states, and PCA fitted to the decoder states."""
 
     encoder: FittedProjection
     decoder: FittedProjection
 
 
 class SymbolPosition(NamedTuple):
-    """Symbol of an example: index of the example, and position in its sequence."""
+    """Place of a symbol."""
 
     number: int
+    """Index of its example."""
     position: int
+    """Position in the source or in the output, from 0."""
 
 
 def project_states(
@@ -64,13 +68,16 @@ def project_states(
 ) -> tuple[StateSpace, FittedProjections] | None:
     """Project the states of the best outputs of a file on their first two principal components.
 
+    Encoder and decoder states are projected separately: all states of at most `MAX_EXAMPLES` outputs are fitted, and
+    at most `MAX_POINTS` of them become points.
+
     Args:
-        predictor: Model of the outputs.
-        traces: Best output of each example.
+        predictor: Model of the outputs, whose states can be inspected.
+        traces: Best output of each example; lexicon entries and empty outputs are left out.
         page_indices: Indices of the shown examples on the page, by their index in the file; these are preferred.
 
     Returns:
-        Projected states and fitted projections, or None if there are no states.
+        Projected states for the page, and the fitted projections for further states; None if there are no states.
     """
     decoded = [file_index for file_index, trace in enumerate(traces) if trace.target and trace.origin == "search"]
     shown_indices = [file_index for file_index in decoded if file_index in page_indices]
@@ -97,17 +104,17 @@ def project_states(
 def nearest_points(
     side: FittedProjection, vectors: Float[np.ndarray, "n D"], page_index: int
 ) -> Float[np.ndarray, "n k"]:
-    """Find the nearest points of a projection by cosine similarity.
+    """Find the points of a projection that are nearest to each state of an example, by cosine.
 
-    A state is no neighbor of itself, nor is any state of the same example at the same position.
+    A state is no neighbor of itself.
 
     Args:
-        side: Fitted projection.
-        vectors: States of an example, n × D.
-        page_index: Place of the example.
+        side: Fitted projection of encoder or decoder states.
+        vectors: States of the example in the order of their positions.
+        page_index: Index of the example on the page, by which its own points are recognized.
 
     Returns:
-        Indices of the nearest points, nearest first, then their cosines: n × 2k.
+        Array n × 2k, k at most `NUM_NEIGHBORS`: indices of the k nearest points, nearest first, then their cosines.
     """
     cosines = _normalize(vectors) @ side.vectors.T
     for index, point in enumerate(side.points):
@@ -153,14 +160,14 @@ def _project_side(
 
 
 def symbol_separator(predictor: Predictor, side: str) -> str:
-    """Return the text between the symbols of one side: empty for characters.
+    """Return the text with which source or target symbols are joined for display.
 
     Args:
-        predictor: Model.
-        side: "encoder" or "decoder".
+        predictor: Model, for its tokenizers.
+        side: "encoder" for source symbols, "decoder" for target symbols.
 
     Returns:
-        "" or a space.
+        "" for characters (of sources without features), else a space.
     """
     tokenizers = predictor.tokenizers
     kind = tokenizers.source.kind if side == "encoder" else tokenizers.target.kind
@@ -169,16 +176,13 @@ def symbol_separator(predictor: Predictor, side: str) -> str:
 
 
 def state_point(symbols: Sequence[str], position: int, page_index: int, separator: str) -> StatePoint:
-    """Return a point: a symbol with its context.
+    """Return the page's description of a state: its symbol with `CONTEXT_SYMBOLS` symbols on each side.
 
     Args:
-        symbols: Symbols of a sequence.
-        position: Position of the symbol.
-        page_index: Place of the example.
-        separator: Separator of symbols.
-
-    Returns:
-        Point.
+        symbols: Symbols of the source or of the output.
+        position: Position of the symbol, from 0.
+        page_index: Index of the example on the page; −1 if it is not shown.
+        separator: Text between symbols, from `symbol_separator`.
     """
     before = separator.join(symbols[max(0, position - CONTEXT_SYMBOLS) : position])
     after = separator.join(symbols[position + 1 : position + 1 + CONTEXT_SYMBOLS])
@@ -201,16 +205,19 @@ def add_states(
     projections: FittedProjections | None,
     exported: bool,
 ) -> list[PageExample]:
-    """Add the projected states of each example, and for an exported page all details of the first examples.
+    """Add the projected states of the first output of each example, and for a saved page also other details.
+
+    The details are states, nearest points and attributions. They are added to the first `MAX_DETAILED_EXAMPLES`
+    examples, if the output has at most `MAX_OCCLUSION_WEIGHTS` attention weights.
 
     Args:
         model: Run of the examples.
-        examples: Examples with their first output.
-        projections: Fitted projections; None if the run has no states.
-        exported: Whether the page is saved as a file, so that `MAX_DETAILED_EXAMPLES` examples need all details.
+        examples: Examples in page order, each with its first output.
+        projections: Fitted projections; None if the run has no states, and then nothing is added.
+        exported: Whether the page is saved as a file, which cannot ask a server for details.
 
     Returns:
-        Examples with states.
+        New examples, in order; lexicon entries and empty outputs are unchanged.
     """
     if projections is None:
         return [example for example, _ in examples]
@@ -236,13 +243,10 @@ def add_states(
 
 
 def is_searched(trace: search.Trace) -> bool:
-    """Return whether an output was written by the model, symbol by symbol.
+    """Return whether an output has states: False for lexicon entries and for empty outputs.
 
     Args:
         trace: Output.
-
-    Returns:
-        False for lexicon entries and empty outputs.
     """
     return bool(trace.target) and trace.origin != "lexicon"
 
@@ -254,17 +258,17 @@ def add_requested_details(
     projections: FittedProjections | None,
     request: DecodeRequest,
 ) -> PageTrace:
-    """Add attribution scores, states and gates, as requested.
+    """Add attribution scores, states and gates to an output, as a request asks for.
 
     Args:
-        page_trace: Output.
-        trace: Its trace.
-        predictor: Model.
-        projections: Fitted projections, if there are any.
-        request: Request.
+        page_trace: Output in the page's schema, which is not changed.
+        trace: The same output.
+        predictor: Model of the output.
+        projections: Fitted projections, to add projected states; None for none.
+        request: Request with the flags `attribution`, `states` and `gates`.
 
     Returns:
-        Output with details.
+        Output with details; unchanged for a lexicon entry and an empty output.
     """
     if not is_searched(trace):
         return page_trace
@@ -282,16 +286,13 @@ def hidden_states(
     include_states: bool,
     page_index: int | None = None,
 ) -> HiddenStates:
-    """Return states with their projections; if not `include_states`, the states themselves are omitted.
+    """Return the states of one output in the page's schema.
 
     Args:
-        states: States of one output.
-        projections: Fitted projections, if there are any.
-        include_states: Whether to include the states themselves.
-        page_index: Place of the example, to include its nearest neighbors; None omits them.
-
-    Returns:
-        States in the page's schema.
+        states: States of the output, with gates if they were requested.
+        projections: Fitted projections, to add projected states; None for none.
+        include_states: Whether to add the states themselves; else their arrays are empty.
+        page_index: Index of the example on the page, to add the nearest points of its states; None for none.
     """
     empty = np.zeros((0, 0), np.float32)
     return HiddenStates(

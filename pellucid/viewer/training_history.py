@@ -34,13 +34,17 @@ METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "train
 
 
 def training_history(folder: Path) -> TrainingHistory | None:
-    """Return the training history of a run.
+    """Return the training history of a run for the page: its log, and a frame of each snapshot.
 
     Args:
         folder: Run folder.
 
     Returns:
-        History, or None for a model without a log.
+        History; None for a model without a log that is not in training.
+
+    Raises:
+        RunError: The log, the vocabularies or a snapshot is damaged.
+        ConfigError: The configuration of the run is not valid.
     """
     running = in_use(folder)  # read before the log, which records an end in between
     log = read_log(folder)
@@ -78,13 +82,13 @@ def _loss_caption(config: Config) -> str:
 
 
 def best_checkpoint_update(history: TrainingHistory | None) -> int | None:
-    """Return the update of the best checkpoint of an unfinished training.
+    """Return the update of the best validation so far of an unfinished training, which is that of the shown model.
 
     Args:
-        history: Training history.
+        history: Training history; None for a model without a log.
 
     Returns:
-        Update, or None if there is no checkpoint or training is finished.
+        Number of updates; None if there was no validation, training is finished, or there is no history.
     """
     if history is None or history.finished:
         return None
@@ -100,12 +104,12 @@ def training_frames(
     Each projection is aligned with the previous one (Procrustes), because a rotation of all embeddings has no meaning.
 
     Args:
-        snapshots: Snapshots of a run.
-        log: Log of the run.
-        base: Update of the snapshot whose principal components are used; None: the last one.
+        snapshots: Snapshots of a run in order.
+        log: Records of its training log, for metrics and samples.
+        base: The principal components are those of the last snapshot up to this update; None for the last of all.
 
     Returns:
-        Frames in order.
+        One frame per snapshot, in order; without projections if there are fewer than two symbols or columns.
     """
     base_index = max(
         (index for index, snapshot in enumerate(snapshots) if base is None or snapshot.update <= base), default=-1
@@ -150,26 +154,37 @@ KEEPALIVE_POLLS = 20
 
 @dataclass
 class LogCursor:
-    """Position of a page in a log: the lines before `line` and their frames are already sent."""
+    """Position of a page in the log of a run in training, from which new events are read."""
 
     model: ViewedRun
+    """Run whose log is read."""
     line: int
+    """Number of log lines that are already sent, with their frames."""
     last_stat: tuple[int, int] = (-1, -1)
     """Size and modification time of the log at the last poll."""
     base_update: int | None = None
-    """Update whose principal components the frames of the page use."""
+    """Update whose principal components the frames of the page use; None until a frame is sent."""
     ended: bool = False
-    """Whether the last event was sent."""
+    """Whether the line that ends the training was read."""
     running: bool | None = None
-    """Last sent state: whether training runs."""
+    """Whether a process was training at the last poll; None before the first."""
 
     def is_complete(self) -> bool:
-        """Return whether training is finished and all of its lines are sent."""
+        """Return whether training is finished and all lines of its log are sent.
+
+        Raises:
+            RunError: The log cannot be read.
+        """
         log = read_log(self.model.folder)
         return has_stopped(log) and self.line >= len(log)
 
     def poll_events(self) -> list[bytes]:
-        """Return the events since the last poll; a change of `running` is last, and is not sent after the end."""
+        """Return the server-sent events since the last poll: frames, the model card, log lines, and a change of
+        `running`, which is not sent after the end.
+
+        Raises:
+            RunError: The log or a snapshot is damaged.
+        """
         running = in_use(self.model.folder)  # read before the log, which records an end in between
         events = self._lines()
         if running != self.running and not self.ended:
@@ -207,13 +222,16 @@ class LogCursor:
 
 
 async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
-    """Yield events until training is finished.
+    """Poll the log of a run every `POLL_SECONDS` seconds, and yield its new events until the training is finished.
 
     Args:
-        cursor: Position of the page.
+        cursor: Position of the page in the log, which is advanced.
 
     Yields:
-        Server-sent events.
+        Server-sent events as bytes; a comment after `KEEPALIVE_POLLS` polls without an event.
+
+    Raises:
+        RunError: The log or a snapshot is damaged.
     """
     num_quiet_polls = 0
     while True:

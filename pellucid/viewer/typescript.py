@@ -42,25 +42,21 @@ export const REPORT_FORMAT = {report_schema.REPORT_FORMAT};
 
 
 def typescript_source() -> str:
-    """Return the content of contents.ts.
-
-    Returns:
-        One interface per struct, in the order of `MODULES`.
-    """
+    """Return the content of web/src/data/contents.ts: one interface per struct, in the order of `MODULES`."""
     _, components = msgspec.json.schema_components(EXPORTED_STRUCTS, ref_template="{name}")
     order = [name for name in dict.fromkeys(name for module in MODULES for name in vars(module)) if name in components]
     return "\n".join([HEADER, *(interface_declaration(name, components[name]) for name in order)])
 
 
 def interface_declaration(name: str, schema: dict[str, Any]) -> str:
-    """Return the interface of a struct, with the first paragraph of its docstring as a comment.
+    """Return the TypeScript interface of a struct, with the first paragraph of its docstring as a comment.
 
     Args:
         name: Name of the struct.
-        schema: JSON schema of the struct.
+        schema: JSON schema of the struct, from msgspec.
 
-    Returns:
-        TypeScript declaration.
+    Raises:
+        KeyError: The type of a field is not supported.
     """
     fields = [f"  {field}: {type_expression(kind)};" for field, kind in schema["properties"].items()]
     description = schema.get("description", "").split("\n\n")[0]
@@ -70,13 +66,10 @@ def interface_declaration(name: str, schema: dict[str, Any]) -> str:
 
 
 def type_expression(schema: dict[str, Any]) -> str:
-    """Return a JSON schema type as TypeScript.
+    """Return a type of a JSON schema as a TypeScript type.
 
     Args:
-        schema: JSON schema of a type.
-
-    Returns:
-        TypeScript type.
+        schema: JSON schema of the type; one without "type" is unknown.
 
     Raises:
         KeyError: The type is not supported.
@@ -97,13 +90,13 @@ def type_expression(schema: dict[str, Any]) -> str:
 
 
 def array_type(schema: dict[str, Any]) -> str:
-    """Return a tuple type if each element has its own type, else an array type.
+    """Return a TypeScript tuple type if the schema gives a type for each element, else an array type.
 
     Args:
         schema: JSON schema of an array.
 
-    Returns:
-        TypeScript type.
+    Raises:
+        KeyError: The type of an element is not supported.
     """
     if "prefixItems" in schema:
         return f"[{', '.join(type_expression(kind) for kind in schema['prefixItems'])}]"
@@ -112,13 +105,10 @@ def array_type(schema: dict[str, Any]) -> str:
 
 
 def union_type(kinds: Sequence[str]) -> str:
-    """Return a union of types, with null last.
+    """Return a TypeScript union of types in their order, except that null is last.
 
     Args:
         kinds: TypeScript types.
-
-    Returns:
-        TypeScript type.
     """
     return " | ".join(sorted(kinds, key=lambda kind: kind == "null"))
 

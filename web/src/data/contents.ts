@@ -34,7 +34,7 @@ export interface TaskView {
   scores: Record<string, string | null>;
 }
 
-/** Accuracy of a group of examples, with its 95 % Wilson interval in per cent. */
+/** Accuracy of a group of examples, with its 95 % Wilson interval in percent. */
 export interface AccuracyInterval {
   label: string;
   correct: number;
@@ -44,7 +44,7 @@ export interface AccuracyInterval {
   example_indices: number[];
 }
 
-/** Attribution scores of one output besides attention weights, T × S each. */
+/** Attribution scores of one output, T × S each, which the page shows beside the attention weights. */
 export interface AttributionArrays {
   occlusion: EncodedArray;
   input_x_gradient: EncodedArray;
@@ -156,7 +156,7 @@ export interface CorpusStatistics {
   mean_attention: EncodedArray | null;
 }
 
-/** Snapshot at one validation: outputs for the probe examples, and PCA coordinates of the symbol embeddings. */
+/** Snapshot at one validation: outputs for a few examples, and PCA coordinates of the symbol embeddings. */
 export interface TrainingFrame {
   update: number;
   samples: number;
@@ -166,7 +166,7 @@ export interface TrainingFrame {
   target_pca: EncodedArray | null;
 }
 
-/** Training log and snapshots of a run. */
+/** Training log and snapshots of a run, for the training tab. */
 export interface TrainingHistory {
   log: Record<string, unknown>[];
   frames: TrainingFrame[];
@@ -178,7 +178,7 @@ export interface TrainingHistory {
   loss_caption: string;
 }
 
-/** State of one symbol in the corpus. */
+/** Symbol whose encoder or decoder state is a point of a projection, with its context. */
 export interface StatePoint {
   example: number;
   context: string;
@@ -187,7 +187,7 @@ export interface StatePoint {
   next_symbol: string;
 }
 
-/** States of the corpus, projected on their first two principal components. */
+/** Encoder or decoder states of many examples, projected on their first two principal components. */
 export interface StateProjection {
   coordinates: EncodedArray;
   points: StatePoint[];
@@ -200,7 +200,7 @@ export interface StateSpace {
   decoder: StateProjection;
 }
 
-/** Description of a model. */
+/** Description of a run: architecture, sizes, training and settings. */
 export interface ModelCard {
   name: string;
   facts: [string, string][];
@@ -209,7 +209,7 @@ export interface ModelCard {
   task: string;
 }
 
-/** Another run on the same examples. */
+/** Another run on the same examples, compared with the first. */
 export interface ComparedRun {
   card: ModelCard;
   examples: PageExample[];
@@ -297,7 +297,7 @@ export interface ReloadResponse {
   update: number | null;
 }
 
-/** First examples with everything that a page without a server needs. */
+/** First examples with states and attributions, which the served page embeds when it is saved as a file. */
 export interface ExportResponse {
   examples: PageExample[];
 }
@@ -316,21 +316,21 @@ export interface NeighborsResponse {
   next_symbols: [string, number][];
 }
 
-/** One number of the summary of a report. */
+/** One number of the summary at the top of a report. */
 export interface SummaryValue {
   label: string;
   value: string;
   note: string;
 }
 
-/** Paragraphs of plain text, separated by empty lines. */
+/** Section of a report: paragraphs of plain text, separated by empty lines. */
 export interface ReportText {
   type: "text";
   title: string;
   text: string;
 }
 
-/** Table of texts; its first column names the rows. */
+/** Section of a report, or table of a chart: a table of texts, whose first column names the rows. */
 export interface ReportTable {
   type: "table";
   title: string;
@@ -340,7 +340,7 @@ export interface ReportTable {
   total: boolean;
 }
 
-/** Figure as an SVG document, as `pellucid.reporting.figures.to_svg` returns it. */
+/** Section of a report: a figure as an SVG document, as `pellucid.reporting.figures.to_svg` returns it. */
 export interface ReportFigure {
   type: "figure";
   title: string;
@@ -348,7 +348,7 @@ export interface ReportFigure {
   svg: string;
 }
 
-/** One value of a line, with its interval and its label on hover. */
+/** Point of a line in a chart, with its interval and its label. */
 export interface ChartPoint {
   x: number;
   y: number;
@@ -365,7 +365,7 @@ export interface ChartLine {
   reference: boolean;
 }
 
-/** Lines over one horizontal axis. */
+/** Chart of lines over one horizontal axis. */
 export interface ReportChart {
   title: string;
   x_title: string;
@@ -376,7 +376,7 @@ export interface ReportChart {
   numbers: ReportTable | null;
 }
 
-/** Charts side by side. */
+/** Section of a report: charts side by side. */
 export interface ReportCharts {
   type: "charts";
   title: string;
@@ -384,7 +384,7 @@ export interface ReportCharts {
   charts: ReportChart[];
 }
 
-/** One source with its outputs. */
+/** One example of a report: a source with its outputs, and the output compared with its nearest reference. */
 export interface ReportExample {
   outputs: PageExample[];
   output: [string, boolean][];
@@ -394,7 +394,7 @@ export interface ReportExample {
   group: string;
 }
 
-/** Examples with their attention weights or tags, drawn at once, or listed and collapsed. */
+/** Section of a report: examples with their attention weights or tags, drawn at once, or listed and collapsed. */
 export interface ReportExamples {
   type: "examples";
   title: string;
@@ -404,7 +404,7 @@ export interface ReportExamples {
   runs: string[];
 }
 
-/** Counts of symbol errors, and of correct predictions of the same symbols. */
+/** Section of a report: counts of symbol errors, and of correct predictions of the same symbols. */
 export interface ReportConfusions {
   type: "confusions";
   title: string;
@@ -414,14 +414,14 @@ export interface ReportConfusions {
   correct: Record<string, number>;
 }
 
-/** Configuration as TOML. */
+/** Section of a report: the configuration as TOML. */
 export interface ReportSettings {
   type: "settings";
   title: string;
   toml: string;
 }
 
-/** Content of a report. Adjacent parts with the same title share a section. */
+/** Content of a report, as the page reads it. Adjacent parts with the same title share a section. */
 export interface ReportDocument {
   type: "report";
   format: number;
