@@ -42,13 +42,13 @@ Train, evaluate and inspect recurrent encoder-decoder models with attention on y
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand.
+    """Run one subcommand; errors of the user are printed, not raised.
 
     Args:
         arguments: Command line without the program name. Default: `sys.argv[1:]`.
 
     Returns:
-        Exit code.
+        Exit code, as listed in the docstring of this module.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -293,11 +293,11 @@ _PARSER_LOCK = Lock()
 
 @cache
 def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
-    """Return the string below each field of a struct, by field name."""
+    """Return the string below each field of a struct in one line, by field name."""
     with _PARSER_LOCK:
         body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
     return {
-        cast(ast.Name, field.target).id: cast(str, cast(ast.Constant, text.value).value)
+        cast(ast.Name, field.target).id: " ".join(cast(str, cast(ast.Constant, text.value).value).split())
         for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
