@@ -23,14 +23,16 @@ METADATA, DIGEST = b"pellucid", b"sha256"
 
 
 class CorpusError(Exception):
-    """A corpus that cannot be used. The caller reads the training files instead."""
+    """A corpus that cannot be used, with the reason. The caller reads the training files instead."""
 
 
 class ReadingReport(msgspec.Struct, frozen=True):
     """Bad lines, blank lines and shared examples found while the files were read."""
 
     bad: tuple[BadLine, ...]
+    """Skipped lines of the training file."""
     blank: int
+    """Number of blank lines of the training file."""
     shared: int
     """Number of validation examples that are training examples as well."""
 
@@ -39,8 +41,9 @@ class EncodedCorpus(NamedTuple):
     """Encoded training examples with the vocabularies learned from them."""
 
     key: str
-    """Fingerprint of the files and settings."""
+    """Fingerprint of the files and settings; "" if the corpus cannot be used again."""
     found: ReadingReport
+    """What was found while the files were read."""
     vocabularies: Vocabularies
     encoded: EncodedExamples
 
@@ -58,7 +61,7 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
 
     Args:
         path: The file.
-        corpus: The corpus.
+        corpus: The corpus, with ids of unsigned 8-, 16- or 32-bit types.
 
     Raises:
         RunError: The file cannot be written.
@@ -82,7 +85,7 @@ def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
     Args:
         path: The file.
         key: Expected fingerprint of the files and settings.
-        tagged: Whether sources contain feature ids.
+        tagged: Whether the encoder reads features, whose ids then occur in sources.
 
     Returns:
         The corpus, whose arrays are views of the file.
