@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
-from pellucid.cli.sources import check_order, is_run
+from pellucid.cli.sources import check_path_order, is_run
 from pellucid.config.settings import Device, Format
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
@@ -128,7 +128,7 @@ def _paths(args: EvaluateArguments) -> tuple[Path, ...]:
             "[RUN ...] FILE"
         )
     paths = (args.run, args.file, *args.more)
-    check_order(paths, "evaluate")
+    check_path_order(paths, "evaluate")
     _check_distinct(paths[:-1])
     if args.json and paths[-2].is_file() and not paths[-1].exists():
         raise InputError(f"--json prints to standard output and takes no file: use --json > {paths[-1]}")

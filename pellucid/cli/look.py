@@ -13,7 +13,7 @@ import tyro
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import check_order, standard_input
+from pellucid.cli.sources import check_path_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Header, Limit
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, parse_sources, read_sources
 from pellucid.data.headers import config_for_file
@@ -108,7 +108,7 @@ def _check_arguments(args: LookArguments) -> None:
     """Raise `InputError` for invalid arguments, before any slow work."""
     if not args.paths:
         raise InputError("the folder of a run is required: pellucid look RUN [FILE]")
-    check_order(args.paths, "look")
+    check_path_order(args.paths, "look")
     if args.export is not None and args.terminal:
         raise InputError("--terminal and --export exclude each other")
     for name, value in (("limit", args.limit), ("max-examples", args.max_examples)):

@@ -66,7 +66,7 @@ def format_warnings_as_messages() -> None:
     warnings.formatwarning = format_warning
 
 
-class OptionalStream:
+class BestEffortStream:
     """Wrapper of standard error that drops text that cannot be written, such as on a full disk.
 
     So the exit code depends on standard output alone.
@@ -118,18 +118,6 @@ def redirect_to_devnull(stream: TextStream) -> None:
         stream: Stream with a file descriptor.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def make_optional(stream: TextStream) -> OptionalStream:
-    """Return a stream that drops text which cannot be written.
-
-    Args:
-        stream: Stream to wrap.
-
-    Returns:
-        Wrapped stream.
-    """
-    return OptionalStream(stream)
 
 
 class InterruptHandler:

@@ -123,7 +123,7 @@ def is_run(path: Path) -> bool:
     return any((path / mark).is_file() for mark in RUN_FILES)
 
 
-def check_order(paths: Sequence[Path], verb: str) -> None:
+def check_path_order(paths: Sequence[Path], verb: str) -> None:
     """Raise `InputError` if the first path is a file and a later one is a run folder.
 
     Args:
@@ -153,7 +153,7 @@ def split_paths(first: Path, others: Sequence[Path], verb: str) -> tuple[list[Pa
     Raises:
         InputError: The first path is a file and a later one is a run folder.
     """
-    check_order([first, *others], verb)
+    check_path_order([first, *others], verb)
     if others and not is_run(others[-1]):
         return [first, *others[:-1]], others[-1]
     return [first, *others], Path("-")

@@ -18,7 +18,7 @@ class LoadedBatch(NamedTuple):
     """A batch that is ready for use."""
 
     batch: Batch
-    batches: int
+    num_batches: int
     """Number of batches in its epoch."""
 
 

@@ -148,41 +148,41 @@ def id_dtypes(vocabularies: Vocabularies) -> tuple[np.dtype[Any], np.dtype[Any]]
     Args:
         vocabularies: The vocabularies of the run.
     """
-    source_dtype, target_dtype = (np.min_scalar_type(count - 1) for count in count_ids(vocabularies, tagged=True))
+    source_dtype, target_dtype = (np.min_scalar_type(count - 1) for count in count_ids(vocabularies, has_features=True))
     return source_dtype, target_dtype
 
 
-def count_ids(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:
+def count_ids(vocabularies: Vocabularies, has_features: bool) -> tuple[int, int]:
     """Return the number of encoder ids and of target ids, special ids included.
 
     Args:
         vocabularies: The vocabularies of the run.
-        tagged: Whether the encoder reads features as well; their ids then count.
+        has_features: Whether the encoder reads features as well; their ids then count.
     """
-    return len(vocabularies.source) + (len(vocabularies.features) if tagged else 0), len(vocabularies.target)
+    return len(vocabularies.source) + (len(vocabularies.features) if has_features else 0), len(vocabularies.target)
 
 
-def encode_column(texts: Sequence[str], tokenizer: Tokenizer, vocabulary: Vocabulary, kind: np.dtype[Any]) -> Ragged:
+def encode_column(texts: Sequence[str], tokenizer: Tokenizer, vocabulary: Vocabulary, dtype: np.dtype[Any]) -> Ragged:
     """Encode one column of texts as ids, UNK for symbols that the vocabulary lacks.
 
     Args:
         texts: One text for each example.
         tokenizer: The tokenizer of the column.
         vocabulary: The vocabulary of the column.
-        kind: Integer type of the ids.
+        dtype: Integer type of the ids.
 
     Returns:
         One sequence of ids for each text.
     """
     if not any(texts):
-        return Ragged(np.zeros(0, dtype=kind), np.zeros(len(texts) + 1, dtype=np.int64))
+        return Ragged(np.zeros(0, dtype=dtype), np.zeros(len(texts) + 1, dtype=np.int64))
     if tokenizer.kind != "characters":
         lengths: list[int] = []
-        values = vocabulary.encode_array(tokenizer.split_all(texts, lengths)).astype(kind)
+        values = vocabulary.encode_array(tokenizer.split_all(texts, lengths)).astype(dtype)
         return Ragged(values, _offsets(np.array(lengths)))
     texts = [tokenizer.normalize(text) for text in texts]
     offsets = _offsets(np.fromiter(map(len, texts), np.int64, len(texts)))
-    values, start = np.empty(offsets[-1], dtype=kind), 0
+    values, start = np.empty(offsets[-1], dtype=dtype), 0
     for points in code_points(texts):
         values[start : start + len(points)] = vocabulary.encode_points(points)
         start += len(points)

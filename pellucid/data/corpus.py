@@ -77,7 +77,7 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
         writer.write_batch(batch)
 
 
-def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
+def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
     """Map a corpus file into memory and check it.
 
     The checksum covers every byte, and no id exceeds the vocabularies: kernels do not check ids.
@@ -85,7 +85,7 @@ def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
     Args:
         path: The file.
         key: Expected fingerprint of the files and settings.
-        tagged: Whether the encoder reads features, whose ids then occur in sources.
+        has_features: Whether the encoder reads features, whose ids then occur in sources.
 
     Returns:
         The corpus, whose arrays are views of the file.
@@ -110,7 +110,7 @@ def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise CorpusError("it is damaged, or not a corpus") from error
     is_intact = batch.schema.metadata.get(DIGEST) == _digest(encoded, encoded_metadata)
-    if not is_intact or not _has_valid_ids(encoded, count_ids(metadata.vocabularies, tagged)):
+    if not is_intact or not _has_valid_ids(encoded, count_ids(metadata.vocabularies, has_features)):
         raise CorpusError("it is damaged")
     return EncodedCorpus(metadata.key, metadata.found, metadata.vocabularies, encoded)
 
