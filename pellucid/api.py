@@ -26,25 +26,30 @@ def train(
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
 ) -> Predictor:
-    """Train a model, save it in a run folder, and return its predictor with the best checkpoint.
+    """Train a model, save it in a run folder, and return a predictor with the parameters of the best validation.
 
-    An interrupted run is resumed; a finished run is loaded. Members of an ensemble differ in their seed only; they
-    train in parallel, each in a subfolder of `run` and in a process of its own, so a script must call this function
-    under `if __name__ == "__main__":`.
+    An interrupted run is resumed; a finished run of the same settings and data is loaded. Progress is printed on
+    standard error. The members of an ensemble have the seeds `seed`, `seed` + 1, ...; they train in parallel, each in a
+    subfolder of `run` and in a process of its own, so a script must call this function under
+    `if __name__ == "__main__":`.
 
     Args:
-        train: Training set: a file of pairs, or two parallel files.
-        valid: Validation set, in the same form.
-        run: Run folder.
+        train: Training set: a file of pairs, or two parallel files of sources and targets.
+        valid: Validation set, in the same form; it selects the best parameters.
+        run: Run folder; created, or resumed.
         config: A `Config`, or settings nested as in a TOML file: {"size": "small", "data": {"target_symbols":
             "words"}}. The default is the preset of size "base".
-        ensemble: Number of members; 1 by default.
+        ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
 
     Returns:
-        The predictor of the model, or of the ensemble.
+        The predictor of the model, or of the ensemble, on the device of the training.
 
     Raises:
-        InputError: A file, a setting or the run folder is invalid. The message says what to change.
+        ArgumentError: An argument has the wrong type.
+        ConfigError: A setting is invalid or has no effect, or `ensemble` is out of range.
+        DataError: A data file cannot be read.
+        RunError: The run folder holds other files or a run with other settings, or is in use; or (`DivergenceError`)
+            a loss, gradient or parameter is not finite.
     """
     source_config = convert_argument("config", config, Config | Mapping[str, Any] | None)
     settings = (

@@ -55,16 +55,16 @@ MAX_PATHS = 2**12
 
 
 class TypeMismatchError(Exception):
-    """A value that does not match its annotation."""
+    """A value that does not match its annotation. Callers of this module get an `ArgumentError` or a `ConfigError`."""
 
     def __init__(self, expected: str, value: object, hint: str = "", path: str = "") -> None:
         """Store the mismatch.
 
         Args:
-            expected: Description of the expected type.
+            expected: Description of the expected value, which follows "expected " in the message.
             value: The value.
-            hint: Further text for the end of the message.
-            path: Location of the value within the argument: "[2].target".
+            hint: Further text for the end of the message; none by default.
+            path: Location of the value within the argument, such as "[2].target"; "" for the argument itself.
         """
         super().__init__(expected)
         self.expected = expected
@@ -73,7 +73,7 @@ class TypeMismatchError(Exception):
         self.path = path
 
     def message(self, name: str) -> str:
-        """Return the error message for an argument.
+        """Return the error message for an argument: "sources[2]: expected a string, got None".
 
         Args:
             name: Name of the argument.
@@ -81,20 +81,27 @@ class TypeMismatchError(Exception):
         return f"{name}{self.path}: expected {self.expected}, got {describe_value(self.value)}{self.hint}"
 
     def nested_in(self, location: str) -> "TypeMismatchError":
-        """Return the mismatch of the containing value.
+        """Return the mismatch with its location within the containing value.
 
         Args:
-            location: Item or field of this value within the containing one: "[2]" or ".target".
+            location: Item or field of the containing value: "[2]" or ".target".
         """
         return TypeMismatchError(self.expected, self.value, self.hint, location + self.path)
 
 
 class ArgumentIteratorError(Exception):
-    """Wrapper of an exception that an iterator argument raised, which is its cause and is raised again."""
+    """Wrapper of an exception that an iterator argument raised; its cause is that exception.
+
+    `convert_argument` and `convert_setting` raise the cause itself.
+    """
 
 
 class CheckedFields:
-    """Base class of frozen dataclasses whose fields are validated and converted on construction."""
+    """Base class of frozen dataclasses whose fields are validated, and converted, on construction.
+
+    Raises:
+        ArgumentError: A field does not match its annotation.
+    """
 
     def __post_init__(self) -> None:
         """Convert each field to its annotated type; raise `ArgumentError` for the first that does not match."""
@@ -109,16 +116,18 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
 
     NumPy and PyTorch scalars, and subclasses of str, int and float, become the built-in types. A str is accepted as a
     path, and a tuple as a named tuple. A list, tuple or sequence may be any iterable except str, bytes, mappings and
-    sets. An iterator passed as `Iterable` stays an iterator, whose items are checked as they are consumed. Exceptions
-    that an iterator raises are passed on; exceptions of other methods of a value are mismatches.
+    sets, of at most `MAX_ITEMS` items if it has no length. An iterator passed as `Iterable` stays an iterator, whose
+    items are checked as they are consumed. Numbers must be finite. Exceptions that an iterator raises are passed on;
+    exceptions of other methods of a value are mismatches.
 
     Args:
         name: Name of the argument, for the message.
         value: The value.
-        kind: The annotation: a class, `Literal`, `Annotated` with bounds, or containers and unions of these.
+        kind: The annotation: a class, an array type, `Literal`, `Annotated` with bounds, or containers and unions of
+            these.
 
     Returns:
-        The converted value.
+        The converted value; for an iterator passed as `Iterable`, an iterator over converted items.
 
     Raises:
         ArgumentError: The value has another type or is out of range.
@@ -136,14 +145,17 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
 
 
 def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
-    """Return a setting as the type of its annotation, as `convert_argument` does; a path is accepted as a str.
+    """Return a setting as the type of its annotation, as `convert_argument` does; a path is accepted for a str.
 
-    Settings are written to files, so strings with unpaired surrogates are refused.
+    Settings are written to files, so a str with unpaired surrogates, which UTF-8 cannot encode, is refused.
 
     Args:
         key: Full name of the setting, for the message.
         value: The value.
         kind: The annotation.
+
+    Returns:
+        The converted value.
 
     Raises:
         ConfigError: The value has another type or is out of range.
@@ -163,7 +175,7 @@ def python_scalar(value: object) -> object:
     """Return a NumPy or PyTorch scalar, or an instance of a subclass of str, int or float, as the built-in type.
 
     Args:
-        value: Any value; others are returned unchanged.
+        value: Any value; others, such as a masked NumPy constant or a tensor without data, are returned unchanged.
     """
     if getattr(value, "ndim", None) == 0 and callable(item := getattr(value, "item", None)):
         try:
@@ -377,7 +389,7 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
 
 
 def copy_bounded_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Copy a mapping to a dict.
+    """Copy a mapping to a dict, without endless iteration over a mapping that is wrong about its length.
 
     Args:
         value: The mapping.
@@ -483,16 +495,18 @@ _within_checked: ContextVar[bool] = ContextVar("within_checked", default=False)
 
 
 def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Return a function that converts and validates its arguments by their annotations on every call.
+    """Return a function that converts its arguments by their annotations, as `convert_argument` does; a decorator.
 
     Array dimensions with the same name must be equal: for `points: Float[np.ndarray, "n 2"]` and `onto:
-    Float[np.ndarray, "n 2"]`, both n. Calls from within a checked function are not checked again.
+    Float[np.ndarray, "n 2"]`, both n. Arguments without annotation are not checked, nor are calls from within a checked
+    function.
 
     Args:
         function: A function or method with annotated parameters; `self` needs no annotation.
 
     Returns:
-        The function, which raises an `ArgumentError` for the first argument that does not match its annotation.
+        The function, which raises an `ArgumentError` for the first argument that does not match its annotation, and
+        Python's `TypeError` for a missing or unexpected one.
     """
     signature = inspect.signature(function)
 
@@ -519,8 +533,8 @@ def argument_error(name: str, expected: str, value: object) -> ArgumentError:
 
     Args:
         name: Name of the argument.
-        expected: Description of the expected value.
-        value: The value.
+        expected: Description of the expected value, which follows "expected " in the message.
+        value: The value; the message includes the shape of an array.
     """
     return ArgumentError(TypeMismatchError(expected, value, _shape_hint(value)).message(name))
 
@@ -529,10 +543,10 @@ def check_lengths(arguments: Mapping[str, Sized]) -> None:
     """Check that arguments have equal lengths.
 
     Args:
-        arguments: The arguments by their names.
+        arguments: The arguments by their names, at least one.
 
     Raises:
-        ArgumentError: The lengths differ; the message names both arguments.
+        ArgumentError: An argument has another length than the first; the message names both.
     """
     (first, values), *others = arguments.items()
     for name, other in others:

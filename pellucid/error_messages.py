@@ -33,10 +33,10 @@ TYPE_NOUNS: Mapping[object, tuple[str, str]] = {
 
 
 def describe_value(value: object) -> str:
-    """Return a value as error messages quote it, abbreviated.
+    """Return a value as error messages quote it, abbreviated: `quote`, or "an iterator (generator)".
 
     Args:
-        value: Any value, even one whose methods raise exceptions.
+        value: Any value, even one whose methods raise exceptions; such a one is described by its type.
     """
     try:
         return f"an iterator ({type(value).__name__})" if isinstance(value, Iterator) else quote(value)
@@ -57,7 +57,7 @@ def translate_expectation(message: str) -> str:
     """Return the expectation in a msgspec message in plain words: "expected a whole number of at least 1".
 
     Args:
-        message: Message of msgspec.
+        message: Message of msgspec that begins with "Expected"; text from ", got" on is dropped.
     """
     expected = message.partition(", got ")[0]
     for phrase, replacement in MSGSPEC_PHRASES.items():
@@ -66,11 +66,11 @@ def translate_expectation(message: str) -> str:
 
 
 def describe_expectation(message: str, value: object) -> str:
-    """Return the expectation in a msgspec message in plain words; infinite numbers should be finite.
+    """Return the expectation in a msgspec message in plain words; for an infinite value "expected a finite number".
 
     Args:
-        message: Message of msgspec.
-        value: The value.
+        message: Message of msgspec that begins with "Expected".
+        value: The value that msgspec refused.
     """
     infinite = isinstance(value, float) and math.isinf(value)
     return "expected a finite number" if infinite else translate_expectation(message)
@@ -80,8 +80,8 @@ def choice_message(choices: Sequence[str], value: object) -> str:
     """Return the error message for an invalid choice: "expected gru or lstm, got 'gur'; did you mean 'gru'?".
 
     Args:
-        choices: The valid values.
-        value: The value.
+        choices: The valid values, at least one.
+        value: The invalid value.
     """
     return f"expected {join_choices(choices)}, got {describe_value(value)}{suggest_choice(value, choices)}"
 
@@ -96,10 +96,10 @@ def join_choices(choices: Sequence[str]) -> str:
 
 
 def suggest_choice(value: object, choices: Sequence[str]) -> str:
-    """Return a suggestion for a misspelled choice, or "".
+    """Return a suggestion for a misspelled choice, "; did you mean 'gru'?", or "" if no choice is similar.
 
     Args:
-        value: The value; only a str has a suggestion.
+        value: The invalid value; only a str has a suggestion.
         choices: The valid values.
     """
     return suggest(value, choices) if isinstance(value, str) else ""
@@ -109,8 +109,8 @@ def describe_type(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
     """Return an annotation in words: "a list of strings".
 
     Args:
-        kind: The annotation.
-        plural: Whether to describe several values.
+        kind: The annotation, of any form that `convert_argument` accepts.
+        plural: Whether to describe several values, "lists of strings"; False by default.
     """
     origin, kinds = get_origin(kind), get_args(kind)
     if kind in TYPE_NOUNS:

@@ -1,7 +1,7 @@
 """Errors of user input, and the functions that quote user input in error messages.
 
-Every user mistake raises an `InputError` with one message that names the file, line, key or symbol and says what was
-expected. The command line prints the message without a traceback and exits with code 2.
+Every user mistake raises an `InputError` with one message that names the file, line, key, argument or symbol and says
+what was expected. The command line prints the message without a traceback and exits with code 2.
 """
 
 import difflib
@@ -29,19 +29,19 @@ MAX_DIGITS = 18
 
 
 class InputError(ValueError):
-    """Invalid user input: a file, a line, a setting. The message is complete and written for the user.
+    """Invalid user input: a file, a line, a setting, an argument. The base of all errors that a user can correct.
 
-    Each argument is one line of the message. Line breaks within an argument, and other characters that control a
-    terminal, are replaced by visible signs.
+    The message is complete and written for the user. Each argument of the exception is one line of it. Line breaks
+    within an argument, and other characters that control a terminal, are replaced by visible signs.
     """
 
     def __str__(self) -> str:
-        """Return all lines of the message."""
+        """Return all lines of the message, each abbreviated to `MAX_MESSAGE_LENGTH` characters."""
         return "\n".join(replace_controls(abbreviate(str(line), MAX_MESSAGE_LENGTH)) for line in self.args)
 
 
 class ConfigError(InputError):
-    """A setting that does not exist, has the wrong type, or contradicts another setting."""
+    """A setting or flag that does not exist, is invalid, contradicts another, or does not suit the task or machine."""
 
 
 class ArgumentError(InputError, TypeError):
@@ -53,23 +53,23 @@ class ArgumentError(InputError, TypeError):
 
 
 class DataError(InputError):
-    """A file or a line that cannot be read as examples."""
+    """A file, a line or an example that cannot be read or used."""
 
 
 class ConstraintError(InputError):
-    """A prefix, a required or a forbidden symbol that no output can have, such as one outside the vocabulary."""
+    """Constraints that no output can satisfy, such as a prefix with a symbol outside the vocabulary."""
 
 
 class BadLineError(DataError):
-    """A line that cannot be read as an example, where `data.on_bad_line` is "stop"."""
+    """A line of a file of pairs that cannot be used, where `data.on_bad_line` is "stop"."""
 
 
 class RunError(InputError):
-    """A run folder that is missing, incomplete or invalid, or that cannot be written."""
+    """A run folder, or another file of the program, that is missing, incomplete or invalid, or cannot be written."""
 
 
 class NotFiniteError(RunError):
-    """A network with outputs that are not finite."""
+    """A network whose outputs are not finite, so that nothing can be decoded."""
 
 
 class DivergenceError(RunError):
@@ -84,9 +84,9 @@ def suggest(word: object, choices: Iterable[str], prefix: str = "") -> str:
     """Return a suggestion for a misspelled word: "; did you mean 'hidden_size'?", or "" if no choice is similar.
 
     Args:
-        word: The word; values that are not str have no suggestion.
+        word: The word; values that are not str, or longer than `MAX_WORD_LENGTH`, have no suggestion.
         choices: The valid words.
-        prefix: Text before the suggested word, such as the section of a key.
+        prefix: Text before the suggested word, such as the section of a key; none by default.
     """
     if not isinstance(word, str) or len(word := str.__str__(word)) > MAX_WORD_LENGTH:
         return ""
@@ -113,12 +113,13 @@ def _control_picture(match: re.Match[str]) -> str:
 def quote(value: object, max_length: int = MAX_QUOTE_LENGTH) -> str:
     """Return a value as error messages quote it: str in quotation marks, escaped and abbreviated.
 
-    Every message that quotes user input calls this function, so the length of messages is bounded. Paths are not
-    abbreviated.
+    Every message that quotes user input calls this function, so the length of messages is bounded. Paths are quoted but
+    not abbreviated. Other values are represented on one line.
 
     Args:
-        value: A str, a path, or any other value of a setting.
-        max_length: Maximum length; the rest is replaced by "…".
+        value: A str, a path, or any other value, whose `__repr__` may raise an exception.
+        max_length: Maximum length in characters, without quotation marks and before escaping; the rest is replaced by
+            "…".
     """
     if isinstance(value, Path):
         return repr(str(value))
@@ -162,12 +163,13 @@ def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
 
 
 def abbreviate_reason(error: Exception) -> str:
-    """Return the first line of a library's error message, abbreviated except for the location at its end.
+    """Return the first line of a library's error message, and the location " - at `...`" at its end, both abbreviated.
 
     Every message that quotes a library's message calls this function, because that message may quote a user's file.
+    Control characters are replaced.
 
     Args:
-        error: Error of a library.
+        error: Error of a library; one without a message is described by the name of its class.
     """
     message = str(error)
     start = message.rfind(" - at `")

@@ -46,12 +46,15 @@ def os_error_text(error: OSError) -> str:
 
 @contextmanager
 def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -> Iterator[None]:
-    """Raise an `OSError` inside the block as one message: "cannot write runs/a: permission denied".
+    """Convert an `OSError` inside the block to an error of ours: "cannot write runs/a: permission denied".
 
     Args:
-        action: Verb of the message.
-        path: The file.
-        kind: Type of the error to raise.
+        action: Verb of the message, such as "write".
+        path: The file or folder, for the message.
+        kind: Type of the error to raise; `RunError` by default.
+
+    Raises:
+        InputError: Of type `kind`; the block raised an `OSError`.
     """
     try:
         yield
@@ -65,6 +68,9 @@ def unexpected_files(folder: Path, expected: Container[str]) -> list[str]:
     Args:
         folder: The folder.
         expected: Expected names.
+
+    Raises:
+        RunError: The folder cannot be read.
     """
     if not folder.is_dir():
         return []
@@ -88,10 +94,10 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written; to be called before long computations.
+    """Check that a file can be written, before a long computation: create a temporary file beside it and remove it.
 
     Args:
-        path: The file.
+        path: The file, which is not changed and need not exist.
 
     Raises:
         RunError: The file cannot be written.
@@ -108,8 +114,8 @@ def check_writable(path: Path) -> None:
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing; it replaces `path` at the end of the block. Readers see the old file or the new one.
 
-    The content is written to a temporary file in the same folder, flushed to disk, and renamed. If a step fails (no
-    space, no permission), the old file is unchanged and the temporary file is removed.
+    The content is written to a temporary file in the same folder, flushed to disk, and renamed. If the block or a step
+    fails (no space, no permission), the old file is unchanged and the temporary file is removed.
 
     Args:
         path: The file.
@@ -137,7 +143,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file, if it exists, and the temporary files that killed processes left.
+    """Remove a file, if it exists, and the temporary files that killed processes left of its writing.
 
     Args:
         path: The file.
@@ -160,7 +166,7 @@ def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:
         is_own: Function that returns whether a file name is one whose temporary files are removed.
 
     Raises:
-        RunError: A file cannot be removed.
+        RunError: The folder cannot be read, or a file cannot be removed.
     """
     with wrap_os_errors("remove temporary files in", folder):
         for path in list(folder.iterdir()) if folder.is_dir() else ():
@@ -170,7 +176,7 @@ def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text atomically in UTF-8; characters that cannot be encoded are escaped.
+    r"""Write text atomically in UTF-8; unpaired surrogates, which it cannot encode, are escaped as \udc80.
 
     Args:
         path: The file.
@@ -187,7 +193,7 @@ def write_json(path: Path, value: object) -> None:
 
     Args:
         path: The file.
-        value: The new content.
+        value: The new content, which msgspec can encode.
 
     Raises:
         RunError: The file cannot be written.
@@ -196,21 +202,21 @@ def write_json(path: Path, value: object) -> None:
 
 
 def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> IO[bytes]:
-    """Open a regular file without blocking; a link to one is accepted for reading.
+    """Open a regular file without blocking; a link to one is accepted for reading only.
 
     All files of run folders are opened with this function: the folder of another user may contain a named pipe that
     nobody writes to, or a link to an endless device.
 
     Args:
         path: The file.
-        kind: Type of the error to raise.
-        mode: "rb" or "ab".
+        kind: Type of the error to raise; `RunError` by default.
+        mode: "rb" to read (the default), or "ab" to append, which creates a missing file.
 
     Returns:
-        The open file.
+        The open file, which the caller closes.
 
     Raises:
-        InputError: Of type `kind`; the file is missing, not a regular file, or inaccessible.
+        InputError: Of type `kind`; the file is not a regular file, is inaccessible, or is missing for reading.
     """
     with wrap_os_errors("write" if mode == "ab" else "read", path, kind):
         file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (the caller closes it)
@@ -223,12 +229,18 @@ def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str =
 
 @contextmanager
 def open_regular(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open a regular file for a block, as `open_regular_file` does; system errors in the block are wrapped as well.
+    """Open a regular file for a block, as `open_regular_file` does, and close it at the end.
 
     Args:
         path: The file.
-        kind: Type of the error to raise.
-        mode: "rb" or "ab".
+        kind: Type of the error to raise; `RunError` by default.
+        mode: "rb" to read (the default), or "ab" to append.
+
+    Yields:
+        The open file.
+
+    Raises:
+        InputError: Of type `kind`; as in `open_regular_file`, or a system error in the block.
     """
     with wrap_os_errors("write" if mode == "ab" else "read", path, kind), open_regular_file(path, kind, mode) as file:
         yield file
@@ -242,11 +254,17 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 @contextmanager
 def open_user_file(path: Path, kind: type[InputError] = RunError) -> Iterator[IO[bytes]]:
-    """Open a file that the user named, which may be a pipe.
+    """Open a file that the user named, which may be a pipe, for reading in a block.
 
     Args:
         path: The file.
-        kind: Type of the error to raise.
+        kind: Type of the error to raise; `RunError` by default.
+
+    Yields:
+        The open file.
+
+    Raises:
+        InputError: Of type `kind`; the file cannot be opened, or a system error occurs in the block.
     """
     with wrap_os_errors("read", path, kind), open(path, "rb") as file:
         yield file
@@ -259,12 +277,13 @@ def read_bytes(
 
     Args:
         path: The file.
-        kind: Type of the error to raise.
-        limit: Maximum size in bytes.
-        regular: Whether it must be a regular file; a user may also name a pipe, such as <(…) of a shell.
+        kind: Type of the error to raise; `RunError` by default.
+        limit: Maximum size in bytes; `MAX_FILE_SIZE` by default.
+        regular: Whether it must be a regular file, as in a run folder. False also accepts a pipe that a user names,
+            such as <(…) of a shell. True by default.
 
     Raises:
-        InputError: Of type `kind`; the file is missing, inaccessible or too large.
+        InputError: Of type `kind`; the file is missing, inaccessible, too large, or not regular but must be.
     """
     with (open_regular if regular else open_user_file)(path, kind) as file:
         size = os.fstat(file.fileno()).st_size
@@ -276,13 +295,13 @@ def read_bytes(
 
 
 def file_exists(path: Path) -> bool:
-    """Return whether a file exists.
+    """Return whether a file or folder exists.
 
     Args:
-        path: The file.
+        path: The file; False if one of its parents is a file.
 
     Raises:
-        RunError: This cannot be determined, for example because the name is too long.
+        RunError: This cannot be determined, for example because of permissions or because the name is too long.
     """
     try:
         with wrap_os_errors("read", path):
@@ -295,14 +314,14 @@ def file_exists(path: Path) -> bool:
 
 
 def parse_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
-    """Return the value of a JSON text.
+    """Return the value of a JSON text, as `json.loads` does.
 
     Args:
         content: The text.
 
     Raises:
-        ValueError: The text is malformed or too deeply nested, has a number with thousands of digits, or an object has
-            a key twice.
+        ValueError: The text is malformed or too deeply nested, contains a whole number of more than 4,300 digits, or an
+            object has a key twice.
     """
     try:
         return json.loads(content, object_pairs_hook=_unique)
@@ -318,7 +337,8 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
         kind: Type of the struct.
 
     Raises:
-        ValueError: The text is malformed or does not match the struct; the message names the field.
+        ValueError: The text is malformed or does not match the struct (the message names the field), or as in
+            `parse_json`.
     """
     try:
         decoded = msgspec.json.decode(content, type=kind)
@@ -334,7 +354,7 @@ def repeated_key(content: bytes) -> str | None:
     """Return the first key that occurs twice in a JSON object, not in nested objects; None if there is none.
 
     Args:
-        content: JSON of an object.
+        content: JSON of an object, which is valid.
     """
     last: list[tuple[str, Any]] = []
 
@@ -369,27 +389,30 @@ def _repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
 
 
 def has_content(path: Path, content: bytes) -> bool:
-    """Return whether a file exists with exactly this content.
+    """Return whether a file exists and holds exactly this content.
 
     Args:
         path: The file.
         content: The expected content.
+
+    Raises:
+        RunError: The file cannot be read.
     """
     with wrap_os_errors("read", path):
         return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Create a folder and its parents.
+    """Create a folder and its missing parents; an existing folder stays as it is.
 
     Args:
         path: The folder.
 
     Returns:
-        The folders that did not exist, innermost first.
+        The folders that did not exist, innermost first, for `remove_empty_folders`.
 
     Raises:
-        RunError: A file is in the way, or permission is denied.
+        RunError: A folder cannot be created: a file is in the way, or permission is denied.
     """
     with wrap_os_errors("create", path):
         absent = missing_folders(path)
@@ -399,7 +422,7 @@ def make_folder(path: Path) -> list[Path]:
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Return the folders that do not exist among a folder and its parents, innermost first.
+    """Return those of a folder and its parents that do not exist, innermost first.
 
     Args:
         path: The folder.
@@ -408,7 +431,7 @@ def missing_folders(path: Path) -> list[Path]:
 
 
 def remove_empty_folders(folders: Sequence[Path]) -> None:
-    """Remove folders in order, up to the first that is not empty.
+    """Remove folders in order, up to the first that is not empty or cannot be removed.
 
     Args:
         folders: The folders, innermost first.

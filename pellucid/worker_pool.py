@@ -21,6 +21,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from pellucid.errors import InputError
 
 Job = TypeVar("Job")
+"""Type of the argument with which a worker calls its task; a job is identified by a number."""
 Result = TypeVar("Result")
 
 ProgressCallback = Callable[[object], None]
@@ -33,31 +34,36 @@ EVENT_TIMEOUT = 0.2
 
 
 class ProgressMessage(NamedTuple):
-    """A message of a running job."""
+    """A message of a running job about its progress."""
 
     job: int
+    """Number of the job."""
     content: Any
+    """The message, as the job sent it."""
 
 
 class JobResult(NamedTuple):
-    """The return value of a finished job."""
+    """The return value of a finished job, its last event."""
 
     job: int
+    """Number of the job."""
     value: Any
 
 
 class JobFailure(NamedTuple):
-    """The error of a job: an `InputError` is a user's mistake, a `WorkerError` a bug."""
+    """The error of a failed job, its last event."""
 
     job: int
+    """Number of the job."""
     error: Exception
+    """`InputError` for a user's mistake, `WorkerDiedError` for a killed process, `WorkerError` for a bug."""
 
 
 JobEvent = ProgressMessage | JobResult | JobFailure
 
 
 class WorkerError(RuntimeError):
-    """A bug in a worker process, with its traceback."""
+    """An unexpected exception in a worker process, which is a bug; the message holds its traceback."""
 
 
 class WorkerDiedError(InputError):
@@ -65,16 +71,17 @@ class WorkerDiedError(InputError):
 
 
 class WorkerChannel(NamedTuple):
-    """Connection between a job and the parent of its process."""
+    """Connection of a running job to the parent process, as the task receives it."""
 
     connection: "Connection[Any, Any]"
     number: int
+    """Number of the job."""
     stop: Any
     """Flag in shared memory, without a lock that a killed process could hold."""
 
     @property
     def stop_requested(self) -> bool:
-        """True if the parent asks the job to stop early."""
+        """True after the parent has asked the job to stop early; the job should check it regularly."""
         return bool(self.stop.value)
 
     def send_progress(self, content: object) -> None:
@@ -87,7 +94,7 @@ class WorkerChannel(NamedTuple):
 
 
 class Worker:
-    """A worker process, from the side of its parent."""
+    """A worker process, as its parent sees it. It runs one job at a time."""
 
     def __init__(self, task: Callable[[Any, WorkerChannel], Any]) -> None:
         """Start the process. SIGINT is blocked meanwhile; the process inherits the mask and then ignores the signal.
@@ -108,18 +115,18 @@ class Worker:
         child_connection.close()  # otherwise the connection would outlive the process
 
     def submit(self, number: int, job: object) -> None:
-        """Send a job. If the process is dead, the job fails with an event.
+        """Send a job to the process. If the process is dead, `receive` returns a failure.
 
         Args:
             number: Number of the job.
-            job: Argument of the task.
+            job: Argument of the task, which must be picklable.
         """
         self.stop.value = False
         with suppress(OSError):
             self.connection.send((number, job))
 
     def receive(self, number: int) -> JobEvent:
-        """Return the next event of the job; a failure if the process has died.
+        """Wait for the next event of the current job and return it; if the process has died, return a failure.
 
         Args:
             number: Number of the job.
@@ -132,7 +139,7 @@ class Worker:
         return event
 
     def close(self) -> None:
-        """Kill the process."""
+        """Kill the process and wait for its end."""
         self.process.kill()
         self.process.join()
         self.connection.close()
@@ -149,7 +156,7 @@ class WorkerPool(Generic[Job]):
 
         Args:
             task: Function at the top level of a module, called with a job and the channel of the worker.
-            max_workers: Maximum number of processes.
+            max_workers: Maximum number of processes, and so of parallel jobs; it may be changed later.
         """
         self.task = task
         self.max_workers = max_workers
@@ -171,26 +178,29 @@ class WorkerPool(Generic[Job]):
         return self.max_workers - len(self.busy)
 
     def submit(self, number: int, job: Job) -> None:
-        """Start a job under a unique number.
+        """Start a job, in an idle process or a new one. The caller checks `free_workers` first.
 
         Args:
-            number: Number of the job.
-            job: Argument of the task.
+            number: Number of the job, unique among the running ones.
+            job: Argument of the task, which must be picklable.
         """
         self.busy[number] = self.idle.pop() if self.idle else Worker(self.task)
         self.busy[number].submit(number, job)
 
     def request_stop(self, numbers: Iterable[int] | None = None) -> None:
-        """Ask jobs to stop early; each then has a last event.
+        """Ask jobs to stop early (`WorkerChannel.stop_requested`); each still has a last event.
 
         Args:
-            numbers: Numbers of the jobs; all by default.
+            numbers: Numbers of running jobs; all of them by default.
         """
         for number in list(self.busy) if numbers is None else numbers:
             self.busy[number].stop.value = True
 
     def events(self) -> Iterator[JobEvent]:
-        """Yield the events that arrive within `EVENT_TIMEOUT`, at most one for each job."""
+        """Wait up to `EVENT_TIMEOUT` for an event, and yield those that have arrived, at most one for each job.
+
+        After the last event of a job, its process is idle, or closed if it has died.
+        """
         ready = wait([worker.connection for worker in self.busy.values()], EVENT_TIMEOUT)
         for number, worker in list(self.busy.items()):
             if worker.connection in ready:
@@ -213,17 +223,23 @@ def parallel_map(
     jobs: Sequence[Job],
     on_progress: Callable[[int, Any], None] | None = None,
 ) -> Iterator[Result]:
-    """Yield the results of jobs in order; as many jobs run in parallel as there are cores.
+    """Yield the results of jobs in order; as many jobs run in parallel processes as there are cores.
 
-    A single job runs in this process. The first error of a job is raised and kills all others.
+    A single job runs in this process.
 
     Args:
         task: Function at the top level of a module, called with a job and a callback for its progress.
-        jobs: Arguments of the task, one for each job.
-        on_progress: Called with the number of a job and each message about its progress.
+        jobs: Arguments of the task, one for each job; jobs, messages and results must be picklable.
+        on_progress: Function that is called with the number of a job, from 0, and each message about its progress; None
+            for none.
 
     Yields:
         One result for each job.
+
+    Raises:
+        Exception: The first error of a job, which kills all others: an `InputError` as the job raised it,
+            `WorkerDiedError` for a killed process, `WorkerError` for any other exception. A single job's exception is
+            raised as it is.
     """
     report = on_progress or (lambda job, content: None)
     if len(jobs) == 1:

@@ -46,10 +46,10 @@ def wait_until(true: Callable[[], bool]) -> None:
 def test_epochs_follow_each_other_from_any_batch() -> None:
     plans = [[np.array([1]), np.array([2, 3]), np.array([4])], [np.array([5])], [np.array([6]), np.array([7])]]
     told = [
-        (int(u.batch.source[0, 0]), u.batches) for u in iterate_batches(plans, 1, lambda rows: batch(int(rows[-1])))
+        (int(u.batch.source[0, 0]), u.num_batches) for u in iterate_batches(plans, 1, lambda rows: batch(int(rows[-1])))
     ]
     assert told == [(3, 3), (4, 3), (5, 1), (6, 2), (7, 2)]
-    assert [u.batches for u in iterate_batches(plans, 3, lambda rows: batch(0))] == [1, 2, 2]
+    assert [u.num_batches for u in iterate_batches(plans, 3, lambda rows: batch(0))] == [1, 2, 2]
 
 
 @KINDS

@@ -93,6 +93,19 @@ def test_help_shows_the_type_of_each_flag() -> None:
     assert "1,024" in pellucid("predict", "--help").out
 
 
+def test_help_shows_the_range_and_the_default_of_each_number() -> None:
+    out = " ".join(pellucid("train", "--help").out.replace("│", " ").split())
+    for text in (
+        "--threads INT CPU threads for training, and for later commands with the run; 0 uses all cores. Results are "
+        "bit-for-bit reproducible for the same number of threads. (0 to 1,024; default: 1)",
+        "(0 to below 1; default: 0.05)",
+        "(above 0 to 3.4e+38; default: 0.002)",
+        "(1e-06 or more; default: 1.0)",
+        "empty for none. (1 to 1,024) --encoder.filters INT",
+    ):
+        assert text in out, text
+
+
 def test_missing_group_column_is_an_error() -> None:
     message = complaint(pellucid("evaluate", copies_run().run, copies_run().files.valid, "--group", 9))
     assert message.startswith("--group 9: no such column (") and "\n" not in message

@@ -10,7 +10,7 @@ import safetensors.torch
 from command_line import Done, complaint, outputs, pellucid, shell
 from trained_runs import copies, copies_run, copy_of, flags, small_config, write_pairs
 
-from pellucid.cli.messages import OptionalStream, format_warning, print_message
+from pellucid.cli.messages import BestEffortStream, format_warning, print_message
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.reporting.display_text import visible_message
@@ -150,10 +150,10 @@ def test_user_error_has_its_exit_code_without_standard_error() -> None:
 
 def test_full_stream_is_abandoned_at_the_first_failure() -> None:
     with open("/dev/full", "w", buffering=1, encoding="utf-8") as full:
-        stream = OptionalStream(full)
+        stream = BestEffortStream(full)
         assert stream.write("a\n") == 2 and stream.write("b\n") == 2
         stream.flush()
     with open("/dev/full", "w", encoding="utf-8") as full:
-        stream = OptionalStream(full)
+        stream = BestEffortStream(full)
         assert stream.write("a\n") == 2 and not stream.isatty()
         stream.flush()

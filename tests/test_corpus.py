@@ -57,18 +57,18 @@ def test_a_corpus_round_trips(tmp_path_factory: pytest.TempPathFactory, pairs: l
     path = tmp_path_factory.mktemp("corpus") / "corpus.arrow"
     write_corpus(path, corpus)
     if all((column.lengths > 0).all() for column in corpus.encoded):
-        assert_same(map_corpus(path, "key", tagged=True), corpus)
+        assert_same(map_corpus(path, "key", has_features=True), corpus)
     else:
         with pytest.raises(CorpusError, match=r"^it is damaged$"):
-            map_corpus(path, "key", tagged=True)
+            map_corpus(path, "key", has_features=True)
 
 
 def test_feature_ids_are_valid_only_with_features(tmp_path: Path) -> None:
     corpus = corpus_of([Example("a", "b", "V;PST"), Example("b", "a", "N")])
     write_corpus(tmp_path / "corpus.arrow", corpus)
-    assert_same(map_corpus(tmp_path / "corpus.arrow", "key", tagged=True), corpus)
+    assert_same(map_corpus(tmp_path / "corpus.arrow", "key", has_features=True), corpus)
     with pytest.raises(CorpusError, match=r"^it is damaged$"):
-        map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
+        map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
 
 
 def test_pyarrow_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_pyarrow_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
     source = corpus.encoded.source
     assert table["source"][7].as_py() == source.values[source.offsets[7] : source.offsets[8]].tolist()
     before = pyarrow.total_allocated_bytes()
-    mapped = map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
+    mapped = map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
     assert pyarrow.total_allocated_bytes() == before
     assert not any(part.flags.owndata or part.flags.writeable for column in mapped.encoded for part in column)
 
@@ -87,7 +87,7 @@ def test_pyarrow_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
 def test_the_map_outlives_the_file(tmp_path: Path) -> None:
     corpus = corpus_of(copies(50, seed=1))
     write_corpus(tmp_path / "corpus.arrow", corpus)
-    mapped = map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
+    mapped = map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
     write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(9, seed=2)))
     (tmp_path / "corpus.arrow").unlink()
     assert_same(mapped, corpus)
@@ -96,16 +96,16 @@ def test_the_map_outlives_the_file(tmp_path: Path) -> None:
 def test_other_keys_are_distinguished_from_damage(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(5, seed=1)))
     with pytest.raises(CorpusError, match=r"^it was built from other files or settings$"):
-        map_corpus(tmp_path / "corpus.arrow", "another key", tagged=False)
+        map_corpus(tmp_path / "corpus.arrow", "another key", has_features=False)
 
 
 @pytest.mark.parametrize("content", [b"", b"ARROW1", b"\0" * 999, b"source\ttarget\n", b"PAR1 and more than that PAR1"])
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "corpus.arrow").write_bytes(content)
     with pytest.raises(CorpusError):
-        map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
+        map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
     with pytest.raises(CorpusError):
-        map_corpus(tmp_path, "key", tagged=False)
+        map_corpus(tmp_path, "key", has_features=False)
 
 
 def test_truncation_and_flipped_bits_are_detected(tmp_path: Path) -> None:
@@ -116,14 +116,14 @@ def test_truncation_and_flipped_bits_are_detected(tmp_path: Path) -> None:
     for kept in range(0, len(whole), 41):
         path.write_bytes(whole[:kept])
         with pytest.raises(CorpusError):
-            map_corpus(path, "key", tagged=False)
+            map_corpus(path, "key", has_features=False)
     refused = 0
     for _ in range(1500):
         spoilt = bytearray(whole)
         spoilt[generator.randrange(len(whole))] ^= 1 << generator.randrange(8)
         path.write_bytes(spoilt)
         try:
-            assert_same(map_corpus(path, "key", tagged=False), corpus)
+            assert_same(map_corpus(path, "key", has_features=False), corpus)
         except CorpusError:
             refused += 1
     assert refused > 800
@@ -159,7 +159,7 @@ def test_invalid_ids_are_refused(tmp_path: Path, encoded: EncodedExamples) -> No
         with pytest.raises(ValueError, match="length"):
             write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", FOUND, SMALL, encoded))
     with pytest.raises(CorpusError):
-        map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
+        map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
 
 
 @pytest.mark.parametrize("spoilt", ["nulls", "metadata", "notes", "columns", "batches"])
@@ -187,7 +187,7 @@ def test_other_schemas_are_refused(tmp_path: Path, spoilt: str) -> None:
         for _ in range(count):
             writer.write_batch(batch)
     with pytest.raises(CorpusError):
-        map_corpus(tmp_path / "corpus.arrow", "key", tagged=False)
+        map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
 
 
 def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:

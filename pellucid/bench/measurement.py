@@ -361,7 +361,7 @@ def profile_training(request: BenchRequest) -> list[StageTime]:
 def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: EncodedExamples) -> EncodedExamples:
     """Write the examples as a corpus file and map it."""
     write_corpus(folder / "corpus.arrow", EncodedCorpus("", ReadingReport((), 0, 0), vocabularies, encoded))
-    return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
+    return map_corpus(folder / "corpus.arrow", "", has_features=False).encoded
 
 
 def _time_stages(state: TrainingState, seconds: float) -> tuple[dict[str, ClockReading], int]:

@@ -16,7 +16,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO, cast
 
-from pellucid.cli.messages import format_warnings_as_messages, make_optional, print_message, redirect_to_devnull
+from pellucid.cli.messages import BestEffortStream, format_warnings_as_messages, print_message, redirect_to_devnull
 from pellucid.errors import BadLineError, InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
@@ -42,13 +42,13 @@ Train, evaluate and inspect recurrent encoder-decoder models with attention on y
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand.
+    """Run one subcommand; errors of the user are printed, not raised.
 
     Args:
         arguments: Command line without the program name. Default: `sys.argv[1:]`.
 
     Returns:
-        Exit code.
+        Exit code, as listed in the docstring of this module.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # By default, waiting OpenMP threads of PyTorch spin, which triples the time on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     command_line = list(sys.argv[1:] if arguments is None else arguments)
-    with redirect_stderr(None if sys.stderr is None else cast(TextIO, make_optional(sys.stderr))):
+    with redirect_stderr(None if sys.stderr is None else cast(TextIO, BestEffortStream(sys.stderr))):
         code = _run_with_exit_code(command_line)
         if sys.stderr is not None:
             sys.stderr.flush()

@@ -1,9 +1,10 @@
-"""Parsing of command lines with tyro: settings as flags, over a TOML file, over a size preset."""
+"""Parsing of command lines with tyro: settings as flags, over a TOML file, over the presets of size and task."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import NoneType, UnionType
@@ -45,7 +46,7 @@ VALUE_TYPES: Mapping[type, tuple[str, str]] = {
     float: ("FLOAT", "a number"),
     Path: ("PATH", "a path"),
 }
-"""Metavariable and description of each type of value."""
+"""Metavariable in help, and description in messages, of each type of value."""
 
 
 NUMBER = re.compile(r"\s*[+-]?([0-9.]+([eE][+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
@@ -58,15 +59,16 @@ class ArgumentSpec(NamedTuple):
     name: str
     """Flag with its hyphens; for a positional argument, its metavariable."""
     kind: Any
-    """Type of a value."""
+    """Type of a value, without annotations."""
     values: Literal["none", "one", "any", "repeated"]
-    """Number of values: none for a switch; "repeated" is one per occurrence of the flag."""
+    """Number of values: "none" for a switch, "any" for a list, "repeated" for one per occurrence of the flag."""
     flagged: bool
+    """True for a flag, False for a positional argument."""
     required: bool
 
 
 def argument_error(kind: type, arguments: Sequence[str], default: object = None) -> str:
-    """Return the first error of a command line.
+    """Return the first error of a command line that tyro has refused; tyro's own message is less specific.
 
     Args:
         kind: Dataclass of the arguments.
@@ -74,7 +76,7 @@ def argument_error(kind: type, arguments: Sequence[str], default: object = None)
         default: Instance with the defaults, if they are not those of the fields of `kind`.
 
     Returns:
-        Error in the order of the arguments, then a missing argument; empty if there is no error.
+        Message about the first wrong argument, else about missing arguments; "" if there is no error.
     """
     flags = {flag.name: flag for flag in _argument_specs(kind, "--", default)}
     switches = {f"--no-{name[2:]}": flag for name, flag in flags.items() if flag.values == "none"}
@@ -108,7 +110,7 @@ def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
         arguments: Command line of the subcommand.
 
     Returns:
-        Expanded command line.
+        The command line with these values; a flag that already has one stays.
     """
     names = {flag.name for flag in _argument_specs(kind, "--", None) if flag.kind == Header}
     expanded = list[str]()
@@ -124,14 +126,11 @@ def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
 
 
 def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
-    """Return the error of the first flag that lacks its value; empty if there is none.
+    """Return the message about the first flag that lacks its value; "" if there is none.
 
     Args:
         kind: Dataclass of the arguments.
         arguments: Command line of the subcommand.
-
-    Returns:
-        Error message, or "".
     """
     valued = {
         flag.name for flag in _argument_specs(kind, "--", None) if flag.flagged and flag.values in ("one", "repeated")
@@ -145,15 +144,12 @@ def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
 
 
 def bounds_error(args: object) -> str:
-    """Return the error of the first value outside the bounds of its type; empty if there is none.
+    """Return the message about the first number outside the bounds of its annotation; "" if there is none.
 
-    Settings are validated elsewhere.
+    Settings within sections are not checked here, but by `config_from_flags`.
 
     Args:
         args: Instance of a dataclass of arguments.
-
-    Returns:
-        Error message, or "".
     """
     for name, annotated in get_type_hints(type(args), include_extras=True).items():
         value = getattr(args, name)
@@ -168,19 +164,18 @@ def bounds_error(args: object) -> str:
 
 
 def convert_value(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kind)
-    """Convert a text to one of `VALUE_TYPES`.
-
-    Integers with more digits than any setting accepts are refused here, so that no other code meets one.
+    """Return the value of a text of the command line.
 
     Args:
-        kind: int, float or Path.
-        text: Text of the value.
+        kind: int, float or Path, the keys of `VALUE_TYPES`.
+        text: Text of the value; numbers have ASCII digits only.
 
     Returns:
         Value of that type.
 
     Raises:
-        ValueError: The text is no such value; the message quotes it.
+        ValueError: The text is no such value, a whole number of more than `MAX_DIGITS` digits, or a float that rounds
+            to zero; the message quotes it.
     """
     convert: Callable[[str], Any] = kind
     try:
@@ -196,13 +191,10 @@ def convert_value(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the
 
 
 def unwrap_type(kind: Any) -> Any:  # noqa: ANN401 (any type)
-    """Return a type without annotations and without an optional None; `Task` is returned as it is.
+    """Return a type without annotations and without an optional None: int for `Annotated[int | None, ...]`.
 
     Args:
-        kind: Type annotation.
-
-    Returns:
-        Type of a value.
+        kind: Type annotation. `Task` and unions of several types are returned as they are.
     """
     if kind == Task:
         return kind
@@ -333,17 +325,17 @@ def _join_words(names: Sequence[str], word: str) -> str:
 
 ArgumentsT = TypeVar("ArgumentsT")
 DEFAULT_TEXTS = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(default: off)"}
-"""Text of special defaults in help."""
+"""Texts of special defaults in help, by their representation."""
 
 
 def parse_arguments(
     kind: type[ArgumentsT], verb: str, arguments: Sequence[str], default: ArgumentsT | None = None
 ) -> ArgumentsT:
-    """Parse the command line of a subcommand. Help exits with code 0.
+    """Parse the command line of a subcommand.
 
     Args:
         kind: Dataclass of the arguments.
-        verb: Name of the subcommand.
+        verb: Name of the subcommand, for messages and help.
         arguments: Command line of the subcommand.
         default: Instance with the defaults, if they are not those of the fields of `kind`.
 
@@ -351,7 +343,8 @@ def parse_arguments(
         Instance of `kind`.
 
     Raises:
-        InputError: A wrong, unknown or missing argument.
+        InputError: An argument is wrong, unknown or missing.
+        SystemExit: With code 0, after --help has been printed.
     """
     wants_help, help_hint = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
     arguments = expand_header_flags(kind, arguments)
@@ -416,16 +409,53 @@ def _constructor_registry() -> ConstructorRegistry:
 
 
 def _with_default_hint(field: StructFieldSpec) -> StructFieldSpec:
-    """Return a field whose default is displayed by `_default_text`; its own annotations take precedence."""
+    """Return a field whose help is one paragraph, with its range and default as `_default_text` displays them.
+
+    The field's own annotations take precedence.
+    """
     base_type, *annotations = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
     base_type = Literal[setting_choices(Task)] if field.type == Task else base_type
-    annotated_type: Any = Annotated[(base_type, tyro.conf.arg(help_behavior_hint=_default_text), *annotations)]
-    return replace(field, type=annotated_type)
+    hint = partial(_default_text, value_range=_value_range(field.type))
+    annotated_type: Any = Annotated[(base_type, tyro.conf.arg(help_behavior_hint=hint), *annotations)]
+    return replace(field, type=annotated_type, helptext=partial(_help_paragraph, field.helptext))
 
 
-def _default_text(label: str) -> str:
-    """Return the text of a default in help."""
-    return DEFAULT_TEXTS.get(label, f"(default: {label})")
+def _help_paragraph(text: str | Callable[[], str | None] | None) -> str | None:
+    """Return the help of a flag without the line breaks of the code."""
+    text = text() if callable(text) else text
+    return None if text is None else " ".join(text.split())
+
+
+def _default_text(label: str, value_range: str = "") -> str:
+    """Return the text of the range and the default of a flag in help."""
+    default = DEFAULT_TEXTS.get(label, f"(default: {label})")
+    if not value_range:
+        return default
+    return f"({value_range}; {default[1:]}" if default else f"({value_range})"
+
+
+def _value_range(kind: Any) -> str:  # noqa: ANN401 (any type)
+    """Return the range of a number, or of the items of a tuple of numbers, in words; "" if the type has no bounds."""
+    item_type = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    bounds = next((note for note in _annotations(item_type) if isinstance(note, msgspec.Meta)), msgspec.Meta())
+    minimum = next(
+        (
+            f"{word}{_format_number(value)}"
+            for word, value in (("", bounds.ge), ("above ", bounds.gt))
+            if value is not None
+        ),
+        "",
+    )
+    if bounds.le is not None:
+        return f"{minimum} to {_format_number(bounds.le)}"
+    if bounds.lt is not None:
+        return f"{minimum} to below {_format_number(bounds.lt)}"
+    return f"{minimum} or more" if minimum else ""
+
+
+def _format_number(value: int | float) -> str:
+    """Return a bound as text: 1,024, 0, 3.4e+38."""
+    return f"{int(value):,}" if value == int(value) and abs(value) < 10**MAX_DIGITS else f"{value:g}"
 
 
 def _value_spec(kind: type) -> PrimitiveConstructorSpec[Any]:
@@ -454,24 +484,27 @@ def _header_spec() -> PrimitiveConstructorSpec[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingFlags:
-    """One flag for each setting."""
+    """Base of the arguments of train and tune: one flag for each setting, and --config."""
 
     size: Size
-    """Model size preset: tiny, small, base or large. It sets every size that is not set explicitly."""
+    """Model size preset: tiny, small, base or large. It sets hidden, embedding and attention sizes, dropout and the
+    learning rate, unless these are set explicitly."""
     task: Task
     """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
     seed: Seed
-    """Random seed of initial parameters, batch order and dropout."""
+    """Random seed of initial parameters, batch order, dropout, scheduled sampling and augmentation."""
     threads: Threads
-    """CPU threads; 0 uses all cores. Results are bit-for-bit reproducible for the same number of threads."""
+    """CPU threads for training, and for later commands with the run; 0 uses all cores. Results are bit-for-bit
+    reproducible for the same number of threads."""
     device: Device
-    """Device for training: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
+    """Device for training: cpu, cuda (one GPU), or auto (a GPU if there is one). Later commands have their own flag."""
     precision: Precision
     """Precision of training: float32, or bf16 for matrix products (GPU only)."""
     deterministic: bool
-    """Use only deterministic algorithms on a GPU; the CPU is always deterministic."""
+    """Use only deterministic algorithms on a GPU; an operation without one is an error. The CPU is always
+    deterministic."""
     cuda_graphs: bool
-    """Record an update once per batch shape as a CUDA graph and replay it (GPU only)."""
+    """Record an update once per batch shape as a CUDA graph and replay it (GPU only; task = "transduce")."""
     data: Annotated[DataConfig, tyro.conf.arg(name="")]
     encoder: EncoderConfig
     attention: AttentionConfig
@@ -479,33 +512,33 @@ class SettingFlags:
     training: TrainingConfig
     search: SearchConfig
     config: Path | None = None
-    """TOML file of settings."""
+    """TOML file of settings. It overrides the presets of --size and --task; other flags override it."""
 
 
 def config_from_flags(args: SettingFlags) -> Config:
-    """Return the configuration of the flags.
+    """Return the validated configuration of the flags.
 
     Args:
         args: Parsed flags.
 
-    Returns:
-        Validated configuration.
-
     Raises:
-        ConfigError: The flags contradict each other.
+        ConfigError: A setting is out of range, or settings contradict each other.
     """
     names = [field.name for field in fields(SettingFlags) if field.name != "config"]
     return validate_config(Config(**{name: getattr(args, name) for name in names}))
 
 
 def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the defaults of the flags: the file of --config over the presets of --size and --task.
+    """Return the defaults of the settings' flags: the file of --config over the presets of --size and --task.
 
     Args:
-        arguments: Command line of the subcommand.
+        arguments: Command line of the subcommand. An invalid --size or --task is ignored here and refused later.
 
     Returns:
-        Default of each field of `SettingFlags`.
+        Default of each field of `SettingFlags` except `config`.
+
+    Raises:
+        ConfigError: The file of --config is missing, or invalid.
     """
     file, values = (
         _flag_value(arguments, "--config"),

@@ -51,21 +51,27 @@ PLACEHOLDER = "{}"
 
 
 class LexiconCache(dict["DataConfig", "Lexicon | None"]):
-    """Lexicons by data configuration, read once for all runs that share it."""
+    """Lexicons by data settings, so that the file is read once for all runs that share them."""
 
 
 class AssessmentOptions(NamedTuple):
-    """Options for reading and decoding pairs."""
+    """Options of evaluate for reading and decoding pairs."""
 
     target: Path | None
+    """File of targets; None if the file of pairs holds them."""
     multi_reference: bool
+    """Whether pairs with the same source and features are merged."""
     group: str
+    """Column of the groups, a name or a number from 1; empty for none."""
     texts: bool
+    """Whether metrics of running text are computed."""
     input_format: Format
+    """Format of the file; "auto" uses the file name, else the format of the training file."""
     search: SearchFlags
     sampling: "SamplingConfig | None"
-    """Configuration of sampling, instead of a search."""
+    """Settings of sampling; None for a search."""
     device: Device
+    """Device for decoding."""
 
 
 class AssessmentInputs(NamedTuple):
@@ -82,8 +88,11 @@ class AssessmentResults(NamedTuple):
 
     runs: list[Assessment]
     counts: list[dict[str, int]]
+    """For each run: lines, bad lines, blank lines, unknown source symbols, and outputs cut at the maximum length."""
     seconds: list[float]
+    """Wall-clock time of decoding of each run."""
     bad_lines: list[BadLine]
+    """Lines that were skipped."""
     names: Sequence[str] = ()
     """Full names of the runs; the assessments have abbreviated ones."""
 
@@ -92,15 +101,17 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
     """Decode and score pairs with every run.
 
     Args:
-        runs: Run folders; a path may contain the placeholder {}.
-        file: File of pairs, or - for standard input; may contain the placeholder.
+        runs: Run folders. If `file` contains the placeholder {}, it is replaced in these paths, too.
+        file: File of pairs, or "-" for standard input. Each file that matches the placeholder is a group; files without
+            a run of their name are skipped with a message.
         options: Options for reading and decoding.
 
     Returns:
-        One assessment per run.
+        One assessment per run, over all groups.
 
     Raises:
-        InputError: A run or a file cannot be read, or the runs have different tasks.
+        InputError: A run or a file cannot be read, the runs have different tasks, the task does not support an option,
+            or only a run has the placeholder.
     """
     with _stored_input(file) as stored:
         groups, lexicons = list(_inputs_by_group(runs, stored, options.target)), LexiconCache()

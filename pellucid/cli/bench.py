@@ -47,38 +47,46 @@ MAX_THREADS = get_args(Threads)[1].le
 
 @dataclass(frozen=True)
 class BenchArguments:
-    """Measure speed and memory, and compare them with a lower bound of the computing time."""
+    """Measure speed and memory on the CPU, and compare the time with a computed lower bound.
+
+    The networks have additive attention and read spelled-out numbers of 20 digits; they are untrained.
+    """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
-    """train, greedy, beam (beam size 5), or all."""
+    """train (updates), greedy (greedy search), beam (beam search, size 5), or all."""
     case: tuple[str, ...] = ()
     """Sizes of network and batch: tiny, small, medium, large. Default: all."""
     cell: tuple[str, ...] = ()
     """Recurrent cells: gru, lstm. Default: both."""
     threads: int = 1
-    """Number of CPU threads; 0: one per core."""
+    """Number of CPU threads, 0 to 1,024; 0: one per core."""
     repeats: int = 5
-    """Number of repeats of each measurement. The median is reported."""
+    """Number of parts, 1 or more, into which the measured steps are divided. Times are medians of their means."""
     seconds: float = 5.0
-    """Duration of each repeat in seconds, after warm-up."""
+    """Minimum duration of a measurement in seconds, above 0, for all repeats together and after the warm-up."""
     plain: bool = False
-    """Also measure PyTorch without kernels."""
+    """Also measure with plain PyTorch, without the compiled kernels."""
     profile: bool = False
-    """Profile the stages of a training step."""
+    """Also print the time of each stage of a training: reading, encoding, batches, forward and backward passes, update.
+    For train and all."""
     scaling: Path | None = None
-    """Plot time and memory over length, batch size and hidden size around one case, to this file (.png, .svg)."""
+    """Measure one case with 1/4 to 4 times its source length, batch size or hidden size, and plot time and memory to
+    this file (.png, .svg). Requires one task; default: small, gru. Excludes --plain and --profile."""
     json: bool = False
-    """Print JSON: one object, or a list if there are several cases."""
+    """Print JSON instead of tables: one object, or a list of several measurements."""
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print the results.
+    """Measure and print the results; with --scaling, write the figure.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code.
+        Exit code 0.
+
+    Raises:
+        InputError: An argument is invalid, a file cannot be written, or a measurement fails.
     """
     args = parse_arguments(BenchArguments, "bench", arguments)
     requests = _plan_measurements(args)

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
-from pellucid.cli.sources import check_order, is_run
+from pellucid.cli.sources import check_path_order, is_run
 from pellucid.config.settings import Device, Format
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from pellucid.evaluation.significance import RunComparison
 
 NUM_PRINTED_ERRORS = 10
+"""Number of listed errors in tables and JSON if --worst is not given."""
 NUM_PAGE_ERRORS = 100
-"""Number of errors on the page if --worst is not given."""
+"""Number of listed errors on the page if --worst is not given."""
 
 
 @dataclass(frozen=True)
@@ -45,43 +46,50 @@ class EvaluateArguments(SearchFlags):
     file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]")] = None
     """Folders of further runs, each compared with the first."""
     more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE")] = ()
-    """File of pairs in the format of the training file, or - for standard input. The last argument."""
+    """File of pairs with the columns of the training file, or - for standard input. The last argument."""
     target: Path | None = None
     """File of targets, one per line, if FILE holds sources only."""
     multi_reference: bool = False
-    """Merge pairs with the same source into one example with several references."""
+    """Merge pairs with the same source and features into one example with several references, any of which is correct.
+    Not for task = "tag"."""
     group: str = ""
-    """Column of FILE, by name or number from 1, with the group of each pair, such as its language."""
+    """Column of FILE, by name or number from 1, with the group of each pair, such as its language. The report then has
+    the scores of each group and their unweighted mean. Excludes --target."""
     texts: bool = False
-    """Also compute metrics of running text: word error rate (edit distance), character error rate, BLEU, chrF."""
+    """Also compute metrics of running text: word error rate (edit distance), character error rate, BLEU, chrF. For
+    task = "transduce" only."""
     worst: int | None = None
-    """Number of worst examples to list. Default: 10, on the page 100."""
+    """Number of examples with the highest error rates to list, 0 or more; for compared runs, of examples that only one
+    of them has right. Default: 10, on the page of --html 100."""
     json: bool = False
     """Print one JSON object instead of tables."""
     html: Path | None = None
-    """Also write the report as an HTML page, with the attention weights of each error."""
+    """Also write the report to this .html file, with the attention weights of each listed error."""
     input_format: Format = "auto"
-    """Format of FILE; auto: from the file name, else the format of the training file."""
+    """Format of FILE. auto: by the file name; for an unknown ending, the format of the training file."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
 
 class TableConsole(Console):
-    """Console that ends the program on a broken pipe, as all other output does."""
+    """Console that raises `BrokenPipeError` on a broken pipe, as all other output does: the exit code is then 141."""
 
     def on_broken_pipe(self) -> None:
-        """Raise the error; rich would exit with code 1."""
+        """Raise `BrokenPipeError`; rich would exit with code 1."""
         raise BrokenPipeError
 
 
 def main(arguments: list[str]) -> int:
-    """Decode, score and print.
+    """Decode, score, print tables or JSON, and write the page of --html.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code.
+        Exit code 0.
+
+    Raises:
+        InputError: An argument, a run folder or a file is invalid, or runs cannot be compared.
     """
     args = parse_arguments(EvaluateArguments, "evaluate", arguments)
     _check_arguments(args)
@@ -120,7 +128,7 @@ def _paths(args: EvaluateArguments) -> tuple[Path, ...]:
             "[RUN ...] FILE"
         )
     paths = (args.run, args.file, *args.more)
-    check_order(paths, "evaluate")
+    check_path_order(paths, "evaluate")
     _check_distinct(paths[:-1])
     if args.json and paths[-2].is_file() and not paths[-1].exists():
         raise InputError(f"--json prints to standard output and takes no file: use --json > {paths[-1]}")

@@ -13,7 +13,7 @@ import tyro
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import check_order, standard_input
+from pellucid.cli.sources import check_path_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Header, Limit
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, parse_sources, read_sources
 from pellucid.data.headers import config_for_file
@@ -32,56 +32,65 @@ EXPORT_SUFFIXES = (".html", ".png", ".svg", ".json", ".tex")
 
 @dataclass(frozen=True)
 class LookArguments:
-    """Show the outputs and attention weights of a model: in the browser, in a file, or in the terminal."""
+    """Show the outputs and attention weights of a model: in the browser, in a file, or in the terminal.
+
+    The browser and an .html file show the page, which can compare several runs; the terminal and other files show one
+    run.
+    """
 
     paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN... [FILE|-]")]
     """Run folders, then a file of pairs or sources. The first run is shown and compared with the others. - is standard
-    input, shown in the terminal. Default of FILE: the validation file of the run."""
+    input, shown in the terminal. Default of FILE: the validation file of the first run."""
     export: Path | None = None
     """Write a file instead of starting a server: the page as .html (works offline), or the first example as .png, .svg,
     .json or .tex."""
     terminal: bool = False
-    """Show the outputs in the terminal."""
+    """Show the outputs in the terminal. Excludes --export."""
     target: Path | None = None
     """File of targets, one per line, if FILE holds sources only."""
     header: Header = "auto"
-    """Whether the first line of FILE holds the column names (--header, --no-header); auto: as in the training file."""
+    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
+    the training file does (never on standard input in TSV); otherwise it is read as an example, and one that looks like
+    column names is an error."""
     max_examples: int = 200
-    """Maximum number of examples on the page. Scores and statistics are computed on all examples of FILE."""
+    """Maximum number of examples on the page, 1 or more. Scores and statistics are computed on all examples of FILE."""
     port: int = 0
-    """Port of the local server (127.0.0.1); 0: any free port."""
+    """Port of the local server (127.0.0.1), 0 to 65535; 0: any free port."""
     open: bool = True
-    """Open the page in a browser if there is a display."""
+    """Open the page in a browser if there is a display and standard output is a terminal."""
     beam_size: int | None = None
-    """Beam size; 1 is greedy search. Default: search.beam_size of the run."""
+    """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
     limit: int = 10
-    """Maximum number of examples in the terminal."""
+    """Maximum number of examples in the terminal, 1 or more."""
     width: Limit = 0
-    """Width of the terminal output in columns; 0: width of the terminal."""
+    """Width of the output in the terminal, in columns; 0: width of the terminal."""
     ascii: bool = False
     """Use ASCII characters only in the terminal."""
 
     @property
     def file(self) -> Path | None:
-        """FILE, the last path, if it is no folder."""
+        """FILE: the last of several paths, unless it is a folder; else None."""
         return self.paths[-1] if len(self.paths) > 1 and not self.paths[-1].is_dir() else None
 
     @property
     def runs(self) -> tuple[Path, ...]:
-        """Run folders."""
+        """All paths but FILE."""
         return self.paths[: len(self.paths) - (self.file is not None)]
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the page, write a file, or print to the terminal.
+    """Serve the page until Ctrl-C, write a file and print its path, or print to the terminal.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code.
+        Exit code 0.
+
+    Raises:
+        InputError: An argument, a run folder or FILE is invalid, or there is no FILE where one is required.
     """
     args = parse_arguments(LookArguments, "look", arguments)
     _check_arguments(args)
@@ -99,7 +108,7 @@ def _check_arguments(args: LookArguments) -> None:
     """Raise `InputError` for invalid arguments, before any slow work."""
     if not args.paths:
         raise InputError("the folder of a run is required: pellucid look RUN [FILE]")
-    check_order(args.paths, "look")
+    check_path_order(args.paths, "look")
     if args.export is not None and args.terminal:
         raise InputError("--terminal and --export exclude each other")
     for name, value in (("limit", args.limit), ("max-examples", args.max_examples)):

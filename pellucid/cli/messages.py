@@ -1,4 +1,4 @@
-"""Messages on standard error: one line each, without control characters."""
+"""Messages on standard error, without control characters, and the handling of Ctrl-C."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from pellucid.reporting.display_text import visible_message
 
 @runtime_checkable
 class TextStream(Protocol):
-    """Writable text stream."""
+    """Interface of a text stream for writing, such as `sys.stderr`."""
 
     def write(self, text: str, /) -> int:
         """Write a text.
@@ -23,7 +23,7 @@ class TextStream(Protocol):
             text: The text.
 
         Returns:
-            Number of characters.
+            Number of characters written.
         """
 
     def flush(self) -> None:
@@ -34,10 +34,10 @@ class TextStream(Protocol):
 
 
 def print_message(*lines: str) -> None:
-    """Write the lines of one message on standard error, if it is open.
+    """Write one message on standard error, after "pellucid: "; do nothing if standard error is closed.
 
     Args:
-        *lines: Lines of the message.
+        *lines: Lines of the message; control characters are replaced by visible signs.
     """
     if sys.stderr is not None:
         print("pellucid: " + "\n".join(map(visible_message, lines)), file=sys.stderr)
@@ -62,14 +62,14 @@ def format_warning(
 
 
 def format_warnings_as_messages() -> None:
-    """Format all Python warnings as messages."""
+    """Format all Python warnings of this process as messages, from now on."""
     warnings.formatwarning = format_warning
 
 
-class OptionalStream:
-    """Standard error as an optional stream: text that cannot be written, such as on a full disk, is dropped.
+class BestEffortStream:
+    """Wrapper of standard error that drops text that cannot be written, such as on a full disk.
 
-    The exit code depends on the output alone.
+    So the exit code depends on standard output alone.
     """
 
     def __init__(self, stream: TextStream) -> None:
@@ -81,13 +81,13 @@ class OptionalStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text, or drop it if the stream fails.
+        """Write a text; if that fails, drop it and all later text.
 
         Args:
             text: The text.
 
         Returns:
-            Number of characters.
+            Number of characters written or dropped.
         """
         try:
             return self._stream.write(text)
@@ -96,7 +96,7 @@ class OptionalStream:
             return len(text)
 
     def flush(self) -> None:
-        """Write buffered text, or drop it."""
+        """Write buffered text; if that fails, drop it and all later text."""
         try:
             self._stream.flush()
         except OSError:
@@ -112,7 +112,7 @@ class OptionalStream:
 
 
 def redirect_to_devnull(stream: TextStream) -> None:
-    """Redirect a stream to the null device: its reader is gone, or its disk is full.
+    """Redirect the file descriptor of a stream to the null device: its reader is gone, or its disk is full.
 
     Args:
         stream: Stream with a file descriptor.
@@ -120,29 +120,21 @@ def redirect_to_devnull(stream: TextStream) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def make_optional(stream: TextStream) -> OptionalStream:
-    """Return a stream whose failures are ignored.
-
-    Args:
-        stream: Stream to wrap.
-
-    Returns:
-        Wrapped stream.
-    """
-    return OptionalStream(stream)
-
-
 class InterruptHandler:
-    """Handler of Ctrl-C: the first stops after the current update, the second stops at once."""
+    """Handler of Ctrl-C during training: the first requests a stop after the current update, the second stops at once.
+
+    The command reads `requested` after each event and ends the training. It sets `training` when the training begins.
+    """
 
     def __init__(self) -> None:
         """Initialize without a request to stop."""
         self.requested = False
+        """True after the first Ctrl-C."""
         self.training = False
-        """Whether training has begun: the first Ctrl-C then waits for the end of the update."""
+        """True once training has begun; before, the first Ctrl-C stops at once."""
 
     def handle(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle the signal.
+        """Handle the signal SIGINT: request a stop and print a message, or raise.
 
         Args:
             signal_number: Number of the signal; unused.
@@ -159,7 +151,7 @@ class InterruptHandler:
 
 @contextmanager
 def handle_sigint() -> Iterator[InterruptHandler]:
-    """Handle Ctrl-C within the block.
+    """Handle Ctrl-C by an `InterruptHandler` within the block, and as before after it. For the main thread only.
 
     Yields:
         Handler that records the request to stop.

@@ -52,43 +52,50 @@ class PredictArguments(SearchFlags):
 
     With several outputs per source (--nbest, --top-mass, --sample), text writes them on one line, separated by tabs;
     tsv writes one line per output (input line, rank, probability, log-probability, output); jsonl writes one line with
-    the list of traces.
+    the list of traces. Flags of beam search, sampling, constraints and length limits apply to task = "transduce" only,
+    but classes and positions have n-best lists, too.
     """
 
     run: RunFolder
     """Folder of a trained run."""
     more: MoreRuns = ()
-    """Folders of further members of an ensemble, then the sources: a file in the format of the training file (the
-    target column may be missing), or - for standard input (default)."""
+    """Folders of further members of an ensemble, then the sources: a file with the columns of the training file, or
+    with the source alone, or - for standard input (default)."""
     format: OutputFormat = "text"
-    """Output format. text: output only; tsv: source, output, log-probability; jsonl: trace with attention weights."""
+    """Output format. text: output only; tsv: source, output and natural log-probability; jsonl: trace, with attention
+    weights and the log-probability of each symbol."""
     input_format: Format = "auto"
-    """Format of the input; auto: from the file name, else the format of the training file."""
+    """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
+    training file."""
     top_mass: FloatFlag = None
     """Write the fewest best outputs whose probabilities, normalized over the n-best list, sum to at least this value
-    (above 0, at most 1)."""
+    (above 0, at most 1). Requires --nbest, or a beam size above 1, which is then the length of the list."""
     prefix: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""
-    """Prefix of every output (forced decoding of its first symbols)."""
+    """First symbols of every output, as text; the model decodes the rest. Excludes --prefixes."""
     prefixes: PathFlag = None
-    """File with one target prefix per input line; an empty line sets no prefix."""
+    """File with one target prefix per input line; an empty line sets no prefix. Excludes --prefix."""
     forbid: SymbolFlags = ()
     """Symbol that no output may contain. Can be repeated."""
     require: SymbolFlags = ()
-    """Symbol that every output must contain. Can be repeated. Uses dynamic beam allocation (Post and Vilar 2018)."""
+    """Symbol that every output must contain if its maximum length has room for it. Can be repeated. Uses dynamic beam
+    allocation (Post and Vilar 2018)."""
     lattice: bool = False
-    """Write all hypotheses of the beam search to each trace. Requires --format jsonl."""
+    """Write all hypotheses of the beam search to each trace. Requires --format jsonl; excludes --sample."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
 
 def main(arguments: list[str]) -> int:
-    """Decode, and report remarks on standard error.
+    """Decode to standard output, and write remarks on the input to standard error.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code.
+        Exit code 0.
+
+    Raises:
+        InputError: An argument, a run folder or an input line is invalid. The outputs of earlier lines are written.
     """
     args = parse_arguments(PredictArguments, "predict", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.

@@ -24,25 +24,32 @@ class RecipeArguments:
     out: Path
     """Output folder for data, runs and report."""
     seeds: int = 1
-    """Number of random seeds, starting at 1."""
+    """Number of random seeds, 1 or more: each network is trained with the seeds 1, 2, ... up to this number.
+    digits-data, spanish-studies and protein-golden ignore it."""
     samples: int = 0
-    """Number of training samples; 0: as in the recipe. Published data sets are truncated proportionally."""
+    """Number of training samples, to shorten a recipe: samples seen in training, or pairs taken from a published data
+    set, whose validation set then shrinks as well; 0: as in the recipe. digits-data and protein-golden ignore it."""
     data: Path | None = None
-    """Folder of data sets. Default: the environment variable PELLUCID_DATA, else ../shared/data."""
+    """Folder of published data sets, for the recipes that use them. Default: the environment variable PELLUCID_DATA,
+    else ../shared/data."""
     only: str = ""
-    """Experiments to run, separated by commas: arm,bul. Default: all of the recipe."""
+    """Names of the experiments to run, separated by commas, such as arm,bul; for recipes with several. Default: all of
+    the recipe."""
     words: Path | None = None
     """File with one word per line, for the typo recipes. Default: /usr/share/dict/words."""
 
 
 def main(arguments: list[str]) -> int:
-    """Print the names of the recipes, or run one.
+    """Print the names of the recipes, or run one and print the lines of its report.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code.
+        Exit code: 0, or 1 if the recipe does not reproduce the published numbers.
+
+    Raises:
+        InputError: An argument is invalid, or a data set cannot be read.
     """
     if arguments == ["list"]:
         print("\n".join(f"{name:<27}{summary}" for name, (summary, *_) in RECIPES.items()))

@@ -18,34 +18,41 @@ ScoreFormat = Literal["text", "tsv", "jsonl"]
 
 @dataclass(frozen=True)
 class ScoreArguments:
-    """Score given targets by forced decoding. Each input line has exactly one output line, blank lines included."""
+    """Compute the natural log-probabilities of given targets (forced decoding). Each input line has exactly one output
+    line, blank lines included."""
 
     run: RunFolder
     """Folder of a trained run."""
     more: MoreRuns = ()
-    """Folders of further members of an ensemble, then the pairs: a file in the format of the training file, or - for
+    """Folders of further members of an ensemble, then the pairs: a file with the columns of the training file, or - for
     standard input (default)."""
     format: ScoreFormat = "text"
-    """Output format. text: log-probability of the target; tsv: source, target, log-probability, log-probability of each
-    symbol and the end symbol; jsonl: trace."""
+    """Output format. text: log-probability of the target, including the end symbol of a sequence; tsv: source, target,
+    log-probability, log-probability of each symbol; jsonl: trace."""
     input_format: Format = "auto"
-    """Format of the input; auto: from the file name, else the format of the training file."""
+    """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
+    training file."""
     on_bad_line: Literal["stop", "skip"] = "stop"
-    """Action at a bad line: stop with an error, or write an empty output and report it."""
+    """At a line that cannot be read: stop with an error, or write an empty output and report it."""
     header: Header = "auto"
-    """Whether the first line holds the column names (--header, --no-header); auto: as in the training file."""
+    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
+    the training file does (never on standard input in TSV); otherwise it is read as an example, and one that looks like
+    column names is an error."""
     device: Device = "cpu"
     """Device for scoring: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
 
 def main(arguments: list[str]) -> int:
-    """Score targets, and report remarks on standard error.
+    """Write the scores of targets to standard output, and remarks on the input to standard error.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code.
+        Exit code 0.
+
+    Raises:
+        InputError: An argument, a run folder or an input line is invalid. The scores of earlier lines are written.
     """
     args = parse_arguments(ScoreArguments, "score", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.

@@ -1,4 +1,4 @@
-"""Search flags of every subcommand that decodes."""
+"""Search flags of the subcommands predict and evaluate."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -42,62 +42,74 @@ SEARCH_ONLY_FLAGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFlags:
-    """Flags that override the search settings of a run, and sampling flags."""
+    """Flags that override the search settings of a run, sampling flags, and flags for reading FILE."""
 
     beam_size: IntegerFlag = None
     """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run."""
     nbest: IntegerFlag = None
-    """Number of outputs per source, best first, at most 1,024. The beam is at least this large."""
+    """Number of outputs per source, best first, 1 to 1,024. The beam is at least this large."""
     sample: IntegerFlag = None
-    """Number of random samples per source, at most 1,024, instead of a search."""
+    """Sample this number of outputs per source, 1 to 1,024, instead of a search."""
     temperature: FloatFlag = None
-    """Sampling temperature. Requires --sample. Default: 1."""
+    """Sampling temperature, above 0: below 1 favors probable symbols, above 1 flattens the distribution. Requires
+    --sample. Default: 1."""
     top_k: IntegerFlag = None
-    """Top-k sampling: sample from the k most probable symbols; 0 is no limit. Requires --sample. Default: 0."""
+    """Top-k sampling: sample each symbol from the k most probable ones; 0 is no limit. Requires --sample. Default: 0.
+    """
     top_p: FloatFlag = None
-    """Nucleus (top-p) sampling: sample from the smallest set of most probable symbols with this total probability.
-    Requires --sample."""
+    """Nucleus (top-p) sampling: sample each symbol from the smallest set of most probable ones with this total
+    probability, above 0 and at most 1. Requires --sample. Default: 1, no limit."""
     seed: IntegerFlag = None
-    """Random seed of the samples. Requires --sample. Default: 1."""
+    """Random seed of the samples, from 0. Requires --sample. Default: 1."""
     lexicon: PathFlag = None
-    """File of pairs: its sources get its targets, unless they violate a constraint. The model decodes all others."""
+    """File of pairs without header, with the source in the first column and the target in the second. A source of the
+    file gets its targets there, unless they violate a constraint; the model decodes all others."""
     length_normalization: LengthNormalizationFlag = None
-    """Length normalization of hypothesis scores. Default: search.length_normalization of the run."""
+    """Divide the log-probability of a hypothesis by nothing (none), its number of symbols including the end symbol
+    (average), or the GNMT length penalty (gnmt). Default: search.length_normalization of the run."""
     length_penalty_alpha: FloatFlag = None
-    """Exponent alpha of the gnmt length penalty. Default: search.length_penalty_alpha of the run."""
+    """Exponent alpha of the gnmt length penalty, 0 to 5. Default: search.length_penalty_alpha of the run."""
     coverage_penalty: FloatFlag = None
-    """Weight of the coverage penalty. Default: search.coverage_penalty of the run."""
+    """Weight of the penalty on hypotheses that attend little to some source positions; 0 is off. Default:
+    search.coverage_penalty of the run."""
     max_length: IntegerFlag = None
-    """Maximum output length in symbols; 0: 1.5 times the longest training target plus 10. Default: search.max_length of
-    the run."""
+    """Maximum output length in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
+    the longest training target if that is more. Default: search.max_length of the run."""
     min_length: IntegerFlag = None
     """Minimum output length in symbols. Default: search.min_length of the run."""
     max_length_ratio: FloatFlag = None
-    """Maximum output length per source symbol; 0 is no limit. Default: search.max_length_ratio of the run."""
+    """Maximum output length as a multiple of the source length; the smaller of this and --max-length applies; 0 is off.
+    Default: search.max_length_ratio of the run."""
     max_length_offset: IntegerFlag = None
-    """Constant added to the maximum of --max-length-ratio. Default: search.max_length_offset of the run."""
+    """Number of symbols added to the maximum of --max-length-ratio; may be negative. Default: search.max_length_offset
+    of the run."""
     min_length_ratio: FloatFlag = None
-    """Minimum output length per source symbol; 0 is no limit. Default: search.min_length_ratio of the run."""
+    """Minimum output length as a multiple of the source length; the larger of this and --min-length applies; 0 is off.
+    Default: search.min_length_ratio of the run."""
     min_length_offset: IntegerFlag = None
-    """Constant added to the minimum of --min-length-ratio. Default: search.min_length_offset of the run."""
+    """Number of symbols added to the minimum of --min-length-ratio; may be negative. Default: search.min_length_offset
+    of the run."""
     on_bad_line: Literal["stop", "skip"] = "stop"
-    """Action at a bad line: stop with an error, or skip it and report it (predict writes an empty output)."""
+    """At a line that cannot be read: stop with an error, or skip it and report it (predict writes an empty output)."""
     header: Header = "auto"
-    """Whether the first line of FILE holds the column names (--header, --no-header); auto: as in the training file."""
+    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
+    the training file does (in predict never on standard input in TSV); otherwise it is read as an example, and one that
+    looks like column names is an error."""
 
 
 def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor":
-    """Return the predictor with the search settings of the flags.
+    """Return the predictor with the search settings of the flags that are given.
 
     Args:
         predictor: Predictor of a run.
         flags: Parsed flags.
 
     Returns:
-        Predictor with the new settings.
+        Predictor with the new settings; the same one if no such flag is given.
 
     Raises:
-        ConfigError: The settings contradict each other; the message names the flags.
+        ConfigError: A value is out of range, the task has no such setting, it has no effect, or settings contradict
+            each other; the message names the flags.
     """
     names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
     changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
@@ -119,14 +131,21 @@ def decode_nbest(
     top_mass: float = 1.0,
     prefixes: "Prefixes" = None,
 ) -> "list[list[Trace]]":
-    """Return `Predictor.hypotheses`; a task without n-best lists is an error that names --nbest.
+    """Return the n-best list of each example (`Predictor.hypotheses`).
 
     Args:
         predictor: Predictor.
-        examples: Examples.
-        count: Length of each list.
-        top_mass: Probability mass of each list.
-        prefixes: Prefix of each output.
+        examples: Examples; their targets are ignored.
+        count: Maximum length of each list, 1 to 1,024.
+        top_mass: Cut each list when its outputs reach this probability mass, above 0 and at most 1; 1 by default.
+        prefixes: Target prefix of each example; None for the prefix of the predictor's options.
+
+    Returns:
+        One list of traces per example, the best first.
+
+    Raises:
+        ConfigError: The task gives one output per source; the message names --nbest.
+        InputError: As in `Predictor.hypotheses`.
     """
     with _named_by_flag("count", "--nbest"):
         return predictor.hypotheses(examples, count, top_mass, prefixes)
@@ -139,14 +158,21 @@ def decode_samples(
     first: int = 0,
     prefixes: "Prefixes" = None,
 ) -> "list[list[Trace]]":
-    """Return `Predictor.samples`; a task that cannot be sampled from is an error that names --sample.
+    """Return samples of the output of each example (`Predictor.samples`).
 
     Args:
         predictor: Predictor.
-        examples: Examples.
-        sampling: Settings of sampling.
-        first: Number of the first example.
-        prefixes: Prefix of each output.
+        examples: Examples; their targets are ignored.
+        sampling: Number of samples, temperature, filters and seed.
+        first: Number of the first example within the whole input, from 0; it selects the random numbers.
+        prefixes: Target prefix of each example; None for the prefix of the predictor's options.
+
+    Returns:
+        One list of traces per example.
+
+    Raises:
+        ConfigError: The task is not sampled from; the message names --sample.
+        InputError: As in `Predictor.samples`.
     """
     with _named_by_flag("samples", "--sample"):
         return predictor.samples(examples, sampling, first, prefixes)
@@ -172,14 +198,19 @@ def check_nbest(flags: SearchFlags) -> None:
 
 
 def read_lexicon(predictor: "Predictor", flags: SearchFlags) -> "Lexicon | None":
-    """Read the file of --lexicon as training pairs are read, and report skipped lines.
+    """Read the file of --lexicon, and print a message for each skipped line.
+
+    The first two columns are source and target, without a header.
 
     Args:
-        predictor: Predictor, whose data configuration is used.
-        flags: Parsed flags.
+        predictor: Predictor, whose tokenizers and length limits apply to the pairs.
+        flags: Parsed flags; --on-bad-line applies.
 
     Returns:
         Lexicon, or None if --lexicon is not given.
+
+    Raises:
+        DataError: The file cannot be read or contains no pair, or a line is bad (unless bad lines are skipped).
     """
     from pellucid.decoding.constraints import load_lexicon
 
@@ -193,16 +224,14 @@ def read_lexicon(predictor: "Predictor", flags: SearchFlags) -> "Lexicon | None"
 
 
 def sampling_config(flags: SearchFlags) -> "SamplingConfig | None":
-    """Return the configuration of sampling, or None if --sample is not given.
+    """Return the settings of sampling, or None if --sample is not given.
 
     Args:
         flags: Parsed flags.
 
-    Returns:
-        Sampling configuration.
-
     Raises:
-        ConfigError: A value out of range, or a flag that requires or excludes --sample.
+        ConfigError: A value is out of range, a sampling flag is given without --sample, or a flag of beam search with
+            it.
     """
     from pellucid.decoding.sampling import SamplingConfig
 

@@ -1,4 +1,4 @@
-"""Input lines of predict and score, target prefixes, and notes on them."""
+"""Input of predict and score in chunks, files of target prefixes, and notes on the input after decoding."""
 
 import sys
 from collections import Counter
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 
 class PrefixFile:
-    """File of target prefixes, one per input line."""
+    """File of target prefixes (predict --prefixes): line i is the prefix for input line i."""
 
     def __init__(self, path: Path, predictor: "Predictor") -> None:
-        """Read and check all prefixes.
+        """Read and check all prefixes. Those of a model that copies depend on the source and are checked in decoding.
 
         Args:
-            path: File of prefixes.
-            predictor: Predictor whose options and vocabulary the prefixes must fit.
+            path: File of prefixes, one per line.
+            predictor: Predictor whose options, vocabulary and maximum length the prefixes must fit.
 
         Raises:
+            DataError: The file or a line cannot be read.
             InputError: No output can have a prefix; the message names the line.
         """
         self.path = path
@@ -41,13 +42,13 @@ class PrefixFile:
             _check_prefix(text, predictor, f"{path}:{number}")
 
     def next_prefixes(self, count: int) -> list[str]:
-        """Return the next prefixes.
+        """Return the prefixes of the next input lines, and advance behind them.
 
         Args:
-            count: Number of prefixes.
+            count: Number of input lines.
 
         Returns:
-            That many prefixes.
+            One prefix per input line.
 
         Raises:
             DataError: The file has fewer lines.
@@ -95,16 +96,19 @@ def _check_prefix(text: str, predictor: "Predictor", location: str) -> None:
 
 
 MAX_LISTED = 5
+"""Maximum number of bad lines and of unknown symbols that are listed."""
 MAX_SYMBOL_LENGTH = 40
 """Maximum number of characters of a symbol in messages."""
 ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""Escapes of line separators and control characters."""
+"""Python escapes of control characters and line separators, by code point."""
 ESCAPES_EXCEPT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
 RUN_FILES = ("config.toml", "ensemble.json")
 """Files that identify the folder of a run or an ensemble."""
 InputLine = Example | BadLine
 FileReader = Callable[[Path, DataConfig, InputFormat], Iterator[InputLine]]
+"""Function that reads a file (`read_sources`, `read_pairs`)."""
 StreamParser = Callable[[Iterable[bytes], str, DataConfig, InputFormat], Iterator[InputLine]]
+"""Function that parses lines (`parse_sources`, `parse_pairs`)."""
 
 
 def is_run(path: Path) -> bool:
@@ -114,17 +118,17 @@ def is_run(path: Path) -> bool:
         path: Path of the command line.
 
     Returns:
-        True for a run folder.
+        True if it contains one of `RUN_FILES`.
     """
     return any((path / mark).is_file() for mark in RUN_FILES)
 
 
-def check_order(paths: Sequence[Path], verb: str) -> None:
+def check_path_order(paths: Sequence[Path], verb: str) -> None:
     """Raise `InputError` if the first path is a file and a later one is a run folder.
 
     Args:
         paths: Paths of the command line.
-        verb: Name of the subcommand.
+        verb: Name of the subcommand, for the message.
     """
     folder = next((path for path in paths[1:] if is_run(path)), None)
     if folder is not None and paths[0].is_file():
@@ -140,15 +144,16 @@ def split_paths(first: Path, others: Sequence[Path], verb: str) -> tuple[list[Pa
     Args:
         first: First path.
         others: Further paths.
-        verb: Name of the subcommand.
+        verb: Name of the subcommand, for messages.
 
     Returns:
-        Run folders, and the last of several paths if it is no run folder, else - for standard input.
+        The run folders, and the input: the last of several paths if it is no run folder, else "-", standard input.
+        Other paths count as run folders without a check.
 
     Raises:
         InputError: The first path is a file and a later one is a run folder.
     """
-    check_order([first, *others], verb)
+    check_path_order([first, *others], verb)
     if others and not is_run(others[-1]):
         return [first, *others[:-1]], others[-1]
     return [first, *others], Path("-")
@@ -158,7 +163,7 @@ def standard_input() -> LineStream:
     """Return the lines of standard input.
 
     Returns:
-        Lines, read as they arrive.
+        Iterable of the lines, each available as it arrives.
 
     Raises:
         DataError: Standard input is closed.
@@ -175,17 +180,24 @@ def read_chunks(
     readers: tuple[FileReader, StreamParser],
     outputs: int = 1,
 ) -> Iterator[list[InputLine]]:
-    """Yield the input in chunks of suitable size for decoding; standard input as it arrives.
+    """Yield the input in chunks of suitable size for decoding. Notes on the first line are printed on standard error.
+
+    A chunk of standard input ends where no further line has arrived, so that each line can be answered at once.
 
     Args:
-        file: Input file, or -.
-        trained: Data configuration of training.
-        input_format: Format and columns of the input.
+        file: Input file, or "-" for standard input.
+        trained: Data settings of the run.
+        input_format: Format, header and maximum number of columns of the input.
         readers: Functions that read a file and a stream.
-        outputs: Number of outputs per source.
+        outputs: Number of outputs per source; more of them make smaller chunks.
 
     Yields:
-        Lists of examples and bad lines.
+        Lists of examples and bad lines, in order.
+
+    Raises:
+        DataError: The input cannot be read, its header lacks a configured column, or standard input is closed.
+        HeaderError: The first line looks like a header, and the user has not said whether it is one.
+        ConfigError: A column is selected by name, but the input has no header.
     """
     (read_file, parse_stream), data = readers, config_for_file(trained, input_format.header)
     input_format = input_format._replace(report=_report_first_line)
@@ -220,13 +232,10 @@ def _characters(item: InputLine) -> int:
 
 
 def first_bad_line(items: Sequence[InputLine]) -> int | None:
-    """Return the index of the first bad line, or None. The lines before it are still decoded.
+    """Return the index of the first bad line of a chunk; None if there is none.
 
     Args:
         items: Lines of a chunk.
-
-    Returns:
-        Index, or None.
     """
     return next((index for index, item in enumerate(items) if isinstance(item, BadLine)), None)
 
@@ -236,7 +245,7 @@ def escape_text(text: str, tabs: bool = True) -> str:
 
     Args:
         text: An output or a source, which may contain any character.
-        tabs: Whether to escape tabs as well, because they separate columns.
+        tabs: Whether to escape tabs as well, because they separate columns; True by default.
 
     Returns:
         The text with control characters (U+0000 to U+001F, U+007F to U+009F) and line and paragraph separators
@@ -248,13 +257,13 @@ def escape_text(text: str, tabs: bool = True) -> str:
 
 
 class DecodingNotes:
-    """Counts of exceptional lines, reported once after decoding."""
+    """Counts of input lines and outputs that deserve a note, such as unknown symbols; reported once after decoding."""
 
     def __init__(self, required: Sequence[str] = ()) -> None:
-        """Initialize the counts.
+        """Start all counts at zero.
 
         Args:
-            required: Symbols of --require, which every output should contain.
+            required: Symbols of --require, which every output should contain; none by default.
         """
         self.num_lines = 0
         self.required = set(required)
@@ -267,11 +276,11 @@ class DecodingNotes:
         self.num_without_required = 0
 
     def count_line(self, item: InputLine, trace: Trace | None) -> None:
-        """Count one line.
+        """Count one input line.
 
         Args:
             item: Input line.
-            trace: Its best output, or None for a bad line.
+            trace: Its best output; None for a line without output.
         """
         self.num_lines += 1
         if isinstance(item, BadLine):
@@ -287,10 +296,10 @@ class DecodingNotes:
         self.num_without_required += bool(trace.source) and not self.required <= set(trace.target)
 
     def report(self, has_features: bool) -> None:
-        """Report the counts on standard error.
+        """Print a message on standard error for each count above zero, for the first bad lines, and for an empty input.
 
         Args:
-            has_features: Whether the model was trained with features.
+            has_features: Whether the model was trained with features; only then sources without features are reported.
         """
         if not self.num_lines:
             print_message("the input is empty")
@@ -315,10 +324,7 @@ def count_noun(number: int, noun: str) -> str:
 
     Args:
         number: Count.
-        noun: Singular.
-
-    Returns:
-        Text.
+        noun: Noun in the singular, whose plural ends in s.
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

@@ -19,24 +19,27 @@ from pellucid.errors import ConfigError
 class TrainArguments(SettingFlags):
     """Train a model on pairs of sequences, or resume an unfinished training.
 
-    Flags override the TOML file of --config, which overrides the preset of --size. If the run folder holds an
-    unfinished training with the same configuration and data, training resumes and is bit-for-bit reproducible.
+    Flags override the TOML file of --config, which overrides the presets of --size and --task. If the run folder holds
+    an unfinished training with the same configuration and data, training resumes and is bit-for-bit reproducible; a
+    finished run stays as it is.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
     """Training set: TSV, CSV, JSON lines or Parquet (also .gz), or the sources of two parallel files."""
     valid: Path
-    """Validation set."""
+    """Validation set, in the form of TRAIN; it selects the saved model and decides early stopping."""
     run: Path
-    """Run folder; created, or resumed."""
+    """Run folder, which receives the model, the settings and the log; created, or resumed."""
     train_target: Path | None = None
     """Targets of TRAIN, one per line, if TRAIN holds sources only."""
     valid_target: Path | None = None
     """Targets of the validation set, one per line, if --valid holds sources only."""
     ensemble: Annotated[int, Meta(ge=0, le=1000)] = 0
-    """Number of ensemble members, trained with different seeds in subfolders of --run; 0 trains a single run."""
+    """Number of ensemble members, trained with the seeds --seed, --seed + 1, ... in subfolders of --run; 0 trains a
+    single run."""
     jobs: Limit = 0
-    """Number of ensemble members trained in parallel; 0: as many as the cores allow (one on a GPU)."""
+    """Number of ensemble members trained in parallel; 0: the number of cores divided by --threads (one on a GPU).
+    Requires --ensemble."""
 
 
 def main(arguments: list[str]) -> int:
@@ -46,7 +49,11 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code.
+        Exit code: 0, or 130 after Ctrl-C.
+
+    Raises:
+        InputError: An argument or a file is invalid, or the run folder holds something else.
+        DivergenceError: A loss, gradient or parameter is not finite.
     """
     args = parse_train_arguments(arguments)
     config = config_from_flags(args)
@@ -113,10 +120,10 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
 
 
 def report_interruption(folder: Path) -> int:
-    """Report how to resume.
+    """Print a message on how to resume.
 
     Args:
-        folder: Folder of the interrupted run.
+        folder: Folder of the interrupted run, ensemble or search.
 
     Returns:
         Exit code 130.
@@ -126,13 +133,16 @@ def report_interruption(folder: Path) -> int:
 
 
 def parse_train_arguments(arguments: Sequence[str]) -> TrainArguments:
-    """Parse flags over a TOML file over a preset.
+    """Parse the command line of train; the file of --config and the presets give the defaults of the settings.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
         Parsed arguments.
+
+    Raises:
+        InputError: An argument is unknown, missing or invalid, or the file of --config is.
     """
     required: Any = tyro.MISSING
     defaults = TrainArguments(train=required, valid=required, run=required, **default_settings(arguments))

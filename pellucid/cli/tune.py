@@ -30,7 +30,8 @@ class TuneArguments(SettingFlags):
     """Search hyperparameters, or resume a search.
 
     Each trial trains with different hyperparameters and is scored on VALID by --training.metric. The first trial uses
-    the given settings: preset, TOML file and flags, as for train. The same command resumes a stopped search.
+    the given settings: preset, TOML file and flags, as for train; later ones take the searched settings from the search
+    space. The built-in space leaves out settings that differ from the preset. The same command resumes a search.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
@@ -38,17 +39,19 @@ class TuneArguments(SettingFlags):
     valid: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="VALID")]
     """Validation set, on which the trials are scored."""
     out: Path
-    """Folder of the search; created, or resumed."""
+    """Folder of the search; created, or resumed. It receives best.toml, trials.json and report.html."""
     trials: Count = 30
     """Total number of trials, including those of earlier calls."""
     minutes: Amount = 0.0
-    """Time limit in minutes; the next call resumes the search. 0: no limit."""
+    """Time limit in minutes, after which running trials are stopped; the next call resumes them. 0: no limit."""
     jobs: Limit = 0
-    """Number of trials trained in parallel; 0: as many as the cores allow (one on a GPU)."""
+    """Number of trials trained in parallel; 0: the number of cores divided by --threads (one on a GPU)."""
     space: Path | None = None
-    """TOML file with the search space. Default: built-in search space."""
+    """TOML file with the search space: for each searched setting its choices, range or multiples. Default: built-in
+    search space."""
     prune: Literal["median", "halving", "none"] = "median"
-    """Pruning of unpromising trials: median of the previous trials, successive halving, or none."""
+    """Early end of unpromising trials: those below the median of earlier trials (median), successive halving (halving),
+    or none."""
     train_target: Path | None = None
     """Targets of TRAIN, one per line, if TRAIN holds sources only."""
     valid_target: Path | None = None
@@ -62,7 +65,10 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code.
+        Exit code: 0, 1 if all trials failed, or 130 after Ctrl-C.
+
+    Raises:
+        InputError: An argument or a file is invalid, Optuna is not installed, or the folder holds another search.
     """
     args = parse_tune_arguments(arguments)
     config = config_from_flags(args)
@@ -178,13 +184,16 @@ def _format_settings(values: Mapping[str, object]) -> str:
 
 
 def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
-    """Parse flags over a TOML file over a preset.
+    """Parse the command line of tune; the file of --config and the presets give the defaults of the settings.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
         Parsed arguments.
+
+    Raises:
+        InputError: An argument is unknown, missing or invalid, or the file of --config is.
     """
     required: Any = tyro.MISSING
     defaults = TuneArguments(train=required, valid=required, out=required, **default_settings(arguments))

@@ -1,4 +1,4 @@
-"""Size presets: model sizes and learning rates for each value of `size`. Each setting may still be set by itself."""
+"""Size presets: vector sizes, dropout and learning rate for each value of `size`; each may still be set by itself."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
         "training": {"learning_rate": 0.001},
     },
 }
-"""Settings of each size preset. The decoder has as many units as both encoder directions together."""
+"""Settings of each size, by section. The decoder has as many units as both encoder directions together."""
 
 SHARED_PRESET: Mapping[str, Mapping[str, Any]] = {
     "data": {},

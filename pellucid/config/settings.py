@@ -1,7 +1,10 @@
-"""Every setting of Pellucid: one frozen struct per stage, and one size preset above them.
+"""Every setting of Pellucid: one frozen struct per section, and one size preset above them.
 
-A `Config` is complete: the preset of its size, overlaid by a TOML file, overlaid by flags. It is saved in the run
-folder and loaded from there, so a model never depends on how its training was started.
+A `Config` is complete: the presets of its size and task, overlaid by a TOML file, overlaid by flags. It is saved in
+the run folder and loaded from there, so a model never depends on how its training was started.
+
+The string below a field is its help on the command line and its comment in TOML. It is a sentence of one paragraph; if
+the value 0 has a meaning, as "0 = off" or "0 derives it from ..." (see `config_differences`).
 """
 
 from typing import Annotated, Literal
@@ -31,15 +34,15 @@ Layers = Annotated[int, Meta(ge=1, le=100)]
 Limit = Annotated[int, Meta(ge=0, le=2**20)]
 Amount = Annotated[float, Meta(ge=0.0, le=1e6)]
 LearningRate = Annotated[float, Meta(gt=0.0, le=3.4e38)]
-"""No step of Adam is larger than the learning rate, and float32 holds the largest one allowed."""
+"""The maximum is about that of float32."""
 Exponent = Annotated[float, Meta(ge=0.0, le=5.0)]
-"""Exponent of a length: float32 holds that power of 2^20 symbols."""
+"""Exponent of the length penalty. float32 holds the fifth power of 2^20, the maximum length."""
 AugmentationRatio = Annotated[float, Meta(gt=0.0, le=1000.0)]
 Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
 Interval = Annotated[float, Meta(ge=1e-6)]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
 MAX_BEAM_SIZE = 1024
-"""Largest beam, and so the longest list of outputs."""
+"""Maximum beam size, and maximum length of an n-best list."""
 Width = Annotated[int, Meta(ge=1, le=MAX_BEAM_SIZE)]
 Radius = Annotated[int, Meta(ge=0, le=1024)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
@@ -54,40 +57,49 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class DataConfig(Settings, frozen=True, kw_only=True):
-    """Reading and tokenizing of data files."""
+    """Reading and tokenizing of data files, in training and in later commands with the run."""
 
     format: Format = "auto"
-    """File format: tsv, csv, jsonl, parquet or text (one source per line). auto uses the file name; default TSV."""
+    """Format of data files: tsv, csv, jsonl, parquet or text (one source per line, with a parallel file of targets).
+    auto: by the file name, else tsv."""
     header: Header = "auto"
-    """The first line of a TSV or CSV file names the columns: true, false, or auto (stops if it is unclear)."""
+    """Whether the first line of a TSV or CSV file names the columns: true, false, or auto. auto is true if a column is
+    selected by name; otherwise the first line is an example, and one that looks like column names is an error."""
     source_column: str = "1"
-    """Column of the source: a name, or a number from 1."""
+    """Column of the source (or JSON key): a name, or a number from 1."""
     target_column: str = "2"
-    """Column of the target: a name, or a number from 1."""
+    """Column of the target (or JSON key): a name, or a number from 1."""
     features_column: str = ""
-    """Column of features (tags) that accompany the source; empty for none."""
+    """Column of features, such as morphological tags, which the encoder reads with the source: a name, or a number from
+    1; empty for none."""
     source_symbols: str = "characters"
-    """Tokenization of sources: characters, words, subwords, or a separator such as "+"."""
+    """Symbols of sources: characters (code points), words (between white space), subwords (byte-pair encoding), whole
+    (the text is one symbol), or parts between a separator such as "+"."""
     target_symbols: str = "characters"
-    """Tokenization of targets: as of sources, or whole (one symbol), or position (the number of a source symbol)."""
+    """Symbols of targets: as for sources, or position (the number of a source symbol). task = "classify" sets whole,
+    task = "point" sets position."""
     features_symbols: str = ";"
-    """Tokenization of features: characters, words, or a separator."""
+    """Symbols of features: characters, words, whole, or parts between a separator; not subwords."""
     subword_vocab_size: Count = 8000
-    """Maximum number of subwords per side, learned from the training file (with subwords)."""
+    """Maximum number of subwords of a side that is split into subwords, learned from the training file; its characters
+    are among them."""
     source_normalization: Normalization = "nfc"
-    """Unicode normalization of sources and features: nfc, nfd (decomposes Hangul and accents), or none."""
+    """Unicode normalization of sources and features: nfc (composed), nfd (decomposed: accents and parts of Hangul
+    syllables are characters), or none."""
     target_normalization: Normalization = "none"
-    """Unicode normalization of targets: nfc, nfd, or none (unchanged)."""
+    """Unicode normalization of targets, and so of outputs: nfc, nfd, or none."""
     min_count: Count = 1
-    """Symbols with fewer occurrences in the training file are unknown to the model."""
+    """Minimum number of occurrences of a symbol in the training file. Rarer symbols are encoded as unknown; rarer
+    subwords are split. Tags, classes and positions of targets are always kept."""
     max_length: Count = 1000
-    """Maximum length of a source or target, in symbols; a longer line is a bad line."""
+    """Maximum number of symbols of a source or target, in training and in later inputs; a longer line is a bad line."""
     aligned: bool = False
-    """Require that each target has as many symbols as its source (set by task = "tag")."""
+    """Require that each target has as many symbols as its source; other pairs are bad lines. task = "tag" sets it."""
     ignored_tag: str = ""
-    """Tag of positions that count neither for the loss nor for the metrics (task = "tag"); empty for none."""
+    """Tag of positions that count neither for the loss nor for the metrics (task = "tag" only); empty for none."""
     on_bad_line: Literal["stop", "skip"] = "stop"
-    """For a malformed line: stop with its number and the reason, or skip it; skipped lines are counted and listed."""
+    """For a line that cannot be read as a pair: stop with its number and the reason, or skip it; skipped lines are
+    counted and listed."""
 
 
 class EncoderConfig(Settings, frozen=True, kw_only=True):
@@ -96,177 +108,206 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     cell: Cell = "gru"
     """Recurrent cell: gru or lstm."""
     hidden_size: Count
-    """Hidden units per direction."""
+    """Hidden units of each layer and direction."""
     num_layers: Layers = 1
     """Number of stacked layers."""
     bidirectional: bool = True
     """Encode the source in both directions; otherwise forward only."""
     merge: Literal["concatenate", "sum", "product"] = "concatenate"
-    """Combination of the states of the two directions."""
+    """Combination of the states of the two directions: concatenate, sum, or product (elementwise)."""
     embedding: Embedding = "learned"
-    """Embedding of source symbols: learned, frozen (random), or one-hot."""
+    """Embedding of source symbols: learned, frozen (not trained; random unless pretrained), or one-hot."""
     embedding_size: Count
-    """Embedding size (ignored by one-hot)."""
+    """Size of the source embeddings; one-hot embeddings ignore it."""
     dropout: Fraction
-    """Dropout probability of embedding and state units."""
+    """Dropout probability of the units of embeddings, convolutions and layer outputs, in training."""
     dropout_mask: DropoutMask = "step"
-    """Dropout mask of states: a new one per time step, or one per sequence (variational dropout)."""
+    """Dropout mask of layer outputs: a new one at each position (step), or one per sequence (sequence: variational
+    dropout)."""
     embedding_dropout: Fraction = 0.0
     """Probability of dropping the whole embedding of a symbol, at all its positions in a sequence."""
     recurrent_dropout: Fraction = 0.0
-    """Dropout probability of the recurrent connections of the cell."""
+    """Dropout probability of the recurrent connections of the cells."""
     recurrent_dropout_on: RecurrentDropout = "weights"
-    """Recurrent dropout of weights (one mask per batch), or states (one mask per sequence; slower)."""
+    """Recurrent dropout of the recurrent weights (one mask per batch), or of the previous states (one mask per
+    sequence; slower)."""
     layer_normalization: LayerNormalization = "none"
-    """Layer normalization of the outputs of each layer, of the preactivations inside its cells (slower), or none."""
+    """Layer normalization: none, of the outputs of each layer (outputs), or of the preactivations inside the cells
+    (cells; slower)."""
     residual: bool = False
-    """Residual connections around each layer above the first."""
+    """Residual connections around each layer above the first (with num_layers of 2 or more)."""
     pretrained: str = ""
-    """Text file of pretrained embeddings ("symbol number number ..."), used at initialization; empty for none."""
+    """Text file of pretrained source embeddings, one "symbol number number ..." per line with embedding_size numbers;
+    other symbols start at random. Empty for none."""
     features: Literal["prefix", "sum"] = "prefix"
-    """Features precede the source as symbols (prefix), or their embeddings are added to each source symbol (sum)."""
+    """Input of features: prefix (as symbols before the source), or sum (their embeddings are added to that of each
+    source symbol)."""
     convolutions: tuple[Width, ...] = ()
-    """Kernel widths of parallel convolutions before the first layer, in symbols ("3 5 9"); empty for none."""
+    """Kernel widths, in symbols, of parallel convolutions between the embeddings and the first layer ("3 5 9"); at most
+    32 widths, empty for none."""
     filters: Count = 32
-    """Filters of each convolution (ReLU)."""
+    """Number of filters of each convolution, which is followed by ReLU (with convolutions)."""
 
 
 class AttentionConfig(Settings, frozen=True, kw_only=True):
     """The attention of the decoder over the encoder states."""
 
     type: Literal["additive", "location", "monotonic", "dot", "general", "scaled-dot", "none"] = "additive"
-    """Attention score: additive, location (location-sensitive), monotonic, dot, general, scaled-dot, or none."""
+    """Attention score: additive, location (location-sensitive), monotonic, dot, general, scaled-dot, or none. task =
+    "tag" has no attention."""
     size: Count
-    """Attention units of the additive, location and monotonic scores (ignored by the others)."""
+    """Attention units of the additive, location and monotonic scores; the others ignore it."""
     filters: Count = 10
-    """Convolution filters of the location score over the previous attention weights (ignored by the others)."""
+    """Number of convolution filters over the previous attention weights (location score only)."""
     filter_radius: Radius = 7
-    """Positions that a filter covers on either side of its center: 7 gives a width of 15."""
+    """Positions that such a filter covers on either side of its center: 7 gives a width of 15 (location score only)."""
     num_heads: Count = 1
-    """Number of attention heads of the additive score; the units are split across the heads."""
+    """Number of attention heads (additive score only); the attention units are split across the heads, so it must
+    divide attention.size."""
 
 
 class DecoderConfig(Settings, frozen=True, kw_only=True):
-    """The recurrent decoder."""
+    """The recurrent decoder. task = "tag" has none; task = "point" uses hidden_size and init_hidden only."""
 
     order: Literal["attend-then-step", "step-then-attend"] = "attend-then-step"
-    """Attend with the previous state, then update it (Bahdanau), or update it first, then attend (Luong)."""
+    """Order of a decoder step: attend-then-step attends with the previous state, then updates it (Bahdanau);
+    step-then-attend updates the state, then attends with it (Luong)."""
     input_feeding: bool = False
-    """Concatenate the attentional state to the next input (with step-then-attend)."""
+    """Concatenate the attentional state to the next input of the cell (step-then-attend only)."""
     cell: Cell = "gru"
     """Recurrent cell: gru or lstm."""
     hidden_size: Count
-    """Hidden units."""
+    """Hidden units of each layer."""
     num_layers: Layers = 1
     """Number of stacked layers."""
     num_hops: Width = 1
-    """Attention hops of task = "classify"; the cell is updated after each."""
+    """Number of decoder steps of task = "classify", each with attention; other tasks ignore it."""
     init_hidden: Literal["zero", "final", "mean"] = "final"
-    """Initial state: zero, or a learned projection of the final encoder state or of the mean encoder state."""
+    """Initial state: zero, or a learned projection of the final or of the mean encoder state."""
     embedding: Feedback = "learned"
-    """Embedding of the previous target symbol: learned, frozen (random), one-hot, or none (it is not an input)."""
+    """Embedding of the previous target symbol: learned, frozen (not trained; random unless pretrained), one-hot, or
+    none (it is not an input). Only task = "transduce" has previous target symbols."""
     embedding_size: Count
-    """Embedding size (ignored by one-hot and none)."""
+    """Size of the target embeddings; one-hot and none ignore it."""
     output: Literal["state", "context", "state-and-context"] = "state-and-context"
-    """Inputs of the output layer."""
+    """Inputs of the output layer: decoder state, attention context, or both. With step-then-attend they are combined to
+    the attentional state, which the output layer reads."""
     tie_embeddings: bool = False
-    """Use the target embeddings as the weights of the output layer."""
+    """Use the target embeddings as the weights of the output layer (with learned or frozen embeddings)."""
     dropout: Fraction
-    """Dropout probability of embedding and state units."""
+    """Dropout probability of the units of embeddings and layer outputs, in training."""
     dropout_mask: DropoutMask = "step"
-    """Dropout mask of states: a new one per time step, or one per sequence (variational dropout)."""
+    """Dropout mask of layer outputs: a new one at each step, or one per sequence (variational dropout)."""
     embedding_dropout: Fraction = 0.0
     """Probability of dropping the whole embedding of a symbol, at all its positions in a sequence."""
     recurrent_dropout: Fraction = 0.0
-    """Dropout probability of the recurrent connections of the cell."""
+    """Dropout probability of the recurrent connections of the cells."""
     recurrent_dropout_on: RecurrentDropout = "weights"
-    """Recurrent dropout of weights (one mask per batch), or states (one mask per sequence; slower)."""
+    """Recurrent dropout of the recurrent weights (one mask per batch), or of the previous states (one mask per
+    sequence; slower)."""
     layer_normalization: LayerNormalization = "none"
-    """Layer normalization of the outputs of each layer, of the preactivations inside its cells (slower), or none."""
+    """Layer normalization: none, of the outputs of each layer (outputs), or of the preactivations inside the cells
+    (cells; slower)."""
     residual: bool = False
-    """Residual connections around each layer above the first."""
+    """Residual connections around each layer above the first (with num_layers of 2 or more)."""
     pretrained: str = ""
-    """Text file of pretrained embeddings ("symbol number number ..."), used at initialization; empty for none."""
+    """Text file of pretrained target embeddings, one "symbol number number ..." per line with embedding_size numbers;
+    other symbols start at random. Empty for none."""
     pointer_generator: bool = False
-    """Let the decoder copy source symbols, also those outside the target vocabulary (pointer-generator)."""
+    """Let the decoder copy source symbols, also those outside the target vocabulary (pointer-generator; needs
+    attention)."""
 
 
 class TrainingConfig(Settings, frozen=True, kw_only=True):
-    """Optimization, regularization and validation."""
+    """Optimization, regularization and validation. Without effect on later commands with the run."""
 
     epochs: Epochs = 0.0
-    """Maximum number of epochs; 0 derives it from the number of training pairs."""
+    """Maximum number of epochs; 0 derives it from the number of training pairs. It is then 30 for 3,600 pairs, more for
+    fewer (at most 200), and fewer for more."""
     batch_size: Limit = 0
-    """Batch size, in batch_type units; 0 derives it from the number of training pairs."""
+    """Batch size, in units of batch_type; 0 derives it from the number of training pairs. It is then 8 for 1,000 pairs,
+    16 for 3,600, and 64 from 32,768."""
     batch_type: Literal["examples", "tokens"] = "examples"
-    """Unit of batch_size: examples, or tokens (padded source and target positions)."""
+    """Unit of batch_size: examples, or tokens (padded source and target positions; needs a batch_size above 0)."""
     optimizer: Literal["adam", "adamw"] = "adam"
-    """Optimizer."""
+    """Optimizer: adam, or adamw (Adam with decoupled weight decay)."""
     learning_rate: LearningRate
-    """Peak learning rate."""
+    """Peak learning rate, at the end of the warmup."""
     weight_decay: Amount = 0.0
     """Decoupled weight decay (adamw only)."""
     lr_schedule: Literal["constant", "cosine", "inverse-square-root", "plateau"]
-    """Learning rate schedule after the warmup."""
+    """Learning rate after the warmup: constant, cosine (falls to zero), inverse-square-root, or plateau (halved after
+    every three validations without improvement)."""
     warmup_ratio: Fraction = 0.05
-    """Fraction of all updates over which the learning rate rises linearly from zero."""
+    """Fraction of the maximum number of updates over which the learning rate rises linearly from zero to its peak."""
     clip_value: Amount = 0.0
     """Clip each gradient entry to ± this value, before clip_norm (0 = off)."""
     clip_norm: Amount = 1.0
-    """Then clip the norm of the gradient to this value (0 = off)."""
+    """Clip the norm of the gradient of all parameters to this value, after clip_value (0 = off)."""
     label_smoothing: Fraction = 0.1
-    """Probability mass spread evenly over the vocabulary."""
+    """Label smoothing: probability mass of each target that is spread evenly over the vocabulary (task = "point": over
+    the source positions)."""
     coverage_loss: Amount = 0.0
     """Weight of the coverage loss, which penalizes repeated attention to a position (0 = off)."""
     scheduled_sampling: SamplingSchedule = "none"
-    """Schedule by which teacher forcing gives way to the model's own predictions: none, linear, exponential, ..."""
+    """Schedule by which the probability of feeding back a sampled prediction instead of the true symbol rises from
+    zero: none (teacher forcing only), linear, exponential, or inverse-sigmoid."""
     sampling_probability: Fraction = 0.25
-    """Probability of feeding back a prediction at the end of training (with scheduled_sampling)."""
+    """Probability of feeding back a prediction at the end of the maximum number of updates (with scheduled_sampling).
+    """
     rdrop_alpha: Amount = 0.0
     """Weight of the R-Drop loss between two dropout passes; an update takes twice as long (0 = off)."""
     weight_averaging: Literal["none", "ema", "last"] = "none"
-    """Averaging of the saved weights: none, ema (exponential moving average), or last (the last checkpoints)."""
+    """Weights that are validated and saved: none (the current ones), ema (their exponential moving average), or last
+    (the mean of those at the last validations)."""
     ema_decay: Fraction = 0.999
-    """Decay of the moving average per update (with weight_averaging = "ema")."""
+    """Decay of the moving average per update; it is smaller for the first updates (with weight_averaging = "ema")."""
     averaged_checkpoints: Width = 5
-    """Number of last checkpoints averaged (with weight_averaging = "last")."""
+    """Number of last validations whose weights are averaged (with weight_averaging = "last")."""
     augmentation: Literal["none", "copy", "hallucinate"] = "none"
-    """Synthetic training pairs: none, copy (source equals target), or hallucinate (random stems)."""
+    """Synthetic training pairs: none, copy (the target is its own source), or hallucinate (stems that source and target
+    share are replaced by random symbols)."""
     augmentation_ratio: AugmentationRatio = 0.5
     """Synthetic pairs per training pair (with augmentation)."""
     eval_interval: Interval = 1.0
-    """Epochs between validations (0.1 validates ten times per epoch)."""
+    """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation."""
     metric: Metric = "exact_match"
-    """Validation metric that selects the best checkpoint and decides early stopping."""
+    """Validation metric that selects the saved model and decides early stopping and the plateau schedule; tune
+    optimizes it. Ties are broken by symbol_error_rate, then by loss."""
     patience: Limit
-    """Stop after this many validations without improvement (0 = never)."""
+    """Stop after this many validations in a row without improvement (0 = never)."""
     snapshots: bool = True
-    """Save four example outputs and the embeddings at each validation; the viewer shows them as an animation."""
+    """Save the outputs of the first four validation examples, and embeddings, at each validation; the viewer (look)
+    shows them as an animation."""
 
 
 class SearchConfig(Settings, frozen=True, kw_only=True):
-    """Decoding by greedy or beam search."""
+    """Decoding by greedy or beam search: in validations, and by default in later commands with the run."""
 
     max_length: Limit = 0
-    """Maximum output length, in symbols; 0 derives it from the longest training target."""
+    """Maximum output length, in symbols; 0 derives it from the longest training target. It is then 1.5 times that
+    length plus 10."""
     min_length: Limit = 0
     """Minimum output length, in symbols."""
     max_length_ratio: Ratio = 0.0
-    """Maximum output length as a multiple of the source length, in addition to max_length; 0 is off."""
+    """Maximum output length as a multiple of the source length; the smaller of this and max_length applies; 0 is off.
+    """
     max_length_offset: Offset = 0
-    """Symbols added to the limit of max_length_ratio."""
+    """Number of symbols added to the maximum of max_length_ratio; may be negative."""
     min_length_ratio: Ratio = 0.0
-    """Minimum output length as a multiple of the source length, in addition to min_length; 0 is off."""
+    """Minimum output length as a multiple of the source length; the larger of this and min_length applies; 0 is off."""
     min_length_offset: Offset = 0
-    """Symbols added to the limit of min_length_ratio."""
+    """Number of symbols added to the minimum of min_length_ratio; may be negative."""
     beam_size: Width = 1
-    """Hypotheses kept per source at each step; 1 is greedy search. At most 1,024."""
+    """Hypotheses kept per source at each step; 1 is greedy search."""
     length_normalization: Literal["none", "average", "gnmt"] = "none"
-    """Divide the log-probability of a hypothesis by nothing, by its length, or by the GNMT penalty (Wu et al. 2016)."""
+    """Divide the log-probability of a hypothesis by nothing (none), by its number of symbols including the end symbol
+    (average), or by the GNMT length penalty (gnmt; Wu et al. 2016)."""
     length_penalty_alpha: Exponent = 0.6
-    """Exponent alpha of the gnmt length penalty (ignored by the others)."""
+    """Exponent alpha of the length penalty (with length_normalization = "gnmt")."""
     coverage_penalty: Penalty = 0.0
-    """Weight of the penalty for source positions with little attention; 0 is off."""
+    """Weight of the coverage penalty (Wu et al. 2016), which lowers the score of a hypothesis for each source position
+    with little attention; 0 is off."""
     batch_size: Count = 128
     """Maximum number of sources per batch in decoding; it changes speed and memory, not the outputs."""
 
@@ -275,21 +316,24 @@ class Config(Settings, frozen=True, kw_only=True):
     """All settings of a run."""
 
     size: Size = "base"
-    """Model size preset: tiny, small, base or large. It sets every size that is not set explicitly."""
+    """Model size preset: tiny, small, base or large. It sets hidden, embedding and attention sizes, dropout and the
+    learning rate, unless these are set explicitly."""
     task: Task = DEFAULT_TASK
     """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
     seed: Seed = 1
-    """Random seed of initial parameters, batch order and dropout."""
+    """Random seed of initial parameters, batch order, dropout, scheduled sampling and augmentation."""
     threads: Threads = 1
-    """CPU threads; 0 uses all cores. Results are bit-for-bit reproducible for the same number of threads."""
+    """CPU threads for training, and for later commands with the run; 0 uses all cores. Results are bit-for-bit
+    reproducible for the same number of threads."""
     device: Device = "cpu"
-    """Device for training: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
+    """Device for training: cpu, cuda (one GPU), or auto (a GPU if there is one). Later commands have their own flag."""
     precision: Precision = "float32"
     """Precision of training: float32, or bf16 for matrix products (GPU only)."""
     deterministic: bool = False
-    """Use only deterministic algorithms on a GPU; the CPU is always deterministic."""
+    """Use only deterministic algorithms on a GPU; an operation without one is an error. The CPU is always
+    deterministic."""
     cuda_graphs: bool = False
-    """Record an update once per batch shape as a CUDA graph and replay it (GPU only)."""
+    """Record an update once per batch shape as a CUDA graph and replay it (GPU only; task = "transduce")."""
     data: DataConfig
     encoder: EncoderConfig
     attention: AttentionConfig
@@ -299,10 +343,10 @@ class Config(Settings, frozen=True, kw_only=True):
 
 
 def memory_size(encoder: EncoderConfig) -> int:
-    """Return D, the size of one encoder state after the two directions are merged.
+    """Return D, the size of an encoder state: 2 H for concatenated directions, else H.
 
     Args:
-        encoder: Configuration of the encoder.
+        encoder: Configuration of the encoder, with H, its hidden size.
     """
     doubled = encoder.bidirectional and encoder.merge == "concatenate"
     return encoder.hidden_size * (2 if doubled else 1)

@@ -24,16 +24,19 @@ from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
 from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 MAX_DOTS = 1000
-"""Maximum number of dots in a line of TOML: the parser is very slow for keys with many parts."""
+"""Maximum number of dots in a line of TOML: the parser is very slow for keys of many parts."""
 HEADER_CHOICES = ("auto", "true", "false")
 """Values of `Header` in TOML and on the command line."""
 
 
 def preset(size: Size) -> Config:
-    """Return the complete default configuration of a size.
+    """Return the complete default configuration of a size, for task "transduce".
 
     Args:
         size: "tiny", "small", "base" or "large".
+
+    Raises:
+        ArgumentError: There is no such size.
     """
     size = convert_argument("size", size, Size)
     return build_config({"size": size}, origin=f"size {size}")
@@ -43,16 +46,17 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     """Load a configuration from a TOML file.
 
     Args:
-        path: The file. Missing settings have the values of its size preset.
-        overrides: Settings that replace those of the file, nested like the file.
-        regular: Whether it must be a regular file; a user may also name a pipe.
+        path: The file. Missing settings have the values of the presets of its size and task.
+        overrides: Settings that replace those of the file, nested like the file; none by default.
+        regular: Whether it must be a regular file, as in a run folder; False also accepts a pipe. True by default.
 
     Returns:
         The complete configuration.
 
     Raises:
-        ConfigError: The file is missing or not TOML, a key is unknown, a value is invalid, or settings contradict each
-            other. The message contains the full name of the key.
+        ConfigError: The file is missing, too large or not TOML, a key is unknown, a value is invalid, or settings
+            contradict each other. The message contains the full name of the key.
+        ArgumentError: An argument has the wrong type.
     """
     file: Path = convert_argument("path", path, str | Path)
     overrides = convert_argument("overrides", overrides, Mapping[str, Any] | None)
@@ -67,16 +71,15 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
 def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     """Return the tables of a TOML file of at most `MAX_SETTINGS_SIZE` bytes.
 
-    Whole numbers beyond 64 bits, which TOML does not allow, are refused. Python's parser raises `ValueError` for
-    numbers of more than 4,300 digits and `RecursionError` for deeply nested lists.
-
     Args:
         path: The file.
-        regular: Whether it must be a regular file; a user may also name a pipe.
+        regular: Whether it must be a regular file; False also accepts a pipe. True by default.
 
     Raises:
-        ConfigError: The file is missing, too large, or not TOML.
+        ConfigError: The file is missing, too large or not TOML, a line has more than `MAX_DOTS` dots, values are nested
+            too deeply, or a whole number has more than 64 bits, which TOML does not allow.
     """
+    # Python's parser raises ValueError for numbers of more than 4,300 digits, RecursionError for deeply nested lists.
     content = read_bytes(path, ConfigError, MAX_SETTINGS_SIZE, regular)
     if max(line.count(b".") for line in content.split(b"\n")) > MAX_DOTS:
         raise ConfigError(f"{path} is not TOML: a line has more than {MAX_DOTS:,} dots")
@@ -99,8 +102,8 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
     """Return the complete configuration of some settings.
 
     Args:
-        settings: Nested settings; missing ones have the values of the size preset.
-        origin: Origin of the settings, for messages.
+        settings: Nested settings; missing ones have the values of the presets of size and task.
+        origin: Origin of the settings, such as a file name, with which messages begin.
 
     Raises:
         ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
@@ -116,7 +119,7 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
 
 
 def validate_config(config: Config) -> Config:
-    """Return a configuration after checking it.
+    """Return a configuration after checking it; values are converted to the types of their settings.
 
     Args:
         config: The configuration.
@@ -128,14 +131,14 @@ def validate_config(config: Config) -> Config:
 
 
 def override_settings(config: Config, overrides: Mapping[str, Any]) -> Config:
-    """Return a configuration with some settings replaced.
+    """Return a configuration with some settings replaced; the presets are not applied again.
 
     Args:
         config: Configuration.
         overrides: Settings that replace its own, nested like a configuration; a section is a dict or a struct.
 
     Raises:
-        ConfigError: A key is unknown, a value is out of range, or settings contradict each other.
+        ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
     """
     return _validated(_build_struct(_merge(_to_dict(config, Config), _to_dict(overrides, Config)), Config))
 
@@ -183,7 +186,7 @@ def _field_types(struct: type[Settings]) -> dict[str, Any]:
 
 
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
-    """Return whether a field of this type is a section, that is a table of settings.
+    """Return whether a field of this type is a section, which is a table in TOML, such as [encoder].
 
     Args:
         kind: Type of the field.
@@ -235,6 +238,9 @@ def config_differences(saved: Config, current: Config) -> list[str]:
     Args:
         saved: Configuration of the run.
         current: Configuration of the present call.
+
+    Returns:
+        Lines in the order of the settings; none for equal configurations.
     """
     current_values = flatten_config(current)
     return [
@@ -259,7 +265,7 @@ def _shown(key: str, value: object) -> str:
 
 
 def to_toml(config: Config) -> str:
-    """Return a configuration as TOML, with a comment above each key.
+    """Return a configuration as TOML, with the meaning of each setting in a comment above it.
 
     Args:
         config: The configuration.
@@ -293,11 +299,11 @@ _PARSER_LOCK = Lock()
 
 @cache
 def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
-    """Return the string below each field of a struct, by field name."""
+    """Return the string below each field of a struct in one line, by field name."""
     with _PARSER_LOCK:
         body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
     return {
-        cast(ast.Name, field.target).id: cast(str, cast(ast.Constant, text.value).value)
+        cast(ast.Name, field.target).id: " ".join(cast(str, cast(ast.Constant, text.value).value).split())
         for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
@@ -322,7 +328,7 @@ def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
-    """Return the choices of a setting; empty if it is not a choice.
+    """Return the choices of a setting, as TOML and flags spell them; empty if its values are not choices.
 
     Args:
         kind: Type of the setting.

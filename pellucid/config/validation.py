@@ -1,7 +1,7 @@
 """Validation across settings: requirements, unused settings, and sizes that must match.
 
-A setting whose requirement is violated is refused for training and search. A setting that has no effect is refused
-where the user sets it; saved configurations may contain it.
+A configuration that violates a requirement is refused everywhere. A setting that has no effect is refused where the
+user sets it; saved configurations may contain it.
 """
 
 import math
@@ -24,13 +24,16 @@ class Requirement(NamedTuple):
     """A setting with the condition that it requires."""
 
     key: str
+    """Full name of the setting, such as "encoder.residual"."""
     needs: str
+    """The condition in words."""
     condition: Callable[[Config], bool]
+    """Function that returns whether the condition holds."""
     values: tuple[str, ...] = ()
     """Values that require it; empty for all values but the default."""
 
     def is_violated(self, config: Config) -> bool:
-        """Return whether the setting has such a value and the condition does not hold.
+        """Return whether the setting has a value that requires the condition, and the condition does not hold.
 
         Args:
             config: The configuration.
@@ -178,7 +181,8 @@ def check_consistency(config: Config) -> None:
         config: The configuration.
 
     Raises:
-        ConfigError: Settings contradict each other; the message names the first such setting.
+        ConfigError: A requirement is violated, sizes do not fit together, the task is unknown or does not support a
+            setting, or length limits exclude every output; the message names the first such setting.
     """
     for requirement in REQUIREMENTS:
         if requirement.is_violated(config):
@@ -205,7 +209,7 @@ def check_consistency(config: Config) -> None:
 
 
 def unused_settings(config: Config) -> list[Requirement]:
-    """Return the conditions of settings that have no effect in this configuration.
+    """Return the settings that have no effect in this configuration but are not at their defaults, with what they need.
 
     Args:
         config: The configuration.
@@ -214,11 +218,14 @@ def unused_settings(config: Config) -> list[Requirement]:
 
 
 def reject_unused(config: Config, keys: Collection[str] | None = None) -> None:
-    """Raise `ConfigError` for the first setting that has no effect in this configuration.
+    """Check that no setting, except those at their defaults, is without effect in this configuration.
 
     Args:
         config: The configuration.
-        keys: Settings to check; all by default.
+        keys: Full names of the settings to check; all by default.
+
+    Raises:
+        ConfigError: A setting has no effect; the message names the first one, and what it needs.
     """
     for requirement in unused_settings(config):
         if keys is None or requirement.key in keys:

@@ -11,25 +11,25 @@ from numpy import ndarray
 from pellucid.data.batches import Batch
 
 EpochBatches = Sequence[Int[ndarray, " B"]]
-"""Rows of each batch of an epoch."""
+"""Indices of the examples (rows) of each batch of an epoch."""
 
 
 class LoadedBatch(NamedTuple):
     """A batch that is ready for use."""
 
     batch: Batch
-    batches: int
+    num_batches: int
     """Number of batches in its epoch."""
 
 
 def iterate_batches(
     plans: Iterable[EpochBatches], start: int, prepare: Callable[[ndarray], Batch]
 ) -> Iterator[LoadedBatch]:
-    """Yield the prepared batches of epochs.
+    """Yield the batches of all epochs in order; each is prepared when it is requested.
 
     Args:
         plans: Rows of the batches of each epoch.
-        start: Number of batches to skip in the first epoch.
+        start: Number of batches to skip in the first epoch, when a training resumes.
         prepare: Function that returns the batch of some rows.
     """
     for plan in plans:
@@ -50,7 +50,7 @@ class SynchronousLoader:
         self.batches = batches
 
     def next(self) -> LoadedBatch:
-        """Return the next batch; raise `StopIteration` after the last."""
+        """Prepare and return the next batch; raise `StopIteration` after the last, or the error of its preparation."""
         return next(self.batches)
 
     def close(self) -> None:
@@ -58,13 +58,13 @@ class SynchronousLoader:
 
 
 class PrefetchLoader:
-    """Loader that prepares the next batch in a background thread, one batch ahead at most."""
+    """Loader that prepares the next batch in a background thread while the current one is used."""
 
     def __init__(self, batches: Iterator[LoadedBatch]) -> None:
-        """Start preparing the first batch.
+        """Start the thread and the preparation of the first batch.
 
         Args:
-            batches: Iterator that prepares each batch.
+            batches: Iterator that prepares each batch; it runs in the thread.
         """
         self.batches = batches
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="pellucid-ahead")

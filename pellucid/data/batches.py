@@ -21,19 +21,19 @@ POOL_BATCHES = 16
 
 
 class Ragged(NamedTuple):
-    """Sequences of unequal length in one array: sequence i is values[offsets[i]:offsets[i + 1]]."""
+    """M sequences of ids of unequal length in one array: sequence i is values[offsets[i]:offsets[i + 1]]."""
 
     values: Integer[np.ndarray, " N"]
     offsets: Int[np.ndarray, " M1"]
 
     @property
     def lengths(self) -> Int[np.ndarray, " M"]:
-        """Return the length of each sequence."""
+        """Length of each sequence."""
         return np.diff(self.offsets)
 
     @property
     def num_sequences(self) -> int:
-        """Return M, the number of sequences."""
+        """M, the number of sequences."""
         return len(self.offsets) - 1
 
     def pad(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
@@ -43,7 +43,8 @@ class Ragged(NamedTuple):
             rows: Indices of the sequences, shape (B).
 
         Returns:
-            The ids, shape (B, L), PAD after the end of each sequence, and the lengths, shape (B).
+            The ids, shape (B, L) with L the maximum length, PAD after the end of each sequence; and the lengths, shape
+            (B). Both are int64.
         """
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
@@ -55,7 +56,7 @@ class Ragged(NamedTuple):
 
 
 class EncodedExamples(NamedTuple):
-    """Source and target ids of all examples of a file."""
+    """Source and target ids of examples, one sequence of each per example."""
 
     source: Ragged
     target: Ragged
@@ -65,13 +66,15 @@ class Batch(NamedTuple):
     """Padded examples that pass through the network together; nothing reads ids beyond the lengths."""
 
     source: Int[Tensor, "B S"]
+    """Source ids; those of features come first."""
     source_lengths: Int[Tensor, " B"]
+    """Number of ids of each source."""
     target: Int[Tensor, "B T"]
-    """Target symbols; EOS is last where targets are sequences."""
+    """Target ids, without BOS; EOS is last where targets are sequences."""
     target_lengths: Int[Tensor, " B"]
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch on another device. Copies to a GPU are asynchronous, from pinned memory.
+        """Return the batch on a device; copies from the CPU to a GPU are asynchronous, from pinned memory.
 
         Args:
             device: The device.
@@ -101,7 +104,8 @@ def encode_examples(examples: Sequence[Example], tokenizers: Tokenizers, vocabul
         vocabularies: The vocabularies of the run.
 
     Returns:
-        Source and target ids, in the narrowest integer type that holds every id.
+        Source and target ids, in the narrowest unsigned integer types that hold every id. A symbol outside its
+        vocabulary is UNK.
     """
     _, target_dtype = id_dtypes(vocabularies)
     target = encode_column(
@@ -112,7 +116,9 @@ def encode_examples(examples: Sequence[Example], tokenizers: Tokenizers, vocabul
 
 
 def encode_sources(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> Ragged:
-    """Encode the encoder inputs of examples: feature ids, which follow all source ids, and then source ids.
+    """Encode the encoder inputs of examples: the ids of the features, then the ids of the source symbols.
+
+    Feature f of its vocabulary has the id f plus the size of the source vocabulary.
 
     Args:
         examples: The examples.
@@ -137,48 +143,46 @@ def encode_sources(examples: Sequence[Example], tokenizers: Tokenizers, vocabula
 
 
 def id_dtypes(vocabularies: Vocabularies) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Return the narrowest integer types of encoder ids and of target ids.
+    """Return the narrowest unsigned integer types for encoder ids, features included, and for target ids.
 
     Args:
         vocabularies: The vocabularies of the run.
     """
-    source_dtype, target_dtype = (np.min_scalar_type(count - 1) for count in count_ids(vocabularies, tagged=True))
+    source_dtype, target_dtype = (np.min_scalar_type(count - 1) for count in count_ids(vocabularies, has_features=True))
     return source_dtype, target_dtype
 
 
-def count_ids(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:
-    """Return the number of encoder ids and of target ids.
+def count_ids(vocabularies: Vocabularies, has_features: bool) -> tuple[int, int]:
+    """Return the number of encoder ids and of target ids, special ids included.
 
     Args:
         vocabularies: The vocabularies of the run.
-        tagged: Whether the encoder reads features as well; their ids then count.
+        has_features: Whether the encoder reads features as well; their ids then count.
     """
-    return len(vocabularies.source) + (len(vocabularies.features) if tagged else 0), len(vocabularies.target)
+    return len(vocabularies.source) + (len(vocabularies.features) if has_features else 0), len(vocabularies.target)
 
 
-def encode_column(texts: Sequence[str], tokenizer: Tokenizer, vocabulary: Vocabulary, kind: np.dtype[Any]) -> Ragged:
-    """Encode one column of texts.
-
-    Characters are looked up in an array, other symbols in a dictionary.
+def encode_column(texts: Sequence[str], tokenizer: Tokenizer, vocabulary: Vocabulary, dtype: np.dtype[Any]) -> Ragged:
+    """Encode one column of texts as ids, UNK for symbols that the vocabulary lacks.
 
     Args:
         texts: One text for each example.
         tokenizer: The tokenizer of the column.
         vocabulary: The vocabulary of the column.
-        kind: Integer type of the ids.
+        dtype: Integer type of the ids.
 
     Returns:
         One sequence of ids for each text.
     """
     if not any(texts):
-        return Ragged(np.zeros(0, dtype=kind), np.zeros(len(texts) + 1, dtype=np.int64))
+        return Ragged(np.zeros(0, dtype=dtype), np.zeros(len(texts) + 1, dtype=np.int64))
     if tokenizer.kind != "characters":
         lengths: list[int] = []
-        values = vocabulary.encode_array(tokenizer.split_all(texts, lengths)).astype(kind)
+        values = vocabulary.encode_array(tokenizer.split_all(texts, lengths)).astype(dtype)
         return Ragged(values, _offsets(np.array(lengths)))
     texts = [tokenizer.normalize(text) for text in texts]
     offsets = _offsets(np.fromiter(map(len, texts), np.int64, len(texts)))
-    values, start = np.empty(offsets[-1], dtype=kind), 0
+    values, start = np.empty(offsets[-1], dtype=dtype), 0
     for points in code_points(texts):
         values[start : start + len(points)] = vocabulary.encode_points(points)
         start += len(points)
@@ -207,7 +211,7 @@ def collate(encoded: EncodedExamples, rows: Int[np.ndarray, " B"]) -> Batch:
 
     Args:
         encoded: All examples.
-        rows: Indices of the examples, shape (B).
+        rows: Indices of the chosen examples, shape (B), from 0.
     """
     return Batch(*encoded.source.pad(rows), *encoded.target.pad(rows))
 
@@ -222,13 +226,13 @@ def sample_batches(
 
     Args:
         encoded: All examples.
-        batch_size: Size of a batch, in examples or tokens.
+        batch_size: Maximum size of a batch, in examples or tokens; an example of more tokens is a batch of its own.
         batch_type: Unit of the batch size; "tokens" counts padded source and target positions.
         seed: Seed of the run.
-        epoch: Number of the epoch.
+        epoch: Number of the epoch, from 0.
 
     Returns:
-        The indices of the examples of each batch.
+        The indices of the examples of each batch, in the order of training.
     """
     generator = np.random.default_rng([seed, epoch])
     source, target = encoded.source.lengths, encoded.target.lengths

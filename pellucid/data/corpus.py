@@ -23,14 +23,16 @@ METADATA, DIGEST = b"pellucid", b"sha256"
 
 
 class CorpusError(Exception):
-    """A corpus that cannot be used. The caller reads the training files instead."""
+    """A corpus that cannot be used, with the reason. The caller reads the training files instead."""
 
 
 class ReadingReport(msgspec.Struct, frozen=True):
     """Bad lines, blank lines and shared examples found while the files were read."""
 
     bad: tuple[BadLine, ...]
+    """Skipped lines of the training file."""
     blank: int
+    """Number of blank lines of the training file."""
     shared: int
     """Number of validation examples that are training examples as well."""
 
@@ -39,8 +41,9 @@ class EncodedCorpus(NamedTuple):
     """Encoded training examples with the vocabularies learned from them."""
 
     key: str
-    """Fingerprint of the files and settings."""
+    """Fingerprint of the files and settings; "" if the corpus cannot be used again."""
     found: ReadingReport
+    """What was found while the files were read."""
     vocabularies: Vocabularies
     encoded: EncodedExamples
 
@@ -58,7 +61,7 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
 
     Args:
         path: The file.
-        corpus: The corpus.
+        corpus: The corpus, with ids of unsigned 8-, 16- or 32-bit types.
 
     Raises:
         RunError: The file cannot be written.
@@ -74,7 +77,7 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
         writer.write_batch(batch)
 
 
-def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
+def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
     """Map a corpus file into memory and check it.
 
     The checksum covers every byte, and no id exceeds the vocabularies: kernels do not check ids.
@@ -82,7 +85,7 @@ def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
     Args:
         path: The file.
         key: Expected fingerprint of the files and settings.
-        tagged: Whether sources contain feature ids.
+        has_features: Whether the encoder reads features, whose ids then occur in sources.
 
     Returns:
         The corpus, whose arrays are views of the file.
@@ -107,7 +110,7 @@ def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise CorpusError("it is damaged, or not a corpus") from error
     is_intact = batch.schema.metadata.get(DIGEST) == _digest(encoded, encoded_metadata)
-    if not is_intact or not _has_valid_ids(encoded, count_ids(metadata.vocabularies, tagged)):
+    if not is_intact or not _has_valid_ids(encoded, count_ids(metadata.vocabularies, has_features)):
         raise CorpusError("it is damaged")
     return EncodedCorpus(metadata.key, metadata.found, metadata.vocabularies, encoded)
 

@@ -34,6 +34,9 @@ from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_nu
 def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
     """Return why a pair is invalid, or "" if it is valid.
 
+    Both sides need 1 to `max_length` symbols; a position must exist in the source; with `aligned`, the numbers of
+    symbols must be equal and a tag must be scored.
+
     Args:
         source: The source.
         target: The target.
@@ -54,7 +57,7 @@ def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, mi
     """Return why the length of a text is invalid, or "" if it is valid.
 
     Args:
-        side: Name of the column for the message: "source" or "target".
+        side: Name of the column, for the message: "source" or "target".
         text: The text.
         tokenizer: The tokenizer of the column.
         max_length: Maximum number of symbols.
@@ -121,7 +124,10 @@ SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
 
 
 class Example(NamedTuple):
-    """A source, its target and its features, each exactly as in the file."""
+    """A source, its target and its features, each exactly as in the file.
+
+    The target is empty in prediction; the features are empty for a model without features.
+    """
 
     source: str
     target: str
@@ -133,7 +139,9 @@ class ExampleFile(NamedTuple):
 
     examples: list[Example]
     lines: list[int]
+    """Number of the line, from 1, of each example."""
     bad: list[BadLine]
+    """Bad lines, which were skipped."""
     blank: int
 
 
@@ -146,12 +154,15 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
         target_path: The file of targets, if the files are parallel.
 
     Returns:
-        The examples, bad lines and blank lines.
+        The examples (at least one), the bad lines and the number of blank lines.
 
     Raises:
-        DataError: A file cannot be read or contains no example, parallel files differ in length, or a line is bad
-            (unless bad lines are skipped).
-        ConfigError: The configured columns are invalid.
+        DataError: A file cannot be read or contains no example, its header lacks a configured column, or parallel files
+            differ in the number of lines.
+        BadLineError: A line is bad, and `config.on_bad_line` is "stop".
+        HeaderError: `config.header` is "auto", and the first line looks like a header.
+        ConfigError: A configured column or tokenizer is invalid, a column is selected by name but the file has no
+            header, or the format "text" has no file of targets.
     """
     columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
@@ -165,39 +176,56 @@ def is_header_unknown(path: Path, config: DataConfig, target_path: Path | None =
 
     Args:
         path: The file.
-        config: The data settings.
-        target_path: The file of targets, if the files are parallel.
+        config: The data settings, with the flags applied.
+        target_path: The file of targets, if the files are parallel; such files have no header.
+
+    Raises:
+        ConfigError: A configured column is invalid.
     """
     format = "text" if target_path is not None else resolve_format(path, config)
     return format in TABLE_FORMATS and _selected_columns(config, PAIR_ROLES).header == "auto"
 
 
 def has_header(config: DataConfig) -> bool:
-    """Return whether files of pairs have a header under these settings.
+    """Return whether TSV and CSV files have a header by these settings: `header` is true, or a column has a name.
 
     Args:
         config: The data settings.
+
+    Raises:
+        ConfigError: A configured column is invalid.
     """
     return _selected_columns(config, PAIR_ROLES).header is True
 
 
 def count_columns(path: Path, config: DataConfig) -> int:
-    """Return the number of columns in the first line of a TSV or CSV file; 0 for other formats and for pipes.
+    """Return the number of columns of a TSV or CSV file, by its first record; 0 for other formats and for pipes.
 
     Args:
         path: The file.
         config: The data settings, which define its format.
+
+    Raises:
+        DataError: The file cannot be read.
     """
     format = resolve_format(path, config)
     return count_table_columns(read_lines(path), format, str(path)) if format in TABLE_FORMATS and path.is_file() else 0
 
 
 def describe_used_columns(path: Path, config: DataConfig) -> str:
-    """Describe which columns of a TSV or CSV file are used; "" if all are, or if they are selected by name.
+    """Describe which columns of a TSV or CSV file are used: "the file has 3 columns; used are 1 as source, …".
 
     Args:
         path: The file.
         config: The data settings.
+
+    Returns:
+        The description; "" if all columns are used, the settings define a header or select a column by name, or the
+        file has another format.
+
+    Raises:
+        DataError: The file cannot be read.
+        ConfigError: A configured column is invalid.
     """
     selected = _selected_columns(config, PAIR_ROLES).selected
     if config.header is True or None in map(column_number, selected.values()):
@@ -208,12 +236,15 @@ def describe_used_columns(path: Path, config: DataConfig) -> str:
 
 
 def column_note(path: Path, config: DataConfig, target_path: Path | None = None) -> str:
-    """Return `describe_used_columns` unless a setting selects columns or the files are parallel; then "".
+    """Return `describe_used_columns`; "" if a setting selects columns, or the files are parallel.
 
     Args:
         path: The file.
         config: The data settings.
         target_path: The file of targets, if the files are parallel.
+
+    Raises:
+        DataError: The file cannot be read.
     """
     are_columns_set = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMN_SETTINGS)
     return "" if are_columns_set or target_path is not None else describe_used_columns(path, config)
@@ -241,22 +272,22 @@ def read_grouped_examples(path: Path, config: DataConfig, group: str) -> tuple[E
 
 
 class InputFormat(NamedTuple):
-    """Format of an input file or stream, as far as it differs from the training file."""
+    """Format of an input of predict, score or look, as far as it differs from the training file."""
 
     format: Format = "auto"
     """File format; "auto" uses the file name, else the format of the training file."""
     header: Header = "auto"
     """Whether the first line names the columns; "auto": as in the training file."""
     columns: int = 0
-    """Number of columns of the training file, the maximum for a line of the input; 0 for no maximum."""
+    """Number of columns of the training file, the maximum for a line of an input without header; 0 for no maximum."""
     report: Callable[[str], None] | None = None
-    """Receives notes about the first line."""
+    """Function that receives notes about the first line; None for no notes."""
 
 
 STANDARD_INPUT = "standard input"
 """Name of the standard input in messages."""
 FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
-"""Default formats of files, and of lines from a stream."""
+"""Default formats of files, and of lines from a stream, which have no header."""
 
 
 def read_sources(
@@ -272,10 +303,13 @@ def read_sources(
         input_format: Format of the file, where the user specifies it.
 
     Yields:
-        One example or bad line for each record, in order.
+        One example or bad line for each record, in order. The header is no record.
 
     Raises:
-        DataError: The file cannot be read, or its header lacks the configured columns. Raised before the first item.
+        DataError: The file cannot be read, or its header lacks a configured column; during iteration. The lines before
+            a damaged place are yielded first.
+        HeaderError: The header is "auto", and the first line consists of usual column names.
+        ConfigError: A configured column or tokenizer is invalid.
     """
     yield from _checked_sources(_file_records(path, config, input_format, _source_columns(config)), config, str(path))
 
@@ -295,7 +329,10 @@ def parse_sources(
         One example or bad line for each record, in order.
 
     Raises:
-        DataError: The format is Parquet, which cannot be parsed as lines.
+        DataError: The format is Parquet, which cannot be parsed as lines, a line is too long, or the header lacks a
+            configured column.
+        HeaderError: The header is "auto", and the first line consists of usual column names.
+        ConfigError: A configured column or tokenizer is invalid.
     """
     yield from _checked_sources(_parse_lines(lines, name, config, input_format, _source_columns(config)), config, name)
 
@@ -303,7 +340,8 @@ def parse_sources(
 def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT) -> Iterator[Example | BadLine]:
     """Read the pairs of a file for scoring: one item for each record, in order.
 
-    A line is valid under the conditions for a training file, except that a blank line is an empty pair.
+    A line is valid under the conditions for a training file, except that a blank line is an example with empty source
+    and target.
 
     Args:
         path: The file.
@@ -315,6 +353,8 @@ def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_
 
     Raises:
         DataError: As in `read_sources`.
+        HeaderError: As in `read_sources`.
+        ConfigError: As in `read_sources`, or a column is selected by name but the file has no header.
     """
     yield from _checked_pairs(
         _file_records(path, config, input_format, _selected_columns(config, PAIR_ROLES)), config, str(path)
@@ -324,7 +364,7 @@ def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_
 def parse_pairs(
     lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
 ) -> Iterator[Example | BadLine]:
-    """Parse lines as pairs for scoring, one at a time.
+    """Parse lines as pairs for scoring, one at a time; a blank line is an example with empty source and target.
 
     Args:
         lines: The lines, with line ends.
@@ -337,6 +377,8 @@ def parse_pairs(
 
     Raises:
         DataError: As in `parse_sources`.
+        HeaderError: As in `parse_sources`.
+        ConfigError: As in `parse_sources`, or a column is selected by name but the lines have no header.
     """
     yield from _checked_pairs(
         _parse_lines(lines, name, config, input_format, _selected_columns(config, PAIR_ROLES)), config, name
@@ -374,19 +416,19 @@ def _format_of(path: Path | None, config: DataConfig, input_format: InputFormat)
 def check_first_line(
     items: Sequence[Example | BadLine], path: Path | None, config: DataConfig, input_format: InputFormat
 ) -> str:
-    """Check whether the first line of an input is a header, if the user did not specify it.
+    """Check whether the first line of TSV or CSV input is a header, if neither user nor training file say so.
 
     Args:
         items: The first items of the input.
-        path: The file; None for lines.
+        path: The file; None for standard input.
         config: The data settings of the run.
         input_format: Format of the input, where the user specifies it.
 
     Returns:
-        A note; "" if the line does not look like a header.
+        A note with the location; "" if the line does not look like a header.
 
     Raises:
-        HeaderError: It is clearly a header.
+        HeaderError: It clearly looks like a header.
     """
     format = _format_of(path, config, input_format)
     header = (

@@ -28,6 +28,7 @@ def encode_extended(
         tokenizers: The tokenizers of the run.
         vocabularies: The vocabularies of the run.
         sum_features: Whether feature embeddings are added to those of the source; features then have no positions.
+            False by default.
 
     Returns:
         Source and target ids. A target symbol that neither the vocabulary nor the source contains stays UNK.
@@ -52,7 +53,7 @@ def extend_sources(
     vocabularies: Vocabularies,
     sum_features: bool = False,
 ) -> Ragged:
-    """Replace UNK in encoded sources by N + the target id of the symbol.
+    """Replace UNK in encoded sources by N + the target id of the symbol, from the vocabulary or V + its first position.
 
     Args:
         sources: The encoded sources.
@@ -60,9 +61,10 @@ def extend_sources(
         tokenizers: The tokenizers of the run.
         vocabularies: The vocabularies of the run.
         sum_features: Whether feature embeddings are added to those of the source; features then have no positions.
+            False by default.
 
     Returns:
-        The sources with extended ids.
+        The sources with extended ids, as int32.
     """
     num_source_ids = len(vocabularies.source) + len(vocabularies.features)
     target, extended = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
@@ -88,7 +90,9 @@ def input_symbols(example: Example, tokenizers: Tokenizers) -> tuple[list[str], 
 
 
 def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, encoder_input: tuple[Sequence[str], int]) -> list[int]:
-    """Return the target ids of symbols: those of the vocabulary, else of the first source position, else UNK.
+    """Return the target ids of symbols: those of the vocabulary, else V + the first source position, else UNK.
+
+    Positions count from 0, features in front included; a symbol among the features is not copied.
 
     Args:
         symbols: Target symbols.

@@ -1,8 +1,8 @@
 """Header detection: whether the first line of a TSV or CSV file names the columns, if the user does not say.
 
 There are three kinds of evidence: names that columns usually have, cells that differ from all cells below them, and a
-first line that the training and validation files share. Strong evidence stops with an error that asks the user; weak
-evidence gives a note. Examples are tuples here: source, target and further columns.
+first line that the training and validation files share. Strong evidence raises an error that asks the user; weak
+evidence gives a note. Examples are tuples here: source, target and features.
 """
 
 import re
@@ -47,14 +47,14 @@ def config_for_file(config: DataConfig, header: Header = "auto") -> DataConfig:
 
     Args:
         config: The data settings of the run.
-        header: Whether the file has a header. "auto": it has one if the training file had one, else the first line is
-            examined.
+        header: Whether the file has a header, as the user says. "auto": it has one if the training file had one, else
+            the first line is examined; "auto" by default.
     """
     return msgspec.structs.replace(config, header=header if header != "auto" else config.header or "auto")
 
 
 def check_header_names(fields: Sequence[str], location: str) -> None:
-    """Refuse a first line in which at least two cells, and half of all, are usual names of columns.
+    """Refuse a first line of distinct cells, of which at least two, and at least half, are usual names of columns.
 
     Args:
         fields: All cells of a first line.
@@ -73,10 +73,10 @@ def check_header_names(fields: Sequence[str], location: str) -> None:
 
 
 def check_header_cells(cells: Sequence[tuple[str, ...]], location: str) -> None:
-    """Refuse a first line in which both cells look like a header, at least one of them strongly.
+    """Refuse a first line in which source and target both look like column names, at least one strongly.
 
     Args:
-        cells: The examples, at least one.
+        cells: The examples, at least one, of which the first is examined.
         location: File and line, for the message.
 
     Raises:
@@ -91,10 +91,10 @@ def check_header_cells(cells: Sequence[tuple[str, ...]], location: str) -> None:
 
 
 def header_note(cells: Sequence[tuple[str, ...]]) -> str:
-    """Return a note about a first line that may be a header, or "".
+    """Return a note about a first line whose source or target may be a column name; else "".
 
     Args:
-        cells: The examples, at least one.
+        cells: The examples, at least one, of which the first is examined.
     """
     for sign in map(_header_evidence, _column_samples(cells)):
         if sign is not None:
@@ -103,7 +103,7 @@ def header_note(cells: Sequence[tuple[str, ...]]) -> str:
 
 
 def name_note(role: str, cell: str) -> str:
-    """Return a note about a first line of one cell that is a common column name.
+    """Return a note about a cell of the first line that is a usual column name.
 
     Args:
         role: Role of the column: "source" or "target".
@@ -115,15 +115,17 @@ def name_note(role: str, cell: str) -> str:
 def check_shared_header(
     training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], location: str
 ) -> str:
-    """Return a note if two files begin with the same line, which does not recur in them; else "".
+    """Return a note if two files begin with the same example, which does not recur in them; else "".
+
+    Files of at most `MIN_LINES` examples are not checked.
 
     Args:
-        training: The training examples.
-        validation: The validation examples.
-        location: Validation file and line, for the message.
+        training: The training examples, at least one.
+        validation: The validation examples, at least one.
+        location: Validation file, for the message.
 
     Raises:
-        HeaderError: It is the only line that the files share.
+        HeaderError: It is the only example that the files share.
     """
     first = training[0]
     if first != validation[0] or min(len(training), len(validation)) <= MIN_LINES:
@@ -137,7 +139,9 @@ def check_shared_header(
 
 
 def is_column_name(cell: str) -> bool:
-    """Return whether a cell consists of one to four usual names of columns, such as "target_text" or "srcLang 1".
+    """Return whether a cell consists of one to four usual words of column names, such as "target_text" or "srcLang 1".
+
+    Numbers count among the four, but one part at least is a word.
 
     Args:
         cell: The cell.

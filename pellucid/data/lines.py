@@ -46,9 +46,12 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
     Args:
         path: The file.
 
+    Yields:
+        The decompressed content, open for reading.
+
     Raises:
         DataError: The file is missing, unreadable or damaged, or named .gz without being compressed. Also raised for
-            errors while the block reads.
+            system errors and damage while the block reads.
     """
     with wrap_os_errors("read", path, DataError):
         try:
@@ -70,7 +73,7 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file with their line ends.
+    """Yield the lines of a file with their line ends, the first without a byte order mark.
 
     Args:
         path: The file.
@@ -93,8 +96,8 @@ class LineStream:
         """Initialize without reading.
 
         Args:
-            stream: The stream.
-            name: Name of the stream for messages.
+            stream: The stream, open for reading.
+            name: Name of the stream, for messages.
         """
         self.stream = stream
         self.name = name
@@ -102,7 +105,10 @@ class LineStream:
         """Lines that have arrived and are not yet consumed."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield whole lines; the last one may lack its newline."""
+        """Return an iterator over whole lines with their newlines, which the last one may lack.
+
+        A line of more than `MAX_LINE_BYTES` bytes ends the iteration; `check_lines` then refuses it.
+        """
         return _whole_lines(self._lines(), self.name)
 
     def _lines(self) -> Iterator[bytes]:
@@ -212,7 +218,7 @@ def _first_line(line: bytes, name: str) -> bytes:
 
 
 def is_blank(line: bytes) -> bool:
-    """Return whether a line contains nothing but spaces and tabs; other white space is data.
+    """Return whether a line contains nothing but spaces, tabs and its end; other white space is data.
 
     Args:
         line: The line.
@@ -221,7 +227,7 @@ def is_blank(line: bytes) -> bool:
 
 
 def decode_line(line: bytes) -> str:
-    """Return a line as text.
+    """Return a line as text, with its end.
 
     Args:
         line: The line.
@@ -253,7 +259,7 @@ def decode_utf8(value: bytes) -> str:
 
 
 def strip_newline(text: str) -> str:
-    """Return a line without its newline and one carriage return.
+    """Return a line without its newline and a carriage return before it.
 
     Args:
         text: The line.

@@ -33,7 +33,11 @@ MAX_LISTED_NAMES = 20
 
 
 class BadLine(NamedTuple):
-    """A line that cannot be used, with the reason."""
+    """A line that cannot be used, with the reason.
+
+    `path` is the name of the file or stream. `line` counts from 1: the line, or the row of a Parquet file; for a CSV
+    record of several lines, the first of them.
+    """
 
     path: str
     line: int
@@ -45,22 +49,27 @@ class BadLine(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Fields of one record and the number of its first line; a blank line has no fields."""
+    """Fields of one record, and the number of its first line, or of its Parquet row, from 1.
+
+    The fields are those of the selected columns in order, where columns have been selected. A blank line has no fields.
+    """
 
     line: int
     fields: Sequence[str]
 
 
 Records = Iterator[Record | BadLine]
+"""Records in the order of the file; an unusable one is a `BadLine`, a blank line a record without fields."""
 
 
 class ColumnSelection(NamedTuple):
     """Columns to read from each record.
 
-    `selected` maps "source", "target", "features" and "group" to a name, or a number from 1. `header`: the first
-    non-blank line names the columns; "auto" refuses one that seems to. `single_column`: a record of one column is a
-    source (in prediction). `max_columns`: maximum number of columns of a record; 0 is no limit. `header_given`: the
-    user specified the header of this input. `report` receives notes about its first line.
+    `selected` maps roles ("source", "target", "features", "group") to a column: its name, or its number from 1.
+    `header`: True if the first non-blank line names the columns; "auto" reads it as a record, and refuses one that
+    looks like a header. `single_column`: a record of one column is a source (in prediction). `max_columns`: maximum
+    number of columns of a record without a header; 0 is no limit. `header_given`: the user specified the header of this
+    input. `report` receives notes about its first line; None for no notes.
     """
 
     selected: dict[str, str]
@@ -73,13 +82,16 @@ class ColumnSelection(NamedTuple):
 
 @dataclass
 class ColumnCount:
-    """Expected number of columns of a file: that of its header, or of its first whole row."""
+    """Expected number of columns of a file, and the line that determines it: the header, or the first row that is used.
+
+    Both are 0 before that line.
+    """
 
     columns: int = 0
     line: int = 0
 
     def differs(self, row: Record) -> bool:
-        """Return whether a row has another number of columns. The first row sets the number.
+        """Return whether a row has another number of columns than expected; without a header, the first row sets it.
 
         Args:
             row: The row.
@@ -99,12 +111,15 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
         separators: What separates columns, for messages: "tabs" or "commas".
 
     Yields:
-        Records of the selected columns. A row with too few columns, or with another number than the first row, is a
-        `BadLine`.
+        Records of the selected columns; with `single_column`, of the source alone for a row of one column. A row with
+        too few columns, more than `max_columns`, or another number than the header or the first row is a `BadLine`.
+        Bad and blank rows pass unchanged.
 
     Raises:
-        DataError: The header lacks a selected column.
-        ConfigError: A column is selected by name, but there is no header.
+        DataError: The header line cannot be read, or lacks a selected column or has it twice.
+        HeaderError: `header` is "auto", and the first row consists of usual column names.
+        ConfigError: A column is selected by name, but there is no header; with `single_column` only rows of several
+            columns are bad then.
     """
     positions, width, rows = _resolve_columns(rows, columns, name)
     needed = max(positions, default=0) + 1
@@ -133,8 +148,8 @@ def split_last_field(records: Records, last_fields: dict[int, str]) -> Records:
     """Yield records without their last field, which is stored in `last_fields` under the line number.
 
     Args:
-        records: Records with at least one field; bad and blank lines pass unchanged.
-        last_fields: Dict that receives the last fields.
+        records: Records; bad and blank lines pass unchanged.
+        last_fields: Dict that receives the last fields, when their records are yielded.
     """
     for record in records:
         if isinstance(record, BadLine) or not record.fields:
@@ -145,7 +160,7 @@ def split_last_field(records: Records, last_fields: dict[int, str]) -> Records:
 
 
 def column_number(column: str) -> int | None:
-    """Return the number of a column that is selected by number, or None if it is selected by name.
+    """Return the number of a column that is selected by number; None for a name, and for more than 18 digits.
 
     Args:
         column: A name, or a number from 1.
@@ -154,7 +169,7 @@ def column_number(column: str) -> int | None:
 
 
 def resolve_header(columns: ColumnSelection) -> ColumnSelection:
-    """Return the selection with header = True if it was "auto" and a column is selected by name.
+    """Return the selection, with header = True if it was "auto" and a column is selected by name.
 
     Args:
         columns: The selection.
@@ -171,7 +186,7 @@ def check_column(role: str, column: str) -> None:
         column: A name, or a number from 1.
 
     Raises:
-        ConfigError: The number is out of range.
+        ConfigError: It is a number, but not from 1 to `MAX_COLUMN_NUMBER`.
     """
     number = column_number(column)
     if (column.isascii() and column.isdecimal() and number is None) or (
@@ -185,7 +200,7 @@ def check_column(role: str, column: str) -> None:
 
 
 def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> list[int]:
-    """Return the positions of the selected columns among column names.
+    """Return the positions, from 0, of the selected columns among column names.
 
     Args:
         columns: The columns to select.
@@ -202,7 +217,7 @@ def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> l
 
 
 def find_column(role: str, column: str, names: Sequence[str]) -> int:
-    """Return the position of a column among column names.
+    """Return the position, from 0, of a column among column names.
 
     Args:
         role: Role of the column, for messages.
@@ -322,23 +337,30 @@ TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary",
 
 
 def tsv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
-    """Yield the records of lines whose columns are separated by tabs.
+    """Yield the records of lines whose columns are separated by tabs. There are no quotes: a tab always separates.
 
     Args:
         lines: The lines.
         columns: The columns to select.
         name: Name of the file, for messages.
+
+    Raises:
+        DataError: As in `select_columns`.
+        ConfigError: As in `select_columns`.
     """
     return select_columns(_split_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
 
 
 def count_table_columns(lines: Iterable[bytes], format: Format, name: str) -> int:
-    """Return the number of columns of the first readable record of TSV or CSV; 0 if there is none.
+    """Return the number of columns of the first readable, non-blank record of TSV or CSV; 0 if there is none.
 
     Args:
         lines: The lines.
-        format: "tsv" or "csv".
+        format: "csv"; any other value means TSV.
         name: Name of the file, for messages.
+
+    Raises:
+        DataError: A CSV record exceeds `MAX_LINE_BYTES`.
     """
     rows = _csv_rows(lines, name) if format == "csv" else _split_rows(lines, name, lambda text: text.split("\t"))
     return next((len(row.fields) for row in rows if isinstance(row, Record) and row.fields), 0)
@@ -348,8 +370,8 @@ def text_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) ->
     """Yield the records of text lines: the source, or source, tab and features where features are selected.
 
     Args:
-        lines: The lines.
-        columns: The columns to select.
+        lines: The lines; the first is never a header.
+        columns: The selection, of which only the presence of "features", `single_column` and the limits count.
         name: Name of the file, for messages.
     """
     if "features" in columns.selected:
@@ -367,6 +389,10 @@ def csv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> 
         lines: The lines.
         columns: The columns to select.
         name: Name of the file, for messages.
+
+    Raises:
+        DataError: As in `select_columns`, or a record exceeds `MAX_LINE_BYTES`.
+        ConfigError: As in `select_columns`.
     """
     return select_columns(_csv_rows(lines, name), columns, name, "commas")
 
@@ -374,9 +400,12 @@ def csv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> 
 def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
     """Yield the records of JSON lines, one object per line.
 
+    A line that is no object, lacks a selected key, has a key twice, or holds no string under a selected key is a
+    `BadLine`.
+
     Args:
         lines: The lines.
-        columns: The keys to select.
+        columns: The keys to select; a number counts the keys of each object from 1.
         name: Name of the file, for messages.
     """
     decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -391,17 +420,17 @@ def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) ->
 
 
 def parquet_records(path: Path, columns: ColumnSelection) -> Records:
-    """Yield the records of a Parquet file, read in batches.
-
-    For a damaged file pyarrow raises its own exceptions, C++ exceptions, or a `UnicodeDecodeError` for a column name.
+    """Yield the records of a Parquet file, read in batches; a row with a null or with invalid UTF-8 is a `BadLine`.
 
     Args:
         path: The file.
         columns: The columns to select.
 
     Raises:
-        DataError: The file is not Parquet, is damaged, or lacks a selected column of strings.
+        DataError: The file cannot be read, is not Parquet, is damaged, or lacks a selected column, has it twice, or has
+            no strings in it.
     """
+    # For a damaged file pyarrow raises its own exceptions, C++ exceptions, or a UnicodeDecodeError for a column name.
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -616,7 +645,7 @@ SUFFIXES: dict[str, Format] = {
 
 
 def resolve_format(path: Path, config: DataConfig) -> Format:
-    """Return the format of a file of pairs: as configured; for "auto", by its file name, with TSV as the default.
+    """Return the format of a file of pairs: the configured one; for "auto", by the file name, else TSV.
 
     Args:
         path: The file.
@@ -626,7 +655,7 @@ def resolve_format(path: Path, config: DataConfig) -> Format:
 
 
 def resolve_input_format(path: Path, config: DataConfig) -> Format:
-    """Return the format of an input file: by its file name, else as configured, else TSV.
+    """Return the format of an input file: by the file name, else the configured one, else TSV.
 
     Args:
         path: The file.
@@ -636,7 +665,7 @@ def resolve_input_format(path: Path, config: DataConfig) -> Format:
 
 
 def has_known_suffix(path: Path) -> bool:
-    """Return whether a file name determines the format.
+    """Return whether a file name determines the format: .tsv, .csv, .jsonl, .ndjson or .parquet, also before .gz.
 
     Args:
         path: The file.
@@ -645,12 +674,16 @@ def has_known_suffix(path: Path) -> bool:
 
 
 def read_records(path: Path, format: Format, columns: ColumnSelection) -> Records:
-    """Return the records of a file.
+    """Return the records of a file. It is opened, and errors are raised, when they are iterated.
 
     Args:
         path: The file.
         format: Its format; "auto" means TSV.
         columns: The columns to select.
+
+    Raises:
+        DataError: The file cannot be read, or as in the reader of its format.
+        ConfigError: As in the reader of its format.
     """
     name = str(path)
     match format:
@@ -676,7 +709,9 @@ def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Co
         columns: The columns to select.
 
     Raises:
-        DataError: The format is Parquet, which cannot be parsed as lines.
+        DataError: The format is Parquet, which cannot be parsed as lines. During iteration: as in `check_lines` and the
+            reader of the format.
+        ConfigError: During iteration, as in the reader of the format.
     """
     lines = check_lines(lines, name)
     match format:
@@ -696,12 +731,16 @@ def read_parallel_records(source_path: Path, target_path: Path, columns: ColumnS
     """Yield the records of two parallel text files: line i of the first with line i of the second.
 
     Args:
-        source_path: The file of sources.
+        source_path: The file of sources; with features, each line is source, tab and features.
         target_path: The file of targets.
-        columns: The columns to select.
+        columns: The selection, of which only the presence of "features" counts.
+
+    Yields:
+        Records of source, target and features. Where both lines are blank, the record has no fields; where one is bad,
+        a `BadLine`.
 
     Raises:
-        DataError: The files differ in length.
+        DataError: A file cannot be read, or the files differ in the number of lines.
     """
     without_target = {role: column for role, column in columns.selected.items() if role != "target"}
     sources = text_records(read_lines(source_path), ColumnSelection(without_target), str(source_path))

@@ -32,7 +32,7 @@ def spelled_digits(count: int, minimum: int, maximum: int, seed: int) -> list[Ex
     Args:
         count: Number of pairs.
         minimum: Minimum number of digits of a pair.
-        maximum: Maximum number of digits of a pair.
+        maximum: Maximum number of digits of a pair, included.
         seed: Seed, which determines the pairs.
     """
     generator = np.random.default_rng(seed)
@@ -50,7 +50,7 @@ def digit_spans(symbols: Sequence[str], digits: str) -> list[tuple[int, int]] | 
         digits: The digits.
 
     Returns:
-        One span for each digit; None if the source does not spell the digits.
+        One span for each digit; None if there is no digit, or the source does not spell exactly these digits.
     """
     if not digits or not digits.isascii() or not digits.isdigit():
         return None
@@ -64,11 +64,14 @@ def digit_spans(symbols: Sequence[str], digits: str) -> list[tuple[int, int]] | 
 
 
 def write_pairs(path: Path, examples: Sequence[Example]) -> None:
-    """Write pairs as TSV. Their texts must contain no tab and no line break.
+    """Write source and target of pairs as TSV, atomically. Their texts must contain no tab and no line break.
 
     Args:
         path: The file.
-        examples: The pairs.
+        examples: The pairs; features are not written.
+
+    Raises:
+        RunError: The file cannot be written.
     """
     write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
 
@@ -87,7 +90,11 @@ _WORD_NUMBERS = np.array(
 
 
 class DigitSamples(NamedTuple):
-    """Spelled-out digits as arrays. A mask is 1 at each symbol, including the end of a target."""
+    """N samples of spelled-out digits as arrays of S input and T target positions.
+
+    Symbols are numbers of `SYMBOLS`, 0 beyond the end; a target ends with `STOP`. A mask is 1 at each symbol, including
+    the end of a target, and 0 beyond.
+    """
 
     inputs: Int[np.ndarray, "N S"]
     input_masks: Float[np.ndarray, "N S"]
@@ -99,7 +106,7 @@ class DigitSamples(NamedTuple):
 
     @property
     def lengths(self) -> Int[np.ndarray, " N"]:
-        """Return the number of symbols of each input."""
+        """Number of symbols of each input."""
         lengths: np.ndarray = self.input_masks.sum(axis=1).astype(np.int64)
         return lengths
 
@@ -124,7 +131,7 @@ def draw_digits(count: int, minimum: int, maximum: int, generator: np.random.Gen
     Args:
         count: Number of samples, N.
         minimum: Minimum number of digits.
-        maximum: Maximum number of digits.
+        maximum: Maximum number of digits, included.
         generator: Random generator.
 
     Returns:
@@ -155,7 +162,7 @@ def draw_digits(count: int, minimum: int, maximum: int, generator: np.random.Gen
 
 
 def reverse_inputs(samples: DigitSamples) -> DigitSamples:
-    """Return samples with reversed inputs and unchanged targets.
+    """Return samples with reversed inputs and unchanged targets; `starts` are those of the reversed words.
 
     Args:
         samples: The samples.
@@ -202,9 +209,10 @@ class Typo(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """A word that differs from a form in one letter, and the position of that letter, from 1."""
+    """A word that differs from a given form in one letter."""
 
     position: int
+    """Position of that letter, from 1."""
     word: str
 
 
@@ -226,7 +234,9 @@ class WordList:
             words: The words; duplicates are dropped.
         """
         self.words = sorted(set(words))
+        """The distinct words in alphabetical order."""
         self.known: Set[str] = frozenset(self.words)
+        """The words as a set."""
         self._gaps: Mapping[tuple[int, str], list[str]] = defaultdict(list)
         for word in self.words:
             for gap in _deletions(word):
@@ -248,9 +258,10 @@ class WordList:
 
 
 def read_words(path: Path, min_length: int = 3, max_length: int = 16) -> WordList:
-    """Read the words of a file with one word per line. Lines with other characters than a to z and "-" are skipped.
+    """Read the words of a file with one word per line.
 
-    This skips names and abbreviations, which contain capitals.
+    Words of other lengths, or with other characters than a to z and "-", are skipped, such as names and abbreviations,
+    which contain capitals.
 
     Args:
         path: The file.
@@ -258,7 +269,7 @@ def read_words(path: Path, min_length: int = 3, max_length: int = 16) -> WordLis
         max_length: Maximum length of a word, 16 by default.
 
     Raises:
-        DataError: The file is missing or no text, or it contains fewer than two such words.
+        DataError: The file is missing, unreadable or no text, or it contains fewer than two different such words.
     """
     if not path.exists():
         raise DataError(
@@ -279,7 +290,7 @@ def split_words(words: Sequence[str], dev: int, test: int, seed: int) -> WordSpl
     """Split words at random into training, validation and test words.
 
     Args:
-        words: The words.
+        words: The words, which should be distinct.
         dev: Number of validation words.
         test: Number of test words.
         seed: Seed of the split.
@@ -309,10 +320,10 @@ def make_typos(words: Sequence[str], per_word: int, known: Set[str], seed: int) 
         seed: Seed, which determines the typos.
 
     Returns:
-        The typos, in the order of the words.
+        The typos, in the order of the words; those of a word may repeat.
 
     Raises:
-        DataError: Every form that differs in one letter is a word.
+        DataError: Every form of a word that differs in one letter is a known word.
     """
     generator = np.random.default_rng(seed)
     return [_make_typo(word, known, generator) for word in words for _ in range(per_word)]

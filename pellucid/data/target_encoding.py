@@ -44,7 +44,7 @@ def pair_encoder(config: Config) -> ExampleEncoder:
 
 
 def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> EncodedExamples:
-    """Encode examples whose targets are labels: no EOS, and PAD where a label is not scored.
+    """Encode examples whose targets are labels: no EOS, and PAD for the ignored tag and for unknown labels.
 
     Args:
         examples: The examples.
@@ -52,7 +52,7 @@ def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabular
         vocabularies: The vocabularies of the run.
 
     Returns:
-        Source and target ids of all examples.
+        Source and target ids of the examples.
     """
     _, target_dtype = id_dtypes(vocabularies)
     target = encode_column(
@@ -69,6 +69,9 @@ def learn_pair_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers,
         examples: The training examples.
         tokenizers: The tokenizers of the run.
         config: The configuration, which sets the minimum count of a symbol.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
     """
     return learn_vocabularies(examples, tokenizers, config.data.min_count)
 
@@ -81,7 +84,10 @@ def learn_label_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers
     Args:
         examples: The training examples.
         tokenizers: The tokenizers of the run.
-        config: The configuration, which sets the minimum count of a source symbol.
+        config: The configuration, which sets the minimum count of source symbols and features.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
     """
     target = build_vocabulary((tokenizers.target.split(example.target) for example in examples), 1)
     return msgspec.structs.replace(
@@ -99,7 +105,10 @@ def learn_position_vocabularies(examples: Sequence[Example], tokenizers: Tokeniz
     Args:
         examples: The training examples.
         tokenizers: The tokenizers of the run.
-        config: The configuration.
+        config: The configuration, which sets the minimum count and the maximum length.
+
+    Raises:
+        DataError: A source symbol or a feature has a reserved name or is too long.
     """
     target = _position_vocabulary(
         (tokenizers.target.split(example.target) for example in examples), config.data.max_length

@@ -24,19 +24,25 @@ UNKNOWN_PIECE = ""
 class SubwordModel(msgspec.Struct, frozen=True, dict=True):
     """Byte-pair encoding: the characters, and the pairs of subwords to merge, in order.
 
-    Subwords are parts of the text, with the space before them, so their concatenation is the text.
+    Subwords are parts of the text, with the space before them, so their concatenation is the text. Splitting needs the
+    tokenizers library.
+
+    Raises:
+        ValueError: A member of the alphabet is no single character, or a merge combines unknown subwords.
 
     References:
         Sennrich, Haddow and Birch (2016), "Neural machine translation of rare words with subword units".
     """
 
     alphabet: tuple[str, ...]
+    """The characters."""
     merges: tuple[tuple[str, str], ...]
+    """Pairs of subwords to merge; characters are the first subwords."""
     rare: tuple[str, ...] = ()
     """Subwords too rare to be learned by a model; they are split again (Sennrich et al. 2016)."""
 
     def __post_init__(self) -> None:
-        """Reject characters and merges that no training produces."""
+        """Raise `ValueError` for characters and merges that no training produces."""
         known = set(self.alphabet)
         if any(len(character) != 1 for character in known):
             raise ValueError("the alphabet of a subword model must contain single characters only")
@@ -50,6 +56,9 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
 
         Args:
             text: The text.
+
+        Raises:
+            ConfigError: The tokenizers library is not installed.
         """
         # The library refuses unpaired surrogates; "?" has the same length, so offsets stay valid.
         encoded = self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"))
@@ -91,13 +100,13 @@ NO_SUBWORDS = SubwordModels()
 def train_subwords(texts: Sequence[str], max_subwords: int, min_count: int = 1) -> SubwordModel:
     """Train byte-pair encoding on texts.
 
-    A subword is rare if it occurs fewer than `min_count` times by itself, also if it often occurs within longer
-    subwords.
+    Pairs that occur twice at least are merged. A subword is rare if it occurs fewer than `min_count` times by itself,
+    even if it often occurs within longer subwords; rare subwords are split again.
 
     Args:
         texts: The texts.
         max_subwords: Maximum number of subwords; all characters of the texts are among them.
-        min_count: Minimum number of occurrences of a subword that is not rare.
+        min_count: Minimum number of occurrences of a subword that is not rare; 1 by default.
 
     Returns:
         The subword model.
@@ -141,28 +150,33 @@ def _import_tokenizers() -> ModuleType:
 UNSPLIT_KINDS = ("whole", "position")
 """Kinds of tokenizers for which the whole text is one symbol."""
 TOKENIZER_KINDS = ("characters", "words", "subwords", *UNSPLIT_KINDS)
+"""Names of kinds; any other kind is a separator."""
 
 
 class Tokenizer(NamedTuple):
-    """Tokenizer of one column.
+    """Tokenizer of one column: splits texts into symbols, and joins symbols to texts.
 
     `kind` is "characters" (code points), "words" (separated by white space), "subwords", "whole" or "position" (the
-    text is one symbol), or a separator. A text is split at every occurrence of a separator. For separators and
-    subwords, `join` is the exact inverse of `split`.
+    text is one symbol), or a separator. A text is split at every occurrence of a separator. `join` is the inverse of
+    `split`, except for Unicode normalization and the white space between words.
     """
 
     kind: str
     normalization: Normalization
+    """Unicode normalization form into which texts are converted before they are split."""
     subwords: SubwordModel | None = None
     """Trained subword model; without one, a tokenizer of kind "subwords" splits into characters."""
     ignored_tag: str = ""
     """Symbol at positions that count neither for the loss nor for the metrics; empty for none."""
 
     def split(self, text: str) -> list[str]:
-        """Return the symbols of a text; none for an empty text.
+        """Return the symbols of a text, after Unicode normalization; none for an empty text.
 
         Args:
             text: The text.
+
+        Raises:
+            ConfigError: The kind is "subwords", and the tokenizers library is not installed.
         """
         text = self.normalize(text)
         if self.subwords is not None:
@@ -186,7 +200,7 @@ class Tokenizer(NamedTuple):
         return len(self.split(text))
 
     def can_produce(self, symbol: str) -> bool:
-        """Return whether some text contains this symbol; parts between separators may be empty.
+        """Return whether `split` returns this symbol for some text; parts between separators may be empty.
 
         Args:
             symbol: The symbol.
@@ -210,13 +224,13 @@ class Tokenizer(NamedTuple):
         return unicodedata.normalize("NFC" if self.normalization == "nfc" else "NFD", text)
 
     def split_all(self, texts: Sequence[str], lengths: list[int]) -> Iterator[str]:
-        """Yield the symbols of many texts, and append the number of symbols of each to `lengths`.
+        """Return an iterator over the symbols of many texts, which appends the number of symbols of each to `lengths`.
 
-        No list of symbols outlives its text: many small lists would slow down the garbage collector.
+        It keeps no list per text: many small lists would slow down the garbage collector.
 
         Args:
             texts: The texts.
-            lengths: List that receives the number of symbols of each text.
+            lengths: List that receives the number of symbols of each text, during iteration.
         """
 
         def split_texts() -> Iterator[list[str]]:
@@ -228,10 +242,12 @@ class Tokenizer(NamedTuple):
         return chain.from_iterable(split_texts())
 
     def join(self, symbols: Sequence[str]) -> str:
-        """Return the text of symbols, the inverse of `split` except for the width of white space between words.
+        """Return the text of symbols, as a file would hold it: the inverse of `split`.
+
+        Words are joined by single spaces.
 
         Args:
-            symbols: The symbols.
+            symbols: The symbols; for "whole" and "position" one symbol, several are joined by tabs.
         """
         if self.kind in ("characters", "subwords"):
             return "".join(symbols)
@@ -253,10 +269,10 @@ def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) ->
 
     Args:
         config: The data settings.
-        pieces: Trained subword models; features are never split into subwords.
+        pieces: Trained subword models; none by default. Features are never split into subwords.
 
     Raises:
-        ConfigError: A kind of tokenizer is unknown.
+        ConfigError: A kind of tokenizer is empty, a misspelled name, or not possible for its column.
     """
     if config.features_symbols == "subwords":
         raise ConfigError("data.features_symbols: expected characters, words or a separator, got 'subwords'")

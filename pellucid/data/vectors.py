@@ -19,25 +19,29 @@ class PretrainedVectors(NamedTuple):
     """Vectors of the symbols that a vocabulary and a file have in common."""
 
     ids: list[int]
+    """Id of each symbol, in the order of the file."""
     values: Float[np.ndarray, "N E"]
+    """Vector of each symbol."""
 
 
 def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> PretrainedVectors:
-    """Read the pretrained vectors of the symbols of a vocabulary. The first line of a symbol counts.
+    """Read the pretrained vectors of the symbols of a vocabulary, separated by spaces as "symbol number number ...".
 
-    A first line of two whole numbers (number of lines, size of a vector) is a header.
+    A first line of two whole numbers (number of lines, size of a vector) is a header. Of several lines of a symbol, the
+    first counts. A symbol may contain spaces.
 
     Args:
         path: The file.
         vocabulary: The vocabulary.
-        size: Expected size of a vector.
+        size: E, the expected size of a vector.
         key: Setting that defines the size, for messages.
 
     Returns:
-        Ids, and vectors of shape (N, E).
+        Ids, and vectors of shape (N, E); N is 0 if no symbol is in the vocabulary.
 
     Raises:
-        DataError: A vector has another size, a number is malformed or not finite, or the file contains no vector.
+        DataError: The file cannot be read, a vector has another size, a number of a symbol of the vocabulary is
+            malformed or not finite, or the file contains no vector.
     """
     values, vectors = dict[int, list[float]](), 0
     for number, line in enumerate(read_lines(path), start=1):

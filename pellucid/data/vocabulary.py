@@ -41,13 +41,20 @@ Length = Annotated[int, Meta(ge=0, le=2**20)]
 
 
 class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
-    """Symbols of one column, by descending frequency. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4."""
+    """Symbols of one column. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4.
+
+    Symbols learned from data are in order of descending frequency; the positions of task "point" are in numeric order.
+
+    Raises:
+        ValueError: Symbols are not distinct, reserved (`SPECIAL_NAMES`) or too long, or have not one count each.
+    """
 
     symbols: tuple[str, ...]
     counts: tuple[Annotated[int, Meta(ge=0, le=2**53)], ...]
+    """Number of occurrences of each symbol in the training data."""
 
     def __post_init__(self) -> None:
-        """Reject duplicate symbols, missing counts, reserved names and symbols that are too long."""
+        """Raise `ValueError` for duplicate symbols, missing counts, reserved names and symbols that are too long."""
         if len(self.counts) != len(self.symbols) or len(set(self.symbols)) != len(self.symbols):
             raise ValueError("symbols must be distinct and have one count each")
         reserved = set(SPECIAL_NAMES).intersection(self.symbols)
@@ -85,7 +92,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         return np.fromiter(map(self.ids.get, symbols, repeat(UNK)), dtype=np.int32)
 
     def encode_points(self, points: UInt[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
-        """Return the ids of characters that are given as code points.
+        """Return the ids of characters that are given as code points, UNK for those that the vocabulary lacks.
 
         Args:
             points: Code points.
@@ -104,7 +111,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         """Return the symbol of an id.
 
         Args:
-            identity: The id.
+            identity: The id, from 0 to V − 1.
             special_names: Texts for the special ids, such as `SPECIAL_NAMES`.
         """
         return self.symbols[identity - NUM_SPECIAL] if identity >= NUM_SPECIAL else special_names[identity]
@@ -116,8 +123,11 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: Vocabulary
     target: Vocabulary
     features: Vocabulary
+    """Vocabulary of features; empty for a model without features."""
     longest_source: Length
+    """Number of symbols of the longest training source, without features."""
     longest_target: Length
+    """Number of symbols of the longest training target, without EOS."""
     format: Literal[1] = 1
     pieces: SubwordModels = NO_SUBWORDS
     """Subword models of the sides that are split into subwords."""
@@ -125,10 +135,13 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of columns of the training file; 0 unless it is TSV or CSV."""
 
     def save(self, path: Path) -> None:
-        """Write the vocabularies as indented JSON.
+        """Write the vocabularies as indented JSON, atomically.
 
         Args:
             path: The file.
+
+        Raises:
+            RunError: The file cannot be written.
         """
         write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
@@ -141,8 +154,9 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
         config: Data settings of the run, which define its tokenizers.
 
     Raises:
-        RunError: The file is missing or malformed, a symbol cannot be produced by the tokenizers of the run, or a
-            maximum length exceeds that of the configuration.
+        RunError: The file is missing or malformed, a symbol cannot be produced by the tokenizers of the run, or the
+            longest source or target exceeds `config.max_length`.
+        ConfigError: The configuration names an unknown kind of tokenizer.
     """
     content = read_bytes(path)
     try:
@@ -167,7 +181,7 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
 
 
 def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
-    """Yield the code points of concatenated texts, `TEXTS_PER_BLOCK` texts at a time.
+    """Yield the code points of concatenated texts as arrays, each of `TEXTS_PER_BLOCK` texts (the last of fewer).
 
     Args:
         texts: The texts.
@@ -182,7 +196,10 @@ def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Voca
 
     Args:
         sequences: Sequences of symbols.
-        min_count: Minimum number of occurrences of a symbol.
+        min_count: Minimum number of occurrences of a symbol; rarer ones are left out.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
     """
     return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
 
@@ -195,7 +212,7 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
         config: The data settings.
 
     Raises:
-        ConfigError: A kind of tokenizer is unknown, or the tokenizers library is not installed.
+        ConfigError: A kind of tokenizer is unknown, or the tokenizers library is needed but not installed.
     """
     plain, limits = build_tokenizers(config), (config.subword_vocab_size, config.min_count)
     source, target = (
@@ -214,7 +231,7 @@ def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_
     Args:
         examples: The training examples.
         tokenizers: The tokenizers of the run.
-        min_count: Minimum number of occurrences of a symbol.
+        min_count: Minimum number of occurrences of a symbol; rarer ones are left out.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.

@@ -195,7 +195,7 @@ def fit(session: TrainingState) -> Iterator[Event]:
             if session.progress.batch == batches:
                 session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
             start_time, loaded = time.perf_counter(), loader.next()
-            batches = loaded.batches
+            batches = loaded.num_batches
             yield _do_update(session, loaded, start_time)
     yield TrainingStopped(session.progress)
 
@@ -271,7 +271,7 @@ def stop_reason(config: TrainingConfig, stale: int, over: bool) -> str:
 
 def _do_update(session: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
     """Do one update: batch, forward, backward, clip, step."""
-    progress, config, batches = session.progress, session.config.training, loaded.batches
+    progress, config, batches = session.progress, session.config.training, loaded.num_batches
     passed = min(1.0, (_epochs_done(progress, batches) + 0.5 / batches) / session.epochs)
     rate = learning_rate(config, passed, progress.plateau_factor)
     with torch.random.fork_rng(devices=rng_devices(session.gradients.device)):
