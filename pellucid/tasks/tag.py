@@ -3,7 +3,7 @@
 from pellucid.config.settings import Config
 from pellucid.evaluation.label_metrics import chunk_metrics_for_log, score_labels
 from pellucid.evaluation.metrics import ValidationMetric
-from pellucid.evaluation.task_metrics import TaskMetrics, position_rates
+from pellucid.evaluation.task_metrics import TaskMetrics, tag_rates
 from pellucid.model.heads import TokenClassificationHead
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Tagger
@@ -38,7 +38,7 @@ class TaggingTask(LabelingTask):
         ),
         exact_match_name="sequence accuracy",
         compared_rates=(("accuracy", "tag accuracy"), ("exact_match", "sequence accuracy")),
-        rates=position_rates,
+        rates=tag_rates,
         labels=score_labels,
         validation_scores=chunk_metrics_for_log,
     )
