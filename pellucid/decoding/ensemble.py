@@ -18,7 +18,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError, quote
-from pellucid.model.network import Network, has_source_tags
+from pellucid.model.network import Network, has_source_features
 
 TOKENIZATION_SETTINGS = (
     *("source_symbols", "target_symbols", "features_symbols"),
@@ -183,6 +183,6 @@ def _source_table(vocabularies: Vocabularies, member: Predictor) -> Int[Tensor, 
     feature_ids = [
         offset + index for index in [*special, *member_vocabularies.features.encode(vocabularies.features.symbols)]
     ]
-    if not has_source_tags(member.config):
+    if not has_source_features(member.config):
         feature_ids = [UNK] * len(feature_ids)
     return torch.tensor([*source_ids, *feature_ids], device=next(member.network.parameters()).device)

@@ -39,12 +39,10 @@ Origin = Literal["search", "sample", "given", "lexicon"]
 
 
 class EncodedArray(msgspec.Struct, frozen=True, kw_only=True):
-    """An array in compact form."""
+    """An array in compact form: its shape, and its values, row by row, as little-endian float32 in base64."""
 
     shape: list[Annotated[int, msgspec.Meta(ge=0)]]
-    """Size of each axis."""
     data: str
-    """Values, row by row, as little-endian float32 in base64."""
 
 
 Vector = EncodedArray | list[float]

@@ -12,7 +12,7 @@ from pellucid.tasks.task_settings import TAG
 
 
 class TaggingTask(LabelingTask):
-    """Task whose network classifies the encoder state of each source position."""
+    """Task of predicting one tag for each source symbol, from the encoder state at its position."""
 
     settings = TAG
     labels = TaskLabels(
@@ -44,7 +44,7 @@ class TaggingTask(LabelingTask):
     )
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder with a token classification head.
+        """Return a new `Tagger`: the encoder, and a token classification head.
 
         Args:
             parts: Encoder, sizes and configuration.
@@ -52,7 +52,7 @@ class TaggingTask(LabelingTask):
         return Tagger(parts.encoder, TokenClassificationHead(parts.sizes.memory, parts.sizes.vocabulary))
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe the encoder.
+        """Describe the encoder and the prediction of tags, in a sentence without its full stop.
 
         Args:
             config: Configuration.
