@@ -381,7 +381,9 @@ def beam(
     if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
         return _search_with_kernel(inference, lengths.tolist(), kernel_limits, (beam_size, nbest))
-    hypotheses = stepwise(inference, lengths, BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, nbest))
+    hypotheses = beam_stepwise(
+        inference, lengths, BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, nbest)
+    )
     return [[hypothesis.decoded for hypothesis in source_nbest] for source_nbest in hypotheses]
 
 
@@ -402,7 +404,7 @@ def _search_with_kernel(
 
 
 @torch.inference_mode()
-def stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> list[list[Hypothesis]]:
+def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> list[list[Hypothesis]]:
     """Run beam search step by step on any `Inference`, with every score and constraint.
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, stepwise
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference
 from pellucid.decoding.outputs import LengthLimits, batch_length_limits
 from pellucid.decoding.predictor import Predictor
@@ -62,7 +62,7 @@ class Ensemble(Transducer):
         """Search one batch by log-probability; each member runs its steps in a kernel if one supports it."""
         limits = LengthLimits(self.config.search.min_length, self.max_length)
         config = BeamConfig(batch_length_limits(limits, len(batch.rows)), beam_size, nbest)
-        return stepwise(self._initialize(batch), batch.positions, config)
+        return beam_stepwise(self._initialize(batch), batch.positions, config)
 
 
 class JoinedPredictors(NamedTuple):

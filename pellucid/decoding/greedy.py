@@ -55,7 +55,7 @@ def greedy(
     if use_kernel(inference.decoder.request("greedy", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
         return _search_with_kernel(inference, lengths.tolist(), kernel_limits)
-    return stepwise(inference, lengths, limits)
+    return greedy_stepwise(inference, lengths, limits)
 
 
 def _search_with_kernel(
@@ -72,7 +72,7 @@ def _search_with_kernel(
     return outputs
 
 
-def stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[DecodedOutput]:
+def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[DecodedOutput]:
     """Run greedy search step by step on any `Inference`.
 
     Args:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pellucid.arguments import convert_argument
 from pellucid.decoding.answers import hypothesis_of, sampled_traces, scored_trace
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, stepwise
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise
 from pellucid.decoding.candidate_scorer import candidate_scorer
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_attention import attention_rows, force_attention
@@ -115,7 +115,7 @@ class Transducer(Predictor):
             if by_log_probability:
                 return self._search_by_log_probability(batch, beam_size, nbest)
             config = BeamConfig(batch.limits, beam_size, nbest, score, constraints.take(batch.rows), lattice)
-            return stepwise(self.initialize(batch), batch.positions, config)
+            return beam_stepwise(self.initialize(batch), batch.positions, config)
 
         return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search)
 
