@@ -209,8 +209,9 @@ class EnsembleMembers(NamedTuple):
     source_tables: tuple[Int[Tensor, " U"], ...]
     """For each member, its source id of every source id of the ensemble."""
     copy_offsets: tuple[int, ...]
-    """For each member, the number of ids of its source table. A source id of this number + t denotes an unknown symbol
-    with the target id t, which can be copied; in the ids of the ensemble, the number is that of a source table here.
+    """For each member, the number of its source ids. This number + t denotes an unknown symbol with the target id t.
+
+    The ensemble's own number is the length of each of `source_tables`.
     """
     target_tables: tuple[Int[Tensor, " V"] | None, ...]
     """For each member, its id of every target id of the ensemble; None if they are equal."""

@@ -63,8 +63,7 @@ def encode_targets(
     tokenizers: Tokenizers,
     config: Config,
 ) -> Ragged:
-    """Return target ids with EOS; a symbol outside the vocabulary is UNK, or V + its source position if it can be
-    copied.
+    """Return target ids with EOS. A symbol outside the vocabulary is V + the source position that it copies, else UNK.
 
     Args:
         examples: Examples, which a model that copies reads.
@@ -268,8 +267,8 @@ def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
         vocabularies: Vocabularies of the model, with the length of the longest training target.
 
     Raises:
-        ConfigError: search.min_length exceeds the derived length; or search.min_length or search.max_length exceeds
-            both `ALWAYS_ALLOWED` and `MAX_LENGTH_FACTOR` times the longest training target.
+        ConfigError: search.max_length is 0, and search.min_length exceeds the derived length; or search.min_length or
+            search.max_length exceeds both `ALWAYS_ALLOWED` and `MAX_LENGTH_FACTOR` times the longest training target.
     """
     derived = math.ceil(1.5 * vocabularies.longest_target) + 10
     if not search.max_length and search.min_length > derived:

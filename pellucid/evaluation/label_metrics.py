@@ -276,8 +276,9 @@ def matthews_correlation(confusion: Counts) -> float:
 
 @check_arguments
 def macro_f1(confusion: Counts) -> float:
-    """Return the mean over labels of F1 = 2 correct / (predicted + reference), in percent; 0 for a label without
-    counts.
+    """Return the mean over labels of F1 = 2 correct / (predicted + reference), in percent.
+
+    A label without counts has the F1 0.
 
     Args:
         confusion: Counts of references (rows) and predictions (columns), shape (C, C).

@@ -91,8 +91,9 @@ class Inputs(NamedTuple):
         return self.vectors if self.symbols is None else nn.functional.embedding(self.symbols, self.vectors)
 
     def table(self) -> tuple[Float[Tensor, "V E"], Int[Tensor, "B S"]]:
-        """Return a table and the row of each position; without one, or if it has more rows than there are positions,
-        the table has one row per position.
+        """Return a table of vectors and the row of each position.
+
+        It has one row per position if there is no table, or if the table has more rows than there are positions.
         """
         if self.symbols is not None and len(self.vectors) <= self.symbols.numel():
             return self.vectors, self.symbols
