@@ -14,7 +14,7 @@ from small import WIDTH, config_of, hasty
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, stepwise
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
 from pellucid.decoding.candidate_scorer import PLAIN, CandidateScorer
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_decoding import score_targets
@@ -60,7 +60,7 @@ def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[lis
         limits, settings.beam_size, settings.nbest, settings.score, settings.constraints, settings.lattice
     )
     with torch.inference_mode():
-        return stepwise(
+        return beam_stepwise(
             encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, config
         )
 

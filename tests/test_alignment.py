@@ -1,5 +1,6 @@
 """Attention statistics, compared with plain loops; and attention compared with a known alignment."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -105,6 +106,8 @@ def test_jumps_leave_out_the_end_where_there_is_one() -> None:
     cut = made("abc", ["x", "y", "z", "x"], ROWS)
     assert attention_jumps(cut).tolist() == [1, 1, -2]
     assert count_jumps([TRACE, cut]) == {-2: 1, 1: 4} and attention_jumps(made("a", [END], [[1.0]])).tolist() == []
+    tagged = dataclasses.replace(made("abc", ["x", "y", "z"], np.eye(3).tolist()), task="tag", finished=True)
+    assert attention_jumps(tagged).tolist() == [1, 1]
 
 
 def test_diagonality_by_loops() -> None:

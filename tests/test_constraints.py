@@ -107,10 +107,10 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
     wanted = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
-    from pellucid.decoding.beam_search import stepwise
+    from pellucid.decoding.beam_search import beam_stepwise
 
     with torch.inference_mode():
-        found = stepwise(
+        found = beam_stepwise(
             encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, wanted
         )
     for row, outputs in enumerate(found):

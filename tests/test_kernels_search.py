@@ -49,9 +49,9 @@ def stepwise(
         running = encode_and_initialize(network, source, lengths)
         assert running.cache.kernel is not None
         if width == 0:
-            return [[output] for output in greedily.stepwise(running, lengths, limits)]
+            return [[output] for output in greedily.greedy_stepwise(running, lengths, limits)]
         expected = beams.BeamConfig(batch_length_limits(limits, len(lengths)), width, width)
-        return [[found.decoded for found in outputs] for outputs in beams.stepwise(running, lengths, expected)]
+        return [[found.decoded for found in outputs] for outputs in beams.beam_stepwise(running, lengths, expected)]
 
 
 def compiled(

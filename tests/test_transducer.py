@@ -1,5 +1,6 @@
 """Transducer: one trace per source text, in order; and a toy task learned completely."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -17,6 +18,7 @@ from pellucid.data.batches import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
+from pellucid.decoding.answers import outputs_to_top_mass
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
@@ -66,8 +68,10 @@ def test_long_nbest_lists_use_small_batches(monkeypatch: pytest.MonkeyPatch) -> 
     whole = PLAIN.nbest(texts, 30)
     monkeypatch.setattr(reading, "MAX_HYPOTHESES", 60)
     assert (
-        SearchRequest(30, 30, NO_CONSTRAINTS).sources(128) == 2
-        and SearchRequest(61, 1, NO_CONSTRAINTS).sources(128) == SearchRequest(90, 1, NO_CONSTRAINTS).sources(9) == 1
+        SearchRequest(30, 30, NO_CONSTRAINTS).batch_size(128) == 2
+        and SearchRequest(61, 1, NO_CONSTRAINTS).batch_size(128)
+        == SearchRequest(90, 1, NO_CONSTRAINTS).batch_size(9)
+        == 1
     )
     for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
         for trace, again in zip(one, two, strict=True):
@@ -288,6 +292,13 @@ def test_the_probabilities_of_an_nbest_list_sum_to_one(settings: dict[str, Any])
         assert [trace.output for trace in some] == [trace.output for trace in traces[: len(some)]]
         held = sum(trace.probability or 0 for trace in some)
         assert held >= 0.6 and held - (some[-1].probability or 0) < 0.6
+
+
+def test_a_top_mass_of_one_keeps_outputs_of_negligible_probability() -> None:
+    trace = PLAIN.predict(["a"])[0]
+    log_probabilities = [np.full_like(trace.log_probabilities, value) for value in (-1e-6, -50.0, -60.0)]
+    traces = [dataclasses.replace(trace, log_probabilities=values) for values in log_probabilities]
+    assert len(outputs_to_top_mass(traces, 1.0)) == 3 and len(outputs_to_top_mass(traces, 0.999)) == 1
 
 
 def test_limits_by_ratio_follow_the_source() -> None:

@@ -21,15 +21,15 @@ from pellucid.decoding.trace import END, Trace
 
 
 def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
-    """Return examples without targets: a list, or an iterator if `sources` is an iterator.
+    """Return one example per source, with an empty target: a list, or an iterator if `sources` is an iterator.
 
     Args:
         sources: Source texts.
         features: One features text per source; None for a model without features.
 
     Raises:
-        ArgumentError: An item is not a text.
-        DataError: The numbers of sources and features differ.
+        ArgumentError: An argument is not an iterable of texts.
+        DataError: The numbers of sources and features differ. An iterator raises either error where it reaches it.
     """
     sources = convert_argument("sources", sources, Iterable[str])
     features = convert_argument("features", features, Iterable[str] | None)
@@ -39,7 +39,7 @@ def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> lis
 
 
 def hypothesis_of(output: DecodedOutput) -> Hypothesis:
-    """Return an output as a hypothesis whose score is its log-probability.
+    """Return an output as a hypothesis whose score is its log-probability, the sum over its steps.
 
     Args:
         output: Decoded output.
@@ -48,11 +48,14 @@ def hypothesis_of(output: DecodedOutput) -> Hypothesis:
 
 
 def outputs_to_top_mass(traces: Sequence[Trace], top_mass: float) -> list[Trace]:
-    """Return the first outputs whose probabilities sum to `top_mass`, each with its share of the total probability.
+    """Return the shortest beginning of an n-best list whose probabilities sum to at least `top_mass`.
 
     Args:
-        traces: Outputs of one source, the best first.
-        top_mass: Probability mass from 0 to 1, normalized over `traces`. The first output is always returned.
+        traces: Outputs of one source, at least one, the best first.
+        top_mass: Probability mass, from 0 to 1. The first output is always returned; 1 returns all.
+
+    Returns:
+        Copies of the traces. Their field `probability` is exp(`score`), normalized over all of `traces`.
     """
     scores = np.array([trace.score for trace in traces])
     shares = np.exp(scores - scores.max())
@@ -62,7 +65,7 @@ def outputs_to_top_mass(traces: Sequence[Trace], top_mass: float) -> list[Trace]
     return [
         replace(trace, probability=share)
         for rank, (trace, share, mass_before) in enumerate(rows)
-        if not rank or mass_before < top_mass
+        if not rank or mass_before < top_mass or top_mass == 1  # a sum of fractions may round to 1 before the end
     ]
 
 
@@ -73,16 +76,18 @@ def lexicon_answers(
     vocabulary: Vocabulary,
     request: SearchRequest,
 ) -> dict[int, list[Trace]]:
-    """Return the lexicon entries of each source as traces, by the row of the source.
-
-    At most `request.nbest` entries per source are returned, and only those that satisfy the constraints.
+    """Return the lexicon entries of sources as traces.
 
     Args:
         sources: Tokenized sources.
         lexicon: Lexicon; None for no entries.
         tokenizers: Tokenizers of the model.
         vocabulary: Target vocabulary.
-        request: Number of outputs per source, and the constraints.
+        request: Maximum number of entries per source (`nbest`), and the constraints.
+
+    Returns:
+        The entries that satisfy the constraints, in the order of the lexicon, by the row of their source. Empty sources
+        and sources without such an entry are left out.
     """
     answers: dict[int, list[Trace]] = {}
     for row, source in enumerate(sources if lexicon else ()):
@@ -99,7 +104,7 @@ def lexicon_answers(
 
 
 def lexicon_trace(source: TokenizedSource, text: str, symbols: Sequence[str], rank: int) -> Trace:
-    """Return the trace of a lexicon entry. Its log-probabilities are 0 and its attention weights are zero.
+    """Return the trace of a lexicon entry: log-probability 0 at every step, attention weights 0, origin "lexicon".
 
     Args:
         source: Tokenized source.
@@ -134,10 +139,12 @@ def _draw_uniformly(traces: Sequence[Trace], sampling: SamplingConfig, number: i
 
 
 def scored_trace(trace: Trace, text: str, symbols: Sequence[str], vocabulary: Container[str]) -> Trace:
-    """Return the trace of a scored target, with the target's own spelling of symbols outside the vocabulary.
+    """Return the trace of a scored target: a copy with the target's own symbols in place of unknown ones.
+
+    Its origin is "given", and `unknown_target` lists the positions of the symbols outside `vocabulary`.
 
     Args:
-        trace: Trace of the target's ids.
+        trace: Trace of the target's ids, in which unknown symbols are UNK.
         text: Target text.
         symbols: Target symbols, without `END`.
         vocabulary: Symbols that the model can write.
@@ -147,7 +154,7 @@ def scored_trace(trace: Trace, text: str, symbols: Sequence[str], vocabulary: Co
 
 
 def empty_output() -> DecodedOutput:
-    """Return the output of an empty source, which has no steps."""
+    """Return the output of an empty source, for which no decoder runs: no steps, and no source positions."""
     return DecodedOutput(
         ids=np.zeros(0, dtype=np.int64),
         log_probabilities=np.zeros(0, dtype=np.float32),
@@ -158,15 +165,13 @@ def empty_output() -> DecodedOutput:
 
 
 def sampled_traces(traces: Sequence[Trace], sampling: SamplingConfig, number: int) -> list[Trace]:
-    """Return the outputs of one source as samples, numbered from 1.
-
-    An empty source has one output, which every sample repeats. Samples from a lexicon are drawn uniformly from its
-    entries.
+    """Return `sampling.samples` traces of one source, whose `rank` is the number of the sample, from 1.
 
     Args:
-        traces: Outputs of one source.
+        traces: One output per sample, in the order of the samples; or the lexicon entries of the source, from which the
+            samples are drawn uniformly with replacement; or the one output of an empty source, which is repeated.
         sampling: Number of samples and seed.
-        number: Number of the source, which selects the random stream.
+        number: Number of the source, from 0, which selects the random stream.
     """
     if traces[0].origin == "lexicon":
         traces = _draw_uniformly(traces, sampling, number)

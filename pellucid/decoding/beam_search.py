@@ -65,11 +65,13 @@ class RequiredSymbols(NamedTuple):
     """Required symbols of a batch, and the hypotheses that do not contain them yet."""
 
     ids: Int[np.ndarray, " M"]
+    """Target ids of the required symbols."""
     unmet: Bool[np.ndarray, "b k M"]
+    """True if the hypothesis does not contain the symbol."""
 
 
 def constrained_beam_size(beam_size: int, constraints: Constraints) -> int:
-    """Return a beam size with at least one slot for each number of met required symbols, 0 to M.
+    """Return the beam size, at least M + 1: one slot for each number of required symbols contained, 0 to M.
 
     Args:
         beam_size: Requested beam size.
@@ -85,17 +87,17 @@ def extend_constrained(
     required: RequiredSymbols,
     count: int,
 ) -> BeamCandidates:
-    """Return the best `count` extensions of each source, and those that constraints require.
+    """Return the candidates of constrained beam search, by falling score; places that they do not fill have score −∞.
 
-    The most probable extension of every hypothesis is required, and each hypothesis followed by each required symbol
-    that it does not contain. Other extensions have the score −∞.
+    They are the best `count` extensions of each source, the best extension of each hypothesis, and each hypothesis
+    followed by each required symbol that it does not contain.
 
     Args:
         logits: Logits of the next symbols.
         masks: Symbols that cannot follow.
         scores: Log-probability of each hypothesis.
         required: Required symbols, and the hypotheses that do not contain them.
-        count: Number of extensions of each source.
+        count: Number of best extensions of each source.
 
     References:
         Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural Machine
@@ -116,10 +118,10 @@ def extend_constrained(
 def allocate_beam(
     continuable: Bool[np.ndarray, "b E"], num_met: Int[np.ndarray, "b E"], num_required: int, beam_size: int
 ) -> Bool[np.ndarray, "b E"]:
-    """Return which extensions have a slot in the beam.
+    """Return which extensions stay in the beam.
 
-    Each number of met symbols, 0 to M, has K / (M + 1) slots; the higher numbers share a remainder. The best other
-    extensions get the slots that a number cannot fill.
+    Each number of required symbols contained, 0 to M, has ⌊K / (M + 1)⌋ slots; a remainder goes to the highest numbers,
+    one slot each. The best other extensions get the slots that a number cannot fill.
 
     Args:
         continuable: Extensions that can be continued, in the order of falling scores.
@@ -144,32 +146,45 @@ class BeamStep(NamedTuple):
     """One beam search step of all hypotheses: the decoder output before it, and the extensions considered."""
 
     sources: Int[np.ndarray, " b"]
+    """Rows of the active sources in the batch, ascending."""
     weights: Float[np.ndarray, "b k S"]
+    """Attention weights of each hypothesis."""
     top_ids: Int[np.ndarray, "b k C"]
+    """Most probable next symbols of each hypothesis."""
     top_log_probabilities: Float[np.ndarray, "b k C"]
+    """Their log-probabilities."""
     parents: Int[np.ndarray, "b E"]
-    """Hypothesis that each extension continues."""
+    """Hypothesis, 0 to k − 1, that each extension continues."""
     origins: Int[np.ndarray, "b E"]
-    """Index of that hypothesis among the extensions of the previous step."""
+    """Index of that hypothesis among the extensions of the previous step; −1 at the first step."""
     ids: Int[np.ndarray, "b E"]
+    """Symbol of each extension."""
     log_probabilities: Float[np.ndarray, "b E"]
+    """Log-probability of that symbol."""
     sums: Float[np.ndarray, "b E"]
     """Log-probability of each extended hypothesis, in falling order."""
     ended: Bool[np.ndarray, "b E"]
     """Extensions that are finished outputs."""
     kept: Bool[np.ndarray, "b E"]
-    """Extensions that may be continued."""
+    """Extensions that stay in the beam and may be continued."""
     heads: Float[np.ndarray, "b k M S"] | None = None
+    """Attention weights of each of M heads; None for one head, and for ensembles."""
 
 
 class HypothesisEnd(NamedTuple):
-    """The end of an output in the beam steps. Finished outputs sort before cut ones, then by falling score."""
+    """Last symbol of an output, among the extensions of a beam step.
+
+    Ends are sorted as tuples: finished outputs come before cut ones, then higher scores before lower ones.
+    """
 
     cut: bool
+    """True if the output has no EOS at the maximum length."""
     loss: float
     """The negative score."""
     step: int
+    """Index of the beam step."""
     extension: int
+    """Index among the extensions of that step."""
 
 
 class Hypothesis(NamedTuple):
@@ -177,23 +192,25 @@ class Hypothesis(NamedTuple):
 
     decoded: DecodedOutput
     score: float
+    """Score that ranks it: its log-probability, or that of a `CandidateScorer`."""
     tree: SearchTreeIds | None = None
+    """Search tree of the source, if requested."""
     leaf: int = -1
-    """Node of the search tree in which it ends."""
+    """Node of the search tree in which it ends; −1 without a tree, and for an output of no symbols."""
 
 
 def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequence[list[Hypothesis]]:
-    """Return the outputs of each source unchanged if their probabilities are finite.
+    """Return the outputs of each source unchanged, after checking that the network computed finite numbers.
 
     Non-finite numbers spread from attention, cells or scores to the probabilities of the output, or leave a search
-    without any output.
+    without any output. A log-probability of −∞ is allowed: the probability is 0.
 
     Args:
-        outputs: The outputs of each source. Each source has at least one.
-        name: The run folder of the network.
+        outputs: The outputs of each source.
+        name: Run folder of the network, for the message; "" if it has none.
 
     Raises:
-        NotFiniteError: A probability is not finite, or a source has no output.
+        NotFiniteError: A score or a log-probability is NaN, or a source has no output.
     """
     hypotheses = [hypothesis for nbest in outputs for hypothesis in nbest]
     numbers = np.concatenate(
@@ -213,10 +230,10 @@ def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequ
 def backtrace(
     steps: list[BeamStep], ends: list[list[HypothesisEnd]], lengths: list[int], lattice: bool = False
 ) -> list[list[Hypothesis]]:
-    """Trace outputs from their ends back to their first symbols, all of them in one pass.
+    """Trace outputs from their ends back to their first symbols, all of them in one pass over the steps.
 
     Args:
-        steps: Beam steps of the search.
+        steps: Beam steps of the search, at least one.
         ends: Ends of the outputs of each source, the best first.
         lengths: Source lengths.
         lattice: Add the search tree to each hypothesis.
@@ -306,11 +323,14 @@ class BeamConfig(NamedTuple):
 
     limits: BatchLengthLimits
     beam_size: int
+    """K, the maximum number of hypotheses per source."""
     nbest: int = 1
+    """Maximum number of outputs per source."""
     score: CandidateScorer = PLAIN
+    """Score that ranks finished outputs; hypotheses are always pruned by log-probability."""
     constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
-    """Keep all considered extensions of each source."""
+    """Add the search tree of the source to each hypothesis."""
 
 
 class _BeamState(NamedTuple):
@@ -337,25 +357,33 @@ def beam(
     beam_size: int,
     nbest: int = 1,
 ) -> list[list[DecodedOutput]]:
-    """Return the best outputs of each source by beam search, best first.
+    """Decode each source by beam search, ranking outputs by log-probability.
 
-    The other sources of the batch do not change an output. Cut outputs (maximum length without EOS) follow finished
-    ones. A kernel runs all steps if one supports the model.
+    The other sources of the batch do not change an output. A kernel runs all steps if one supports the model.
 
     Args:
-        network: Trained network.
+        network: Trained encoder-decoder, in evaluation mode.
         source: Source ids.
         lengths: Source lengths.
-        limits: Minimum and maximum output length.
+        limits: Minimum and maximum output length, in symbols without EOS.
         beam_size: K, the number of hypotheses per source.
-        nbest: Number of outputs per source, at most `beam_size`.
+        nbest: Maximum number of outputs per source, at most `beam_size`.
+
+    Returns:
+        The outputs of each source, the best first; outputs cut at the maximum length, without EOS, follow the finished
+        ones. A source with non-finite probabilities has none.
+
+    Raises:
+        InputError: The network is not an encoder-decoder.
     """
     inference = encode_and_initialize(network, source, lengths)
     lengths = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
         return _search_with_kernel(inference, lengths.tolist(), kernel_limits, (beam_size, nbest))
-    hypotheses = stepwise(inference, lengths, BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, nbest))
+    hypotheses = beam_stepwise(
+        inference, lengths, BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, nbest)
+    )
     return [[hypothesis.decoded for hypothesis in source_nbest] for source_nbest in hypotheses]
 
 
@@ -376,16 +404,17 @@ def _search_with_kernel(
 
 
 @torch.inference_mode()
-def stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> list[list[Hypothesis]]:
+def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> list[list[Hypothesis]]:
     """Run beam search step by step on any `Inference`, with every score and constraint.
 
     Args:
-        inference: The model before its first step.
-        lengths: Source lengths.
+        inference: One empty hypothesis per source.
+        lengths: Number of encoder positions of each source.
         config: Settings of the search.
 
     Returns:
-        The best hypotheses of each source, the best first; none for a source with non-finite probabilities.
+        At most `config.nbest` hypotheses of each source, the best first; outputs cut at the maximum length follow the
+        finished ones. A source with non-finite probabilities has none.
     """
     config = config._replace(beam_size=constrained_beam_size(config.beam_size, config.constraints))
     steps, free_slots, suppressed = list[BeamStep](), np.full(len(lengths), config.beam_size), None

@@ -25,6 +25,7 @@ class CandidateScorer(NamedTuple):
     """
 
     normalization: Literal["none", "average", "gnmt"] = "none"
+    """Length penalty lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α."""
     power: float = 0.0
     """Exponent α of the "gnmt" length penalty."""
     coverage: float = 0.0
@@ -32,14 +33,16 @@ class CandidateScorer(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """True if the score is the log-probability, which a further symbol cannot raise."""
+        """True without normalization and coverage penalty: the score is the log-probability, which only falls."""
         return self.normalization == "none" and not self.coverage
 
     def length_penalty(self, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
-        """Return the length penalty lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α. It does not decrease with the length.
+        """Return the length penalty lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α; at most the largest float32.
+
+        It does not decrease with the length.
 
         Args:
-            steps: Number of steps |Y| of each output, including EOS.
+            steps: Number of steps |Y| of each output, including EOS; 0 counts as 1.
         """
         length: Float[np.ndarray, " B"] = np.maximum(steps, 1).astype(np.float32)
         match self.normalization:
@@ -58,12 +61,13 @@ class CandidateScorer(NamedTuple):
     ) -> Float[np.ndarray, "B K"]:
         """Return the scores of outputs of one length.
 
-        cp = β Σ_s log min(Σ_t α_ts, 1) over the source positions; each sum is at least `MIN_COVERAGE`.
+        cp = β Σ_s log min(Σ_t α_ts, 1) over the source positions; a sum below `MIN_COVERAGE` counts as `MIN_COVERAGE`.
 
         Args:
-            sums: Log-probabilities.
-            steps: Number of steps.
-            coverage: Sums of attention weights; 1 beyond a source's length, and everywhere without attention.
+            sums: Log-probability of each output.
+            steps: Number of steps |Y| of all outputs, including EOS.
+            coverage: Sums of attention weights over the steps; 1 beyond a source's length, and everywhere without
+                attention. Not read if β is 0.
         """
         score: Float[np.ndarray, "B K"] = sums / self.length_penalty(np.array([steps]))
         if self.coverage:
@@ -73,7 +77,8 @@ class CandidateScorer(NamedTuple):
     def bound(self, sums: Float[np.ndarray, " B"], max_steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
         """Return an upper bound of the scores of all outputs of at most `max_steps` steps that extend a hypothesis.
 
-        The log-probability only falls, lp only grows, and cp is at most 0.
+        It is the hypothesis' log-probability / lp(max_steps): the log-probability only falls, lp only grows, and cp is
+        at most 0.
 
         Args:
             sums: Log-probability of each hypothesis.

@@ -32,17 +32,17 @@ from pellucid.tasks.task_settings import get_task_settings
 
 
 class BatchAnswers(NamedTuple):
-    """Distributions over the answers of one batch."""
+    """Distributions over the answers of one batch, averaged over the networks."""
 
     values: Float[np.ndarray, "B T W"]
     """Log-probability of each answer; −∞ for impossible answers and beyond a source's end."""
     weights: Float[np.ndarray, "B T S"]
     """Attention weights of each answer; a tag has weight 1 at its own position."""
     looks: Float[np.ndarray, "B L S"] | None
-    """Attention weights of each hop, for classifiers with several."""
+    """Attention weights of each hop, if every network has several; else None."""
 
     def attention_of(self, row: int, steps: int, positions: int) -> "AnswerAttention":
-        """Return the attention of one source.
+        """Return the attention weights of one source, without padding.
 
         Args:
             row: Row of the source in the batch.
@@ -58,18 +58,20 @@ class AnswerAttention(NamedTuple):
 
     weights: Float[np.ndarray, "T S"]
     looks: Float[np.ndarray, "L S"] | None
+    """Attention weights of each hop; None for one hop."""
 
 
 class TopAnswers(NamedTuple):
-    """The most probable ids of each answer of a source."""
+    """The most probable ids for each answer of a source, the most probable first."""
 
     ids: Int[np.ndarray, "T C"]
     values: Float[np.ndarray, "T C"]
+    """Their log-probabilities."""
 
 
 @dataclass(frozen=True)
 class ClassificationPredictor(Predictor):
-    """Predictor of tags, classes and positions. It needs no search."""
+    """Predictor of tags, classes and positions, by one network or several: no search, and no options."""
 
     def with_options(self, options: DecodingOptions) -> "ClassificationPredictor":
         """Return this predictor if no option is set; options apply to outputs that are decoded symbol by symbol.
@@ -78,6 +80,7 @@ class ClassificationPredictor(Predictor):
             options: Options, all of which must have their default.
 
         Raises:
+            ArgumentError: The argument has a wrong type.
             ConfigError: An option is set.
         """
         options = convert_argument("options", options, DecodingOptions)
@@ -117,13 +120,20 @@ class ClassificationPredictor(Predictor):
         return [_scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
-        """Return the log-probabilities of all answers.
+        """Return the log-probability of each possible answer.
 
         Args:
-            examples: Examples; their targets are ignored.
+            examples: Examples; their targets are ignored. Any iterable is read at once.
 
         Returns:
-            One array per example, with one row per answer and one column per target id; an empty source has no row.
+            One array per example, in order, with one row per answer and one column per target id; −∞ for special ids
+            and for positions that the source does not have. An empty source has no row.
+
+        Raises:
+            ArgumentError: The argument has a wrong type.
+            DataError: A source is too long, or has features and the model reads none.
+            RunError: A network computes numbers that are not finite (`NotFiniteError`), or a forked process cannot use
+                the GPU.
         """
         inputs: list[Example] = convert_argument("examples", examples, Sequence[Example])
         size = len(self.vocabularies.target)
@@ -147,7 +157,7 @@ class ClassificationPredictor(Predictor):
         return rows
 
     def answer_distributions(self, batch: InferenceBatch) -> BatchAnswers:
-        """Return the mean probabilities and attention weights of all networks for a batch.
+        """Run all networks on a batch, and return the mean of their probabilities and attention weights.
 
         Args:
             batch: Sources of the batch.

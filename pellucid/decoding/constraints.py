@@ -20,14 +20,22 @@ from pellucid.data.vocabulary import EOS
 
 @dataclass(frozen=True)
 class Lexicon(CheckedFields):
-    """Targets of known sources, in the order of the file. Duplicate targets count once."""
+    """Targets of known sources, which a search returns without asking the model. It is immutable and hashable.
+
+    Raises:
+        ArgumentError: A field has a wrong type.
+    """
 
     targets: Mapping[str, tuple[str, ...]]
+    """Target texts by source text, the best first; duplicates are removed.
+
+    Sources are in the Unicode normalization of the model.
+    """
     bad: tuple[BadLine, ...] = ()
-    """Malformed lines that were skipped."""
+    """Malformed lines of the file that were skipped."""
 
     def __post_init__(self) -> None:
-        """Store a read-only view of the targets, since the hash depends on the content."""
+        """Check the types, remove duplicate targets, and make the mapping read-only, as the hash needs."""
         super().__post_init__()
         targets = {source: tuple(dict.fromkeys(texts)) for source, texts in self.targets.items()}
         object.__setattr__(self, "targets", MappingProxyType(targets))
@@ -42,16 +50,20 @@ class Lexicon(CheckedFields):
 
 
 def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
-    """Read a lexicon from a file of pairs: the source and the target are the first two columns.
+    """Read a lexicon from a file of pairs without a header: the source and the target are the first two columns.
 
     Sources are compared in the Unicode normalization of the model.
 
     Args:
-        path: File of pairs, in any supported format.
-        config: Data settings of the model.
+        path: File of pairs; its ending selects the format.
+        config: Data settings of the model; the columns, the header and the format of its training file do not apply.
+
+    Returns:
+        The lexicon; its field `bad` holds the malformed lines that were skipped.
 
     Raises:
-        DataError: A line is malformed, and `config.on_bad_line` is "stop".
+        ArgumentError: An argument has a wrong type.
+        DataError: The file cannot be read or holds no pair; or a line is malformed, and `config.on_bad_line` is "stop".
     """
     lexicon_path: Path = convert_argument("path", path, str | Path)
     config = convert_argument("config", config, DataConfig)
@@ -72,6 +84,7 @@ class DecodePosition(NamedTuple):
     """Position of the hypotheses of a batch, all of which have the same length."""
 
     sources: Int[np.ndarray, " b"]
+    """Rows of the active sources in the batch."""
     length: int
     """Number of symbols of each hypothesis."""
     remaining: Int[np.ndarray, " b"]
@@ -79,10 +92,15 @@ class DecodePosition(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """Constraints of one batch, in ids. Masks remove symbols; the others keep the log-probabilities of the model."""
+    """Constraints of one batch, in target ids.
+
+    They exclude symbols; the others keep the log-probabilities of the model, which are not renormalized.
+    """
 
     forbidden: Int[np.ndarray, " F"] = NO_SYMBOLS
+    """Symbols that no output contains."""
     required: Int[np.ndarray, " M"] = NO_SYMBOLS
+    """Distinct symbols that every output contains."""
     prefixes: tuple[tuple[int, ...], ...] = ()
     """Prefix of each source's output; empty if there are none."""
 
@@ -100,7 +118,7 @@ class Constraints(NamedTuple):
         return self._replace(prefixes=tuple(self.prefixes[row] for row in rows.tolist()) if self.prefixes else ())
 
     def prefix_length(self, source: int) -> int:
-        """Return the length of the prefix of a source's output.
+        """Return the length of the prefix of a source's output; 0 without a prefix.
 
         Args:
             source: Row of the source.
@@ -108,7 +126,7 @@ class Constraints(NamedTuple):
         return len(self.prefixes[source]) if self.prefixes else 0
 
     def min_length(self, source: int) -> int:
-        """Return the minimum length of a source's output: its prefix, and the required symbols outside it.
+        """Return the minimum length of a source's output without EOS: its prefix, and required symbols outside it.
 
         Args:
             source: Row of the source.
@@ -136,7 +154,7 @@ class Constraints(NamedTuple):
         return np.zeros((num_sources, 1, len(self.required)), np.bool_)
 
     def update_met(self, met: Bool[np.ndarray, "b k M"], ids: Int[np.ndarray, "b k"]) -> Bool[np.ndarray, "b k M"]:
-        """Return which required symbols the hypotheses contain after another symbol.
+        """Return which required symbols the hypotheses contain after their next symbol.
 
         Args:
             met: Required symbols that each hypothesis contains.
@@ -148,7 +166,7 @@ class Constraints(NamedTuple):
     def blocked(
         self, position: DecodePosition, met: Bool[np.ndarray, "b k M"], num_symbols: int
     ) -> Bool[np.ndarray, "b k V"] | None:
-        """Return the symbols that cannot follow: impossible ones, and EOS while required symbols are missing.
+        """Return the symbols that cannot follow: `impossible` ones, and EOS while required symbols are missing.
 
         Args:
             position: Position of the hypotheses.
@@ -166,10 +184,11 @@ class Constraints(NamedTuple):
     def impossible(
         self, position: DecodePosition, met: Bool[np.ndarray, "b k M"], num_symbols: int
     ) -> Bool[np.ndarray, "b k V"] | None:
-        """Return the symbols other than EOS that cannot follow.
+        """Return the symbols that cannot follow: forbidden ones, and those that differ from the prefix.
 
-        If only as many symbols can follow as a hypothesis still requires, only the required ones are possible. So every
-        output contains all required symbols if its maximum length has room for them.
+        If no more symbols can follow than a hypothesis still requires, only those are possible. So every output
+        contains all required symbols if its maximum length has room for them. EOS is excluded within a prefix and where
+        only required symbols are possible; elsewhere `blocked` excludes it while required symbols are missing.
 
         Args:
             position: Position of the hypotheses.

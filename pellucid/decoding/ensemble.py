@@ -11,14 +11,14 @@ from torch import Tensor
 
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, stepwise
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference
 from pellucid.decoding.outputs import LengthLimits, batch_length_limits
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError, quote
-from pellucid.model.network import Network, has_source_tags
+from pellucid.model.network import Network, has_source_features
 
 TOKENIZATION_SETTINGS = (
     *("source_symbols", "target_symbols", "features_symbols"),
@@ -29,9 +29,13 @@ TOKENIZATION_SETTINGS = (
 
 @dataclass(frozen=True)
 class Ensemble(Transducer):
-    """Ensemble of sequence predictors. `network` is the first member, whose configuration controls the search.
+    """Predictor that decodes with several encoder-decoders; the function `ensemble` combines their predictors.
 
-    The source vocabulary is the union of the members' vocabularies. A member reads a symbol that it lacks as unknown.
+    `config` and `network` are those of the first member, and `config` controls the search. The source vocabulary is the
+    union of the members' vocabularies. A member reads a symbol that it lacks as unknown.
+
+    Raises:
+        ArgumentError: A field has a wrong type, or `members` is empty.
     """
 
     combines_networks: ClassVar[bool] = True
@@ -43,7 +47,7 @@ class Ensemble(Transducer):
             raise ArgumentError("members: expected one model at least, got none")
 
     def combine(self, member_inferences: Sequence[SingleModelInference]) -> EnsembleInference:
-        """Return the hypotheses of all members as one `Inference`.
+        """Return the hypotheses of all members as one `Inference`, which averages their probabilities.
 
         Args:
             member_inferences: Hypotheses of each member, in the order of the members.
@@ -58,16 +62,20 @@ class Ensemble(Transducer):
         """Search one batch by log-probability; each member runs its steps in a kernel if one supports it."""
         limits = LengthLimits(self.config.search.min_length, self.max_length)
         config = BeamConfig(batch_length_limits(limits, len(batch.rows)), beam_size, nbest)
-        return stepwise(self._initialize(batch), batch.positions, config)
+        return beam_stepwise(self._initialize(batch), batch.positions, config)
 
 
 class JoinedPredictors(NamedTuple):
-    """The shared parts of several predictors."""
+    """Fields of the predictor that combines several predictors."""
 
     config: Config
+    """Configuration of the first member."""
     vocabularies: Vocabularies
+    """Vocabularies of the first member, with the source symbols and features of all, and the longest target of all."""
     network: Network
+    """Network of the first member."""
     name: str
+    """Names of the members, joined by " with "."""
     members: EnsembleMembers
 
 
@@ -75,28 +83,31 @@ def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
     """Combine sequence predictors into an ensemble; see `join_members`.
 
     Args:
-        members: Predictors of the members.
+        members: Predictors of the members, the first of which controls the search.
         names: Name of each member, for error messages.
 
     Raises:
-        RunError: Two members differ in their target symbols or tokenization.
+        RunError: There is no member, or two members differ in task, target symbols or tokenization.
     """
     config, vocabularies, network, name, joined = join_members(members, names)
     return Ensemble(config, vocabularies, network, name=name, members=joined)
 
 
 def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPredictors:
-    """Combine predictors that share their target symbols and tokenization.
+    """Combine predictors of one task that share their target symbols and tokenization.
+
+    Target symbols may be in different orders; counts of source symbols are summed.
 
     Args:
         members: Predictors of the members.
         names: Name of each member, for error messages.
 
     Returns:
-        The configuration and the network of the first member, and vocabularies that hold the sources of all.
+        The fields of the combined predictor.
 
     Raises:
-        RunError: There is no member, or two members differ. The message names both.
+        RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
+            or subwords), whether they read features, or encoder.features. The message names both.
     """
     if not members:
         raise RunError("an ensemble has one model at least")
@@ -172,6 +183,6 @@ def _source_table(vocabularies: Vocabularies, member: Predictor) -> Int[Tensor, 
     feature_ids = [
         offset + index for index in [*special, *member_vocabularies.features.encode(vocabularies.features.symbols)]
     ]
-    if not has_source_tags(member.config):
+    if not has_source_features(member.config):
         feature_ids = [UNK] * len(feature_ids)
     return torch.tensor([*source_ids, *feature_ids], device=next(member.network.parameters()).device)

@@ -22,11 +22,12 @@ class ForcedAttentionInference(NamedTuple):
 
     inference: Inference
     rows: dict[int, Float[Tensor, " S"]]
-    """Attention weights of each forced step; they sum to one."""
+    """Attention weights of each forced step, by its index from 0; they sum to one."""
     length: int = 0
+    """Number of steps taken."""
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
-        """Run one step with the given attention weights of this step, else with `override`.
+        """Run one step with the attention weights that `rows` has for it, else with `override`.
 
         Args:
             symbols: Previous symbol of each hypothesis.
@@ -49,7 +50,7 @@ class ForcedAttentionInference(NamedTuple):
 
 
 def force_attention(inference: Inference, rows: dict[int, Float[Tensor, " S"]]) -> Inference:
-    """Wrap an `Inference` so that it uses forced attention rows, if there are any.
+    """Wrap an `Inference` so that it uses forced attention weights; without any, return it unchanged.
 
     Args:
         inference: Hypotheses before the first step.
@@ -61,21 +62,22 @@ def force_attention(inference: Inference, rows: dict[int, Float[Tensor, " S"]]) 
 def attention_rows(
     options: DecodingOptions, batch: InferenceBatch, networks: tuple[Network, ...], max_steps: int
 ) -> dict[int, Float[Tensor, " S"]]:
-    """Return the forced attention rows, with masked positions set to zero and scaled to sum to one.
+    """Return the forced attention weights of each step, set to zero at masked positions and scaled to sum to one.
 
     Args:
         options: Forced attention weights and masked positions.
-        batch: Batch of sources, each of which the rows must fit.
+        batch: Batch of sources, each of which the options must fit.
         networks: Networks that decode together.
-        max_steps: Maximum output length.
+        max_steps: Maximum output length; steps 0 to `max_steps` exist.
 
     Returns:
-        The attention weights of each forced step.
+        One weight per source position of the batch, by the index of the forced step. Masked positions at other steps
+        are not included.
 
     Raises:
-        InputError: A masked position is not in the source, all positions are masked, or the model has no attention; or
-            a row belongs to a step beyond `max_steps`, is given twice, has a wrong number of weights, or has no weight
-            outside masked positions.
+        InputError: A masked position is not in a source, all positions of a source are masked, or no network has an
+            attention to mask; or forced weights belong to a step that does not exist, are given twice for a step, are
+            not as many as a source has positions, or are all zero outside masked positions.
     """
     for number, length in zip((batch.rows + batch.first + 1).tolist(), batch.positions.tolist(), strict=True):
         _check_masked(options.masked, number, length)

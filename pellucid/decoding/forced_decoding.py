@@ -34,10 +34,13 @@ def score_targets(
     UNK.
 
     Args:
-        inference: The model before its first step.
-        lengths: Source lengths.
-        targets: Target ids, each ending with EOS.
+        inference: One empty hypothesis per source.
+        lengths: Number of encoder positions of each source.
+        targets: Target ids, each ending with EOS, then padding.
         target_lengths: Target lengths, including EOS.
+
+    Returns:
+        One output per source, whose ids are its target.
     """
     symbols, recorder, suppressed = torch.full_like(lengths, BOS), Recorder(len(lengths), targets.shape[1]), None
     for target in targets.unbind(dim=1):
@@ -72,7 +75,7 @@ def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Ten
 def step_log_probabilities(
     output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Tensor, " V"]
 ) -> Float[Tensor, "B V"]:
-    """Return log-probabilities over the symbols that can be written, and over UNK where it is the target.
+    """Return log-probabilities over the symbols that can be written, and in rows whose target is UNK also over UNK.
 
     Args:
         output: Output of the decoder step.

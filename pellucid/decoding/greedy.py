@@ -39,17 +39,23 @@ def greedy(
     A kernel runs all steps if one supports the model.
 
     Args:
-        network: Trained network.
+        network: Trained encoder-decoder, in evaluation mode.
         source: Source ids.
         lengths: Source lengths.
-        limits: Minimum and maximum output length.
+        limits: Minimum and maximum output length, in symbols without EOS.
+
+    Returns:
+        One output per source, with EOS unless it was cut at the maximum length.
+
+    Raises:
+        InputError: The network is not an encoder-decoder.
     """
     inference = encode_and_initialize(network, source, lengths)
     lengths = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("greedy", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
         return _search_with_kernel(inference, lengths.tolist(), kernel_limits)
-    return stepwise(inference, lengths, limits)
+    return greedy_stepwise(inference, lengths, limits)
 
 
 def _search_with_kernel(
@@ -66,16 +72,16 @@ def _search_with_kernel(
     return outputs
 
 
-def stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[DecodedOutput]:
+def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[DecodedOutput]:
     """Run greedy search step by step on any `Inference`.
 
     Args:
-        inference: The model before its first step.
-        lengths: Source lengths.
-        limits: Minimum and maximum output length.
+        inference: One empty hypothesis per source.
+        lengths: Number of encoder positions of each source.
+        limits: Minimum and maximum output length, in symbols without EOS.
 
     Returns:
-        The output of each source.
+        One output per source, with EOS unless it was cut at the maximum length.
     """
     symbols = torch.full_like(lengths, BOS)
     rows, steps, recorder = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), Recorder(len(lengths))

@@ -26,11 +26,13 @@ class StepOutput(NamedTuple):
     """Output of one decoder step of all hypotheses."""
 
     logits: Float[Tensor, "R V"]
+    """Logits of the next symbols, not normalized; of an ensemble, the logarithm of the mean probability."""
     weights: Float[Tensor, "R S"]
+    """Attention weights."""
     after: "Inference"
     """The hypotheses after this step."""
     heads: Float[Tensor, "R N S"] | None = None
-    """Attention weights of each head, for one network with several heads."""
+    """Attention weights of each of N heads; None for one head, and for ensembles."""
 
 
 @runtime_checkable
@@ -49,8 +51,9 @@ class Inference(Protocol):
         """Select hypotheses and sources, in the given order.
 
         Args:
-            hypotheses: Rows of the hypotheses.
-            sources: Rows of their sources; None for all sources.
+            hypotheses: Rows of the selected hypotheses, equally many for each source and adjacent; a row may be
+                repeated.
+            sources: Rows of the sources that stay; None for all.
         """
 
 
@@ -89,7 +92,7 @@ class ReorderedInference(NamedTuple):
 
     inference: Inference
     table: Int[Tensor, " V"]
-    """The network's id of each target id; copy positions follow V in both."""
+    """The network's id of each target id of the ensemble; ids of V and above (copied positions) are equal in both."""
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Run the network's step, and reorder its logits.
@@ -115,19 +118,24 @@ class ReorderedInference(NamedTuple):
 
 
 class EnsembleInference(NamedTuple):
-    """Hypotheses in several networks. Probabilities and attention weights are the means of the members'."""
+    """Hypotheses of several networks that decode together.
+
+    Probabilities and attention weights are the means of the members'.
+    """
 
     members: tuple[Inference, ...]
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
-        """Return the log of the mean probability, each member normalized over the symbols that can be written.
+        """Run one decoder step in every member; the logits are the logarithm of the mean of their probabilities.
+
+        Each member's probabilities are normalized over the symbols that can be written (not PAD, BOS or UNK).
 
         Args:
             symbols: Previous symbol of each hypothesis.
             override: Attention weights that replace those of all members; None for their own.
 
         Raises:
-            RunError: The members have different numbers of symbols.
+            RunError: The members have different numbers of symbols, because only some of them copy from the source.
         """
         outputs = [member.step(symbols, override) for member in self.members]
         if len({output.logits.shape[1] for output in outputs}) > 1:
@@ -154,10 +162,13 @@ def encode_and_initialize(
     """Encode the sources and return one empty hypothesis per source.
 
     Args:
-        network: Trained network.
+        network: Trained encoder-decoder.
         source: Source ids.
         lengths: Source lengths.
-        masked: Source positions that attention must ignore.
+        masked: Source positions that attention must ignore, in every source; empty for none.
+
+    Raises:
+        InputError: The network is not an encoder-decoder.
     """
     return initialize_from_memory(network, network.encoder(source, lengths), masked)
 
@@ -166,9 +177,12 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
     """Return one empty hypothesis per source of an encoded memory.
 
     Args:
-        network: Trained network.
+        network: Trained encoder-decoder.
         memory: Encoder output.
-        masked: Source positions that attention must ignore.
+        masked: Source positions that attention must ignore, in every source; empty for none.
+
+    Raises:
+        InputError: The network is not an encoder-decoder.
     """
     if masked:
         hidden = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
@@ -195,25 +209,31 @@ class EnsembleMembers(NamedTuple):
     source_tables: tuple[Int[Tensor, " U"], ...]
     """For each member, its source id of every source id of the ensemble."""
     copy_offsets: tuple[int, ...]
-    """For each member, the first source id that denotes a symbol to copy. For the ensemble it is the table size."""
+    """For each member, the number of its source ids. This number + t denotes an unknown symbol with the target id t.
+
+    The ensemble's own number is the length of each of `source_tables`.
+    """
     target_tables: tuple[Int[Tensor, " V"] | None, ...]
     """For each member, its id of every target id of the ensemble; None if they are equal."""
 
     def initialize(
         self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()
     ) -> EnsembleInference:
-        """Return one empty hypothesis per source, in every member.
+        """Encode the sources and return one empty hypothesis per source, in every member.
 
         Args:
             source: Source ids of the ensemble.
             lengths: Source lengths.
-            masked: Source positions that attention must ignore.
+            masked: Source positions that attention must ignore, in every source; empty for none.
+
+        Raises:
+            InputError: A network is not an encoder-decoder.
         """
         member_sources = zip(self.networks, self.source_ids(source), strict=True)
         return self.combine([encode_and_initialize(network, ids, lengths, masked) for network, ids in member_sources])
 
     def combine(self, members: Sequence[SingleModelInference]) -> EnsembleInference:
-        """Combine the hypotheses of the networks, reordering target ids where needed.
+        """Combine the hypotheses of the networks, reordering the target ids of networks with another order.
 
         Args:
             members: Hypotheses of each network, in the order of `networks`.
@@ -224,7 +244,7 @@ class EnsembleMembers(NamedTuple):
         )
 
     def source_ids(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
-        """Return each member's source ids.
+        """Translate the source ids of the ensemble to those of each member.
 
         Args:
             source: Source ids of the ensemble.
@@ -240,13 +260,14 @@ NO_MEMBERS = EnsembleMembers((), (), (), ())
 
 
 def check_members(members: object) -> None:
-    """Check that an argument is an `EnsembleMembers` whose fields have equal lengths.
+    """Check that an argument is an `EnsembleMembers` whose fields are tuples of equal length.
 
     Args:
         members: The argument.
 
     Raises:
-        ArgumentError: It is of another type, its fields differ in length, or a network is of another type.
+        ArgumentError: It is of another type, a field is not a tuple, the fields differ in length, or an item of
+            `networks` is not a `Network`.
     """
     hint = "; pellucid.load([...]) makes an ensemble of run folders"
     if not issubclass(type(members), EnsembleMembers):
@@ -273,10 +294,10 @@ def _member_source(
 
 @contextmanager
 def evaluation_mode(network: Network) -> Iterator[None]:
-    """Keep a network in evaluation mode inside the context, and restore its mode afterwards.
+    """Set a network to evaluation mode inside the context, and back to training mode afterwards if it was in it.
 
     Args:
-        network: Network; it stays unchanged if it is in evaluation mode.
+        network: Network, whose mode is changed in place.
     """
     if not network.training:
         yield
@@ -290,7 +311,7 @@ def evaluation_mode(network: Network) -> Iterator[None]:
 
 @contextmanager
 def evaluation_modes(networks: Sequence[Network]) -> Iterator[None]:
-    """Keep several networks in evaluation mode inside the context, and restore their modes afterwards.
+    """Set several networks to evaluation mode inside the context, and restore their modes afterwards.
 
     Args:
         networks: Networks.

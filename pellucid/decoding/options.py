@@ -22,34 +22,38 @@ AttentionWeight = Annotated[float, Meta(ge=0.0)]
 
 @dataclass(frozen=True)
 class ForcedAttention(CheckedFields):
-    """Given attention weights of one step.
+    """Given attention weights of one step, which replace the model's.
+
+    Whether they fit a source is checked in decoding (`attention_rows`).
 
     Raises:
-        ArgumentError: A field has a wrong type or value.
+        ArgumentError: A field has a wrong type, or a weight is negative or not finite.
     """
 
     step: int
     """Decoder step, from 0."""
     weights: tuple[AttentionWeight, ...]
-    """One nonnegative number per source position, including features. They are scaled to sum to one."""
+    """One nonnegative number per source position, including features. Decoding scales them to sum to one."""
 
 
 @dataclass(frozen=True)
 class DecodingOptions(CheckedFields):
     """Options for all outputs of a predictor. The default has no effect.
 
+    Whether symbols and positions exist is checked in decoding.
+
     Raises:
         ArgumentError: A field has a wrong type.
     """
 
     prefix: str = ""
-    """Prefix of every output."""
+    """Text with which every output begins."""
     forbidden: tuple[str, ...] = ()
     """Symbols that no output contains."""
     required: tuple[str, ...] = ()
     """Symbols that every output contains if its maximum length has room for them."""
     lexicon: Lexicon | None = None
-    """Lexicon that is consulted before the model."""
+    """Lexicon; a source in it gets its entries there that satisfy the constraints, and the model is not asked."""
     lattice: bool = False
     """Add the search tree of the beam to each trace."""
     painted: tuple[ForcedAttention, ...] = ()
@@ -73,7 +77,7 @@ Sources = Sequence[tuple[Sequence[str], int]]
 
 
 def resolve_prefixes(options: DecodingOptions, num_sources: int, prefixes: Sequence[Prefix] | None) -> Sequence[Prefix]:
-    """Return one target prefix per source: `prefixes`, or else the prefix of the options for all.
+    """Return one target prefix per source: `prefixes` unchanged, or without them the prefix of the options for all.
 
     Args:
         options: Options, whose prefix applies to every source.
@@ -94,15 +98,18 @@ def build_constraints(
     """Return the options as constraints in ids.
 
     Args:
-        options: Options for all outputs.
-        prefixes: Prefix of each source's output.
+        options: Options for all outputs; `prefix` is not read.
+        prefixes: Prefix of each source's output, as `resolve_prefixes` returns it.
         tokenizer: Tokenizer of targets.
         vocabulary: Target vocabulary.
-        sources: Sources of a model that copies. Then a prefix may contain symbols of its source outside the vocabulary.
-        first: Number of the first source, from 0, where each source has its own prefix; errors name the source.
+        sources: Sources of a model that copies, whose prefixes may contain symbols of the source outside the
+            vocabulary; an empty source has no prefix. None for a model that does not copy.
+        first: Number of the first source, from 0, if each source has its own prefix: errors then name the source. None
+            if all have the same.
 
     Raises:
-        ConstraintError: A symbol is not in the vocabulary, or both required and forbidden.
+        ConstraintError: A forbidden or required symbol, or a symbol of a prefix that cannot be copied, is not in the
+            vocabulary; or a forbidden symbol is required or in a prefix.
     """
     hint = "; a symbol that the model can only copy is allowed in a prefix only" if sources is not None else ""
     forbidden = _ids(options.forbidden, vocabulary, "forbidden", hint)

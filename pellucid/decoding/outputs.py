@@ -28,14 +28,14 @@ SHRINK = 0.75
 
 
 class LengthLimits(NamedTuple):
-    """Minimum and maximum output length, in symbols."""
+    """Minimum and maximum output length, in symbols without EOS."""
 
     minimum: int
     maximum: int
 
 
 class BatchLengthLimits(NamedTuple):
-    """Length limits of each source of a batch."""
+    """Minimum and maximum output length of each source of a batch, in symbols without EOS."""
 
     minimum: Int[np.ndarray, " B"]
     maximum: Int[np.ndarray, " B"]
@@ -56,16 +56,21 @@ class DecodedOutput(NamedTuple):
 
     ids: Int[np.ndarray, " T"]
     log_probabilities: Float[np.ndarray, " T"]
+    """Log-probability of each symbol."""
     weights: Float[np.ndarray, "T S"]
+    """Attention weights of each step."""
     top_ids: Int[np.ndarray, "T C"]
+    """Most probable symbols of each step, the most probable first."""
     top_log_probabilities: Float[np.ndarray, "T C"]
+    """Their log-probabilities."""
     heads: Float[np.ndarray, "M T S"] | None = None
+    """Attention weights of each of M heads; None for one head, and for ensembles."""
     looks: Float[np.ndarray, "L S"] | None = None
     """Attention weights of each hop of a classifier with several; the last are `weights`."""
 
 
 class BatchOutputs(NamedTuple):
-    """Outputs of a batch, padded. Entries beyond an output's length are undefined."""
+    """Outputs of a batch, padded; fields as in `DecodedOutput`. Entries beyond an output's length are undefined."""
 
     ids: Int[np.ndarray, "N T"]
     log_probabilities: Float[np.ndarray, "N T"]
@@ -93,7 +98,7 @@ class BatchOutputs(NamedTuple):
 
 
 def empty_outputs(outputs: int, steps: int, positions: int, candidates: int, heads: int = 0) -> BatchOutputs:
-    """Allocate arrays for the outputs of a search.
+    """Return arrays of zeros for the outputs of a search.
 
     Args:
         outputs: Number of outputs.
@@ -146,7 +151,7 @@ def initial_kernel_state(state: State) -> InitialState:
 
 
 def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:
-    """Return the length limits and the mask of a search for a kernel.
+    """Return the arguments of a search kernel: suppressed symbols, length limits, and number of candidates per step.
 
     Args:
         vocabulary_size: V, the number of target ids.
@@ -181,14 +186,19 @@ class BeamCandidates(NamedTuple):
     """Best extensions of each source's hypotheses by falling score, with the candidates of each hypothesis."""
 
     top: TopSymbols
+    """Candidates of each hypothesis, whether they are among the extensions or not."""
     parents: Int[np.ndarray, "b K"]
+    """Hypothesis, 0 to k − 1, that each extension continues."""
     ids: Int[np.ndarray, "b K"]
+    """Symbol of each extension."""
     log_probabilities: Float[np.ndarray, "b K"]
+    """Log-probability of that symbol."""
     scores: Float[np.ndarray, "b K"]
+    """Log-probability of the extended hypothesis; −∞ if a mask excludes the symbol."""
 
 
 def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) -> TopSymbols:
-    """Return the candidates of each hypothesis, by a kernel if one supports it.
+    """Return the C most probable symbols of each hypothesis, by a kernel if one supports it.
 
     Args:
         logits: Logits of the next symbols.
@@ -208,7 +218,7 @@ def choose_symbols(top: TopSymbols, is_early: bool) -> tuple[Int[np.ndarray, " R
 
     Args:
         top: Candidates of each hypothesis.
-        is_early: True before the minimum length: EOS is chosen only if nothing else can be written.
+        is_early: True before the minimum length: the second candidate replaces EOS, unless EOS is the only one.
     """
     rows = np.arange(len(top.ids))
     columns = ((top.ids[:, 0] == EOS) & (is_early and top.ids.shape[1] > 1)).astype(np.int64)
@@ -219,7 +229,9 @@ class SymbolMasks(NamedTuple):
     """Masks of a step: `suppressed` symbols have probability zero; `blocked` ones keep theirs but are not chosen."""
 
     suppressed: Bool[Tensor, " V"]
+    """Symbols that are never written, at any step."""
     blocked: Bool[np.ndarray, "b k V"] | None = None
+    """Symbols that cannot follow each hypothesis now; None if all can."""
     is_early: bool = False
     """True before the minimum length of all sources: EOS keeps its probability but is not chosen."""
 
@@ -258,7 +270,7 @@ def extend_hypotheses(
 def score_extensions(
     logits: Float[Tensor, "R V"], masks: SymbolMasks, scores: Float[np.ndarray, "b k"]
 ) -> tuple[Float[Tensor, "R V"], Float[Tensor, "b N"]]:
-    """Return log-probabilities of all symbols, and the scores of all extensions.
+    """Return the log-probabilities of all symbols, and the scores of all extensions, which are log-probabilities too.
 
     Args:
         logits: Logits of the next symbols.
@@ -266,7 +278,8 @@ def score_extensions(
         scores: Log-probability of each hypothesis.
 
     Returns:
-        Log-probabilities of the next symbols, one row per hypothesis; and scores, one row per source.
+        Log-probabilities of the next symbols, one row per hypothesis, −∞ for suppressed ones; and the log-probability
+        of each hypothesis with each symbol, one row per source and N = k·V columns, −∞ also for blocked symbols.
     """
     log_probabilities = symbol_log_probabilities(logits, masks.suppressed)
     allowed = log_probabilities
@@ -287,7 +300,7 @@ def select_extensions(
     Args:
         log_probabilities: Log-probabilities of the next symbols.
         sums: Scores of all extensions of each source.
-        count: Number of extensions of each source.
+        count: Number of extensions of each source, at most N.
     """
     vocabulary = log_probabilities.shape[1]
     best, top = sums.topk(count), log_probabilities.topk(candidate_count(vocabulary))
@@ -314,6 +327,9 @@ def with_early_end(
         blocked: Symbols that constraints exclude; None for none.
         early: Sources before their minimum length.
         shape: k, the number of hypotheses of each source, and V, the number of target ids.
+
+    Returns:
+        A new mask; `blocked` itself if no source is before its minimum length.
     """
     if not early.any():
         return blocked
@@ -333,9 +349,10 @@ def flat_mask(mask: Bool[np.ndarray, "b k V"], device: torch.device) -> Bool[Ten
 
 
 class StepRecord(NamedTuple):
-    """One step of a search that writes one symbol per row: the active rows, and their outputs."""
+    """One step of a search that writes one symbol per row; other fields as in `DecodedOutput`, one row per output."""
 
     rows: Int[np.ndarray, " R"]
+    """Rows of the outputs that took the step."""
     ids: Int[np.ndarray, " R"]
     log_probabilities: Float[np.ndarray, " R"]
     weights: Float[np.ndarray, "R S"]
@@ -351,7 +368,7 @@ class Recorder:
     """
 
     def __init__(self, rows: int, capacity: int = INITIAL_CAPACITY) -> None:
-        """Start without steps.
+        """Record no step yet.
 
         Args:
             rows: Number of outputs.
@@ -363,7 +380,7 @@ class Recorder:
         self.arrays: BatchOutputs | None = None
 
     def add(self, record: StepRecord) -> None:
-        """Copy the outputs of one step.
+        """Copy the outputs of one step; rows that are not active keep undefined entries for it.
 
         Args:
             record: Active rows and their outputs.
@@ -411,7 +428,7 @@ def _copy_steps(old: BatchOutputs, new: BatchOutputs) -> BatchOutputs:
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
-    """Return a tensor of any device as an array; half precision becomes float32.
+    """Return a tensor of any device as an array; floating-point numbers of any precision become float32.
 
     Args:
         tensor: Any tensor.
@@ -430,7 +447,7 @@ def to_optional_array(tensor: Tensor | None) -> np.ndarray | None:
 
 
 def candidate_count(vocabulary_size: int) -> int:
-    """Return the number of candidates per step, at most the number of symbols that can be written.
+    """Return the number of candidates kept per step: `CANDIDATES`, or the number of writable symbols if smaller.
 
     Args:
         vocabulary_size: V, the number of target ids.

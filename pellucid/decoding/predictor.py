@@ -2,7 +2,8 @@
 
 Every method that decodes accepts any iterable. For a list it returns a list. For an iterator (a generator, `map`, an
 open file) it returns an iterator of the results in their order, with bounded read-ahead (`streaming`) and bounded
-memory. An invalid argument raises one `ArgumentError` that names it; in a stream it is raised when the item is reached.
+memory. An invalid argument raises one `ArgumentError` that names it; in a stream, an error of an item is raised when
+the item is reached, after the results before it.
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +40,7 @@ from pellucid.decoding.preprocessing import (
     encode_source_batch,
     max_output_length,
     output_length_limits,
-    read_example,
+    tokenize_source,
 )
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
@@ -62,7 +63,14 @@ PredictorT = TypeVar("PredictorT", bound="Predictor")
 
 @dataclass(frozen=True)
 class Predictor(ABC):
-    """A trained network, or an ensemble, with its vocabularies and settings. Each kind of task has a subclass."""
+    """A trained network, or an ensemble, with its vocabularies and settings: it maps source texts to traces.
+
+    Subclasses are `Transducer` and `Ensemble` for autoregressive tasks, and `ClassificationPredictor` for the others.
+    Predictors are immutable.
+
+    Raises:
+        ArgumentError: A field has a wrong type.
+    """
 
     config: Config
     vocabularies: Vocabularies
@@ -70,7 +78,7 @@ class Predictor(ABC):
     """The network; of an ensemble the first member, whose configuration controls the search."""
     options: DecodingOptions = NO_OPTIONS
     name: str = ""
-    """Name in error messages: the run folder."""
+    """Name in error messages: the run folder, or "" for none."""
     members: EnsembleMembers = NO_MEMBERS
     """Members of an ensemble; empty for one network."""
 
@@ -99,7 +107,7 @@ class Predictor(ABC):
 
     @cached_property
     def autoregressive(self) -> bool:
-        """True if outputs are decoded symbol by symbol."""
+        """True if outputs are decoded symbol by symbol, as the task of the model says."""
         return get_task_settings(self.config.task).autoregressive
 
     @property
@@ -109,11 +117,15 @@ class Predictor(ABC):
 
     @property
     def max_length(self) -> int:
-        """Return the maximum output length, in symbols; `ConfigError` if the limits exclude every length."""
+        """Maximum output length, in symbols without EOS.
+
+        Raises:
+            ConfigError: As in `max_output_length`.
+        """
         return max_output_length(self.config.search, self.vocabularies)
 
     def member_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
-        """Return the source ids of each network.
+        """Translate source ids to those of each network.
 
         Args:
             source: Source ids of the predictor's vocabulary.
@@ -121,7 +133,7 @@ class Predictor(ABC):
         return self.members.source_ids(source) if self.is_ensemble else [source]
 
     def evaluation_mode(self) -> AbstractContextManager[None]:
-        """Keep all networks in evaluation mode inside the context."""
+        """Return a context in which all networks are in evaluation mode; it restores their modes afterwards."""
         return evaluation_modes(self.networks)
 
     @abstractmethod
@@ -129,9 +141,10 @@ class Predictor(ABC):
         """Return a predictor with other options: constraints, a lexicon, search trees, forced attention.
 
         Args:
-            options: Options for all outputs.
+            options: Options for all outputs, which replace those of this predictor.
 
         Raises:
+            ArgumentError: The argument has a wrong type.
             ConfigError: The task does not support an option.
         """
 
@@ -148,7 +161,7 @@ class Predictor(ABC):
         raise self.unsupported_error("samples")
 
     def unsupported_error(self, argument: str) -> ConfigError:
-        """Return the error for an operation that only autoregressive tasks support.
+        """Return the error for an operation that only autoregressive tasks support; the caller raises it.
 
         Args:
             argument: Name of the operation or argument.
@@ -160,10 +173,11 @@ class Predictor(ABC):
         """Return a predictor with another beam size.
 
         Args:
-            beam_size: Number of hypotheses per source; 1 is greedy search.
+            beam_size: Number of hypotheses per source, 1 to `MAX_BEAM_SIZE`; 1 is greedy search.
 
         Raises:
-            ConfigError: The size is out of range.
+            ArgumentError: The size has a wrong type or is out of range.
+            ConfigError: As in `with_search`.
         """
         return self.with_search({"beam_size": convert_argument("beam_size", beam_size, Width)})
 
@@ -174,7 +188,9 @@ class Predictor(ABC):
             search: Search settings: a section of a `Config`, or a dict. Settings that a dict lacks stay as they are.
 
         Raises:
-            ConfigError: Settings contradict each other, or have no effect.
+            ArgumentError: The argument is neither.
+            ConfigError: A setting is unknown or out of range, contradicts another, or is changed without effect; or a
+                length limit is too large (`max_output_length`).
         """
         section: SearchConfig | Mapping[str, Any] = convert_argument("search", search, SearchConfig | Mapping[str, Any])
         config = override_settings(self.config, {"search": section})
@@ -202,19 +218,19 @@ class Predictor(ABC):
     def predict(
         self, sources: Iterable[str], features: Features = None, prefixes: Prefixes = None
     ) -> list[Trace] | Iterator[Trace]:
-        """Decode each source.
+        """Return the best output of each source text.
 
         Args:
             sources: Source texts: a list, or an iterator.
-            features: Features of each source, if the model was trained with them.
-            prefixes: Prefix of each output.
+            features: Features of each source, if the model was trained with them; None for no features.
+            prefixes: Prefix of each output; None for the prefix of the options.
 
         Returns:
             One `Trace` per source, in order: a list, or an iterator for an iterator. An empty source has an empty
             output.
 
         Raises:
-            DataError: A source is too long, or the numbers of sources, features and prefixes differ.
+            InputError: As in `trace`; also if the numbers of sources and features differ (`DataError`).
         """
         return self.trace(make_examples(sources, features), prefixes)
 
@@ -245,12 +261,16 @@ class Predictor(ABC):
 
         Args:
             sources: Source texts: a list, or an iterator.
-            count: Length of each list. The beam is at least as large.
-            features: Features of each source, if the model was trained with them.
-            top_mass: Cut each list when its outputs reach this probability mass, from 0 to 1; the first output stays.
+            count: Maximum length of each list, 1 to `MAX_BEAM_SIZE`. The beam is at least as large.
+            features: Features of each source, if the model was trained with them; None for no features.
+            top_mass: Cut each list when its outputs reach this probability mass, above 0 to 1; the first output stays.
 
         Returns:
-            One list of traces per source, the best first: a list, or an iterator for an iterator.
+            One list of traces per source, the best first: a list, or an iterator for an iterator. The list of an empty
+            source has one empty output.
+
+        Raises:
+            InputError: As in `hypotheses`; also if the numbers of sources and features differ (`DataError`).
         """
         return self.hypotheses(make_examples(sources, features), count, top_mass)
 
@@ -277,15 +297,18 @@ class Predictor(ABC):
     def sample(
         self, sources: Iterable[str], sampling: SamplingConfig, features: Features = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Sample outputs of each source text, numbered from 0; see `samples`.
+        """Sample outputs of each source text; see `samples`, with sources numbered from 0.
 
         Args:
             sources: Source texts: a list, or an iterator.
             sampling: Number of samples, temperature, filters and seed.
-            features: Features of each source, if the model was trained with them.
+            features: Features of each source, if the model was trained with them; None for no features.
 
         Returns:
-            One list of traces per source: a list, or an iterator for an iterator.
+            One list of `sampling.samples` traces per source: a list, or an iterator for an iterator.
+
+        Raises:
+            InputError: As in `samples`; also if the numbers of sources and features differ (`DataError`).
         """
         return self._samples("sample", make_examples(sources, features), sampling, 0, None)
 
@@ -306,14 +329,26 @@ class Predictor(ABC):
         """
 
     def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace] | Iterator[Trace]:
-        """Decode examples, ignoring their targets. Sources of similar length share batches.
+        """Return the best output of each example; targets are ignored. Sources of similar length share batches.
 
         Args:
             examples: Examples: a list, or an iterator.
             prefixes: Prefix of each output; None for the prefix of the options.
 
         Returns:
-            One `Trace` per example, in order: a list, or an iterator for an iterator.
+            One `Trace` per example, in order: a list, or an iterator for an iterator. An empty source has an empty
+            output.
+
+        Raises:
+            ArgumentError: An argument has a wrong type.
+            DataError: A source is too long, or has features and the model reads none; or the numbers of examples and
+                prefixes differ.
+            ConfigError: The task does not support prefixes, or the length limits are too large.
+            ConstraintError: No output can satisfy a prefix, required and forbidden symbols (`build_constraints`), or
+                the length limits leave no room for them.
+            RunError: A network computes numbers that are not finite (`NotFiniteError`); only some members of an
+                ensemble copy from the source; or a forked process cannot use the GPU.
+            InputError: Forced attention weights or masked positions do not fit a source or the model.
         """
         return self._decode(lambda chunk: [traces[0] for traces in self._search(chunk, 1)], examples, prefixes)
 
@@ -340,16 +375,21 @@ class Predictor(ABC):
     def hypotheses(
         self, examples: Iterable[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Return the n-best list of each example, with the probability of each output normalized over the list.
+        """Return the n-best list of each example; `Trace.probability` is normalized over the list before it is cut.
 
         Args:
             examples: Examples; their targets are ignored.
-            count: Length of each list. The beam is at least as large.
-            top_mass: Cut each list when its outputs reach this probability mass, from 0 to 1; the first output stays.
+            count: Maximum length of each list, 1 to `MAX_BEAM_SIZE`. The beam is at least as large.
+            top_mass: Cut each list when its outputs reach this probability mass, above 0 to 1; the first output stays.
             prefixes: Prefix of each output; None for the prefix of the options.
 
         Returns:
-            One list of traces per example, the best first: a list, or an iterator for an iterator.
+            One list of traces per example, the best first: a list, or an iterator for an iterator. The list of an empty
+            source has one empty output.
+
+        Raises:
+            InputError: As in `trace`; also if `count` or `top_mass` is out of range (`ArgumentError`), or `count` is
+                above 1 for a model with one output per source, such as a tagger (`ConfigError`).
         """
         nbest: int = convert_argument("count", count, Width)
         mass: float = convert_argument("top_mass", top_mass, Probability)
@@ -387,18 +427,23 @@ class Predictor(ABC):
     def samples(
         self, examples: Iterable[Example], sampling: SamplingConfig, first: int = 0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Sample outputs of each example.
+        """Sample outputs of each example from the distribution of an autoregressive model.
 
-        A sample depends on the seed and the number of its example, and not on other examples.
+        A sample depends on the seed, the number of its example and its own number, and not on other examples.
 
         Args:
             examples: Examples; their targets are ignored.
             sampling: Number of samples, temperature, filters and seed.
-            first: Number of the first example.
+            first: Number of the first example, from 0, which selects its random stream.
             prefixes: Prefix of each output; None for the prefix of the options.
 
         Returns:
-            One list of traces per example: a list, or an iterator for an iterator.
+            One list of `sampling.samples` traces per example, in the order of drawing: a list, or an iterator for an
+            iterator.
+
+        Raises:
+            InputError: As in `trace`; also if the task is not autoregressive or the options request a search tree
+                (`ConfigError`).
         """
         return self._samples("samples", examples, sampling, first, prefixes)
 
@@ -429,9 +474,11 @@ class Predictor(ABC):
         """
 
     def force(self, examples: Iterable[Example]) -> list[Trace] | Iterator[Trace]:
-        """Score the targets of examples: return a `Trace` of each target as if it had been decoded.
+        """Score the targets of examples (forced decoding): return a `Trace` of each target as if it had been decoded.
 
-        A target symbol outside the vocabulary counts as UNK; `Trace.unknown_target` lists its position.
+        `Trace.unknown_target` lists the positions of target symbols that the model cannot write. In a sequence such a
+        symbol has the log-probability of UNK; a tag or class has −∞, and an ignored tag 0. Of the options, only forced
+        attention weights and masked positions apply.
 
         Args:
             examples: Examples: a list, or an iterator.
@@ -440,7 +487,9 @@ class Predictor(ABC):
             One `Trace` per example, in order: a list, or an iterator for an iterator.
 
         Raises:
-            DataError: A source is empty.
+            DataError: A source is empty or too long, has features and the model reads none; or a target is too long, or
+                does not fit its source (tags, positions).
+            InputError: As in `trace` otherwise; also if the options request a search tree (`ConfigError`).
         """
         return self._decode(self._score, examples)
 
@@ -464,7 +513,7 @@ class Predictor(ABC):
         """Decode examples batch by batch, except empty sources and those that the lexicon answers."""
         numbered = enumerate(chunk.examples, start=chunk.first + 1)
         tokenized_sources = [
-            read_example(example, number, self.tokenizers, self.config.data) for number, example in numbered
+            tokenize_source(example, number, self.tokenizers, self.config.data) for number, example in numbered
         ]
         tokenized_sources, sources = encode_source_batch(
             chunk.examples, tokenized_sources, self.vocabularies, self.tokenizers, self.config

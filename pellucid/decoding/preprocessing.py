@@ -26,12 +26,16 @@ from pellucid.errors import ConfigError, ConstraintError, DataError
 
 
 class TokenizedSource(NamedTuple):
-    """One tokenized source: its symbols, which begin with the features."""
+    """One tokenized source."""
 
     text: str
+    """Source text as given."""
     source: tuple[str, ...]
+    """Symbols: features, then the source; empty for an empty source, even one with features."""
     features: int
+    """Number of features at the beginning of `source`."""
     unknown: tuple[int, ...] = ()
+    """Positions in `source` whose symbol is not in the vocabulary."""
     added: tuple[str, ...] = ()
     """Features whose embeddings are added to every symbol; they have no positions."""
 
@@ -40,14 +44,16 @@ class InferenceBatch(NamedTuple):
     """One batch to decode."""
 
     rows: Int[np.ndarray, " B"]
-    """Index of each example among the given ones."""
+    """Index of each example in its chunk."""
     source: Int[Tensor, "B S"]
+    """Source ids, padded."""
     lengths: Int[Tensor, " B"]
+    """Number of source ids of each source, including features."""
     limits: BatchLengthLimits
     positions: Int[Tensor, " B"]
-    """Number of encoder positions of each source: `lengths`, or without features where these are added."""
+    """Number of encoder positions of each source: `lengths`, less the features where these are added to the symbols."""
     first: int = 0
-    """Number of the first given example, from 0."""
+    """Number of the first example of the chunk among all given ones, from 0."""
 
 
 def encode_targets(
@@ -57,11 +63,11 @@ def encode_targets(
     tokenizers: Tokenizers,
     config: Config,
 ) -> Ragged:
-    """Return target ids with EOS. With copying, a symbol outside the vocabulary becomes its position in the source.
+    """Return target ids with EOS. A symbol outside the vocabulary is V + the source position that it copies, else UNK.
 
     Args:
-        examples: Examples.
-        symbols: Target symbols of each example.
+        examples: Examples, which a model that copies reads.
+        symbols: Target symbols of each example, which a model that does not copy reads.
         vocabularies: Vocabularies of the model.
         tokenizers: Tokenizers of the model.
         config: Configuration of the model.
@@ -74,7 +80,7 @@ def encode_targets(
 def encode_source_ids(
     examples: Sequence[Example], vocabularies: Vocabularies, tokenizers: Tokenizers, config: Config
 ) -> tuple[Ragged, Ragged]:
-    """Return source ids. With copying, the second form keeps the target ids of unknown symbols.
+    """Return source ids, in which features precede symbols. The second form keeps unknown symbols that can be copied.
 
     Args:
         examples: Examples; their targets are ignored.
@@ -83,7 +89,8 @@ def encode_source_ids(
         config: Configuration of the model.
 
     Returns:
-        The source ids, and the ids for the encoder; equal for a model that does not copy.
+        The source ids, and the ids for the network, in which an unknown symbol is the number of source ids + its target
+        id (or V + its source position) instead of UNK; both are the same object for a model that does not copy.
     """
     plain = encode_sources(examples, tokenizers, vocabularies)
     if not config.decoder.pointer_generator:
@@ -102,7 +109,8 @@ def copyable_sources(
         config: Configuration of the model.
 
     Returns:
-        One pair per example; None for a model that does not copy.
+        One pair per example: its symbols, features first, and the number of features, 0 if features have no positions;
+        None for a model that does not copy.
     """
     if not config.decoder.pointer_generator:
         return None
@@ -119,14 +127,15 @@ def encode_source_batch(
     tokenizers: Tokenizers,
     config: Config,
 ) -> tuple[list[TokenizedSource], Ragged]:
-    """Return the sources with their unknown positions, and the ids for the encoder.
+    """Return the sources with the positions of their unknown symbols, and the ids for the network.
 
     Args:
         examples: Examples; their targets are ignored.
         tokenized: The tokenized source of each example.
         vocabularies: Vocabularies of the model.
         tokenizers: Tokenizers of the model.
-        config: Configuration of the model.
+        config: Configuration of the model; with encoder.features = "sum", features are moved from the symbols of a
+            source to its field `added`.
     """
     source_ids, encoder_ids = encode_source_ids(examples, vocabularies, tokenizers, config)
     marked = mark_unknown_symbols(tokenized, source_ids, len(vocabularies.source))
@@ -136,23 +145,29 @@ def encode_source_batch(
 
 
 MAX_HYPOTHESES = 2**14
-"""Maximum number of hypotheses in memory; those of one source are never split."""
+"""Maximum number of hypotheses in a batch; the hypotheses of one source are never split, however many."""
 MAX_POSITIONS = 2**17
 """Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
 class SearchRequest(NamedTuple):
-    """Parameters of a search: hypotheses per source, lexicon entries per source, and constraints."""
+    """Parameters of a search that determine batches and lexicon entries."""
 
     hypotheses: int
+    """Number of hypotheses per source: the beam size, or the number of samples."""
     nbest: int
+    """Maximum number of lexicon entries per source."""
     constraints: Constraints
+    """Constraints of all sources, by the row of the source."""
 
-    def sources(self, size: int) -> int:
-        """Return the batch size: `size`, or less to keep at most `MAX_HYPOTHESES` hypotheses.
+    def batch_size(self, size: int) -> int:
+        """Return the maximum number of sources in a batch: `size`, or less for at most `MAX_HYPOTHESES` hypotheses.
 
         Args:
-            size: Maximum number of sources.
+            size: Setting `search.batch_size`.
+
+        Returns:
+            The number, at least 1.
         """
         return max(1, min(size, MAX_HYPOTHESES // self.hypotheses))
 
@@ -160,15 +175,15 @@ class SearchRequest(NamedTuple):
 def batched(
     rows: Sequence[int], lengths: Int[np.ndarray, " N"], request: SearchRequest, size: int
 ) -> Iterator[Sequence[int]]:
-    """Yield the rows of each batch.
+    """Yield the rows of each batch, in order: at most `request.batch_size(size)`, and fewer for long sources.
 
     Args:
-        rows: Numbers of the sources to decode, shortest first.
-        lengths: Length of every source.
+        rows: Rows of the sources to decode, shortest first.
+        lengths: Length of every source, by its row.
         request: Number of hypotheses per source.
         size: Maximum number of sources in a batch.
     """
-    start, max_sources = 0, request.sources(size)
+    start, max_sources = 0, request.batch_size(size)
     while start < len(rows):
         batch = rows[start : start + max_sources]
         # The last source is the longest. The sources of a smaller batch are shorter, so its padded size still fits.
@@ -178,17 +193,17 @@ def batched(
         start += len(batch)
 
 
-def read_example(example: Example, number: int, tokenizers: Tokenizers, config: DataConfig) -> TokenizedSource:
-    """Tokenize one example.
+def tokenize_source(example: Example, number: int, tokenizers: Tokenizers, config: DataConfig) -> TokenizedSource:
+    """Tokenize the source and the features of an example.
 
     Args:
         example: Example; its target is ignored.
-        number: Number of the example from 1, for errors.
+        number: Number of the example, from 1, for errors.
         tokenizers: Tokenizers of the model.
         config: Data settings of the model.
 
     Raises:
-        DataError: The source is too long, or has features that the model does not use.
+        DataError: The source has more than `data.max_length` symbols, or has features and the model reads none.
     """
     source, limit = tokenizers.source.split(example.source), config.max_length
     if len(source) > limit:
@@ -207,12 +222,12 @@ def read_example(example: Example, number: int, tokenizers: Tokenizers, config: 
 def mark_unknown_symbols(
     tokenized: Sequence[TokenizedSource], sources: Ragged, num_source_ids: int
 ) -> list[TokenizedSource]:
-    """Return the sources with the positions of symbols outside the vocabulary.
+    """Return the sources with the positions of symbols and features outside the vocabulary (`unknown`).
 
     Args:
         tokenized: Tokenized sources.
-        sources: Source ids of each.
-        num_source_ids: Number of source ids, after which the ids of features follow.
+        sources: Source ids of each, in which these are UNK.
+        num_source_ids: Number of ids of source symbols, after which the ids of features follow.
     """
     indices = np.flatnonzero(np.isin(sources.values, (UNK, num_source_ids + UNK)))
     rows = np.searchsorted(sources.offsets, indices, side="right") - 1
@@ -226,7 +241,7 @@ def mark_unknown_symbols(
 
 
 def remove_feature_positions(tokenized: TokenizedSource) -> TokenizedSource:
-    """Return a source whose features are added to every symbol and have no positions.
+    """Return a source whose features are in `added`, without positions; `unknown` lists no features.
 
     Args:
         tokenized: Source that begins with its features.
@@ -243,14 +258,17 @@ ALWAYS_ALLOWED = 1000
 
 
 def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
-    """Return the maximum output length in symbols: the setting, or 1.5 times the longest training target plus 10.
+    """Return the maximum output length in symbols without EOS: search.max_length, or if that is 0 a derived length.
+
+    The derived length is 1.5 times the longest training target, rounded up, plus 10.
 
     Args:
         search: Search settings.
         vocabularies: Vocabularies of the model, with the length of the longest training target.
 
     Raises:
-        ConfigError: The minimum length exceeds it, or a limit is more than `MAX_LENGTH_FACTOR` allows.
+        ConfigError: search.max_length is 0, and search.min_length exceeds the derived length; or search.min_length or
+            search.max_length exceeds both `ALWAYS_ALLOWED` and `MAX_LENGTH_FACTOR` times the longest training target.
     """
     derived = math.ceil(1.5 * vocabularies.longest_target) + 10
     if not search.max_length and search.min_length > derived:
@@ -272,19 +290,19 @@ def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
 def output_length_limits(
     sources: Sequence[TokenizedSource], search: SearchConfig, max_length: int, constraints: Constraints
 ) -> BatchLengthLimits:
-    """Return the minimum and maximum output length of each source.
+    """Return the minimum and maximum output length of each source, in symbols without EOS.
 
-    A limit by ratio gives way to the constraints. If the two limits of a source cross, the maximum holds, with a
-    warning.
+    Limits by ratio multiply the number of source symbols without features. The maximum by ratio is at least 1, and is
+    raised to what the constraints need. If the two limits of a source cross, the maximum holds, with a `UserWarning`.
 
     Args:
         sources: Sources of a batch.
         search: Search settings.
-        max_length: Maximum output length of the model.
+        max_length: Maximum output length of the model, as `max_output_length` returns it.
         constraints: Constraints of the batch.
 
     Raises:
-        ConstraintError: The constraints need more symbols than `max_length`.
+        ConstraintError: The prefix and the required symbols of a source are more than `max_length` symbols.
     """
     symbols = np.array([len(source.source) - source.features for source in sources])
     maximum, minimum = np.full(len(sources), max_length), np.full(len(sources), search.min_length)
@@ -315,7 +333,9 @@ def check_minimum(
     vocabulary: Vocabulary,
     copies: bool,
 ) -> None:
-    """Check that outputs with a minimum length are possible where every symbol of the vocabulary is forbidden.
+    """Check that outputs of the minimum length are possible where every symbol of the vocabulary is forbidden.
+
+    The caller has found that every symbol is.
 
     Args:
         sources: Sources of a batch.
@@ -325,7 +345,7 @@ def check_minimum(
         copies: True if the model also copies source symbols outside the vocabulary.
 
     Raises:
-        ConstraintError: A source has a minimum length above 0 and no symbol that can be copied.
+        ConstraintError: A source has a minimum length above 0, and no symbol that the model can copy.
     """
     for source, minimum, number in zip(sources, limits.minimum.tolist(), numbers.tolist(), strict=True):
         copyable = copies and any(symbol not in vocabulary.ids for symbol in source.source[source.features :])

@@ -36,20 +36,20 @@ from pellucid.decoding.outputs import (
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(CheckedFields):
-    """Parameters of sampling.
+    """Parameters of sampling. `top_k` is applied before `top_p`.
 
     Raises:
-        ArgumentError: A value is out of range.
+        ArgumentError: A value has a wrong type or is out of range.
     """
 
     samples: Annotated[int, Meta(ge=1, le=1024)] = 1
-    """Number of samples per source."""
+    """Number of samples per source, 1 to 1,024."""
     temperature: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
-    """Temperature, by which log-probabilities are divided: below 1 is sharper, above 1 is flatter."""
+    """Temperature, above 0, by which log-probabilities are divided: below 1 is sharper, above 1 is flatter."""
     top_k: Limit = 0
     """Sample from the k most probable symbols; 0 is no limit."""
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
-    """Nucleus sampling: sample from the smallest set of most probable symbols with this probability mass."""
+    """Nucleus sampling: sample from the fewest most probable symbols with this probability mass, above 0 to 1."""
     seed: Seed = 1
     """Random seed."""
 
@@ -64,17 +64,18 @@ def sample(
 ) -> list[list[DecodedOutput]]:
     """Sample outputs of each source. Their log-probabilities are the model's own, without temperature and filtering.
 
-    A sample depends on the seed and on the numbers of the source, the sample and the step, not on the batch.
+    A sample depends on the seed and on the numbers of the source, the sample and the step, not on the batch. An EOS
+    that is drawn while required symbols are missing is replaced by the most probable of these.
 
     Args:
-        inference: The model before its first step.
-        lengths: Source lengths.
+        inference: One empty hypothesis per source.
+        lengths: Number of encoder positions of each source.
         numbers: Number of each source, which selects its random streams.
         config: Length limits and constraints; the other fields have no effect.
         sampling: Number of samples, temperature, filters and seed.
 
     Returns:
-        The samples of each source.
+        The samples of each source, in the order of drawing; those cut at the maximum length have no EOS.
     """
     total, samples = len(lengths) * sampling.samples, sampling.samples
     copies = torch.arange(len(lengths), device=lengths.device).repeat_interleave(samples)
@@ -141,8 +142,9 @@ def draw_symbols(
 ) -> Int[np.ndarray, " R"]:
     """Sample one symbol per row by inversion of the cumulative distribution over ids.
 
-    The distribution is exp(log p / temperature) over the `top_k` most probable symbols, then over the smallest set of
-    those with mass `top_p`. If constraints leave no symbol, the result is EOS.
+    The distribution is proportional to exp(log p / temperature) over the `top_k` most probable symbols that the mask
+    allows; of these, the fewest most probable ones with mass `top_p` remain. If the mask allows no symbol, the result
+    is EOS.
 
     Args:
         log_probabilities: Log-probabilities of the next symbols.

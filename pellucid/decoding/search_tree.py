@@ -14,7 +14,10 @@ from pellucid.errors import DataError
 
 
 class SearchTreeIds(NamedTuple):
-    """Search tree of one source in ids. Parents precede their children; −1 is the root."""
+    """Search tree of one source in ids; fields as in `SearchTree`, whose `scores` are `sums` here.
+
+    Parents precede their children.
+    """
 
     ids: Int[np.ndarray, " N"]
     parents: Int[np.ndarray, " N"]
@@ -25,10 +28,10 @@ class SearchTreeIds(NamedTuple):
     attention: Float[np.ndarray, "L S"]
 
     def named(self, symbols: np.ndarray, leaf: int) -> "SearchTree":
-        """Return the search tree with symbols.
+        """Return the search tree with symbols in place of ids.
 
         Args:
-            symbols: Symbol of each node.
+            symbols: Symbol of each node, shape (N,).
             leaf: Node at which the output ends; −1 for an empty output.
         """
         arrays = (self.parents, self.log_probabilities, self.sums)
@@ -37,12 +40,12 @@ class SearchTreeIds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SearchTree:
-    """All extensions that a beam considered for one source, kept or pruned, as a tree."""
+    """All extensions that a beam considered for one source, kept or pruned, as a tree whose nodes are symbols."""
 
     symbols: tuple[str, ...]
-    """Symbol of each node, step by step and in the order of falling score."""
+    """Symbol of each node, step by step, and within a step in the order of falling score."""
     parents: Int[np.ndarray, " N"]
-    """Parent of each node; −1 at the root."""
+    """Parent of each node, which comes before it; −1 for the nodes of the first step."""
     log_probabilities: Float[np.ndarray, " N"]
     """Log-probability of each symbol given the source and the symbols before it."""
     scores: Float[np.ndarray, " N"]
@@ -50,14 +53,14 @@ class SearchTree:
     fates: tuple[Fate, ...]
     """kept: continued by the beam, or active at the end of the search. ended: a finished output. pruned: dropped."""
     looks: Int[np.ndarray, " N"]
-    """Row of `attention` of each node; siblings share it."""
+    """Row of `attention` for each node: the weights of the decoder step that scored it. Siblings share it."""
     attention: Float[np.ndarray, "L S"]
-    """Attention weights of the decoder steps."""
+    """Attention weights, one row for each hypothesis and step."""
     leaf: int
     """Last node of this trace's own output; −1 for an empty output."""
 
     def path(self) -> list[int]:
-        """Return the nodes of this trace's own output, from the first symbol."""
+        """Return the nodes of this trace's own output, from the first symbol; empty for an empty output."""
         nodes, node = list[int](), self.leaf
         while node >= 0:
             nodes.append(node)
@@ -68,7 +71,7 @@ class SearchTree:
         """Return the JSON form.
 
         Args:
-            compact: Write arrays in base64 instead of lists.
+            compact: Write arrays of floating-point numbers in base64, to the bit, instead of lists to six decimals.
         """
         encode = encode_array if compact else list_array
         return LatticeRecord(
@@ -91,7 +94,8 @@ class SearchTree:
             positions: Number of source positions.
 
         Raises:
-            DataError: The fields of the record do not agree.
+            DataError: The fields do not agree in length, an array is malformed, a parent does not come before its node,
+                an index is out of range, or a log-probability or weight is.
         """
         nodes, attention = len(record.symbols), decode_field(record, "attention", (None, positions))
         rows, indexed_parents = range(len(attention)), enumerate(record.parents)

@@ -13,7 +13,7 @@ from pellucid.errors import DataError, InputError
 MAX_SOURCES = 1024
 """Maximum number of sources of a stream that are decoded together."""
 MAX_OUTPUTS = 2**14
-"""Maximum number of outputs held at a time, for sources with many outputs."""
+"""Maximum number of outputs of a stream that are held at a time, for sources with many outputs."""
 MAX_SYMBOLS = 2**16
 """Maximum number of source characters held at a time, for one output per source: attention weights grow with both."""
 
@@ -34,7 +34,7 @@ class ExampleChunk(NamedTuple):
     """Number of the first example among all given ones, from 0."""
 
     def slice(self, start: int, end: int) -> "ExampleChunk":
-        """Return some of its examples as a chunk.
+        """Return consecutive examples as a chunk, with their prefixes and numbers.
 
         Args:
             start: Index of the first example.
@@ -45,7 +45,7 @@ class ExampleChunk(NamedTuple):
 
 
 def max_chunk_sources(outputs: int) -> int:
-    """Return the maximum number of sources that are decoded together.
+    """Return the maximum number of sources of a stream that are decoded together, at least 1.
 
     Args:
         outputs: Number of outputs per source.
@@ -54,7 +54,7 @@ def max_chunk_sources(outputs: int) -> int:
 
 
 def count_characters(example: Example) -> int:
-    """Return the number of characters of an example: at least its symbols.
+    """Return the number of characters of an example: those of its source, target and features.
 
     Args:
         example: Example.
@@ -66,7 +66,7 @@ class ChunkCounter:
     """Count the items and characters of a chunk until one limit is reached."""
 
     def __init__(self, outputs: int) -> None:
-        """Start an empty chunk.
+        """Start an empty chunk, with limits that fall with the number of outputs.
 
         Args:
             outputs: Number of outputs per item.
@@ -82,7 +82,7 @@ class ChunkCounter:
             characters: Number of characters of the item.
 
         Returns:
-            True if the chunk is full.
+            True if the chunk is full with this item.
         """
         self.num_items, self.num_characters = self.num_items + 1, self.num_characters + characters
         if self.num_items < self.max_items and self.num_characters < self.max_characters:
@@ -98,7 +98,7 @@ def chunked(items: Iterable[Item], outputs: int, characters: Callable[[Item], in
 
     Args:
         items: Items of a stream.
-        outputs: Number of outputs of each item.
+        outputs: Number of outputs per item, which bounds the length of the lists.
         characters: Function that returns the number of characters of an item.
     """
     chunk, counter = list[Item](), ChunkCounter(outputs)
@@ -126,7 +126,8 @@ def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: s
         noun: Noun for its items, for errors.
 
     Raises:
-        DataError: The numbers differ; for lists before anything is yielded, for a stream where the shorter one ends.
+        DataError: The numbers differ. If `sources` is an iterator, the error is raised where the shorter one ends;
+            otherwise at once.
     """
     if isinstance(sources, Iterator):
         return _pair_streams(sources, others, name, noun)
@@ -166,8 +167,12 @@ def decode_chunks(
         decode: Function that decodes a chunk.
         examples: Examples.
         prefixes: Prefix of each output; None for the prefix of the options.
-        outputs: Number of outputs per example.
+        outputs: Number of outputs per example, which bounds the size of a chunk.
         first: Number of the first example, from 0.
+
+    Raises:
+        DataError: The numbers of examples and prefixes differ.
+        InputError: Any that `decode` raises; in a stream after the results of the examples before the cause.
     """
     if isinstance(examples, list):
         prefix_list = (

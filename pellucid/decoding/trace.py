@@ -52,7 +52,9 @@ _registered: list[TraceDisplay] = []
 
 
 def register_trace_display(display: TraceDisplay) -> None:
-    """Register the functions that display traces, in place of earlier ones.
+    """Register the functions that display traces in notebooks and files, in place of earlier ones.
+
+    The viewer calls it when `pellucid` is imported.
 
     Args:
         display: Functions that display a trace.
@@ -61,7 +63,7 @@ def register_trace_display(display: TraceDisplay) -> None:
 
 
 def registered_trace_display() -> TraceDisplay:
-    """Return the functions that display traces.
+    """Return the functions that display traces, as `register_trace_display` got them.
 
     Raises:
         RuntimeError: No display is registered. Importing `pellucid` registers the viewer's.
@@ -80,8 +82,8 @@ END, UNKNOWN = SPECIAL_NAMES[EOS], SPECIAL_NAMES[UNK]
 class Trace:
     """One source, its output, and the computation of each output symbol.
 
-    T decoder steps, including EOS if decoding reached it; S source positions, including features, which come first; k
-    candidates per step.
+    T steps: the decoder steps, including EOS if decoding reached it; for other tasks, one for each tag, class or
+    position. S source positions, including features, which come first; k candidates per step.
     """
 
     text: str
@@ -93,15 +95,15 @@ class Trace:
     unknown: tuple[int, ...]
     """Positions in `source` whose symbol is not in the vocabulary."""
     target: tuple[str, ...]
-    """The T decoded symbols; the last is `END` if decoding finished."""
+    """The T output symbols; the last is `END` if decoding reached it, which it does in autoregressive tasks only."""
     output: str
     """Output text, without `END`."""
     finished: bool
-    """True if `END` was decoded; otherwise the output was cut at the maximum length."""
+    """False if the output was cut at the maximum length before `END`; always True for other tasks and empty sources."""
     log_probabilities: Float[np.ndarray, " T"]
-    """Log-probability of each decoded symbol given the source and the symbols before it."""
+    """Log-probability of each output symbol given the source and, in autoregressive tasks, the symbols before it."""
     attention: Float[np.ndarray, "T S"]
-    """Attention weights of each step. Rows sum to one (to zero without attention).
+    """Attention weights of each step. Rows sum to one; to zero without attention and in lexicon entries.
 
     A tag attends to its own position; that identity matrix is not part of the JSON form.
     """
@@ -112,17 +114,17 @@ class Trace:
     origin: Origin = "search"
     """Origin of the output: search, sample, given (only scored), or lexicon (zero attention)."""
     rank: int = 1
-    """Rank among the outputs of its source, or number among the samples."""
+    """Rank among the outputs of its source, or number of the sample, from 1."""
     probability: float | None = None
-    """Probability normalized over the n-best list; None without a list."""
+    """exp(`score`) normalized over the n-best list; for a sample from a lexicon, 1 / number of entries; else None."""
     search_score: float | None = None
-    """Score that ranked the output, if it differs from `score`."""
+    """Score that ranked the output, if the settings normalize it by length or by coverage; else None."""
     unknown_target: tuple[int, ...] = ()
     """Positions in a scored `target` whose symbol is not in the vocabulary."""
     forced: tuple[int, ...] = ()
-    """Steps whose symbol was given by a prefix."""
+    """Steps, from 0, whose symbol was given by a prefix."""
     painted: tuple[int, ...] = ()
-    """Steps whose attention weights were given."""
+    """Steps, from 0, whose attention weights were given (`ForcedAttention`)."""
     lattice: SearchTree | None = None
     """Search tree of the beam, if requested."""
     heads: Float[np.ndarray, "N T S"] | None = None
@@ -136,7 +138,7 @@ class Trace:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """Decoded symbols without `END`."""
+        """Output symbols without `END`."""
         ends = self.autoregressive and self.finished and bool(self.target)
         return self.target[:-1] if ends else self.target
 
@@ -152,7 +154,7 @@ class Trace:
 
     @property
     def score(self) -> float:
-        """Log-probability of the output given the source: the sum over its steps."""
+        """Log-probability of the output given the source: the sum over its steps; 0 without steps."""
         return float(self.log_probabilities.sum(dtype=np.float64))
 
     def to_json(self, compact: bool = False) -> str:
@@ -161,6 +163,9 @@ class Trace:
         Args:
             compact: Write arrays in base64, to the bit; otherwise as lists of numbers, to six decimals. `top` is
                 written to six decimals in both.
+
+        Raises:
+            ArgumentError: As in `to_record`.
         """
         return encode_json(self.to_record(compact)).decode("utf-8")
 
@@ -173,7 +178,7 @@ class Trace:
 
         Raises:
             ArgumentError: The argument is neither text nor bytes.
-            DataError: The text is not a trace of this version of the schema.
+            DataError: The text is not a trace of this version of the schema, or its fields do not agree.
         """
         return cls._restored(decode_record(text))
 
@@ -181,10 +186,12 @@ class Trace:
         """Return the JSON form as a struct.
 
         Args:
-            compact: Write arrays in base64, to the bit; otherwise as lists of numbers, to six decimals.
+            compact: Write arrays in base64, to the bit; otherwise as lists of numbers, to six decimals. `top` is
+                written to six decimals in both.
 
         Raises:
-            ArgumentError: A field that a program has set has another type, or its shape does not fit the other fields.
+            ArgumentError: `compact` is not a bool; or a field that a program has set has another type, a value out of
+                range, or a shape that does not fit the other fields.
         """
         compact = convert_argument("compact", compact, bool)
         return checked_fields(self)._record(compact)
@@ -231,7 +238,8 @@ class Trace:
 
         Raises:
             ArgumentError: The argument is not a record.
-            DataError: The record has another version of the schema, or its fields do not agree.
+            DataError: The record has another version of the schema, its fields do not agree, or a value is out of
+                range.
         """
         return cls._restored(check_types(record))
 
@@ -280,12 +288,13 @@ class Trace:
         ]
 
     def save(self, path: str | Path) -> None:
-        """Write the trace to a file.
+        """Write the trace to a file, in place of one that exists.
 
         Args:
             path: File, whose ending selects the format: .html (the page), .svg, .png, .json, or .tex (TikZ).
 
         Raises:
+            ArgumentError: A field does not fit (as in `to_record`), or the path has a wrong type.
             InputError: The ending is not supported, or the file cannot be written.
         """
         registered_trace_display().save(checked_fields(self), convert_argument("path", path, str | Path))
@@ -315,14 +324,18 @@ class Trace:
 
 
 def checked_fields(trace: Trace, argument: str = "trace") -> Trace:
-    """Return a trace whose fields have the declared types and agree with each other, since a program may have set them.
+    """Return a copy of a trace after checking its fields, since a program may have set them.
 
     Args:
         trace: Any trace.
         argument: Name of the trace in error messages.
 
+    Returns:
+        The trace, in which lists are tuples and subclasses of built-in types are these types.
+
     Raises:
-        ArgumentError: The message names the first field that does not fit.
+        ArgumentError: A field has a wrong type, a value out of range, or a shape that does not fit the other fields;
+            the message names the first one.
     """
     try:
         return _checked_fields(trace)
@@ -425,9 +438,9 @@ def _first_of(values: np.ndarray, mask: np.ndarray) -> str:
 
 
 def identity_attention(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:
-    """Return the attention weights of tags, each of which attends to its own position.
+    """Return the attention weights of tags: tag t has weight 1 at position `features` + t.
 
-    The result is an identity matrix, stored in T + S numbers of memory.
+    Without features this is an identity matrix. It is a read-only view of T + S − 1 numbers.
 
     Args:
         steps: T, the number of tags.

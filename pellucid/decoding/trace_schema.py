@@ -52,7 +52,7 @@ Matrices = EncodedArray | list[list[list[float]]]
 
 
 class LatticeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """JSON form of a search tree: everything that a beam considered for one source (decoding/search_tree.py)."""
+    """JSON form of a search tree, with the fields of `SearchTree` (decoding/search_tree.py)."""
 
     symbols: list[str]
     parents: list[int]
@@ -66,7 +66,10 @@ class LatticeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """JSON form of a trace: one output and the computation of its symbols (decoding/trace.py)."""
+    """JSON form of a trace, with the fields of `Trace` (decoding/trace.py), its version, and `top`.
+
+    A log-probability of −∞ is written as `LOG_ZERO`. Fields with their default are left out.
+    """
 
     version: int
     text: str
@@ -82,7 +85,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     attention: Matrix
     """T × S; empty for tags, each of which attends to its own position."""
     top: list[list[tuple[str, float]]]
-    """The most likely symbols of each step, with their log-probabilities. Symbols of probability 0 are left out."""
+    """The most probable symbols of each step, with their log-probabilities. Symbols of probability 0 are left out."""
     rank: int
     origin: Origin = "search"
     probability: float | None = None
@@ -100,7 +103,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def encode_array(values: Float[np.ndarray, "..."]) -> EncodedArray:
-    """Return the compact form of an array. NaN becomes 0, and infinity the largest finite number.
+    """Return the compact form of an array. NaN becomes 0, and ±∞ the largest finite number of that sign.
 
     Args:
         values: Array of any shape.
@@ -110,7 +113,7 @@ def encode_array(values: Float[np.ndarray, "..."]) -> EncodedArray:
 
 
 def list_array(values: Float[np.ndarray, "..."]) -> list[Any]:
-    """Return an array as nested lists, rounded to `DECIMALS`.
+    """Return an array as nested lists, rounded to `DECIMALS`. Numbers that are not finite stay; JSON writes null.
 
     Args:
         values: Array of any shape.
@@ -127,7 +130,8 @@ def decode_array(encoded: Vector | Matrix | Matrices, shape: tuple[int | None, .
         shape: Expected shape; None for any. A size of None means any size, on the first axis only.
 
     Raises:
-        DataError: The data is not an array, has another shape, or has more than `MAX_EMPTY_ROWS` rows without numbers.
+        DataError: The data is not an array of numbers, a number is not finite, the shape differs from the expected one,
+            or more than `MAX_EMPTY_ROWS` rows hold no number where the number of rows is not given.
     """
     try:
         if isinstance(encoded, EncodedArray):
@@ -160,6 +164,7 @@ def float32_array(numbers: object) -> np.ndarray:
 
     Raises:
         DataError: A finite number is too large for float32.
+        ValueError: The lists differ in length, or an item is not a number.
     """
     values = np.array(numbers, np.float64)
     with np.errstate(over="ignore"):
@@ -193,7 +198,8 @@ def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[in
         shape: Expected shape; None means any size, on the first axis only.
 
     Raises:
-        DataError: The field is not an array of this shape, or a weight or log-probability is out of range.
+        DataError: The field is not an array of this shape, or holds a log-probability above 0 (`log_probabilities`,
+            `scores`) or a weight outside 0 to 1 (any other field).
     """
     try:
         values = decode_array(getattr(record, name), shape)
@@ -215,14 +221,14 @@ def check_log_probabilities(values: Float[np.ndarray, "..."]) -> None:
         values: Log-probabilities.
 
     Raises:
-        DataError: One is positive or NaN.
+        DataError: One is above `ROUNDING` or NaN.
     """
     if values.size and not values.max() <= ROUNDING:
         raise DataError("expected log-probabilities, which are at most 0")
 
 
 def finite_log_probability(value: float) -> float:
-    """Return a log-probability for JSON: `LOG_ZERO` for −∞, and 0 for NaN.
+    """Return a log-probability for JSON: `LOG_ZERO` for −∞, and 0 for NaN and +∞.
 
     Args:
         value: Log-probability.
@@ -240,7 +246,7 @@ def finite_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.nd
 
 
 def restore_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Return log-probabilities with −∞ in place of `LOG_ZERO`.
+    """Return log-probabilities with −∞ in place of `LOG_ZERO` and lower numbers.
 
     Args:
         values: Log-probabilities.
@@ -251,12 +257,14 @@ def restore_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.n
 def decode_record(text: str | bytes) -> TraceRecord:
     """Return the record in JSON text. Unknown fields are ignored, since the page adds some.
 
+    Only the types of the fields are checked, not the version; `Trace.from_record` checks the rest.
+
     Args:
         text: One trace in JSON.
 
     Raises:
         ArgumentError: The argument is neither text nor bytes.
-        DataError: The text is not JSON, not a trace, or of another version of the schema.
+        DataError: The text is not JSON, or a field is missing or has another type.
     """
     text = convert_argument("text", text, str | bytes)
     try:
@@ -266,7 +274,7 @@ def decode_record(text: str | bytes) -> TraceRecord:
 
 
 def check_types(record: TraceRecord) -> TraceRecord:
-    """Return a record that a program has made, with its values checked against the types of the fields.
+    """Return a copy of a record that a program has made, after checking its values against the types of the fields.
 
     Args:
         record: JSON form of a trace.
@@ -305,7 +313,7 @@ def _check_plain(name: str, value: object) -> None:
 
 
 def encode_json(value: object) -> bytes:
-    """Return structs and plain values as JSON, in which no character acts on a terminal or ends a line.
+    """Return structs and plain values as JSON in UTF-8, on one line, with control characters escaped.
 
     A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pellucid.arguments import convert_argument
 from pellucid.decoding.answers import hypothesis_of, sampled_traces, scored_trace
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, stepwise
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise
 from pellucid.decoding.candidate_scorer import candidate_scorer
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_attention import attention_rows, force_attention
@@ -32,7 +32,11 @@ from pellucid.model.requests import request_of
 
 @dataclass(frozen=True)
 class Transducer(Predictor):
-    """Predictor of an encoder-decoder, which decodes symbol by symbol."""
+    """Predictor of an encoder-decoder, which decodes symbol by symbol.
+
+    Raises:
+        ArgumentError: A field has a wrong type, or `members` is not empty (only an `Ensemble` has members).
+    """
 
     combines_networks: ClassVar[bool] = False
     """True for ensembles."""
@@ -46,15 +50,18 @@ class Transducer(Predictor):
             )
 
     def with_options(self, options: DecodingOptions) -> "Transducer":
-        """Return a predictor with other options. A bad option raises `InputError` when it is used.
+        """Return a predictor with other options. Options that do not fit raise `InputError` in decoding, not here.
 
         Args:
-            options: Options for all outputs.
+            options: Options for all outputs, which replace those of this predictor.
+
+        Raises:
+            ArgumentError: The argument has a wrong type.
         """
         return replace(self, options=convert_argument("options", options, DecodingOptions))
 
     def combine(self, member_inferences: Sequence[SingleModelInference]) -> Inference:
-        """Combine the hypotheses of the networks.
+        """Return the hypotheses of all networks as one `Inference`; here those of the only network.
 
         Args:
             member_inferences: Hypotheses of each network; one, unless this is an ensemble.
@@ -62,28 +69,29 @@ class Transducer(Predictor):
         return member_inferences[0]
 
     def initialize(self, batch: InferenceBatch) -> Inference:
-        """Return the model before its first step, with the forced attention of the options.
+        """Encode the sources and return one empty hypothesis per source, with the options that change attention.
 
         Args:
             batch: Sources.
 
         Raises:
-            InputError: The attention does not fit a source or the model.
+            InputError: Forced attention weights or masked positions do not fit a source or the model.
         """
         rows = self.forced_attention_rows(batch)  # checks the masked positions, before they are used
         return force_attention(self._initialize(batch), rows)
 
     def forced_attention_rows(self, batch: InferenceBatch) -> dict[int, Float[Tensor, " S"]]:
-        """Return the forced attention rows of the options.
+        """Return the forced attention weights of the options, after checking these and the masked positions.
 
         Args:
             batch: Sources.
 
         Returns:
-            The attention weights of each forced step; they sum to one.
+            The attention weights of each forced step, by its index; they sum to one.
 
         Raises:
-            InputError: The attention does not fit a source or the model.
+            InputError: Forced attention weights or masked positions do not fit a source or the model
+                (`attention_rows`).
         """
         max_steps = max(self.max_length, self.config.data.max_length)
         return attention_rows(self.options, batch, self.networks, max_steps)
@@ -107,7 +115,7 @@ class Transducer(Predictor):
             if by_log_probability:
                 return self._search_by_log_probability(batch, beam_size, nbest)
             config = BeamConfig(batch.limits, beam_size, nbest, score, constraints.take(batch.rows), lattice)
-            return stepwise(self.initialize(batch), batch.positions, config)
+            return beam_stepwise(self.initialize(batch), batch.positions, config)
 
         return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search)
 
@@ -216,7 +224,7 @@ def require_transducer(predictor: Predictor, operation: str) -> Transducer:
         operation: Name of the requested operation, for the error.
 
     Raises:
-        ConfigError: The predictor does not decode symbol by symbol.
+        ConfigError: The predictor does not decode symbol by symbol, because of its task.
     """
     if not isinstance(predictor, Transducer):
         raise predictor.unsupported_error(operation)

@@ -2,7 +2,8 @@
 
 B examples, T target positions, S source positions. Weights are those of one trace, one row for each decoder step. Rows
 without weights (no attention, or beyond the end of a monotonic scan) are left out of all statistics. The step that
-produces EOS counts everywhere except in monotonicity and jumps.
+produces EOS counts everywhere except in monotonicity and jumps. Every public function raises an `ArgumentError` for an
+argument of the wrong type, shape or range.
 """
 
 from collections import Counter
@@ -33,6 +34,7 @@ class AlignmentSpans(NamedTuple):
     first: Int[np.ndarray, "B T"]
     stop: Int[np.ndarray, "B T"]
     known: Bool[np.ndarray, "B T"]
+    """True where the span is known; `first` and `stop` are not read elsewhere, as at padding."""
 
 
 class AlignmentAgreement(NamedTuple):
@@ -49,14 +51,14 @@ class AlignmentAgreement(NamedTuple):
 def alignment_agreement(
     weights: Annotated[Float[np.ndarray, "B T S"], PROBABILITY], spans: AlignmentSpans
 ) -> AlignmentAgreement:
-    """Compare attention weights with known spans.
+    """Compare attention weights with known spans. The first of equal largest weights counts.
 
     Args:
-        weights: Attention weights, shape (B, T, S).
+        weights: Attention weights, from 0 to 1, shape (B, T, S).
         spans: The spans, shapes (B, T).
 
     Raises:
-        ArgumentError: No span is known, there is no source position, or the shapes differ.
+        ArgumentError: No span is known, there is no source position, the shapes differ, or a weight is out of range.
 
     References:
         Och and Ney (2003), "A systematic comparison of various statistical alignment models".
@@ -75,7 +77,7 @@ def alignment_agreement(
 
 @check_arguments
 def attending_rows(weights: Weights) -> Float[np.ndarray, "t S"]:
-    """Return the rows with nonzero weights, as float64.
+    """Return the rows that have a weight above 0, as float64; the others are left out.
 
     Args:
         weights: Attention weights, shape (T, S).
@@ -98,7 +100,7 @@ def row_entropy(weights: Weights) -> Float[np.ndarray, " T"]:
 
         H_t = −Σ_s α_ts log₂ α_ts
 
-    It is 0 for a single position and log₂ S for uniform weights.
+    It is 0 for a single position and for a row without weights, and log₂ S for uniform weights. Rows are not scaled.
 
     Args:
         weights: Attention weights, shape (T, S).
@@ -123,6 +125,9 @@ def coverage_deviation(weights: Weights) -> float:
     Args:
         weights: Attention weights, shape (T, S).
 
+    Raises:
+        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
+
     References:
         Rikters, Fishel and Bojar (2017), with the exponent of their tool (SoftAlignments, functions.py, `getCP`). The
             formula of Rikters and Fishel (2017) has the exponent 2.
@@ -135,12 +140,17 @@ def coverage_deviation(weights: Weights) -> float:
 def absentmindedness_out(weights: Weights) -> float:
     """Return the output absentmindedness penalty: minus the mean entropy, in nats, of the weights of a decoder step.
 
+    It is at most 0. T is the number of rows with weights.
+
         AP_out = 1/T Σ_t Σ_s α_ts ln α_ts
 
     Rows are scaled to sum to one, and 0 · ln 0 is 0.
 
     Args:
         weights: Attention weights, shape (T, S).
+
+    Raises:
+        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
 
     References:
         As in `coverage_deviation`.
@@ -153,10 +163,13 @@ def absentmindedness_out(weights: Weights) -> float:
 def absentmindedness_in(weights: Weights) -> float:
     """Return the input absentmindedness penalty AP_in: minus the mean entropy of a source position's weights, in nats.
 
-    Columns are scaled to sum to one; a column without weight counts as 0.
+    It is at most 0. Columns are scaled to sum to one; a column without weight counts as 0.
 
     Args:
         weights: Attention weights, shape (T, S).
+
+    Raises:
+        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
 
     References:
         As in `coverage_deviation`.
@@ -171,10 +184,13 @@ def absentmindedness_in(weights: Weights) -> float:
 def attention_confidence(weights: Weights) -> float:
     """Return the attention confidence, exp(−0.05 (CDP + AP_out + AP_in)²).
 
-    It is 1 if every output symbol attends to exactly one position and every position is attended to once.
+    It is 1 if every output symbol attends to exactly one position and every position is attended to once; else less.
 
     Args:
         weights: Attention weights, shape (T, S).
+
+    Raises:
+        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
 
     References:
         As in `coverage_deviation`, without the tool's penalty for outputs that resemble their source.
@@ -187,7 +203,8 @@ def attention_confidence(weights: Weights) -> float:
 def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """Return the signed change of the most attended source position from each step to the next.
 
-    Steps without attention and the step of EOS are left out. The first of equal weights counts.
+    Steps without attention and the step of EOS are left out. The first of equal weights counts. The result is empty for
+    fewer than two steps.
 
     Args:
         trace: Trace of any task.
@@ -203,14 +220,14 @@ def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
 
 def _jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """Return `attention_jumps` of a trace that has been checked."""
-    rows = attending_rows(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
+    rows = attending_rows(trace.attention[: len(trace.symbols)])
     jumps: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
     return jumps
 
 
 @check_arguments
 def count_jumps(traces: Sequence[Trace]) -> dict[int, int]:
-    """Return the number of occurrences of each jump, from the farthest backward to the farthest forward.
+    """Return the number of occurrences of each jump (`attention_jumps`) in the traces, by the jump in ascending order.
 
     Args:
         traces: The traces.
@@ -229,10 +246,14 @@ def diagonality(weights: Weights) -> float:
 
         1/T Σ_t Σ_s α_ts exp(−(x_s − y_t)² / 2g²),    x_s = (s + ½) / S,  y_t = (t + ½) / T,  g = 0.2
 
-    It is one minus the guided attention loss, computed at the centers of positions. Rows without weights do not count.
+    It is one minus the guided attention loss, computed at the centers of positions. T is the number of rows with
+    weights.
 
     Args:
         weights: Attention weights, shape (T, S).
+
+    Raises:
+        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
 
     References:
         Tachibana, Uenoyama and Aihara (2018), section 4.1.
@@ -254,7 +275,7 @@ def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | 
 
     Each of T steps covers 1/T of the output, each of S positions 1/S of the source. A row of the map averages the steps
     in its interval by their overlap with it; the weight of a position is distributed over the intervals by overlap.
-    Rows therefore sum to one.
+    Rows therefore sum to one. Steps and traces without weights are left out, and every other trace counts equally.
 
     Args:
         traces: The traces.
@@ -288,11 +309,16 @@ class AttentionStatistic(NamedTuple):
     """One statistic of the attention of a corpus, with its 95 % confidence interval."""
 
     name: str
+    """Name in `STATISTICS`."""
     value: float
     unit: str
+    """Unit: "bits", "nats", "share" (a fraction of 1), or "" for none."""
     low: float
+    """Lower end of the interval."""
     high: float
+    """Upper end of the interval."""
     definition: str
+    """One sentence that defines the statistic."""
 
 
 Position = Annotated[int, Meta(ge=0, le=2**31)]
@@ -336,10 +362,11 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
 
     Args:
         trace: Trace of any task.
-        gold: Known spans of its symbols, if available.
+        gold: Known span of each target symbol, for as many steps as are known; None for none. Spans beyond the last
+            step are ignored.
 
     Returns:
-        Sums and counts, shape (9, 2).
+        Sums (first column) and counts, shape (9, 2); the statistic of a corpus is the ratio of their totals.
 
     Raises:
         ArgumentError: As in `attention_jumps`, or a gold span exceeds the source.
@@ -397,11 +424,11 @@ def summarize_attention(
 
     Args:
         traces: The traces.
-        gold: Known spans of each trace, where available.
+        gold: Known spans of each trace, or None for a trace without; None for none at all.
         seed: Seed of the bootstrap.
 
     Returns:
-        Those of `STATISTICS` that at least one trace has.
+        Those of `STATISTICS` that at least one trace has, in their order; empty without attention weights.
 
     Raises:
         ArgumentError: As in `trace_statistics`, or there are not as many gold alignments as traces.

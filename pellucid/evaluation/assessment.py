@@ -43,7 +43,10 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
         examples: The examples.
 
     Returns:
-        The first of each group of examples, and its distinct targets, in the order of the file.
+        The first of each group of examples with the distinct targets of the group, both in the order of `examples`.
+
+    Raises:
+        ArgumentError: The argument has a wrong type.
     """
     targets: dict[tuple[str, str], list[str]] = {}
     first: dict[tuple[str, str], Example] = {}
@@ -60,14 +63,14 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
 def score_traces(
     traces: Sequence[Trace], references: Sequence[Sequence[str]], tokenizers: Tokenizers
 ) -> list[ScoredExample]:
-    """Compare traces with their references as symbols.
+    """Return the output symbols of each trace, without EOS, with its references split into symbols.
 
-    Positions whose first reference has the ignored tag are left out.
+    Positions at which the first reference has the ignored tag are left out of output and references.
 
     Args:
         traces: The traces.
         references: References of each trace, as texts.
-        tokenizers: The tokenizers to split the references with.
+        tokenizers: The tokenizers to split the references with; their `ignored_tag` is empty for no such tag.
 
     Raises:
         ArgumentError: The numbers of traces and references differ, or an argument has the wrong type.
@@ -106,19 +109,21 @@ class OracleAccuracy(NamedTuple):
 
     k: int
     accuracy: float
+    """Percentage."""
     ci95: ConfidenceInterval
+    """Wilson interval, in percent."""
 
 
 @check_arguments
 def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: OutputCount) -> list[OracleAccuracy]:
     """Return the oracle accuracy for k from 1 to `count`, with Wilson intervals.
 
-    An example is correct at k if any of its first k outputs is a reference; transliteration reports this as k-best
-    accuracy.
+    An example is correct at k if any of its first k outputs is a reference, also if it has fewer than k;
+    transliteration reports this as k-best accuracy.
 
     Args:
         candidates: Outputs of each example, best first.
-        count: Maximum of k, at most the largest beam size.
+        count: Maximum of k, 0 to `MAX_BEAM_SIZE`.
 
     Raises:
         ArgumentError: There is no example, or an argument has the wrong type.
@@ -174,9 +179,15 @@ class DecodedExamples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """Outputs of a run compared with references. Metrics are computed on first access."""
+    """Outputs of a run compared with references; `assess` returns it. Metrics are computed on first access.
+
+    Raises:
+        InputError: On access to metrics, there is no example, an example has no reference, or, for tags and classes, no
+            example has a label.
+    """
 
     name: str
+    """Name of the run."""
     decoded: DecodedExamples
     candidates: list[list[ScoredExample]]
     """All outputs of each example with its references, best first."""
@@ -201,7 +212,7 @@ class Assessment:
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        """Exact match, error rates, accuracy by position and by length."""
+        """Exact match, error rates, accuracy by position and by length, of the best outputs."""
         return evaluate_examples(self.scored)
 
     @cached_property
@@ -211,17 +222,17 @@ class Assessment:
 
     @cached_property
     def confusions(self) -> SymbolConfusions:
-        """Counts of symbol confusions."""
+        """Counts of aligned symbols of the best outputs and their nearest references."""
         return count_confusions(self.scored)
 
     @property
     def unit(self) -> Literal["outputs", "tags"]:
-        """Unit with a probability: "tags" for taggers, else whole "outputs"."""
+        """Unit whose probability `calibration` measures: "tags" for taggers, else whole "outputs"."""
         return "tags" if any(example.log_probabilities for example in self.scored) else "outputs"
 
     @cached_property
     def calibration(self) -> Calibration:
-        """Calibration of the probabilities of outputs or tags."""
+        """Calibration of the probabilities of the best outputs, or of their tags; see `unit`."""
         if self.unit == "outputs":
             return measure_calibration(
                 [trace.score for trace in self.traces], [example.exact for example in self.scored]
@@ -243,18 +254,18 @@ class Assessment:
 
     @cached_property
     def oracle(self) -> list[OracleAccuracy]:
-        """Oracle accuracy for each k; empty if there is one output per example."""
+        """Oracle accuracy for each k up to the longest n-best list; empty if each example has one output."""
         count = max(map(len, self.candidates))
         return oracle_accuracy(self.candidates, count) if count > 1 else []
 
     @property
     def mean_reciprocal_rank(self) -> float:
-        """Mean reciprocal rank of the first correct output."""
+        """Mean of 1 / (rank of the first correct output), 0 if none is correct; a fraction of 1."""
         return mean_reciprocal_rank(self.candidates)
 
     @cached_property
     def tables(self) -> dict[str, OutcomeTable]:
-        """Outcome table of each group, in the order of first occurrence."""
+        """Outcome table (`outcome_table`) of each group by its name, in the order of first occurrence."""
         table, names = outcome_table(self.scored), np.array(self.decoded.groups, dtype=object)
         return {name: table[names == name] for name in dict.fromkeys(self.decoded.groups)}
 
@@ -270,7 +281,7 @@ class Assessment:
 
     @check_arguments
     def worst_examples(self, count: Count) -> list[int]:
-        """Return the indices of the examples with the highest error rates, worst first.
+        """Return the indices of the wrong outputs with the highest error rates, worst first; see `worst_examples`.
 
         Args:
             count: Maximum number of examples.
@@ -278,10 +289,14 @@ class Assessment:
         return worst_examples(self.scored, count)
 
     def error_record(self, index: int) -> dict[str, Any]:
-        """Return the output of one example as plain values for JSON.
+        """Return one line of a file of errors as plain values for JSON: source, output, references, errors, score.
 
         Args:
             index: Index of the example.
+
+        Returns:
+            Source, features, output and references as texts, the number of errors (`ScoredExample.errors`), the
+            log-probability of the output (`score`), and the group.
         """
         trace, example = self.traces[index], self.decoded.examples[index]
         return {
@@ -295,7 +310,7 @@ class Assessment:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all metrics as plain values for JSON; those that were not requested are null or empty."""
+        """Return all metrics as plain values for JSON; those that do not apply are null, empty or left out."""
         mean = self.mean
         return {
             **self._scores(),
@@ -341,9 +356,9 @@ def assess_outputs(
         decoded: Examples, references and outputs.
         tokenizers: Tokenizers of the run.
         shared: Tokenizers that define the symbols of the comparison, the same for all compared runs. If they split
-            targets differently, outputs are split again.
+            targets in another way than those of the run, outputs are joined and split again.
         metrics: Metrics of the task.
-        texts: Score outputs as texts too.
+        texts: Score outputs as texts too (`text_scores`).
 
     Raises:
         ArgumentError: The lists of `decoded` differ in length, an example has no output, or an argument has the wrong
@@ -371,13 +386,13 @@ def assess_outputs(
 
 @check_arguments
 def join_assessments(parts: Sequence[Assessment]) -> Assessment:
-    """Return several assessments of one run, on different groups, as one.
+    """Return several assessments of one run, on different examples, as one.
 
     Args:
-        parts: The assessments.
+        parts: The assessments. Name, metrics and options are those of the first.
 
     Raises:
-        ArgumentError: There is no assessment.
+        ArgumentError: There is no assessment, or an item is not one.
     """
     check_not_empty("parts", parts, "assessment")
     decoded = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
@@ -387,14 +402,14 @@ def join_assessments(parts: Sequence[Assessment]) -> Assessment:
 
 @check_arguments
 def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
-    """Compare two runs on the same examples; with several groups, by means over groups.
+    """Compare the best outputs of two runs on the same examples; rates are means over groups if there are several.
 
     Args:
         a: Assessment of the first run.
         b: Assessment of the other run.
 
     Raises:
-        InputError: The runs have different numbers of examples.
+        InputError: The groups of the examples differ, in number or in name, or an example has no reference.
         ArgumentError: An argument is not an assessment, or it has no example.
     """
     if a.decoded.groups != b.decoded.groups:

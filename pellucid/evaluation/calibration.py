@@ -22,15 +22,17 @@ class CalibrationBin(NamedTuple):
     low: float
     high: float
     total: int
+    """Number of outputs in the bin."""
     right: int
+    """Number of correct ones."""
     confidence: float
     """Mean probability; the center of an empty bin."""
     ci95: ConfidenceInterval
-    """Wilson interval of the accuracy."""
+    """Wilson interval of the accuracy, as fractions of 1; (0, 1) for an empty bin."""
 
     @property
     def accuracy(self) -> float:
-        """Accuracy; 0 for an empty bin."""
+        """Fraction of correct outputs; 0 for an empty bin."""
         return self.right / max(1, self.total)
 
 
@@ -38,8 +40,9 @@ class CoveragePoint(NamedTuple):
     """Selective prediction at one coverage: the most confident outputs are accepted, the others reviewed."""
 
     share: float
+    """Coverage: fraction of outputs that are accepted, of `COVERAGES`; at least one output is."""
     accuracy: float
-    """Accuracy of the accepted outputs."""
+    """Accuracy of the accepted outputs; of equally probable outputs at the threshold, the mean accuracy counts."""
     caught: float
     """Fraction of all errors that are in the remainder; 1 if there is no error."""
     probability: float
@@ -48,7 +51,7 @@ class CoveragePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration metrics. All values are fractions of 1."""
+    """Calibration metrics of outputs, or of tags. All values are fractions of 1."""
 
     bins: list[CalibrationBin]
     expected_error: float
@@ -59,7 +62,7 @@ class Calibration:
     confidence: float
     """Mean probability."""
     accuracy: float
-    """Accuracy."""
+    """Fraction of correct outputs."""
     coverage_points: list[CoveragePoint]
     """Accuracy of the most confident outputs at each of `COVERAGES` (one minus the risk-coverage curve)."""
     risk_area: float
@@ -82,10 +85,12 @@ class Calibration:
 
 @check_arguments
 def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequence[bool]) -> Calibration:
-    """Measure the calibration of outputs. The order of the outputs does not matter.
+    """Measure how well the probabilities of outputs predict whether they are correct.
+
+    The order of the outputs does not matter.
 
     Args:
-        log_probabilities: Log-probability of each output, at least one.
+        log_probabilities: Natural log-probability of each output, at least one; −∞ is probability 0.
         right: Whether each output is correct.
 
     Raises:

@@ -19,13 +19,14 @@ SymbolPair = tuple[str | None, str | None]
 
 
 class SymbolConfusion(NamedTuple):
-    """A kind of symbol error with its number of occurrences."""
+    """One pair of different symbols, reference and output, with its number of occurrences."""
 
     wanted: str | None
     """Reference symbol; None for an insertion."""
     written: str | None
     """Output symbol; None for a deletion."""
     times: int
+    """Number of occurrences."""
     of: int
     """Number of occurrences of the reference symbol in the nearest references; 0 for an insertion."""
 
@@ -39,6 +40,7 @@ class ConfusionMatrix(NamedTuple):
     """Counts of reference symbols (rows) and output symbols (columns), in the order of `symbols`; None is no symbol."""
 
     symbols: list[str | None]
+    """Symbols in alphabetical order; None, if present, is first."""
     counts: list[list[int]]
 
 
@@ -47,6 +49,7 @@ class SymbolConfusions:
     """Counts of aligned symbol pairs, correct pairs included."""
 
     pairs: Counter[SymbolPair]
+    """Number of occurrences of each (reference, output) pair."""
 
     @property
     def errors(self) -> list[SymbolConfusion]:
@@ -63,7 +66,7 @@ class SymbolConfusions:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """Number of substitutions, insertions and deletions. Their sum is the sum of the edit distances."""
+        """Number of "substitution", "insertion" and "deletion"; their sum is the sum of the edit distances."""
         counts = {"substitution": 0, "insertion": 0, "deletion": 0}
         for confusion in self.errors:
             counts[confusion.kind] += confusion.times
@@ -71,10 +74,10 @@ class SymbolConfusions:
 
     @check_arguments
     def matrix(self, max_symbols: Annotated[int, Meta(ge=0)] = MAX_MATRIX_SYMBOLS) -> ConfusionMatrix:
-        """Return the confusion matrix of the symbols with the most errors.
+        """Return the confusion matrix of the symbols with the most errors, as reference or as output.
 
         Args:
-            max_symbols: Maximum number of symbols. None comes first if there are insertions or deletions.
+            max_symbols: Maximum number of symbols; None is added to them if there are insertions or deletions.
         """
         errors: Counter[str | None] = Counter()
         for confusion in self.errors:
@@ -88,7 +91,7 @@ class SymbolConfusions:
         return ConfusionMatrix(symbols, counts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; null is no symbol."""
+        """Return kinds, pairs of different symbols and the matrix as plain values for JSON; null is no symbol."""
         rows = [{**error._asdict(), "kind": error.kind} for error in self.errors]
         return {"kinds": self.kinds, "pairs": rows, "matrix": self.matrix()._asdict()}
 
@@ -122,10 +125,15 @@ def align_symbols(output: Sequence[str], reference: Sequence[str]) -> list[Symbo
 
 @check_arguments
 def pair_symbols(example: ScoredExample) -> list[SymbolPair]:
-    """Return the (reference, output) symbol pairs of an example: by position for labels, else of an alignment.
+    """Return the (reference, output) symbol pairs of an example and its nearest reference.
+
+    Labels are paired by position if both have the same length; all else is aligned (`align_symbols`).
 
     Args:
         example: Output with its references.
+
+    Raises:
+        InputError: The example has no reference.
     """
     if example.positional and len(example.output) == len(example.reference):
         return list(zip(example.reference, example.output, strict=True))
@@ -138,6 +146,9 @@ def count_confusions(scored: Iterable[ScoredExample]) -> SymbolConfusions:
 
     Args:
         scored: Outputs with references.
+
+    Raises:
+        InputError: An example has no reference.
     """
     pairs: Counter[SymbolPair] = Counter()
     for example in scored:

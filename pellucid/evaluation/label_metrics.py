@@ -21,11 +21,12 @@ from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, boots
 
 
 class Chunk(NamedTuple):
-    """Positions [start, stop) of one chunk type."""
+    """A span of positions [start, stop) that are tagged as one unit, such as a name."""
 
     start: int
     stop: int
     kind: str
+    """Type of the chunk: "PER" for the tags B-PER and I-PER."""
 
 
 class ChunkScores(NamedTuple):
@@ -68,6 +69,8 @@ def has_chunks(tags: Iterable[str]) -> bool:
 def extract_chunks(tags: Sequence[str]) -> set[Chunk]:
     """Return the chunks of a sequence of BIO tags. An I-X that follows no tag of type X begins a chunk.
 
+    Tags that begin with neither "B-" nor "I-" are outside chunks; "B" and "I" alone have the type "".
+
     Args:
         tags: The tags of one sequence.
 
@@ -89,10 +92,13 @@ def extract_chunks(tags: Sequence[str]) -> set[Chunk]:
 
 @check_arguments
 def chunk_metrics_for_log(scored: Sequence[ScoredExample]) -> dict[str, float]:
-    """Return the span F1 for the training log, or nothing if the references contain no chunks.
+    """Return {"span_f1": F1 of chunks in percent} for the training log; empty if no reference has a B- tag.
 
     Args:
         scored: Outputs with references.
+
+    Raises:
+        InputError: An example has no reference.
     """
     if not any(has_chunks(example.reference) for example in scored):
         return {}
@@ -109,6 +115,7 @@ def score_chunks(scored: Sequence[ScoredExample]) -> ChunkScores:
 
     Raises:
         ArgumentError: There is no example.
+        InputError: An example has no reference.
     """
     check_not_empty("scored", scored, "example")
     num_correct, num_predicted, num_reference = _count_chunks(scored)
@@ -145,30 +152,32 @@ class LabelMetrics:
     """Metrics of a model that tags, classifies or points."""
 
     task: Task
+    """Name of the task."""
     accuracy: float
     """Percentage of correct answers: of scored tags, of classes, or of positions."""
     accuracy_ci95: ConfidenceInterval
     """Wilson interval; for tags, the bootstrap interval over examples."""
     q3: float | None
-    """Accuracy of the tags H, E and C; None for other tags."""
+    """Accuracy of taggings by H, E and C (protein secondary structure), in percent; None if there are other tags."""
     top_k_accuracy: float | None
     """Percentage of examples whose position is among the `TOP_K` most probable; None for other tasks."""
     top_k_ci95: ConfidenceInterval | None
+    """Wilson interval of it, in percent."""
     macro_f1: float | None
-    """Mean over labels of F1 = 2 correct / (predicted + reference); None for positions."""
+    """Mean over labels of F1 = 2 correct / (predicted + reference), in percent; None for positions."""
     mcc: float | None
-    """Matthews correlation of the confusion matrix; None for positions."""
+    """Matthews correlation of the confusion matrix, −1 to 1; None for positions."""
     labels: list[str]
     """Labels of references and predictions, sorted; empty for positions."""
     confusion: list[list[int]]
-    """Number of predictions of each label (column) for each reference label (row)."""
+    """Number of predictions of each label (column) for each reference label (row); empty for positions."""
     spans: ChunkScores | None
     """Chunk metrics; None if no tag begins a chunk."""
     per_position: bool = False
     """True if the accuracy counts positions; otherwise it counts outputs and equals the exact match."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, without metrics that the task does not have."""
+        """Return plain values for JSON, without metrics that are None or empty."""
         values: dict[str, Any] = {
             "task": self.task,
             "accuracy": self.accuracy,
@@ -195,7 +204,7 @@ def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) ->
 
     Args:
         scored: Outputs with references, at least one.
-        traces: Traces of the outputs.
+        traces: Traces of the outputs, whose candidates give the top-k accuracy.
 
     Raises:
         ArgumentError: There is no example, or the numbers of outputs and traces differ.
@@ -212,14 +221,15 @@ def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) ->
 
 @check_arguments
 def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
-    """Return the metrics of predicted labels, one for each position or one for each source.
+    """Return the metrics of tags, one for each position, or of classes, one for each source.
 
     Args:
         scored: Outputs with references, at least one.
-        traces: Traces of the outputs.
+        traces: Traces of the outputs, the first of which says whether labels belong to positions.
 
     Raises:
         ArgumentError: There is no example or no label, or the numbers of outputs and traces differ.
+        InputError: An example has no reference.
     """
     check_not_empty("scored", scored, "example")
     check_lengths({"scored": scored, "traces": traces})
@@ -243,7 +253,7 @@ def matthews_correlation(confusion: Counts) -> float:
         R_K = (c s − Σ_k p_k t_k) / √((s² − Σ_k p_k²) (s² − Σ_k t_k²))
 
     s is the number of predictions, c of correct ones, p_k of predictions of label k, and t_k of references with label
-    k. The result is 0 if one side has a single label.
+    k. The result is from −1 to 1, and 0 if predictions or references have a single label.
 
     Args:
         confusion: Counts of references (rows) and predictions (columns), shape (C, C).
@@ -266,7 +276,9 @@ def matthews_correlation(confusion: Counts) -> float:
 
 @check_arguments
 def macro_f1(confusion: Counts) -> float:
-    """Return the mean over labels of 2 correct / (predicted + reference), in percent.
+    """Return the mean over labels of F1 = 2 correct / (predicted + reference), in percent.
+
+    A label without counts has the F1 0.
 
     Args:
         confusion: Counts of references (rows) and predictions (columns), shape (C, C).

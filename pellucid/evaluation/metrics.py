@@ -27,7 +27,7 @@ Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 
 
 class ConfidenceInterval(NamedTuple):
-    """A 95 % confidence interval."""
+    """A 95 % confidence interval, in the unit of the quantity."""
 
     low: float
     high: float
@@ -81,8 +81,8 @@ def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count],
 
     Each of `RESAMPLES` resamples draws n of the n examples with replacement and computes the ratio of its sums; the
     interval is between the 2.5th and the 97.5th percentile. A denominator of 0 counts as 1. A resample with both sums 0
-    has no ratio and is left out (no sentence with chunks was drawn, for example). The result depends on the values and
-    the seed, not on the order of the examples.
+    has no ratio and is left out (no sentence with chunks was drawn, for example); if all are, the interval is (0, 0).
+    The result depends on the values and the seed, not on the order of the examples.
 
     If all examples have equal values, the interval has no width: the sample shows no variance. For few examples the
     interval is too narrow: the interval of a span F1 of 82 % contained the true value in 54 % of samples of 2
@@ -91,7 +91,7 @@ def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count],
 
     Args:
         numerators: Numerator of each example.
-        denominators: Denominator of each example.
+        denominators: Denominator of each example, at least 0.
         seed: Seed of the bootstrap.
 
     Raises:
@@ -122,7 +122,7 @@ def resample_sums(
 
     Args:
         table: Counts, shape (n, c).
-        generator: Random generator.
+        generator: Random generator, which advances.
 
     Returns:
         Column sums, shape (r, c).
@@ -138,7 +138,7 @@ def resample_sums(
 
 @check_arguments
 def bootstrap_sums(table: Float[np.ndarray, "n c"], seed: Seed = 1) -> Float[np.ndarray, "r c"]:
-    """Return the column sums of bootstrap resamples of real numbers. Rows are drawn one by one, so their order matters.
+    """Return the column sums of `RESAMPLES` bootstrap resamples of rows of real numbers. The order of rows matters.
 
     Args:
         table: Numbers, shape (n, c).
@@ -170,9 +170,10 @@ class ValidationMetric(NamedTuple):
 
 
 class NearestReference(NamedTuple):
-    """The reference nearest to an output, and its edit distance."""
+    """The reference nearest to an output, and the number of errors of the output against it."""
 
     errors: int
+    """Edit distance; for labels, the number of wrong ones."""
     reference: tuple[str, ...]
 
 
@@ -192,7 +193,11 @@ class ScoredExample(NamedTuple):
 
     @property
     def nearest(self) -> NearestReference:
-        """The reference with the smallest edit distance, the first one if tied."""
+        """The reference with the fewest errors, the first one if tied; see `errors`.
+
+        Raises:
+            InputError: There is no reference.
+        """
         if not self.references:
             raise InputError(f"no reference to compare the output {quote(' '.join(self.output))} with")
         distance = hamming_distance if self.positional else edit_distance
@@ -202,12 +207,20 @@ class ScoredExample(NamedTuple):
 
     @property
     def errors(self) -> int:
-        """Edit distance to the nearest reference; for labels, the number of wrong ones."""
+        """Edit distance to the nearest reference; for labels, the number of positions at which they differ.
+
+        Raises:
+            InputError: There is no reference.
+        """
         return self.nearest.errors
 
     @property
     def reference(self) -> tuple[str, ...]:
-        """The nearest reference, the first one if tied."""
+        """The nearest reference, the first one if tied.
+
+        Raises:
+            InputError: There is no reference.
+        """
         return self.nearest.reference
 
     @property
@@ -222,7 +235,9 @@ class GroupAccuracy(NamedTuple):
     label: str
     """The position, from 1, or the range of lengths: "3", "4–5"."""
     right: int
+    """Number of correct symbols, or of correct outputs for a range of lengths."""
     total: int
+    """Number of references that reach the position, or of examples of these lengths."""
     low: float
     """Lower end of the 95 % interval, in percent."""
     high: float
@@ -236,29 +251,33 @@ class GroupAccuracy(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of outputs as sequences of symbols. Rates are percentages."""
+    """Metrics of outputs as sequences of symbols. Rates and intervals are percentages.
+
+    Errors are edit distances to the nearest references; for labels, numbers of wrong labels.
+    """
 
     examples: int
+    """Number of examples."""
     exact_match: float
     """Percentage of outputs equal to a reference."""
     exact_match_ci95: ConfidenceInterval
     symbol_error_rate: float
-    """Sum of the edit distances to the nearest references, over the sum of their lengths (a sum of 0 counts as 1)."""
+    """Sum of the errors over the sum of the lengths of the nearest references (a sum of 0 counts as 1)."""
     symbol_error_rate_ci95: ConfidenceInterval
     symbols: int
     """Number of symbols of the nearest references."""
     errors: int
-    """Sum of the edit distances."""
+    """Sum of the errors."""
     symbol_accuracy: float
     """Percentage of target positions with the correct symbol; EOS counts as a position, except for labels."""
     positions: list[GroupAccuracy]
-    """Accuracy by target position, from 1 to the position of EOS in the longest reference."""
+    """Accuracy by target position, from 1 to the last of the longest reference, EOS included except for labels."""
     lengths: list[GroupAccuracy]
     """Exact match by source length."""
 
     @property
     def wer(self) -> float:
-        """Word error rate as in pronunciation lexicons: the percentage of outputs that are not exact matches.
+        """Word error rate as in work on pronunciation: the percentage of outputs that are not exact matches.
 
         The error rate by edits over the words of texts is `TextScores.word_edit_rate`.
         """
@@ -333,7 +352,7 @@ def number_symbols(one: Sequence[str], other: Sequence[str]) -> tuple[list[int],
 
 @check_arguments
 def evaluate_examples(scored: Sequence[ScoredExample]) -> Evaluation:
-    """Return the metrics of examples.
+    """Return exact match, error rates, and accuracy by position and by source length of examples.
 
     Args:
         scored: Outputs with references, at least one.
@@ -367,7 +386,7 @@ def evaluate_examples(scored: Sequence[ScoredExample]) -> Evaluation:
 
 @check_arguments
 def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
-    """Return the metrics of the validation set for the training log.
+    """Return exact match, symbol error rate and symbol accuracy, in percent, by their keys in the training log.
 
     Args:
         evaluation: Metrics of the validation set.
@@ -381,13 +400,16 @@ def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
 
 @check_arguments
 def worst_examples(scored: Sequence[ScoredExample], count: Count) -> list[int]:
-    """Return the indices of the examples with the highest error rates (errors over reference length).
+    """Return the indices of the wrong outputs with the highest error rates (errors over reference length), worst first.
 
-    Ties are ordered by the number of errors, descending, and then by index.
+    Ties are ordered by the number of errors, descending, and then by index. Outputs without errors are left out.
 
     Args:
         scored: Outputs with references.
         count: Maximum number of examples.
+
+    Raises:
+        InputError: An example has no reference.
     """
     nearest = [example.nearest for example in scored]
     wrong = [index for index, reference in enumerate(nearest) if reference.errors]
@@ -455,7 +477,7 @@ class CorpusScore(NamedTuple):
 
 @dataclass(frozen=True)
 class TextScores:
-    """Metrics of outputs as texts. Rates are percentages."""
+    """Metrics of outputs as texts. Rates and intervals are percentages."""
 
     word_edit_rate: float
     """Word error rate as in speech recognition: sum of the edit distances over words, over the words of the references.
@@ -467,7 +489,9 @@ class TextScores:
     """Sum of the edit distances over characters, spaces included, over the characters of the references."""
     character_error_rate_ci95: ConfidenceInterval
     bleu: CorpusScore
+    """Corpus BLEU, 0 to 100."""
     chrf: CorpusScore
+    """Corpus chrF2, 0 to 100."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -484,7 +508,7 @@ class TextScores:
 
 @check_arguments
 def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TextScores:
-    """Return the metrics of texts.
+    """Return word edit rate, character error rate, BLEU and chrF of texts.
 
     Error rates use the nearest reference in words or in characters, the first one if tied. Words are separated by white
     space as in the NIST scoring of speech recognition (sclite), without normalization. A total length of 0 counts as 1.
@@ -494,6 +518,7 @@ def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
         references: Reference texts of each output, at least one.
 
     Raises:
+        ArgumentError: The arguments differ in length, or one has a wrong type.
         InputError: There is no output, or an output has no reference.
     """
     _check_texts(outputs, references)
@@ -523,8 +548,12 @@ def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusS
     Computed by sacrebleu with its defaults (13a tokenization, case-sensitive, exponential smoothing).
 
     Args:
-        outputs: Output texts.
-        references: Reference texts of each output.
+        outputs: Output texts, at least one.
+        references: Reference texts of each output, at least one.
+
+    Raises:
+        ArgumentError: As in `score_texts`.
+        InputError: As in `score_texts`.
 
     References:
         K. Papineni, S. Roukos, T. Ward and W.-J. Zhu (2002), "BLEU: a method for automatic evaluation of machine
@@ -544,8 +573,12 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusS
     """Return corpus chrF2, 0 to 100: the F2 of character 1- to 6-grams, by sacrebleu with its defaults.
 
     Args:
-        outputs: Output texts.
-        references: Reference texts of each output.
+        outputs: Output texts, at least one.
+        references: Reference texts of each output, at least one.
+
+    Raises:
+        ArgumentError: As in `score_texts`.
+        InputError: As in `score_texts`.
 
     References:
         M. Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation", WMT.

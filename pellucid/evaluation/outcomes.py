@@ -19,7 +19,7 @@ OutcomeTable = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
 
 
 class MeanRates(NamedTuple):
-    """Macro average of both rates over groups, with 95 % bootstrap intervals."""
+    """Macro average over groups of exact match and symbol error rate, in percent, with 95 % bootstrap intervals."""
 
     exact_match: float
     exact_match_ci95: ConfidenceInterval
@@ -50,6 +50,9 @@ def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
 
     Args:
         scored: Outputs with references.
+
+    Raises:
+        InputError: An example has no reference.
     """
     rows = [(not example.exact, *_error_counts(example)) for example in scored]
     return np.array(rows, np.int64).reshape(-1, 3)
@@ -59,11 +62,14 @@ def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
 def rates_from_sums(
     sums: Annotated[Int[np.ndarray, "*r 3"], Meta(ge=0)], total: Annotated[int, Meta(ge=1, le=2**31)]
 ) -> Float[np.ndarray, "*r 2"]:
-    """Return exact match and symbol error rate in percent.
+    """Return exact match and symbol error rate in percent, on the last axis; a reference length of 0 counts as 1.
 
     Args:
-        sums: Column sums of an outcome table.
-        total: Number of examples.
+        sums: Column sums of an outcome table, or of several tables of `total` rows; shape (..., 3).
+        total: Number of rows of the table, at least 1.
+
+    Raises:
+        ArgumentError: An argument has a wrong type, shape or range.
     """
     exact = 100 * (1 - sums[..., 0] / total)
     errors = 100 * sums[..., 1] / np.maximum(sums[..., 2], 1)
@@ -73,7 +79,7 @@ def rates_from_sums(
 
 @check_arguments
 def check_tables(name: str, tables: Sequence[OutcomeTable]) -> None:
-    """Check that there is at least one group and that each has an example.
+    """Check that there is at least one group, and that each is an outcome table with an example.
 
     Args:
         name: Name of the argument, for messages.
@@ -91,9 +97,10 @@ def check_tables(name: str, tables: Sequence[OutcomeTable]) -> None:
 
 @check_arguments
 def macro_average(tables: Sequence[OutcomeTable], seed: Seed = 1) -> MeanRates:
-    """Return the macro average over groups, with intervals from resampling within each group.
+    """Return the macro average of exact match and symbol error rate over groups, with bootstrap intervals.
 
-    Groups keep their sizes in resampling; the interval is between the 2.5th and the 97.5th percentile of the means.
+    Every group counts equally. Examples are resampled within each group: groups keep their sizes in resampling; the
+    interval is between the 2.5th and the 97.5th percentile of the means.
 
     Args:
         tables: Outcome table of each group.

@@ -31,7 +31,10 @@ class RateDifference(NamedTuple):
     p: float
     """Two-sided p-value of the paired permutation test."""
     a_better: float
-    """Fraction of the resamples in which A is better; ties count one half."""
+    """Fraction of the bootstrap resamples in which A is better: has the higher exact match, or the lower error rate.
+
+    Ties count one half.
+    """
 
     @property
     def complement(self) -> "RateDifference":
@@ -57,12 +60,15 @@ class RunComparison(NamedTuple):
     only_b: int
     """Number of examples that only B has right."""
     both: int
+    """Number of examples that both have right."""
     neither: int
+    """Number of examples that neither has right."""
     metrics: TaskMetrics = ERROR_RATE_METRICS
+    """Metrics of the task, which select and name the rates; `compare_runs` sets them."""
 
     @property
     def differences(self) -> dict[str, RateDifference]:
-        """Differences by JSON key: exact match and symbol error rate; for labels, exact match and accuracy."""
+        """Differences by JSON key: "exact_match", and "symbol_error_rate" or, for labels, "accuracy"."""
         if self.metrics.has_error_rates:
             return {"exact_match": self.exact_match, "symbol_error_rate": self.symbol_error_rate}
         return {"exact_match": self.exact_match, "accuracy": self.symbol_error_rate.complement}
@@ -91,7 +97,7 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
         seed: Seed of bootstrap and permutations.
 
     Raises:
-        InputError: The runs have different numbers of examples.
+        InputError: The runs have different numbers of groups, or of examples in a group.
         ArgumentError: There is no group, a group is empty, or a value is not an outcome table.
 
     References:

@@ -11,14 +11,18 @@ from pellucid.evaluation.outcomes import MeanRates
 
 
 class GroupScores(NamedTuple):
-    """Rates of one group in percent, with 95 % intervals."""
+    """Rates of one group in percent, with 95 % intervals in percent."""
 
     group: str
+    """Name of the group."""
     examples: int
+    """Number of examples."""
     exact_match: float
     exact_match_ci95: ConfidenceInterval
+    """Wilson interval."""
     symbol_error_rate: float
     symbol_error_rate_ci95: ConfidenceInterval
+    """Bootstrap interval."""
 
     @property
     def wer(self) -> float:
@@ -37,7 +41,7 @@ class GroupScores(NamedTuple):
 
 
 class NamedRate(NamedTuple):
-    """A rate of a group or of the macro average, with its JSON key and its display name."""
+    """A rate in percent, of a group or of the macro average, with its JSON key and its display name."""
 
     key: str
     """JSON key."""
@@ -53,7 +57,7 @@ RateFunction = Callable[[GroupScores | MeanRates], list[NamedRate]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskMetrics:
-    """Metrics of a task. Each task defines one."""
+    """Metrics of a task and their names. Each task has one, in `Task.metrics`."""
 
     validation_metrics: tuple[ValidationMetric, ...]
     """Metrics of the validation set, most important first. The log contains those that could be computed."""
@@ -62,7 +66,7 @@ class TaskMetrics:
     compared_rates: tuple[tuple[str, str], ...]
     """JSON keys and display names of the differences in comparison tables."""
     rates: RateFunction
-    """Rates of a group."""
+    """Function that returns the rates of a group or of the macro average, most important first."""
     labels: Callable[[Sequence[ScoredExample], Sequence[Trace]], LabelMetrics] | None = None
     """Function that computes label metrics; None for tasks with error rates."""
     validation_scores: Callable[[Sequence[ScoredExample]], dict[str, float]] = lambda scored: {}
@@ -70,12 +74,12 @@ class TaskMetrics:
 
     @property
     def has_error_rates(self) -> bool:
-        """True if outputs are compared by edit distance."""
+        """True if outputs are sequences that are compared by edit distance; False for labels."""
         return self.labels is None
 
 
 def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the word and symbol error rates of sequences.
+    """Return the word error rate (percentage of wrong outputs) and the symbol error rate of sequences.
 
     Args:
         row: Rates of a group, or the macro average.
@@ -84,8 +88,8 @@ def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     return [NamedRate("wer", "word error rate", row.wer, row.wer_ci95), errors]
 
 
-def position_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the percentage of correct tags, and of outputs whose tags are all correct.
+def tag_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
+    """Return the tag accuracy, and the sequence accuracy: the percentage of outputs whose tags are all correct.
 
     Args:
         row: Rates of a group, or the macro average.
@@ -95,7 +99,7 @@ def position_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
 
 
 def accuracy_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the percentage of correct outputs.
+    """Return the accuracy of classes or positions: the percentage of correct outputs.
 
     Args:
         row: Rates of a group, or the macro average.

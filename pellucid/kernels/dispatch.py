@@ -58,7 +58,7 @@ def _first_supporting(request: Request) -> Backend | None:
 def searches_whole_batches(request: Request) -> bool:
     """Return whether `greedy` and `beam` in decoding/ support all options of a search, whichever backend steps.
 
-    Any other search takes single steps, by `stepwise` of decoding/beam_search.py, which supports every option.
+    Any other search takes single steps, by `beam_stepwise` of decoding/beam_search.py, which supports every option.
 
     Args:
         request: The search and its facts.

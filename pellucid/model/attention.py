@@ -31,9 +31,9 @@ def attend(
     """Return α = softmax(scores) over the positions that may be attended to, and the contexts Σ_s α_s h_s.
 
     Args:
-        scores: Score of each query at each position.
+        scores: Score of each query at each position; not read with an override.
         memory: States and lengths of the sources.
-        override: Weights that replace α; None for none.
+        override: Weights that replace α; None to use the scores.
     """
     weights = override if override is not None else masked_softmax(scores, memory)
     contexts = torch.bmm(group_by_source(weights, memory), memory.states)
@@ -41,18 +41,18 @@ def attend(
 
 
 def masked_softmax(scores: Float[Tensor, "R S"], memory: Memory) -> Float[Tensor, "R S"]:
-    """Return the softmax over the positions that are neither padding nor hidden; the others get exactly zero.
+    """Return the softmax over the positions that are neither padding nor masked; the others get exactly zero.
 
     Args:
         scores: Score of each query at each position.
-        memory: Lengths and hidden positions of the sources.
+        memory: Lengths and masked positions of the sources.
     """
     outside = ~memory.attention_mask()[:, None]
     return group_by_source(scores, memory).masked_fill(outside, -torch.inf).softmax(dim=-1).flatten(0, 1)
 
 
 def group_by_source(rows: Float[Tensor, "R N"], memory: Memory) -> Float[Tensor, "B K N"]:
-    """Return the rows of queries grouped by source.
+    """Reshape the rows of queries so that those of one source form a group: a view of the same numbers.
 
     Args:
         rows: One row for each query; those of a source are consecutive.
@@ -67,20 +67,24 @@ with torch.inference_mode(False):
 
 
 class ScoreParams(NamedTuple):
-    """Parameters that a kernel reads: W and v of the additive score, also L and F of the location-sensitive one."""
+    """Parameters of a score that a kernel reads; those that the score does not have are empty."""
 
     query: Float[Tensor, "Q H"] = NO_ROWS
+    """W of the additive scores."""
     energy: Float[Tensor, " Q"] = NO_UNITS
+    """v of the additive scores."""
     location: Float[Tensor, "Q F"] = NO_ROWS
+    """L of the location-sensitive score."""
     filters: Float[Tensor, "F N"] = NO_ROWS
+    """F of the location-sensitive score: one filter per row."""
 
 
 class Attention(nn.Module, ABC):
-    """Attention of a decoder to a memory."""
+    """Attention of a decoder to a memory: base of all kinds."""
 
     @abstractmethod
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return the part of the scores that is computed once a source.
+        """Return the part of the scores that does not depend on the query, and is computed once per source.
 
         Args:
             memory: Encoder output.
@@ -94,21 +98,26 @@ class Attention(nn.Module, ABC):
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Attend from each query.
+        """Return the attention weights and the context of each query.
 
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
-            attention_state: Weights of the previous step, first `initial_weights`; None if the attention reads none.
-            override: Weights that replace α; None for none.
+            attention_state: Weights of the previous step, at the first step `initial_weights`; None if the attention
+                reads none.
+            override: Weights that replace α; None for the weights of the attention.
         """
 
     def score_params(self) -> ScoreParams:
-        """Return the parameters that a kernel reads; called only for kinds of attention that a kernel supports."""
+        """Return the parameters that a kernel reads.
+
+        Raises:
+            NotImplementedError: No kernel supports this kind of attention.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def prepare(self, memory: Memory) -> AttentionCache:
-        """Return the memory with its keys.
+        """Return the memory with its keys, as `forward` reads them at every step.
 
         Args:
             memory: Encoder output.
@@ -125,7 +134,7 @@ class Attention(nn.Module, ABC):
 
 
 class ScoredAttention(Attention):
-    """Attention by a score of query and state alone: softmax over positions, and the weighted mean of the states."""
+    """Attention by a score of query and state: softmax over positions, and the weighted mean of the states."""
 
     @abstractmethod
     def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
@@ -164,8 +173,8 @@ def additive_energies(
     """Return vᵀ tanh(q + key_s), or vᵀ tanh(q + key_s + l_s): the reference of every additive score.
 
     Args:
-        queries: q, projected.
-        keys: Projected states.
+        queries: q, the projected queries.
+        keys: Projected states of each source.
         energy: v.
         location_term: l, for location-sensitive attention; None for none.
     """
@@ -238,7 +247,7 @@ class AdditiveAttention(ScoredAttention):
     def request(
         self, query: Float[Tensor, "R H"], cache: AttentionCache, override: Float[Tensor, "R S"] | None
     ) -> Request:
-        """Return the request to a backend that attends from all queries.
+        """Return the description of this computation by which a kernel is chosen.
 
         Args:
             query: Decoder states.
@@ -278,7 +287,7 @@ class DotProductAttention(ScoredAttention):
 
 
 class DotAttention(DotProductAttention):
-    """e_s = qᵀ h_s. Query and memory have one size.
+    """e_s = qᵀ h_s. Query and memory have the same size.
 
     References:
         Luong et al. 2015, section 3.1, "dot".
@@ -296,7 +305,7 @@ class DotAttention(DotProductAttention):
 
 
 class ScaledDotAttention(DotProductAttention):
-    """e_s = qᵀ h_s / √D. Query and memory have one size.
+    """e_s = qᵀ h_s / √D. Query and memory have the same size.
 
     References:
         Vaswani et al. 2017, section 3.2.1.
@@ -436,7 +445,7 @@ class NoAttention(Attention):
     kind: ClassVar[str] = "none"
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
-        """Return keys without units.
+        """Return keys of size 0, because there is no score.
 
         Args:
             memory: Encoder output.
@@ -477,7 +486,7 @@ class MultiHeadAttention(Attention):
     kind: ClassVar[str] = "multi-head additive"
 
     def __init__(self, query_size: int, memory_size: int, units: int, heads: int) -> None:
-        """Initialize W: query_size → units, U, b: memory_size → units, v: units, and W_o.
+        """Initialize W: query_size → units, U and b: memory_size → units, v: units, and W_o.
 
         Args:
             query_size: H.
@@ -632,10 +641,10 @@ def expected_stop(probabilities: Float[Tensor, "R S"], previous_weights: Float[T
 
 
 def hard_stop(is_open: Bool[Tensor, "R S"], previous_weights: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
-    """Return α for p of 0 or 1: an open position gets the sum of α' since the previous open position.
+    """Return α for p of 0 or 1: an open position gets the sum of α' after the previous open position, up to itself.
 
     Args:
-        is_open: Positions with p = 1.
+        is_open: True at open positions, where p = 1.
         previous_weights: α'.
     """
     cumulative = previous_weights.cumsum(dim=1)
@@ -669,11 +678,11 @@ ATTENTIONS: Mapping[str, Build] = {
 
 
 def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
-    """Return the attention that a configuration names.
+    """Return a new attention of the kind that a configuration names, with random parameters.
 
     Args:
         config: Type and sizes of the attention.
-        query_size: H.
+        query_size: H; equal to `memory_size` for "dot" and "scaled-dot".
         memory_size: D.
     """
     return ATTENTIONS[config.type](config, query_size, memory_size)

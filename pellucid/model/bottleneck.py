@@ -30,11 +30,11 @@ class RepeatedCode(nn.Module):
         self.cell = RecurrentCell("gru", code_size, hidden_size)
 
     def forward(self, code: Float[Tensor, "B D"], steps: int) -> Float[Tensor, "B T H"]:
-        """Return the states of all steps.
+        """Return the hidden states of all steps.
 
         Args:
             code: Code of each source.
-            steps: T.
+            steps: T, the number of steps to take.
         """
         symbols = torch.arange(len(code))[:, None].expand(-1, steps)
         return run_rnn([self.cell], Inputs(code, symbols), torch.full((len(code),), steps)).states[:, :, 0]
@@ -61,11 +61,11 @@ class InitialCode(nn.Module):
         self.cell.input_weight.requires_grad_(False)  # it has no numbers
 
     def forward(self, code: Float[Tensor, "B D"], steps: int) -> Float[Tensor, "B T H"]:
-        """Return the states of all steps.
+        """Return the hidden states of all steps.
 
         Args:
             code: Code of each source.
-            steps: T.
+            steps: T, the number of steps to take.
         """
         state = self.cell.initial_state(self.projection(code))
         projected_input = self.cell.input_bias.expand(len(code), -1)

@@ -52,7 +52,7 @@ class CellSpec(ABC):
 
     @abstractmethod
     def gate_values(self, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"]) -> Gates:
-        """Return the activations of all gates.
+        """Return the activations of all gates, in the order of `gates`.
 
         Args:
             inputs: W x + b of all gates.
@@ -75,13 +75,16 @@ class CellSpec(ABC):
     def run_fused(
         self, inputs: Float[Tensor, "B S E"], start: Float[Tensor, "1 B H"], weights: list[Tensor], trains: bool
     ) -> Float[Tensor, "B S H"]:
-        """Return the hidden states over whole sequences by one call of PyTorch; only for cells with a `torch_module`.
+        """Return the hidden states over whole sequences by one call of PyTorch.
 
         Args:
-            inputs: Inputs of all positions.
-            start: Initial h.
+            inputs: Inputs x of all positions.
+            start: Initial h, and initial c for cells with a cell state.
             weights: Input weight, hidden weight, input bias and hidden bias.
             trains: Whether a backward pass may follow.
+
+        Raises:
+            NotImplementedError: The cell has no `torch_module`.
         """
         raise NotImplementedError
 
@@ -195,9 +198,9 @@ class RecurrentMask(NamedTuple):
     """Recurrent dropout of one cell. Both parts are None outside training and without recurrent dropout."""
 
     weight: Float[Tensor, "G H"] | None = None
-    """U with some of its numbers dropped: a cell with fewer connections, which kernels run like any other."""
+    """The hidden weight U with some entries zero and the others scaled up, which replaces U (DropConnect)."""
     state: Float[Tensor, "B H"] | None = None
-    """Factor of h in U h, the same at every step."""
+    """Factor of h in U h, 0 or 1 / (1 − rate), the same at every step."""
 
 
 NO_DROPOUT = RecurrentMask()
@@ -242,19 +245,34 @@ class RecurrentCell(nn.Module):
         return CELL_LAYOUTS[self.cell]
 
     def bias_n(self) -> Float[Tensor, " C"]:
-        """Return the hidden bias of the gate whose U h another gate multiplies, for a kernel; empty without one."""
+        """Return the hidden bias of the gate whose U h another gate multiplies (n of the GRU); empty without one.
+
+        Kernels read it.
+
+        Raises:
+            KeyError: No kernel supports the cell.
+        """
         gate = self.layout.gated
         return self.hidden_bias[gate * self.hidden_size : (gate + 1) * self.hidden_size if gate >= 0 else 0]
 
     def added_bias(self) -> Float[Tensor, " G"]:
-        """Return the sum of all other biases, for a kernel."""
+        """Return the input bias plus the hidden bias, except the part of the latter that `bias_n` returns.
+
+        Kernels read it.
+
+        Raises:
+            KeyError: No kernel supports the cell.
+        """
         gate = self.layout.gated
         if gate < 0:
             return self.input_bias + self.hidden_bias
         return self.input_bias + nn.functional.pad(self.hidden_bias[: gate * self.hidden_size], (0, self.hidden_size))
 
     def flatten_parameters(self) -> None:
-        """Put the four parameters into one block of GPU memory; otherwise cuDNN copies them at every call."""
+        """Move the four parameters into one block of GPU memory, in place; otherwise cuDNN copies them at every call.
+
+        It has no effect on cells that PyTorch does not have.
+        """
         if self.spec.torch_module is None:
             return
         module = self.spec.torch_module(self.input_weight.shape[1], self.hidden_size, device="meta")
@@ -264,7 +282,7 @@ class RecurrentCell(nn.Module):
         module.flatten_parameters()
 
     def initial_state(self, hidden: Float[Tensor, "B H"]) -> LayerState:
-        """Return the state of this h, with c = 0 if the cell has a cell state.
+        """Return the state with a given h, and with c = 0 if the cell has a cell state.
 
         Args:
             hidden: h.
@@ -292,7 +310,7 @@ class RecurrentCell(nn.Module):
     def preactivations(
         self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], mask: RecurrentMask = NO_DROPOUT
     ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
-        """Return W x + b and U h + c.
+        """Return W x + b and U h + c of all gates, before the activations.
 
         Args:
             projected: W x + b, as `project` returns it.
@@ -363,7 +381,7 @@ class NormalizedCell(RecurrentCell):
     def preactivations(
         self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], mask: RecurrentMask = NO_DROPOUT
     ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
-        """Return both preactivations normalized, with their biases.
+        """Return W x and U h of all gates, both normalized, scaled by their gains, and with their biases added.
 
         Args:
             projected: W x, as `project` returns it.
@@ -381,16 +399,16 @@ class NormalizedCell(RecurrentCell):
 
 
 def cell_class(normalization: LayerNormalization) -> type[RecurrentCell]:
-    """Return the class of cells for a setting.
+    """Return `NormalizedCell` for layer normalization within cells, else `RecurrentCell`.
 
     Args:
-        normalization: Where layer normalization is applied.
+        normalization: Where layer normalization is applied: "none", "outputs" or "cells".
     """
     return NormalizedCell if normalization == "cells" else RecurrentCell
 
 
 class StackedCells(nn.Module):
-    """Stacked cells: a list of modules with the type of its items."""
+    """The cells of a stack of recurrent layers: a sequence of `RecurrentCell`, from the bottom to the top."""
 
     def __init__(
         self, cell: Cell, input_sizes: Sequence[int], hidden_size: int, kind: type[RecurrentCell] = RecurrentCell
@@ -424,7 +442,7 @@ class StackedCells(nn.Module):
 
 
 class Peepholes(NamedTuple):
-    """Peephole weights of an LSTM whose gates read the cell state, in two versions that differ in the output gate.
+    """Peephole weights p of an LSTM whose gates read the cell state, in two versions that differ in the output gate.
 
         i = σ(a_i + p_i ⊙ c)    f = σ(a_f + p_f ⊙ c)    g = tanh(a_g)    c' = f ⊙ c + i ⊙ g
         o = σ(a_o + p_o ⊙ c')                      h' = o ⊙ tanh(c')       Gers et al. 2002, section 2.3
@@ -434,9 +452,12 @@ class Peepholes(NamedTuple):
     with it.
     """
 
-    enter: Float[Tensor, " H"]
+    input: Float[Tensor, " H"]
+    """p_i of the input gate."""
     forget: Float[Tensor, " H"]
-    leave: Float[Tensor, " H"]
+    """p_f of the forget gate."""
+    output: Float[Tensor, " H"]
+    """p_o of the output gate."""
 
 
 class PeepholeState(NamedTuple):
@@ -450,15 +471,15 @@ PeepholeStep = Callable[[Float[Tensor, "B G"], PeepholeState, Peepholes], Peepho
 
 
 def peephole_step(preactivations: Float[Tensor, "B G"], state: PeepholeState, peepholes: Peepholes) -> PeepholeState:
-    """Return the state after a step of the first version.
+    """Return the state after a step of the first version, by Gers et al. (see `Peepholes`).
 
     Args:
-        preactivations: Preactivations of the gates i, f, g and o, without the cell state.
+        preactivations: Preactivations of the gates i, f, g and o, in this order, without the peephole terms.
         state: State before the step.
         peepholes: Weights of c.
     """
     cell, output_gate = _new_cell(preactivations, state, peepholes)
-    return PeepholeState(torch.sigmoid(output_gate + peepholes.leave * cell) * torch.tanh(cell), cell)
+    return PeepholeState(torch.sigmoid(output_gate + peepholes.output * cell) * torch.tanh(cell), cell)
 
 
 def late_peephole_step(
@@ -467,12 +488,12 @@ def late_peephole_step(
     """Return the state after a step of the second version, with the output gate's peephole after the sigmoid.
 
     Args:
-        preactivations: Preactivations of the gates i, f, g and o, without the cell state.
+        preactivations: Preactivations of the gates i, f, g and o, in this order, without the peephole terms.
         state: State before the step.
         peepholes: Weights of c.
     """
     cell, output_gate = _new_cell(preactivations, state, peepholes)
-    return PeepholeState((torch.sigmoid(output_gate) + peepholes.leave * cell) * torch.tanh(cell), cell)
+    return PeepholeState((torch.sigmoid(output_gate) + peepholes.output * cell) * torch.tanh(cell), cell)
 
 
 def _new_cell(
@@ -480,5 +501,5 @@ def _new_cell(
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
     """Return c', and the preactivation of the output gate."""
     input_gate, forget_gate, candidate, output_gate = preactivations.chunk(4, dim=-1)
-    new_content = torch.sigmoid(input_gate + peepholes.enter * state.cell) * torch.tanh(candidate)
+    new_content = torch.sigmoid(input_gate + peepholes.input * state.cell) * torch.tanh(candidate)
     return torch.sigmoid(forget_gate + peepholes.forget * state.cell) * state.cell + new_content, output_gate

@@ -37,15 +37,18 @@ class DecoderDims(NamedTuple):
     """Dimensions of a decoder that the rest of the network determines."""
 
     memory: int
+    """D, the size of an encoder state."""
     vocabulary: int
+    """V, the number of target ids."""
     copied: Int[Tensor, " N"] | None = None
-    """Target id of each source symbol (`copied_ids`), for decoders with a pointer-generator."""
+    """Target id of each source id (`copied_ids`); None for decoders without a pointer-generator."""
 
 
 class UnstackedState(NamedTuple):
     """Decoder state with one tensor per layer, so that no step restacks the layers."""
 
     layers: list[LayerState]
+    """State of each layer, from the bottom."""
     attention_state: Float[Tensor, "R S"] | None = None
     input_feed: Float[Tensor, "R F"] | None = None
 
@@ -68,8 +71,11 @@ class ReadoutInputs(NamedTuple):
     """Inputs of the output layer, for one or more steps."""
 
     outputs: Float[Tensor, "R *steps H"]
+    """Output of the top layer; with step-then-attend the attentional state a_t."""
     contexts: Float[Tensor, "R *steps D"]
+    """Contexts of attention."""
     weights: Float[Tensor, "R *steps S"]
+    """Attention weights, which a pointer-generator reads."""
 
 
 class Decoder(nn.Module, ABC):
@@ -142,7 +148,9 @@ class Decoder(nn.Module, ABC):
         """
 
     def prepare(self, memory: Memory) -> AttentionCache:
-        """Return the memory with the keys of attention; in training with dropout masks.
+        """Return the memory with everything that all steps share: keys of attention, and ids that can be copied.
+
+        In training mode it also draws the dropout masks.
 
         Args:
             memory: Encoder output.
@@ -153,7 +161,9 @@ class Decoder(nn.Module, ABC):
         return cache._replace(dropout_masks=self._draw(memory)) if self.training else cache
 
     def request(self, computation: Computation, cache: AttentionCache) -> Request:
-        """Return the request for a computation over a memory: every setting, layer and optional part is a fact.
+        """Return the description of a computation by which a kernel is chosen.
+
+        Every setting, kind of layer and optional part is a fact of it, so that no kernel can ignore one.
 
         Args:
             computation: Kind of computation.
@@ -177,6 +187,8 @@ class Decoder(nn.Module, ABC):
     def init_hidden(self, memory: Memory) -> State:
         """Return s_0: zero, or h = tanh(W m + b) and c = W' m + b' from the final or the mean encoder state m.
 
+        `DecoderConfig.init_hidden` selects one. m is the final state of the top layer, or the mean over positions.
+
         Args:
             memory: Encoder output.
         """
@@ -199,7 +211,7 @@ class Decoder(nn.Module, ABC):
         cache: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
-        """Take one step of any decoding.
+        """Take one step for all hypotheses, as every search does.
 
         Args:
             symbols: Symbol fed back, for each hypothesis. There are as many hypotheses as sources, or a multiple;
@@ -207,6 +219,9 @@ class Decoder(nn.Module, ABC):
             state: State before the step.
             cache: Memory and keys, as `prepare` returns them.
             override: Attention weights that replace those of the step; None for none.
+
+        Returns:
+            The logits of the next symbols, the state after the step, and context and weights of attention.
         """
         cache, symbols = cache.materialize(), self.oov_to_unk(symbols)
         result = self.forward_step(self.project_symbols(symbols, cache.dropout_masks), unstack(state), cache, override)
@@ -214,7 +229,9 @@ class Decoder(nn.Module, ABC):
         return Step(self.logits(symbols, readout, cache), result.state.stack(), result.attention)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
-        """Take all steps over known symbols; projected symbols and logits are computed for all steps at once.
+        """Take all steps over known symbols, as in training (teacher forcing).
+
+        The projections of the symbols and the logits are computed for all steps at once.
 
         Args:
             symbols: The target shifted right, BOS first.
@@ -238,11 +255,11 @@ class Decoder(nn.Module, ABC):
     def output_of_steps(
         self, symbols: Int[Tensor, "B T"], readout: ReadoutInputs, cache: AttentionCache, final_state: UnstackedState
     ) -> Seq2SeqOutput:
-        """Return the logits of all steps.
+        """Apply the output layer to all steps, and return the result of `unroll` without the weights of heads.
 
         Args:
             symbols: Symbols fed back.
-            readout: Inputs of the output layer.
+            readout: Inputs of the output layer, before dropout.
             cache: Memory and keys.
             final_state: State after the last step.
         """
@@ -254,7 +271,7 @@ class Decoder(nn.Module, ABC):
         )
 
     def oov_to_unk(self, symbols: Int[Tensor, "R *steps"]) -> Int[Tensor, "R *steps"]:
-        """Return the symbols, with UNK for copied symbols outside the vocabulary.
+        """Return the symbols, with UNK for copied symbols outside the vocabulary, which have no embedding.
 
         Args:
             symbols: Ids of the vocabulary or the extended vocabulary.
@@ -264,7 +281,9 @@ class Decoder(nn.Module, ABC):
     def logits(
         self, symbols: Int[Tensor, "R *steps"], readout: ReadoutInputs, cache: AttentionCache
     ) -> Float[Tensor, "R *steps W"]:
-        """Return the next symbols' logits, in training with dropout; with copying, log-probabilities of V + S symbols.
+        """Return the logits of the next symbols; with copying, the log-probabilities of W = V + S symbols.
+
+        In training mode, dropout is applied to the outputs of the top layer.
 
         Args:
             symbols: Symbols fed back.
@@ -281,7 +300,7 @@ class Decoder(nn.Module, ABC):
         readout: ReadoutInputs,
         cache: AttentionCache,
     ) -> Float[Tensor, "R *steps W"]:
-        """Return the logits, or with copying the log-probabilities over the vocabulary and the copies, W = V + S.
+        """Return the logits unchanged, or with copying the log-probabilities of W = V + S symbols and positions.
 
         Args:
             logits: Logits over the vocabulary.
@@ -299,7 +318,7 @@ class Decoder(nn.Module, ABC):
         return log_probabilities
 
     def embed(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> Inputs:
-        """Return the vectors of fed-back symbols.
+        """Return the embeddings of fed-back symbols, as a table and the row of each symbol.
 
         Args:
             symbols: Ids of the vocabulary.
@@ -313,7 +332,7 @@ class Decoder(nn.Module, ABC):
         """Take one step of every cell; return the new states and the top layer's output.
 
         Args:
-            preactivations: Preactivations of the first cell.
+            preactivations: W x + b of the first cell, before U h is added.
             layers: States before the step.
             masks: Dropout masks; None outside training.
         """
@@ -334,7 +353,7 @@ class Decoder(nn.Module, ABC):
     def apply_dropout(
         self, outputs: Float[Tensor, "R *steps H"], layer: int, masks: DropoutMasks | None
     ) -> Float[Tensor, "R *steps H"]:
-        """Return a layer's outputs with dropout, in training: drawn at each step, or the same at all steps.
+        """Return a layer's outputs, in training mode with dropout: drawn for each number, or the same at all steps.
 
         Args:
             outputs: Outputs of the layer.
@@ -361,7 +380,9 @@ class Decoder(nn.Module, ABC):
     def project_symbols(
         self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None
     ) -> Float[Tensor, "R *steps G"]:
-        """Return W x of the first cell for embedded symbols: its preactivations before U h is added.
+        """Return W x + b of the first cell for embedded symbols x: its preactivations before U h is added.
+
+        A `NormalizedCell` adds b later.
 
         Args:
             symbols: Ids of the vocabulary.
@@ -380,7 +401,7 @@ class Decoder(nn.Module, ABC):
 
 
 def unstack(state: State) -> UnstackedState:
-    """Return a state layer by layer.
+    """Return a state with one tensor per layer: the inverse of `UnstackedState.stack`.
 
     Args:
         state: State with stacked layers.
@@ -413,7 +434,7 @@ class AttendThenStep(Decoder):
         super().__init__(config, attention, sizes, sizes.memory, config.output)
 
     def prepare(self, memory: Memory) -> AttentionCache:
-        """Return the memory with the keys of attention; for a search also in the arrangement of a kernel.
+        """Return the memory as `Decoder.prepare` does; outside training also as a kernel reads it, if one supports it.
 
         Args:
             memory: Encoder output.
@@ -433,7 +454,7 @@ class AttendThenStep(Decoder):
         cache: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
-        """Take one step of any decoding; a kernel computes it if the memory is prepared for one.
+        """Take one step for all hypotheses; a kernel computes it if the memory is prepared for one, without override.
 
         Args:
             symbols: Symbol fed back, for each hypothesis.
@@ -540,7 +561,7 @@ class StepThenAttend(Decoder):
     kind: ClassVar[str] = "step-then-attend"
 
     def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> None:
-        """Build all parts; W_c reads the inputs that `config.output` names, and returns H numbers.
+        """Build all parts; W_c reads the inputs that `config.output` names (state, context or both), and returns a_t.
 
         Args:
             config: Configuration of the decoder.
@@ -552,7 +573,7 @@ class StepThenAttend(Decoder):
         self.combination = nn.Linear(input_size, config.hidden_size, bias=False)
 
     def init_hidden(self, memory: Memory) -> State:
-        """Return s_0; the attentional state before the first step is zero.
+        """Return s_0 as `Decoder.init_hidden` does; with input feeding, the attentional state a_0 is zero.
 
         Args:
             memory: Encoder output.

@@ -20,16 +20,17 @@ DEFAULT_STACK = 2**21
 
 
 def use_threads(threads: int) -> None:
-    """Set the number of threads that compute in this process.
+    """Set the number of threads with which PyTorch computes in this process.
 
-    Threads that share a core wait for each other by spinning, which makes small models many times slower on a busy
-    machine: one thread is the safe default.
+    It also tunes the memory allocator (`tune_malloc`), and makes processes that are forked later compute with one
+    thread (`prepare_for_forks`). Threads that share a core wait for each other by spinning, which makes small models
+    many times slower on a busy machine: one thread is the safe default.
 
     Args:
         threads: Number of threads; 0 for one per available core, and for one in a forked process.
 
     Raises:
-        RunError: A forked process is to compute with several threads.
+        RunError: `threads` is above 1 in a forked process.
         ConfigError: The stacks of the threads need more memory than the process may allocate, which would kill it.
     """
     tune_malloc()
@@ -64,13 +65,13 @@ def prepare_for_forks() -> int:
 
 
 def find_device(name: Device) -> torch.device:
-    """Return the device of a setting; "auto" is a GPU if there is one.
+    """Return the device that a setting names; "auto" is the current GPU if there is one, else the CPU.
 
     Args:
         name: "auto", "cpu" or "cuda".
 
     Raises:
-        ConfigError: "cuda" is set on a machine without a GPU.
+        ConfigError: The name is "cuda", and PyTorch finds no GPU.
     """
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -81,13 +82,13 @@ def find_device(name: Device) -> torch.device:
 
 
 def check_process(device: torch.device) -> None:
-    """Refuse a process that was forked after its parent put the network on a GPU, which CUDA does not support.
+    """Check that this process can compute on a device: CUDA does not work in a process that was forked.
 
     Args:
         device: Device of the network.
 
     Raises:
-        RunError: The process was forked and cannot use the GPU.
+        RunError: The network is on a GPU that its parent process initialized, not this one.
     """
     if device.type == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RunError(
@@ -99,7 +100,8 @@ def check_process(device: torch.device) -> None:
 def move_to_device(network: Network, device: torch.device) -> None:
     """Move a network to a device; on a GPU the parameters of each encoder cell are contiguous, as cuDNN requires.
 
-    float32 stays float32: cuDNN would use TensorFloat-32 for recurrences, with 10 bits of mantissa instead of 23.
+    On a GPU it also switches off TensorFloat-32 in cuDNN for the whole process, which would compute recurrences with 10
+    bits of mantissa instead of 23.
 
     Args:
         network: The network, moved in place.
@@ -117,7 +119,9 @@ def move_to_device(network: Network, device: torch.device) -> None:
 def use_determinism(config: Config) -> None:
     """Use deterministic algorithms only, in this process from now on, if the configuration requires them.
 
-    CPU algorithms are all deterministic. On a GPU an operation without a deterministic algorithm raises an error.
+    It changes global settings of PyTorch, and sets CUBLAS_WORKSPACE_CONFIG if it is not set. Nothing changes for
+    `device = "cpu"`, whose algorithms are all deterministic. On a GPU an operation without a deterministic algorithm
+    then raises a `RuntimeError`.
 
     Args:
         config: Configuration with `deterministic` and `device`.
@@ -130,26 +134,31 @@ def use_determinism(config: Config) -> None:
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Return a context in which products use a precision; parameters, recurrences, softmax and loss stay float32.
+    """Return a context in which matrix products have a precision; parameters, recurrences and loss stay float32.
 
     Args:
         device: Device of the network.
-        precision: "bf16" or "float32".
+        precision: "bf16" (bfloat16), or "float32", with which the context changes nothing.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def rng_devices(device: torch.device) -> list[int]:
-    """Return the GPUs whose random numbers an update draws, besides the CPU's.
+    """Return the indices of GPUs whose random number generators training uses, besides the CPU's generator.
 
     Args:
         device: Device of the network.
+
+    Returns:
+        The index of the network's GPU; empty on a CPU.
     """
     return [device.index] if device.type == "cuda" else []
 
 
 def seed_generators(value: int, device: torch.device) -> None:
-    """Seed the random numbers that an update draws. `torch.manual_seed` would import modules for a second.
+    """Seed the generators of the random numbers that training draws: the CPU's, and that of the network's GPU.
+
+    `torch.manual_seed` would seed all, but imports modules for a second.
 
     Args:
         value: The seed.

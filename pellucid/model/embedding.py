@@ -14,21 +14,25 @@ from pellucid.model.recurrence import Inputs
 
 
 class Embedding(nn.Module):
-    """One vector for each symbol. Frozen tables are random and not trained; one-hot tables are the identity."""
+    """One vector for each symbol. Frozen tables are random and not trained; one-hot tables are the identity.
+
+    With "none" the vectors have size 0: symbols are not read.
+    """
 
     weight: Tensor
 
     def __init__(
         self, kind: Feedback, vocabulary_size: int, embedding_size: int, dropout: float, symbol_dropout: float = 0.0
     ) -> None:
-        """Initialize vectors from N(0, 1/√E), so that each has about unit length.
+        """Initialize vectors from a normal distribution with standard deviation 1/√E: each has about unit length.
 
         Args:
             kind: "learned", "frozen", "one-hot" or "none".
             vocabulary_size: V.
             embedding_size: E; not read for one-hot tables and "none".
-            dropout: Probability of dropping a unit of a vector.
-            symbol_dropout: Probability of dropping a symbol from a sequence; default 0.
+            dropout: Probability of dropping a unit of a vector, in training mode.
+            symbol_dropout: Probability that a sequence drops a symbol at all its positions, in training mode; default
+                0.
         """
         super().__init__()
         self.dropout = dropout
@@ -62,7 +66,7 @@ class Embedding(nn.Module):
         return nn.functional.dropout(self.weight, self.dropout, self.training)
 
     def draw_dropped_tokens(self, rows: int) -> Bool[Tensor, "B V"] | None:
-        """Return, in training, the symbols that each sequence drops; None without symbol dropout.
+        """Draw the symbols that each sequence drops (True); None outside training mode and without symbol dropout.
 
         Args:
             rows: Number of sequences.
@@ -72,9 +76,9 @@ class Embedding(nn.Module):
         return torch.rand(rows, len(self.weight), device=self.weight.device) < self.symbol_dropout
 
     def embed(self, ids: Int[Tensor, "B *steps"], dropped: Bool[Tensor, "B V"] | None) -> Inputs:
-        """Return the table and the row of each id; dropped symbols read one more row, of zeros.
+        """Return the table of vectors and the row of each id, so that a kernel can project the table only once.
 
-        So a kernel still projects the table only once.
+        If symbols are dropped, the others are divided by 1 − the probability, and dropped ones read an added zero row.
 
         Args:
             ids: Ids of the symbols.
@@ -91,7 +95,7 @@ class Embedding(nn.Module):
         return Inputs(extended_table, ids.masked_fill(is_dropped, len(vectors)))
 
     def load_pretrained(self, ids: Sequence[int], vectors: Float[Tensor, "N E"]) -> None:
-        """Replace the vectors of some symbols.
+        """Replace the vectors of some symbols, in place.
 
         Args:
             ids: Ids of the symbols.
@@ -101,7 +105,7 @@ class Embedding(nn.Module):
             self.weight[list(ids)] = vectors.to(self.weight)
 
     def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape E"]:
-        """Return the vectors of ids.
+        """Return the vectors of ids, in training mode with dropout of units (not of symbols).
 
         Args:
             ids: Ids of any shape.

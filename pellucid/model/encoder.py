@@ -89,8 +89,8 @@ class Encoder(nn.Module):
 
         Args:
             config: Configuration of the encoder.
-            vocabulary_size: Number of ids: symbols, then features.
-            symbols: Number of ids that are symbols; default all.
+            vocabulary_size: Number of source ids: symbols, then features.
+            symbols: Number of ids that are symbols, the others being features; None for all.
         """
         super().__init__()
         self.config = config
@@ -109,10 +109,10 @@ class Encoder(nn.Module):
         self.normalizations = output_norms(config.layer_normalization, config.num_layers, memory_size(config))
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
-        """Encode sources. Ids beyond a row's length change nothing.
+        """Encode sources. Ids beyond a row's length change nothing. Ids outside the table are read as UNK.
 
         Args:
-            source: Ids of each source.
+            source: Ids of each source, features first.
             lengths: Number of real positions of each row, at least 1.
         """
         return self.forward_embedded(
@@ -128,11 +128,11 @@ class Encoder(nn.Module):
         return torch.where(source < len(self.table.weight), source, UNK)
 
     def forward_embedded(self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
-        """Encode pre-embedded inputs.
+        """Encode pre-embedded inputs, as `forward` does after the embedding.
 
         Args:
             inputs: Vectors of each source.
-            source: Ids of each source.
+            source: Ids of each source, which select features to sum and are stored in the memory.
             lengths: Number of real positions of each row.
         """
         inputs, source, lengths = self.prepare_inputs(inputs, source, lengths)
@@ -147,7 +147,9 @@ class Encoder(nn.Module):
     def prepare_inputs(
         self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
     ) -> tuple[Inputs, Int[Tensor, "B S"], Int[Tensor, " B"]]:
-        """Return the inputs of the first layer, their ids and lengths; summed features have no positions.
+        """Return the inputs of the first recurrent layer, with their ids and lengths.
+
+        Summed features are added to the vectors of the symbols and lose their positions; then convolutions are applied.
 
         Args:
             inputs: Vectors of each source.
@@ -163,12 +165,14 @@ class Encoder(nn.Module):
     def forward_layer(
         self, layer: int, inputs: Inputs, residual: Float[Tensor, "*rows E"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
-        """Return the states of one layer and its final state.
+        """Run one layer and return its states, both directions merged, and its final state.
+
+        States are normalized and have the residual added, if so configured; the final state has neither.
 
         Args:
-            layer: Index of the layer.
+            layer: Index of the layer, from the bottom.
             inputs: Inputs of the layer, with dropout.
-            residual: Inputs of the layer, without dropout.
+            residual: Inputs of the layer, without dropout; read by residual layers above the first.
             lengths: Number of real positions of each row.
         """
         output = self._run(self.cells(layer), inputs, lengths)
@@ -176,7 +180,7 @@ class Encoder(nn.Module):
         return residual + layer_states if self.config.residual and layer else layer_states, self._merge(output.last)
 
     def cells(self, layer: int) -> list[RecurrentCell]:
-        """Return the cell of each direction, forward first.
+        """Return the cell of each direction of a layer, forward first; one cell if the encoder is unidirectional.
 
         Args:
             layer: Index of the layer.

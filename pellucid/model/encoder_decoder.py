@@ -15,7 +15,7 @@ from pellucid.model.memory import Seq2SeqOutput
 
 
 class Network(nn.Module, ABC):
-    """An encoder, and a part that computes logits over the target vocabulary."""
+    """Base of all networks: an encoder, and a part that computes logits over the target vocabulary."""
 
     def __init__(self, encoder: Encoder) -> None:
         """Store the encoder.
@@ -33,7 +33,7 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Seq2SeqOutput:
-        """Return the logits of every output of a batch.
+        """Return the logits of every output symbol of a batch, as the loss needs them.
 
         Args:
             batch: Sources and targets.
@@ -41,7 +41,7 @@ class Network(nn.Module, ABC):
 
 
 class EncoderDecoder(Network):
-    """A recurrent encoder-decoder with attention."""
+    """A recurrent encoder-decoder, with or without attention."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         """Store both parts.
@@ -71,13 +71,13 @@ class EncoderDecoder(Network):
 
 
 def require_seq2seq(network: Network) -> EncoderDecoder:
-    """Return the network if it is an encoder-decoder.
+    """Return the network unchanged if it is an encoder-decoder.
 
     Args:
         network: Any network.
 
     Raises:
-        InputError: The network is of another kind.
+        InputError: The network is not an `EncoderDecoder`, such as that of a tagger.
     """
     if not isinstance(network, EncoderDecoder):
         raise InputError(f"this is for outputs written symbol by symbol, which a {type(network).__name__} has not")

@@ -38,7 +38,7 @@ class OutputLayer(nn.Module):
         self.projection = nn.Linear(head_input_size(inputs, hidden_size, memory_size), vocabulary_size)
 
     def kernel_parameters(self) -> Head:
-        """Return the weights of the state and of the context separately, for a kernel."""
+        """Return W for the state and W for the context separately, and b, as a kernel reads them."""
         return _split_weight(self.projection.weight, self.projection.bias, self.inputs, self.hidden_size)
 
     def forward(
@@ -83,7 +83,7 @@ class TiedOutputLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary_size))
 
     def kernel_parameters(self, vectors: Float[Tensor, "V E"]) -> Head:
-        """Return the weights Y A of the state and of the context separately, for a kernel.
+        """Return Y A for the state and Y A for the context separately, and b, as a kernel reads them.
 
         Args:
             vectors: Y.
@@ -106,7 +106,7 @@ class TiedOutputLayer(nn.Module):
 
 
 class TokenClassificationHead(nn.Module):
-    """logits_s = W h_s + b, from the encoder's state at each position."""
+    """logits_s = W h_s + b, from the encoder's state at each position: the output layer of a tagger."""
 
     def __init__(self, memory_size: int, vocabulary_size: int) -> None:
         """Build W: memory_size → vocabulary_size, and b.
@@ -129,7 +129,7 @@ class TokenClassificationHead(nn.Module):
 
 
 def head_input_size(inputs: HeadInputs, hidden_size: int, memory_size: int) -> int:
-    """Return the number of inputs of an output layer.
+    """Return the number of inputs of an output layer: H, D, or H + D.
 
     Args:
         inputs: Whether the layer reads the state, the context, or both.

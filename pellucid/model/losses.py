@@ -1,4 +1,4 @@
-"""Losses.
+"""Losses, all in nats: functions that return one number, the mean over the target positions of a batch.
 
 B batch, S source positions, T target positions, V vocabulary, W = V, or V + S with a pointer-generator.
 """
@@ -24,7 +24,7 @@ def cross_entropy(
     Args:
         logits: Logits of each target position.
         target: Target ids; PAD positions do not contribute.
-        label_smoothing: ε.
+        label_smoothing: ε, 0 to 1.
 
     References:
         Szegedy et al. 2016, section 7.
@@ -43,11 +43,12 @@ def cross_entropy(
 def copying_cross_entropy(
     log_probabilities: Float[Tensor, "B T W"], target: Int[Tensor, "B T"], label_smoothing: float, vocabulary_size: int
 ) -> Float[Tensor, ""]:
-    """Return the cross-entropy of log-probabilities over V symbols and S positions.
+    """Return the mean cross-entropy over real target positions, of log-probabilities over V symbols and S positions.
 
     Args:
         log_probabilities: Log-probabilities of each target position.
-        target: Target ids; V + p for a symbol outside the vocabulary that is at source position p.
+        target: Target ids; V + p for a symbol outside the vocabulary that is at source position p. PAD positions do not
+            contribute.
         label_smoothing: ε, which is spread over the V symbols.
         vocabulary_size: V.
     """
@@ -62,12 +63,12 @@ def generated_cross_entropy(
     """Return the cross-entropy of the decoder's own logits, without copies, over the targets in the vocabulary.
 
     The mixture of See et al. 2017 trains the generator only where the copy does not explain a symbol already, so that
-    with little data the generator stays weak. This term is half of the loss instead.
+    with little data the generator stays weak. Training therefore uses the mean of this loss and that of the mixture.
 
     Args:
         generated: Logits before copies are mixed in.
-        target: Target ids; ids of V and above do not contribute.
-        label_smoothing: ε.
+        target: Target ids; PAD, and ids of V and above, do not contribute.
+        label_smoothing: ε, 0 to 1.
     """
     return cross_entropy(generated, target.masked_fill(target >= generated.shape[2], PAD), label_smoothing)
 
@@ -75,11 +76,11 @@ def generated_cross_entropy(
 def pointing_cross_entropy(
     log_probabilities: Float[Tensor, "B 1 W"], target: Int[Tensor, "B 1"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """Return the cross-entropy of log-probabilities over positions.
+    """Return the mean over sources of the cross-entropy of log-probabilities over source positions.
 
     Args:
-        log_probabilities: Log-probabilities, −∞ at padding.
-        target: Target ids.
+        log_probabilities: Log-probability of each target id, −∞ for special ids and at padding.
+        target: Target id of the position, one per source.
         label_smoothing: ε, which is spread over the real positions.
     """
     target_log_probabilities = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
@@ -106,6 +107,8 @@ def symmetric_kl(
     first_logits: Float[Tensor, "B T W"], second_logits: Float[Tensor, "B T W"], target: Int[Tensor, "B T"]
 ) -> Float[Tensor, ""]:
     """Return the mean over real target positions of KL(p ‖ q) + KL(q ‖ p) = Σ_v (p_v − q_v)(log p_v − log q_v).
+
+    R-Drop trains with it on two passes with different dropout.
 
     Args:
         first_logits: Logits of p, −∞ for impossible symbols.

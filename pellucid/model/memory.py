@@ -15,9 +15,10 @@ from pellucid.model.recurrence import DropoutMasks
 
 
 class State(NamedTuple):
-    """Recurrent state between two steps; every part has the batch first."""
+    """Recurrent state of all layers between two steps, one row per source or hypothesis."""
 
     hidden: Float[Tensor, "B L H"]
+    """h of each layer, from the bottom."""
     cell: Float[Tensor, "B L H"] | None = None
     """c of cells with a cell state, such as the LSTM."""
     input_feed: Float[Tensor, "B F"] | None = None
@@ -39,37 +40,38 @@ class Memory(NamedTuple):
     """The encoder's output, which attention reads."""
 
     states: Float[Tensor, "B S D"]
-    """One state for each source position; zeros beyond a row's length."""
+    """State of the top layer at each source position; zeros beyond a row's length."""
     lengths: Int[Tensor, " B"]
+    """Number of positions of each source."""
     final: State
-    """The final state of each layer, both directions merged."""
+    """The final hidden state of each layer, both directions merged; its other fields are None."""
     source: Int[Tensor, "B S"] | None = None
     """The source ids, for decoders with a pointer-generator."""
     masked: Bool[Tensor, "B S"] | None = None
-    """Positions hidden from attention by a user; None for none."""
+    """Positions that attention must ignore because of `DecodingOptions.masked`; None for none."""
 
     def mask(self) -> Bool[Tensor, "B S"]:
         """Return True at real positions, False at padding."""
         return torch.arange(self.states.shape[1], device=self.states.device) < self.lengths[:, None]
 
     def attention_mask(self) -> Bool[Tensor, "B S"]:
-        """Return True where attention is allowed: at real positions that are not hidden."""
+        """Return True where attention is allowed: at real positions that are not masked."""
         return self.mask() if self.masked is None else self.mask() & ~self.masked
 
 
 @runtime_checkable
 class DecoderKernel(Protocol):
-    """A decoder prepared once for all steps of a search, and the step itself."""
+    """A decoder and the memory of a batch, prepared once for all steps of a search by a kernel."""
 
     def index_select(self, rows: Int[Tensor, " r"]) -> "DecoderKernel":
-        """Return the decoder with a selection of the running sources; only their numbers are copied.
+        """Return the decoder for a selection of its active sources. The memory is not copied, only row numbers are.
 
         Args:
-            rows: Indices among the running sources.
+            rows: Indices among the active sources.
         """
 
     def running(self) -> Int[Tensor, " b"]:
-        """Return the numbers of the running sources."""
+        """Return the rows of the active sources in the batch."""
 
     def step(
         self,
@@ -82,8 +84,8 @@ class DecoderKernel(Protocol):
 
         Args:
             symbols: Symbol fed back, for each hypothesis.
-            hidden: h.
-            cell: c; None where the cell has none.
+            hidden: h of each hypothesis.
+            cell: c of each hypothesis; None if the cell has none.
             attention_state: Attention weights of the previous step; None if the score does not read them.
         """
 
@@ -101,10 +103,10 @@ class AttentionCache(NamedTuple):
     """The target id of each position's symbol when it is copied; None without a pointer-generator."""
 
     def index_select(self, rows: Int[Tensor, " R"]) -> "AttentionCache":
-        """Return the cache of some rows.
+        """Return the cache of some sources.
 
         Args:
-            rows: Indices of the rows, in the order of the result.
+            rows: Rows of the sources, in the order of the result.
         """
         copy_ids = None if self.copy_ids is None else self.copy_ids.index_select(0, rows)
         if self.kernel is not None:
@@ -120,7 +122,10 @@ class AttentionCache(NamedTuple):
         return AttentionCache(memory, self.keys.index_select(0, rows), dropout_masks=masks, copy_ids=copy_ids)
 
     def materialize(self) -> "AttentionCache":
-        """Return the cache with copied rows if a kernel holds only their numbers."""
+        """Return the cache without a kernel, with memory and keys of the selected sources alone.
+
+        `index_select` does not copy them while there is a kernel. Without one, return the cache unchanged.
+        """
         if self.kernel is None:
             return self
         selected = self._replace(kernel=None, copy_ids=None).index_select(self.kernel.running())
@@ -128,10 +133,11 @@ class AttentionCache(NamedTuple):
 
 
 class AttentionOutput(NamedTuple):
-    """Context and weights of one attention of all queries."""
+    """Contexts and attention weights of all queries, at one step."""
 
     context: Float[Tensor, "R D"]
     weights: Float[Tensor, "R S"]
+    """Weights of each query; they sum to one, or to zero without attention."""
     attention_state: Float[Tensor, "R S"] | None = None
     """The weights that the next step reads; None if it reads none."""
     heads: Float[Tensor, "R N S"] | None = None
@@ -139,20 +145,24 @@ class AttentionOutput(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Results of one decoder step."""
+    """Results of one decoder step for all hypotheses: what `Decoder.step` returns."""
 
     logits: Float[Tensor, "R V"]
+    """Logits of the next symbols; with a pointer-generator, log-probabilities of V + S symbols."""
     state: State
+    """State after the step."""
     attention: AttentionOutput
 
 
 class Seq2SeqOutput(NamedTuple):
-    """Results of all steps over known symbols."""
+    """Results of a network for a batch: of all decoder steps over known symbols, or of all answers of a classifier."""
 
     logits: Float[Tensor, "B T V"]
+    """Logits of each target position; with a pointer-generator, log-probabilities of V + S symbols."""
     weights: Float[Tensor, "B T S"]
+    """Attention weights of each target position; S is 0 for a tagger."""
     state: State
-    """The state after the last step."""
+    """The decoder state after the last step; without a decoder, the final state of the encoder."""
     heads: Float[Tensor, "B T N S"] | None = None
     """The weights of each head; None for a single head."""
     generated: Float[Tensor, "B T V"] | None = None

@@ -26,7 +26,7 @@ __all__ = [
     "NetworkParts",
     "build_decoder",
     "build_parts",
-    "has_source_tags",
+    "has_source_features",
     "parameter_count",
     "require_seq2seq",
     "seeded",
@@ -35,22 +35,22 @@ __all__ = [
 
 
 class NetworkParts(NamedTuple):
-    """The parts that the networks of all tasks have."""
+    """Arguments of `Task.build_network`: what the networks of all tasks are built from."""
 
     config: Config
     encoder: Encoder
     sizes: DecoderDims
-    """Sizes of the encoder's states and of the target vocabulary."""
+    """Sizes of the encoder's states and of the target vocabulary, and the ids that can be copied."""
 
 
 def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
-    """Return a new encoder, and the sizes that the rest of the network needs.
+    """Return a new encoder with random parameters, and the sizes that the rest of the network needs.
 
     Args:
         config: The configuration.
         vocabularies: Vocabularies of sources, features and targets.
     """
-    features = len(vocabularies.features) if has_source_tags(config) else 0
+    features = len(vocabularies.features) if has_source_features(config) else 0
     symbols = len(vocabularies.source)
     encoder = Encoder(config.encoder, symbols + features, symbols)
     targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
@@ -59,7 +59,7 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the CPU's random numbers within the block, and restore their state afterwards.
+    """Seed PyTorch's random number generator of the CPU within the block, and restore its state afterwards.
 
     Args:
         seed: The seed.
@@ -69,8 +69,10 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def has_source_tags(config: Config) -> bool:
-    """Return whether sources have tags: those of the file, or the tag of copied words.
+def has_source_features(config: Config) -> bool:
+    """Return whether sources may have features: a column of the file, or the feature that marks copied words.
+
+    The augmentation "copy" adds the latter to the training pairs that it makes.
 
     Args:
         config: The configuration.
@@ -79,7 +81,7 @@ def has_source_tags(config: Config) -> bool:
 
 
 def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> Decoder:
-    """Return the decoder that a configuration names.
+    """Return a new decoder with random parameters, of the class that `config.order` names.
 
     Args:
         config: Configuration of the decoder.
@@ -117,7 +119,7 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def network_memory(network: nn.Module) -> int:
-    """Return the bytes of a network's parameters and buffers.
+    """Return the size of a network's parameters and buffers in bytes.
 
     Args:
         network: The network, or one on the meta device.
@@ -128,9 +130,9 @@ def network_memory(network: nn.Module) -> int:
 def training_memory(config: Config, network: nn.Module, device: torch.device) -> int:
     """Return the bytes that training needs at least: 11 P on a CPU, 5 P on a GPU, and more with weight averaging.
 
-    The weights, Adam's two moments and the averages are stored, and the gradients exist twice during an update. On a
-    CPU a checkpoint is a copy of all that is stored, plus the bytes of its file. Weights that are not trained exist
-    once.
+    P is the size of the trainable parameters in bytes. The weights, Adam's two moments and the averages are stored, and
+    the gradients exist twice during an update. On a CPU a checkpoint is a copy of all that is stored, plus the bytes of
+    its file. Weights that are not trained exist once.
 
     Args:
         config: The configuration.
@@ -145,7 +147,7 @@ def training_memory(config: Config, network: nn.Module, device: torch.device) ->
 
 
 def loading_memory(network: nn.Module, device: torch.device) -> int:
-    """Return the bytes that loading needs at least: on a CPU also those of the file and its tensors.
+    """Return the bytes that loading a checkpoint needs at least: on a CPU also those of the file and its tensors.
 
     Args:
         network: The network, or one on the meta device.
@@ -161,7 +163,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def available_memory(device: torch.device) -> int:
-    """Return the available bytes of a device: on a CPU the minimum of machine, container and process limit.
+    """Return the available memory of a device in bytes: on a CPU the least of machine, container and process limit.
 
     Args:
         device: The device.
@@ -192,7 +194,7 @@ def address_space() -> int:
 
 
 def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "load"], device: torch.device) -> None:
-    """Refuse a network that needs more memory than is available.
+    """Check that there is enough memory to train or load a network.
 
     Args:
         config: The configuration.
@@ -222,7 +224,7 @@ def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "
 
 
 def gibibytes(count: int) -> str:
-    """Return a number of bytes in GiB, with a unit.
+    """Return a number of bytes as text in GiB: "1.5 GiB".
 
     Args:
         count: Number of bytes.

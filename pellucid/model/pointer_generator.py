@@ -16,10 +16,14 @@ BY_POSITION, NEVER_COPIED = -1, -2
 
 
 def copied_ids(vocabularies: Vocabularies) -> Int[Tensor, " N"]:
-    """Return the target id of each source id; features and special ids are never copied.
+    """Return the target id of each source id.
 
     Args:
         vocabularies: Vocabularies of sources, features and targets.
+
+    Returns:
+        The target id; −1 (`BY_POSITION`) for a symbol outside the target vocabulary; −2 (`NEVER_COPIED`) for special
+        ids and features, which are never copied.
     """
     source, target = vocabularies.source.symbols, vocabularies.target.ids
     ids = [*[NEVER_COPIED] * NUM_SPECIAL, *(target.get(symbol, BY_POSITION) for symbol in source)]
@@ -51,9 +55,10 @@ class PointerGenerator(nn.Module):
         self.gate = nn.Linear(gate_size, 1)
 
     def copy_ids(self, memory: Memory) -> Int[Tensor, "B S"]:
-        """Return the target id of each position's symbol, V + its first position if it has none, and −2 at padding.
+        """Return the target id of each position's symbol when it is copied; V + its first position if it has none.
 
-        A source id of N + t, for a symbol outside the source vocabulary, has the target id t.
+        A source id of N + t, for a symbol outside the source vocabulary, has the target id t. The result is −2 at
+        padding and at ids that are never copied.
 
         Args:
             memory: Encoder output with source ids.
@@ -78,8 +83,8 @@ class PointerGenerator(nn.Module):
         Args:
             logits: Logits over the vocabulary; rows of one source are consecutive.
             weights: Attention weights.
-            gate_inputs: Inputs of the gate.
-            copy_ids: Target id of each source position.
+            gate_inputs: [s; c; y], the inputs of the gate.
+            copy_ids: Target id of each source position, as `copy_ids` returns it.
         """
         gate: Tensor = self.gate(gate_inputs)
         sources = len(copy_ids)
@@ -94,7 +99,10 @@ def mix_distributions(
     gate: Float[Tensor, "B K 1"],
     copy_ids: Int[Tensor, "B S"],
 ) -> Float[Tensor, "B K W"]:
-    """Compute the equation of `PointerGenerator`; a probability that rounds to zero becomes the least positive one.
+    """Return log p(w) of the equation of `PointerGenerator`.
+
+    It is −∞ for positions that are not copied as such. Other probabilities that round to zero become the least positive
+    number.
 
     Args:
         logits: Logits over the vocabulary.

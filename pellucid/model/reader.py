@@ -22,19 +22,19 @@ from pellucid.model.memory import Memory, Seq2SeqOutput
 
 
 class EncoderOnlyModel(Network):
-    """A network whose answers do not depend on each other."""
+    """Base of networks that give all answers at once: no answer depends on another, nor on the targets."""
 
     def forward(self, batch: Batch) -> Seq2SeqOutput:
-        """Return the answers' logits; targets are not read.
+        """Return the logits of all answers.
 
         Args:
-            batch: Sources.
+            batch: Sources; targets are not read.
         """
         return self.answer(self.encoder(batch.source, batch.source_lengths))
 
     @abstractmethod
     def answer(self, memory: Memory) -> Seq2SeqOutput:
-        """Return the logits of all answers over the target vocabulary, and the attention weights of each.
+        """Return the logits of all answers over the target vocabulary, and their attention weights if there are any.
 
         Args:
             memory: Encoder output.
@@ -86,7 +86,7 @@ class Classifier(EncoderOnlyModel):
         Args:
             encoder: The encoder.
             decoder: The decoder, whose embedding has size 0.
-            steps: R.
+            steps: R, the number of attention hops.
         """
         super().__init__(encoder)
         self.decoder = decoder
@@ -124,7 +124,7 @@ class Pointer(EncoderOnlyModel):
             encoder: The encoder.
             query: The module that computes q.
             attention: The attention.
-            positions: Largest number of positions.
+            positions: Largest number of source positions.
         """
         super().__init__(encoder)
         self.query = query
@@ -154,13 +154,13 @@ class Pointer(EncoderOnlyModel):
 
 
 class Query(nn.Module):
-    """The query of a pointer: a decoder's initial state without layers and cells."""
+    """q of a pointer: 0, or tanh(W m + b) of the final or the mean encoder state m."""
 
     def __init__(self, start: Literal["zero", "final", "mean"], memory_size: int, hidden_size: int) -> None:
         """Build W and b, unless the query is zero.
 
         Args:
-            start: Encoder state that the query is computed from.
+            start: Encoder state m: the final state of the top layer, the mean over positions, or none ("zero").
             memory_size: D.
             hidden_size: H.
         """

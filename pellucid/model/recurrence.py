@@ -48,12 +48,12 @@ NO_MASKS = DropoutMasks(())
 def draw_recurrent_masks(
     weights: Iterable[Float[Tensor, "G H"]], rows: int, config: EncoderConfig | DecoderConfig
 ) -> tuple[RecurrentMask, ...]:
-    """Return the recurrent dropout of cells.
+    """Draw the recurrent dropout of cells, for one batch in training.
 
     Args:
         weights: U of each cell.
         rows: Number of sequences.
-        config: Rate and kind of recurrent dropout.
+        config: Rate and kind of recurrent dropout; at rate 0 the result drops nothing.
 
     References:
         On weights, one mask for the batch: Merity et al. 2018, section 2.
@@ -68,7 +68,7 @@ def draw_recurrent_masks(
 
 
 def draw_mask(like: Tensor, shape: tuple[int, ...], rate: float) -> Tensor:
-    """Return zeros with probability `rate`, and 1 / (1 − rate) elsewhere.
+    """Draw a dropout mask: 0 with probability `rate`, else 1 / (1 − rate).
 
     Args:
         like: Tensor whose type and device the mask has.
@@ -79,17 +79,22 @@ def draw_mask(like: Tensor, shape: tuple[int, ...], rate: float) -> Tensor:
 
 
 class Inputs(NamedTuple):
-    """One sequence of vectors for each row: a vector for each position, or a table and the row of each position."""
+    """Sequences of vectors: one vector for each position, or a table of vectors and the row of each position."""
 
     vectors: Float[Tensor, "*rows E"]
+    """Vectors of shape (B, S, E); with `symbols`, the table."""
     symbols: Int[Tensor, "B *steps"] | None = None
+    """Row of the table for each position; None without a table."""
 
     def to_dense(self) -> Float[Tensor, "B *steps E"]:
         """Return one vector for each position."""
         return self.vectors if self.symbols is None else nn.functional.embedding(self.symbols, self.vectors)
 
     def table(self) -> tuple[Float[Tensor, "V E"], Int[Tensor, "B S"]]:
-        """Return a table and each position's row of it: one row a position if the table has more rows than that."""
+        """Return a table of vectors and the row of each position.
+
+        It has one row per position if there is no table, or if the table has more rows than there are positions.
+        """
         if self.symbols is not None and len(self.vectors) <= self.symbols.numel():
             return self.vectors, self.symbols
         dense = self.to_dense()
@@ -97,10 +102,12 @@ class Inputs(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """States of all directions of a layer, zero beyond a row's length, and the final state of each direction."""
+    """States of all directions of a layer."""
 
     states: Float[Tensor, "B S N H"]
+    """Hidden states, zero beyond a row's length."""
     last: Float[Tensor, "B N H"]
+    """Final state of each direction: forward at the last position of a row, backward at the first."""
 
 
 NO_RECURRENT_DROPOUT = (NO_DROPOUT, NO_DROPOUT)
@@ -112,7 +119,7 @@ def run_rnn(
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
 ) -> Sequences:
-    """Return the hidden states of one cell, or two, run from zero over every row.
+    """Run one cell or two over sequences, from a zero state, and return their hidden states.
 
     The first cell runs forward; the second backward, from a row's last position to its first. A kernel runs both if it
     supports the request.
@@ -168,13 +175,13 @@ def run_numba(
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
 ) -> Sequences:
-    """Compute `run_rnn` by a kernel. It reads inputs as rows of a table, so only the table is projected.
+    """Compute `run_rnn` by a Numba kernel. It reads inputs as rows of a table, so only the table is projected.
 
     Args:
         cells: One cell for each direction.
         inputs: Vectors of each row.
         lengths: Number of real positions of each row.
-        masks: Recurrent dropout of each cell; default none.
+        masks: Recurrent dropout of each cell, of which only the weights are read; default none.
     """
     from pellucid.kernels.autograd import run_recurrence  # Numba takes a second to import
 
@@ -247,10 +254,10 @@ def gather_last(states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> F
 
 
 def output_norms(normalization: LayerNormalization, layers: int, size: int) -> nn.ModuleList:
-    """Return one module for the outputs of each layer: LayerNorm if outputs are normalized, else the identity.
+    """Return one new module for the outputs of each layer: LayerNorm if outputs are normalized, else the identity.
 
     Args:
-        normalization: Where layer normalization is applied.
+        normalization: Where layer normalization is applied: "none", "outputs" or "cells".
         layers: Number of layers.
         size: Number of units.
     """

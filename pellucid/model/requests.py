@@ -1,4 +1,4 @@
-"""Requests from the parts of a network to a backend."""
+"""Descriptions of the computations of a network, by which a backend is chosen (`kernels.dispatch`)."""
 
 from collections.abc import Hashable
 from functools import cache
@@ -11,12 +11,12 @@ from pellucid.kernels.backend import Computation, Facts, Request
 
 
 def request_of(computation: Computation, operand: Tensor, facts: Facts = ()) -> Request:
-    """Return the request for a computation, in the present mode of gradients.
+    """Return the description of a computation, by which a backend is chosen; it says whether gradients are recorded.
 
     Args:
         computation: Kind of computation.
         operand: Tensor with the device and type of all operands.
-        facts: Further facts; default none.
+        facts: Further facts, as pairs of name and value; default none.
     """
     return Request(computation, operand.device.type, _name(operand.dtype), torch.is_grad_enabled(), facts)
 
@@ -28,9 +28,10 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def kind_of(module: nn.Module) -> str:
-    """Return the `kind` that the class of a layer declares, by which backends identify its equations.
+    """Return the `kind` that the class of a layer itself declares, by which backends identify its equations.
 
-    A subclass may change the equations, so it does not inherit `kind`; without its own it is identified by its name.
+    A subclass may change the equations, so it does not inherit `kind`; without its own the result is its module and
+    name, which no backend supports.
 
     Args:
         module: The layer.

@@ -13,7 +13,10 @@ from pellucid.tasks.task_settings import CLASSIFY
 
 
 class ClassificationTask(LabelingTask):
-    """Task whose decoder attends a fixed number of times and feeds back no symbol."""
+    """Task of predicting one class for a source.
+
+    A decoder attends `decoder.num_hops` times, feeds back no symbol, and predicts the class from its last step.
+    """
 
     settings = CLASSIFY
     labels = TaskLabels(
@@ -34,7 +37,7 @@ class ClassificationTask(LabelingTask):
     )
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder with a decoder that feeds back no symbol.
+        """Return a new `Classifier`: the encoder, and a decoder that feeds back no symbol.
 
         Args:
             parts: Encoder, sizes and configuration.
@@ -46,7 +49,7 @@ class ClassificationTask(LabelingTask):
         )
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe encoder, attention and decoder.
+        """Describe encoder, attention and decoder, in a sentence without its full stop.
 
         Args:
             config: Configuration.

@@ -25,7 +25,10 @@ from pellucid.tasks.task_settings import POINT
 
 
 class PointingTask(LabelingTask):
-    """Task whose network attends once; the attention weights are the probabilities of the positions."""
+    """Task of predicting one source position; its number, from 1, is the target.
+
+    The network attends once; the attention weights are the probabilities of the positions.
+    """
 
     settings = POINT
     labels = TaskLabels(
@@ -46,7 +49,7 @@ class PointingTask(LabelingTask):
     )
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the symbols of training examples, and all positions that a source may have.
+        """Return the source vocabularies of training examples; the target symbols are 1 to `data.max_length`.
 
         Args:
             examples: Training examples.
@@ -56,11 +59,14 @@ class PointingTask(LabelingTask):
         return learn_position_vocabularies(examples, tokenizers, config)
 
     def vocabulary_error(self, config: Config, vocabularies: Vocabularies) -> str:
-        """Return the first target symbol that is not its position; "" if they are 1 to `data.max_length` in order.
+        """Return an error message if saved target symbols are not 1 to `data.max_length` in order; "" if they are.
 
         Args:
             config: Configuration of the run.
             vocabularies: Vocabularies of the run.
+
+        Returns:
+            The first wrong symbol or the wrong number of symbols, and what was expected.
         """
         symbols, size = vocabularies.target.symbols, config.data.max_length
         expected = f"target.symbols: expected the positions 1 to {size} in order (data.max_length of the run), got "
@@ -70,7 +76,7 @@ class PointingTask(LabelingTask):
         return "" if len(symbols) == size else f"{expected}{len(symbols)} symbols"
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder with one attention step.
+        """Return a new `Pointer`: the encoder, a query and one attention step.
 
         Args:
             parts: Encoder, sizes and configuration.
@@ -83,18 +89,18 @@ class PointingTask(LabelingTask):
     def loss(
         self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
     ) -> Float[Tensor, ""]:
-        """Return the cross-entropy over source positions.
+        """Return the mean cross-entropy over source positions, in nats per source.
 
         Args:
-            network: Network.
+            network: Not read.
             unrolled: Outputs of the network for the batch.
             batch: Batch.
-            label_smoothing: Target probability that is spread over all positions.
+            label_smoothing: Target probability, 0 to 1, that is spread over all positions of the source.
         """
         return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe encoder and attention.
+        """Describe encoder and attention, in a sentence without its full stop.
 
         Args:
             config: Configuration.

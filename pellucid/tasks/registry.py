@@ -17,7 +17,7 @@ BUILT_IN: dict[str, Task] = {task.settings.name: task for task in (transduce.TAS
 
 
 def register_task(task: Task) -> None:
-    """Register a task for the configurations of this process.
+    """Register a task for this process, in place of a registered one of the same name.
 
     Other processes (workers of an ensemble, other commands) find a task only as an entry point of the group
     `pellucid.tasks` of an installed package.
@@ -26,7 +26,7 @@ def register_task(task: Task) -> None:
         task: The task.
 
     Raises:
-        ArgumentError: The value is not a task with settings and a name.
+        ArgumentError: The value is not an instance of `Task` with settings and a name.
         ConfigError: A built-in task has this name.
     """
     settings = getattr(task, "settings", None) if isinstance(task, Task) else None
@@ -42,7 +42,7 @@ def get_task(name: str) -> Task:
         name: Value of the setting `task`.
 
     Raises:
-        ConfigError: There is no such task, or the registered value is not a task.
+        ConfigError: There is no such task, its entry point does not provide it, or it is not an instance of `Task`.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -53,10 +53,13 @@ def get_task(name: str) -> Task:
 
 
 def configured_task(config: Config) -> Task:
-    """Return the task of a configuration.
+    """Return the task that a configuration names.
 
     Args:
         config: Configuration.
+
+    Raises:
+        ConfigError: As in `get_task`.
     """
     return get_task(config.task)
 
@@ -67,27 +70,38 @@ def vocabulary_error(config: Config, vocabularies: Vocabularies) -> str:
     Args:
         config: Configuration of the run.
         vocabularies: Vocabularies of the run.
+
+    Raises:
+        ConfigError: As in `get_task`.
     """
     return configured_task(config).vocabulary_error(config, vocabularies)
 
 
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
-    """Return a new network. Its initial parameters depend on the seed of the configuration only.
+    """Return a new network, in training mode, with random parameters from the seed of the configuration.
+
+    The state of the random number generator is restored afterwards.
 
     Args:
         config: The configuration.
         vocabularies: The vocabularies of the run.
+
+    Raises:
+        ConfigError: As in `get_task`.
     """
     with seeded(config.seed):
         return configured_task(config).build_network(build_parts(config, vocabularies))
 
 
 def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
-    """Return a network on the meta device: names and shapes without memory or random numbers.
+    """Return a network on the meta device: names and shapes of parameters without memory or values.
 
     Args:
         config: The configuration.
         vocabularies: The vocabularies of the run.
+
+    Raises:
+        ConfigError: As in `get_task`.
     """
     with torch.device("meta"):
         return build_network(config, vocabularies)
@@ -100,20 +114,23 @@ def build_predictor(config: Config, vocabularies: Vocabularies, network: Network
         config: The configuration of the run.
         vocabularies: The vocabularies of the run.
         network: The network.
-        name: Name of the model in error messages.
+        name: Name of the model in error messages, such as its run folder; "" for none.
+
+    Raises:
+        ConfigError: As in `get_task`.
     """
     return configured_task(config).build_predictor(config, vocabularies, network, name)
 
 
 def build_ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Predictor:
-    """Return an ensemble of trained models.
+    """Return the predictor that combines several predictors of one task by the mean of their probabilities.
 
     Args:
-        members: Predictors of the models.
-        names: Names of the models in error messages.
+        members: Predictors of the models, the first of which controls the search.
+        names: Name of each model in error messages.
 
     Raises:
-        RunError: The models have different tasks or target symbols.
+        RunError: There is no model, or two differ in task, target symbols or tokenization (`join_members`).
     """
     joined = join_members(members, names)
     return configured_task(joined.config).build_ensemble(joined)

@@ -3,7 +3,7 @@
 from pellucid.config.settings import Config
 from pellucid.evaluation.label_metrics import chunk_metrics_for_log, score_labels
 from pellucid.evaluation.metrics import ValidationMetric
-from pellucid.evaluation.task_metrics import TaskMetrics, position_rates
+from pellucid.evaluation.task_metrics import TaskMetrics, tag_rates
 from pellucid.model.heads import TokenClassificationHead
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Tagger
@@ -12,7 +12,7 @@ from pellucid.tasks.task_settings import TAG
 
 
 class TaggingTask(LabelingTask):
-    """Task whose network classifies the encoder state of each source position."""
+    """Task of predicting one tag for each source symbol, from the encoder state at its position."""
 
     settings = TAG
     labels = TaskLabels(
@@ -38,13 +38,13 @@ class TaggingTask(LabelingTask):
         ),
         exact_match_name="sequence accuracy",
         compared_rates=(("accuracy", "tag accuracy"), ("exact_match", "sequence accuracy")),
-        rates=position_rates,
+        rates=tag_rates,
         labels=score_labels,
         validation_scores=chunk_metrics_for_log,
     )
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder with a token classification head.
+        """Return a new `Tagger`: the encoder, and a token classification head.
 
         Args:
             parts: Encoder, sizes and configuration.
@@ -52,7 +52,7 @@ class TaggingTask(LabelingTask):
         return Tagger(parts.encoder, TokenClassificationHead(parts.sizes.memory, parts.sizes.vocabulary))
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe the encoder.
+        """Describe the encoder and the prediction of tags, in a sentence without its full stop.
 
         Args:
             config: Configuration.

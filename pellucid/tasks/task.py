@@ -34,7 +34,7 @@ ATTENTION_CAPTION = "Attention shows where the model looked, not why it decided.
 
 @dataclass(frozen=True, kw_only=True)
 class TaskLabels:
-    """Names for the parts of an output, in reports and on the page."""
+    """Names for the parts of an output and other texts about a task, in reports and on the page."""
 
     symbol: str
     """Name of an output symbol."""
@@ -43,7 +43,7 @@ class TaskLabels:
     output: str = "answer"
     """Name of an output, on the page."""
     loss_unit: str
-    """Unit over which the loss is averaged, with its article."""
+    """Unit over which the loss is averaged, with its article: "a symbol"."""
     label: str = ""
     """Name of an output symbol for the warning that all training examples have the same one; empty for no such warning.
     """
@@ -60,18 +60,21 @@ class TaskLabels:
 
 
 class Task(ABC):
-    """One kind of model. Subclasses define the three attributes and the abstract methods."""
+    """One kind of model: everything that depends on whether outputs are sequences, tags, classes or positions.
+
+    Subclasses define the three attributes and the abstract methods. A task has no state of its own.
+    """
 
     settings: TaskSettings
     """Name of the task, the settings that it changes and rejects, and the properties of its outputs."""
     labels: TaskLabels
-    """Names for the parts of outputs."""
+    """Names for the parts of outputs, in reports and on the page."""
     metrics: TaskMetrics
-    """Metrics of outputs."""
+    """Metrics of outputs, and their names."""
 
     @property
     def view(self) -> TaskView:
-        """Display of outputs on the page."""
+        """Fields by which the page displays outputs, from `settings` and `labels`."""
         labels = self.labels
         return TaskView(
             autoregressive=self.settings.autoregressive,
@@ -86,7 +89,7 @@ class Task(ABC):
 
     @abstractmethod
     def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the function that encodes examples as ids.
+        """Return the function that encodes training examples as source and target ids.
 
         Args:
             config: Configuration.
@@ -103,14 +106,15 @@ class Task(ABC):
         """
 
     def vocabulary_error(self, config: Config, vocabularies: Vocabularies) -> str:
-        """Return the reason why saved vocabularies do not fit a configuration; "" if they do, as by default.
+        """Return the reason why saved vocabularies do not fit a configuration, when a run is loaded.
 
         Args:
             config: Configuration of the run.
             vocabularies: Vocabularies of the run.
 
         Returns:
-            The field, what was expected and what it holds: "target.symbols: expected ...".
+            The field, what was expected and what it holds: "target.symbols: expected ..."; "" if they fit, and by
+            default.
         """
         return ""
 
@@ -131,7 +135,10 @@ class Task(ABC):
             network: The network.
             unrolled: Outputs of the network for the batch.
             batch: The batch.
-            label_smoothing: Target probability that is spread over all symbols.
+            label_smoothing: Target probability, 0 to 1, that is spread over all symbols.
+
+        Returns:
+            The mean over target positions, in nats.
         """
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
@@ -151,7 +158,7 @@ class Task(ABC):
         """Return the predictor of several trained networks.
 
         Args:
-            joined: Shared parts of the members.
+            joined: Fields of the combined predictor.
         """
 
     @abstractmethod
@@ -167,7 +174,7 @@ class LabelingTask(Task):
     """Base of tasks whose networks predict all labels at once, without EOS."""
 
     def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the encoder of labels, which have no EOS.
+        """Return the function that encodes examples as ids, without EOS.
 
         Args:
             config: Configuration.
@@ -175,7 +182,7 @@ class LabelingTask(Task):
         return encode_labels
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the vocabularies of training examples, with every label.
+        """Return the vocabularies of training examples; the target vocabulary has every label, however rare.
 
         Args:
             examples: Training examples.
@@ -185,7 +192,7 @@ class LabelingTask(Task):
         return learn_label_vocabularies(examples, tokenizers, config)
 
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
-        """Return the predictor of labels.
+        """Return the predictor of a trained network: tags, classes or positions.
 
         Args:
             config: Configuration of the run.
@@ -196,17 +203,17 @@ class LabelingTask(Task):
         return ClassificationPredictor(config, vocabularies, network, name=name)
 
     def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
-        """Return the predictor of labels for several networks.
+        """Return the predictor of several trained networks, which averages their probabilities.
 
         Args:
-            joined: Shared parts of the members.
+            joined: Fields of the combined predictor.
         """
         config, vocabularies, network, name, members = joined
         return ClassificationPredictor(config, vocabularies, network, name=name, members=members)
 
 
 def describe_encoder(config: Config) -> str:
-    """Describe the encoder: "bidirectional GRU with 1 layer(s) of 16 units per direction".
+    """Describe the encoder: "bidirectional GRU of 1 layer(s) of 16 units per direction", after its convolutions.
 
     Args:
         config: Configuration.

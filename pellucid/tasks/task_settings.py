@@ -28,9 +28,9 @@ class TaskSettings:
     name: str
     """Value of the setting `task`."""
     presets: Mapping[str, Mapping[str, Any]]
-    """Settings that the task changes, over those of the size preset."""
+    """Default values that the task changes in those of the size preset: section, key, value."""
     check: Callable[[Config], None]
-    """Function that raises `ConfigError` for settings that the task does not support."""
+    """Function that raises `ConfigError` for settings of the model that the task does not support."""
     autoregressive: bool = False
     """True if outputs are generated symbol by symbol until EOS, each given the previous ones."""
     per_position: bool = False
@@ -46,7 +46,7 @@ class TaskSettings:
 
 @runtime_checkable
 class RegisteredTask(Protocol):
-    """Interface of a task as far as this module needs it; the base class is in tasks/task.py."""
+    """A task as far as this module needs it, which must not import networks; the base class is `Task` in task.py."""
 
     @property
     def settings(self) -> TaskSettings:
@@ -61,7 +61,7 @@ def require_target_symbols(config: Config, required: str = "") -> None:
         required: Required tokenization of targets; "" for any except "position".
 
     Raises:
-        ConfigError: They are not.
+        ConfigError: `data.target_symbols` is another tokenization; or it is "position", and nothing is required.
     """
     target_symbols = config.data.target_symbols
     if required != target_symbols and (required or target_symbols == "position"):
@@ -72,13 +72,13 @@ def require_target_symbols(config: Config, required: str = "") -> None:
 
 
 def reject_feature_prefix(config: Config) -> None:
-    """Check that there are no features in front of the source, which would shift source positions.
+    """Check that no feature symbols precede the source, where they would shift the positions of its symbols.
 
     Args:
         config: Configuration.
 
     Raises:
-        ConfigError: There are.
+        ConfigError: The data has features, and encoder.features is "prefix".
     """
     if config.data.features_column and config.encoder.features == "prefix":
         task = quote(config.task)
@@ -133,7 +133,7 @@ def check_task(config: Config) -> None:
         config: Configuration.
 
     Raises:
-        ConfigError: The task is unknown, or does not support a setting.
+        ConfigError: The task is unknown, its entry point does not provide it, or it does not support a setting.
     """
     settings = get_task_settings(config.task)
     settings.check(config)
@@ -147,12 +147,12 @@ def _reject_ignored_tag(config: Config) -> None:
 
 
 def task_names() -> tuple[str, ...]:
-    """Return the names of all tasks: built-in, registered, and declared by packages."""
+    """Return the names of all tasks: built-in, registered in this process, and declared by installed packages."""
     return tuple(dict.fromkeys((*BUILT_IN, *_registered, *_declared_tasks())))
 
 
 def is_task(name: str) -> bool:
-    """Return whether a task of this name exists.
+    """Return whether a task of this name is built in, registered or declared; a declared task is not loaded.
 
     Args:
         name: Value of the setting `task`.
@@ -167,14 +167,14 @@ def get_task_settings(name: str) -> TaskSettings:
         name: Value of the setting `task`.
 
     Raises:
-        ConfigError: There is no such task.
+        ConfigError: There is no such task, or its entry point does not provide it.
     """
     built_in = BUILT_IN.get(name)
     return built_in if built_in is not None else get_registered_task(name).settings
 
 
 def add_task(task: RegisteredTask) -> None:
-    """Add a task to the list, or replace a registered one of the same name.
+    """Register a task in this process, in place of a registered one of the same name.
 
     Args:
         task: Task.
@@ -188,13 +188,13 @@ def add_task(task: RegisteredTask) -> None:
 
 
 def get_registered_task(name: str) -> RegisteredTask:
-    """Return a task that is not built in.
+    """Return a task that is not built in; if an installed package declares it, import and register it first.
 
     Args:
         name: Value of the setting `task`.
 
     Raises:
-        ConfigError: There is no such task, or its entry point does not provide one.
+        ConfigError: There is no such task, or its entry point does not provide a task of this name.
     """
     if name not in _registered:
         declared = _declared_tasks().get(name)

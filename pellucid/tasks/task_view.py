@@ -4,7 +4,7 @@ import msgspec
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
-    """Display of the outputs of a task. The page depends on these fields and never on the name of a task."""
+    """Properties and names of a task's outputs, by which the page displays them; it never reads the name of a task."""
 
     autoregressive: bool
     """Outputs are generated symbol by symbol, and have beams, prefixes and decoder states."""
@@ -15,7 +15,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     texts: bool
     """Output symbols are texts, such as the names of classes."""
     symbol: str
-    """Name of an output symbol."""
+    """Name of an output symbol: "symbol", "tag", "class" or "position"."""
     symbols: str
     """Its plural."""
     output: str

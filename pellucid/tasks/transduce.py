@@ -23,14 +23,14 @@ from pellucid.tasks.task_settings import TRANSDUCE
 
 
 class TransductionTask(Task):
-    """Task of encoder-decoders with attention, which generate symbols until EOS."""
+    """Task of generating a target sequence: an encoder-decoder, with or without attention, writes symbols until EOS."""
 
     settings = TRANSDUCE
     metrics = ERROR_RATE_METRICS
     labels = TaskLabels(symbol="symbol", symbols="symbols", output="output", loss_unit="a symbol")
 
     def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the encoder of pairs; for decoders that copy, with the ids of the extended vocabulary.
+        """Return the function that encodes pairs as ids; for decoders that copy, as ids of the extended vocabulary.
 
         Args:
             config: Configuration.
@@ -38,7 +38,7 @@ class TransductionTask(Task):
         return pair_encoder(config)
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the vocabularies of training examples, without symbols that are too rare.
+        """Return the vocabularies of training examples, without symbols that occur less than `data.min_count` times.
 
         Args:
             examples: Training examples.
@@ -48,7 +48,7 @@ class TransductionTask(Task):
         return learn_pair_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder-decoder.
+        """Return a new encoder-decoder.
 
         Args:
             parts: Encoder, sizes and configuration.
@@ -59,20 +59,25 @@ class TransductionTask(Task):
     def loss(
         self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
     ) -> Float[Tensor, ""]:
-        """Return the cross-entropy of the targets; for decoders that copy, over vocabulary and copies.
+        """Return the mean cross-entropy of the targets, in nats per symbol with EOS.
+
+        For decoders that copy, it is that of the mixture over vocabulary and copies.
 
         Args:
-            network: Network.
+            network: Network, an encoder-decoder.
             unrolled: Outputs of the network for the batch.
             batch: Batch.
-            label_smoothing: Target probability that is spread over all symbols.
+            label_smoothing: Target probability, 0 to 1, that is spread over all symbols of the vocabulary.
+
+        Raises:
+            InputError: The network is not an encoder-decoder.
         """
         if require_seq2seq(network).decoder.copying is not None:
             return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
-        """Return the predictor that searches for the best output.
+        """Return the predictor of a trained encoder-decoder, which searches for the best output.
 
         Args:
             config: Configuration of the run.
@@ -83,16 +88,16 @@ class TransductionTask(Task):
         return Transducer(config, vocabularies, network, name=name)
 
     def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
-        """Return an ensemble of several networks.
+        """Return the predictor of several trained encoder-decoders, which averages their probabilities.
 
         Args:
-            joined: Shared parts of the members.
+            joined: Fields of the combined predictor.
         """
         config, vocabularies, network, name, members = joined
         return Ensemble(config, vocabularies, network, name=name, members=members)
 
     def describe_architecture(self, config: Config) -> str:
-        """Describe encoder, attention and decoder.
+        """Describe encoder, attention and decoder, in a sentence without its full stop.
 
         Args:
             config: Configuration.

@@ -10,7 +10,7 @@ export interface EncodedArray {
   data: string;
 }
 
-/** JSON form of a search tree: everything that a beam considered for one source (decoding/search_tree.py). */
+/** JSON form of a search tree, with the fields of `SearchTree` (decoding/search_tree.py). */
 export interface Lattice {
   symbols: string[];
   parents: number[];
@@ -22,7 +22,7 @@ export interface Lattice {
   leaf: number;
 }
 
-/** Display of the outputs of a task. The page depends on these fields and never on the name of a task. */
+/** Properties and names of a task's outputs, by which the page displays them; it never reads the name of a task. */
 export interface TaskView {
   autoregressive: boolean;
   per_position: boolean;
