@@ -12,7 +12,7 @@ from pellucid.viewer.registration import register_viewer as _register_viewer
 if TYPE_CHECKING:
     from pellucid.api import train
     from pellucid.config.settings import Config
-    from pellucid.config.toml import load_config, preset
+    from pellucid.config.toml import load_config, size_preset
     from pellucid.decoding.constraints import Lexicon, load_lexicon
     from pellucid.decoding.ensemble import Ensemble
     from pellucid.decoding.options import DecodingOptions, ForcedAttention
@@ -42,7 +42,7 @@ _HOMES = {
     "load": "pellucid.training.run_folder",
     "load_config": "pellucid.config.toml",
     "load_lexicon": "pellucid.decoding.constraints",
-    "preset": "pellucid.config.toml",
+    "size_preset": "pellucid.config.toml",
     "register_task": "pellucid.tasks.registry",
     "train": "pellucid.api",
 }
@@ -63,7 +63,7 @@ __all__ = [
     "load",
     "load_config",
     "load_lexicon",
-    "preset",
+    "size_preset",
     "register_task",
     "train",
 ]

@@ -20,8 +20,8 @@ from pellucid.config.toml import (
     config_differences,
     flatten_config,
     load_config,
-    preset,
     setting_choices,
+    size_preset,
     to_toml,
     validate_config,
 )
@@ -116,20 +116,20 @@ CONFIGS = settings_strategy(Config).map(consistent_settings)
 
 @pytest.mark.parametrize("size", SIZES)
 def test_presets_are_complete_and_consistent(size: Size) -> None:
-    config = preset(size)
+    config = size_preset(size)
     assert config.size == size and validate_config(config) == config
     assert config.decoder.hidden_size == memory_size(config.encoder)
     assert validate_config(with_value(config, "attention.type", "dot"))
 
 
 def test_a_larger_size_gives_a_larger_model() -> None:
-    sizes = [preset(size).decoder.hidden_size for size in SIZES]
+    sizes = [size_preset(size).decoder.hidden_size for size in SIZES]
     assert sizes == sorted(set(sizes))
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_presets_round_trip_through_toml(size: Size, tmp_path: Path) -> None:
-    assert load_config(as_toml(tmp_path, to_toml(preset(size)))) == preset(size)
+    assert load_config(as_toml(tmp_path, to_toml(size_preset(size)))) == size_preset(size)
 
 
 def test_a_minimum_length_above_the_maximum_is_refused() -> None:
@@ -161,21 +161,21 @@ def test_threads_may_write_toml_at_once() -> None:
         gc.callbacks.remove(write_repeatedly)
         gc.set_threshold(*before)
         sys.setswitchinterval(interval)
-    assert texts == [to_toml(preset("tiny"))] * 12
+    assert texts == [to_toml(size_preset("tiny"))] * 12
 
 
 def _fresh_toml(size: Size) -> str:
     """Return a preset as TOML, after clearing the cache of docstrings."""
     _field_docstrings.cache_clear()
-    return to_toml(preset(size))
+    return to_toml(size_preset(size))
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_toml_has_a_comment_for_every_key(size: Size) -> None:
-    lines = [line for line in to_toml(preset(size)).splitlines() if line]
+    lines = [line for line in to_toml(size_preset(size)).splitlines() if line]
     above = dict(zip(lines[1:], lines, strict=False))
     keys = [line for line in lines if not line.startswith(("#", "["))]
-    assert len(keys) == len(flatten_config(preset(size)))
+    assert len(keys) == len(flatten_config(size_preset(size)))
     for key in keys:
         assert re.fullmatch(r"# [A-Z].{8,}\.", above[key]), key
 
@@ -187,11 +187,11 @@ def test_a_file_overlays_the_preset_and_overrides_overlay_the_file(tmp_path: Pat
     )
     config = load_config(path, {"size": "large", "encoder": {"num_layers": 2}})
     assert (config.size, config.seed, config.encoder.num_layers, config.encoder.cell) == ("large", 5, 2, "gru")
-    assert config.decoder == preset("large").decoder
+    assert config.decoder == size_preset("large").decoder
 
 
 def test_an_empty_file_is_the_base_preset(tmp_path: Path) -> None:
-    assert load_config(as_toml(tmp_path, "")) == preset("base")
+    assert load_config(as_toml(tmp_path, "")) == size_preset("base")
 
 
 def test_a_whole_number_is_accepted_as_a_float() -> None:
@@ -265,7 +265,7 @@ def test_token_batches_need_a_batch_size() -> None:
 
 
 def test_validate_config_checks_changed_configurations() -> None:
-    config = preset("base")
+    config = size_preset("base")
     with pytest.raises(ConfigError, match=r"^encoder\.num_layers: expected a whole number of at least 1, got 0$"):
         validate_config(with_value(config, "encoder.num_layers", 0))
     with pytest.raises(ConfigError, match=r"^decoder\.cell: expected gru or lstm, got 'rnn'$"):
@@ -320,8 +320,8 @@ def test_invalid_overrides_are_reported(tmp_path: Path) -> None:
 
 
 def test_settings_are_frozen_values() -> None:
-    config: Any = preset("tiny")
-    assert config == preset("tiny") and hash(config) == hash(preset("tiny"))
+    config: Any = size_preset("tiny")
+    assert config == size_preset("tiny") and hash(config) == hash(size_preset("tiny"))
     with pytest.raises(AttributeError):
         config.seed = 2
     with pytest.raises(AttributeError):
@@ -329,7 +329,7 @@ def test_settings_are_frozen_values() -> None:
 
 
 def test_flatten_config_returns_every_setting_once() -> None:
-    flat = flatten_config(preset("tiny"))
+    flat = flatten_config(size_preset("tiny"))
     assert flat["size"] == "tiny" and flat["encoder.hidden_size"] == 16 and flat["search.batch_size"] == 128
     assert not any(isinstance(value, dict) for value in flat.values())
 
@@ -342,8 +342,8 @@ def test_differences_list_every_setting_that_differs(one: Config, two: Config) -
 
 
 def test_differences_are_readable() -> None:
-    expected = with_value(preset("tiny"), "encoder.num_layers", 2)
-    assert config_differences(preset("tiny"), expected) == ["encoder.num_layers: 1 in the run, 2 now"]
+    expected = with_value(size_preset("tiny"), "encoder.num_layers", 2)
+    assert config_differences(size_preset("tiny"), expected) == ["encoder.num_layers: 1 in the run, 2 now"]
 
 
 def test_a_zero_with_a_special_meaning_is_shown_with_it() -> None:

@@ -10,7 +10,7 @@ from trained_runs import copies_run, flags
 
 import pellucid as library
 from pellucid.config.settings import Config
-from pellucid.config.toml import build_config, flatten_config, preset, to_toml, validate_config
+from pellucid.config.toml import build_config, flatten_config, size_preset, to_toml, validate_config
 from pellucid.config.validation import (
     AUTOREGRESSIVE_SETTINGS,
     REQUIREMENTS,
@@ -62,10 +62,10 @@ def test_an_unused_setting_names_its_condition(settings: dict[str, Any], needs: 
 
 
 def test_every_requirement_names_settings_and_defaults_satisfy_all() -> None:
-    known = set(flatten_config(preset("base")))
+    known = set(flatten_config(size_preset("base")))
     assert {need.key for need in (*REQUIREMENTS, *USE_CONDITIONS)} <= known
     for size in ("tiny", "small", "base", "large"):
-        reject_unused(preset(size))
+        reject_unused(size_preset(size))
     for file in resources.files("pellucid.recipes").iterdir():
         if file.name.endswith(".toml"):
             reject_unused(library.load_config(resources.files("pellucid.recipes") / file.name))  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_autoregressive_settings_are_refused_for_other_tasks(key: str) -> None:
     common: dict[str, Any] = {"task": "tag", "device": "cuda"}
     values = {"decoder.pretrained": "a.vec", "training.scheduled_sampling": "linear", "training.augmentation": "copy"}
     values |= {"search.length_normalization": "gnmt"}
-    value: Any = values.get(key, True if isinstance(flatten_config(preset("base"))[key], bool) else 2)
+    value: Any = values.get(key, True if isinstance(flatten_config(size_preset("base"))[key], bool) else 2)
     given = merge(common, {section: {name: value}}) if section else {**common, name: value}
     with pytest.raises(ConfigError) as refused:
         build_config(given, "test")

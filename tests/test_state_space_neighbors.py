@@ -38,6 +38,15 @@ def test_collection_stops_at_the_maximum_and_neighbors_are_at_most_all_states() 
     assert nearest_states(empty, vector, 3) == [] and nearest_states(gathered.encoder, vector, 0) == []
 
 
+def test_each_side_is_collected_until_it_has_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first source has five states already, its output only two."""
+    monkeypatch.setattr(module, "TRACES_PER_CHUNK", 1)
+    transducer = made()
+    gathered = collect_states(transducer, traces_of(transducer, [("abcab", "v")] * 4), max_states=5)
+    assert gathered.encoder.traces.tolist() == [0] * 5
+    assert gathered.decoder.traces.tolist() == [0, 0, 1, 1, 2, 2]
+
+
 def test_equal_states_keep_their_order_and_zero_has_cosine_zero() -> None:
     vectors = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     side = StateVectors(vectors, np.arange(4), np.zeros(4, np.int64))

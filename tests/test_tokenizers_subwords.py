@@ -51,7 +51,7 @@ def test_rare_subwords_are_split() -> None:
     known = {piece for text in ("sentence sentence", "se") for piece in learned.split(text)}
     assert "senten" in learned.rare
     assert set(learned.split("senten")) <= known | set(learned.alphabet)
-    assert train_subwords(["ab ab", "ab"], 50, min_count=9).split("ab") == ["a", "b"]
+    assert train_subwords(["ab ab", "ab"], 50, min_subword_count=9).split("ab") == ["a", "b"]
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 40))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from small import config_of, few
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import flatten_config, preset
+from pellucid.config.toml import flatten_config, size_preset
 from pellucid.errors import ConfigError
 from pellucid.tuning.space import (
     ChoiceDimension,
@@ -143,7 +143,7 @@ def test_default_space_contains_the_preset(size: str) -> None:
     assert set(initial_values(base, space)) == {each.key for each in space.searched}
     assert apply_values(base, space, initial_values(base, space), "a trial") == base
     assert len(describe_space(space)) == len(space.searched) + len(space.linked)
-    assert set(flatten_config(preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
+    assert set(flatten_config(size_preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
 
 
 @few

@@ -13,8 +13,8 @@ from typo_cases import write_word_list
 from pellucid.data.synthetic import Typo, read_words
 from pellucid.recipes.typos.training import (
     PADDING,
-    TypoNetwork,
     TypoNetworkSizes,
+    WrongLetterNetwork,
     encode_words,
     make_typo_data,
     position_probabilities,
@@ -36,7 +36,7 @@ def lstm_cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -
 
 def test_network_equals_the_equations_of_the_post() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(TypoNetworkSizes(hidden=3, max_length=5))
+    network = WrongLetterNetwork(TypoNetworkSizes(hidden=3, max_length=5))
 
     def stack(module: nn.LSTM, vector: torch.Tensor, states: list[State]) -> torch.Tensor:
         for layer in range(3):
@@ -57,7 +57,7 @@ def test_network_equals_the_equations_of_the_post() -> None:
 
 def test_initial_parameters_are_those_of_tensorflow() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(TypoNetworkSizes(hidden=32, max_length=16))
+    network = WrongLetterNetwork(TypoNetworkSizes(hidden=32, max_length=16))
     first = dict(network.encoder.named_parameters())
     bias, hidden_bias = first["bias_ih_l0"], first["bias_hh_l0"]
     assert bias.tolist() == [0.0] * 32 + [1.0] * 32 + [0.0] * 64
@@ -72,7 +72,7 @@ def test_initial_parameters_are_those_of_tensorflow() -> None:
 
 def test_padding_is_encoded_and_may_be_predicted() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(TypoNetworkSizes(hidden=8, max_length=8))
+    network = WrongLetterNetwork(TypoNetworkSizes(hidden=8, max_length=8))
     with torch.no_grad():
         assert not torch.allclose(network(encode_words(["cab"], 8)), network(encode_words(["cab-"], 8)), atol=1e-6)
     predictions = predict_positions(partial(position_probabilities, network), [Typo("cab", 3, "cat")])

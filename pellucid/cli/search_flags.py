@@ -76,7 +76,7 @@ class SearchFlags:
     """Maximum output length in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
     the longest training target if that is more. Default: search.max_length of the run."""
     min_length: IntegerFlag = None
-    """Minimum output length in symbols. Default: search.min_length of the run."""
+    """Minimum output length in symbols; 0 is no minimum. Default: search.min_length of the run."""
     max_length_ratio: FloatFlag = None
     """Maximum output length as a multiple of the source length; the smaller of this and --max-length applies; 0 is off.
     Default: search.max_length_ratio of the run."""

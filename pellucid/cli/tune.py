@@ -13,7 +13,7 @@ from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.cli.sources import count_noun
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
-from pellucid.config.toml import flatten_config, preset
+from pellucid.config.toml import flatten_config, size_preset
 from pellucid.config.validation import unused_settings
 from pellucid.errors import InputError
 
@@ -202,5 +202,5 @@ def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
 
 def _explicit_settings(config: Config) -> Collection[str]:
     """Return the settings that differ from the preset: the user chose them."""
-    usual = flatten_config(preset(config.size))
+    usual = flatten_config(size_preset(config.size))
     return {key for key, value in flatten_config(config).items() if value != usual[key]}

@@ -285,10 +285,10 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Decoding by greedy or beam search: in validations, and by default in later commands with the run."""
 
     max_length: Limit = 0
-    """Maximum output length, in symbols; 0 derives it from the longest training target. It is then 1.5 times that
-    length plus 10."""
+    """Maximum output length, in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
+    the longest training target if that is more."""
     min_length: Limit = 0
-    """Minimum output length, in symbols."""
+    """Minimum output length, in symbols; 0 is no minimum."""
     max_length_ratio: Ratio = 0.0
     """Maximum output length as a multiple of the source length; the smaller of this and max_length applies; 0 is off.
     """

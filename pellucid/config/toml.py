@@ -29,7 +29,7 @@ HEADER_CHOICES = ("auto", "true", "false")
 """Values of `Header` in TOML and on the command line."""
 
 
-def preset(size: Size) -> Config:
+def size_preset(size: Size) -> Config:
     """Return the complete default configuration of a size, for task "transduce".
 
     Args:

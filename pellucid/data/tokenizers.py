@@ -97,16 +97,16 @@ class SubwordModels(msgspec.Struct, frozen=True):
 NO_SUBWORDS = SubwordModels()
 
 
-def train_subwords(texts: Sequence[str], max_subwords: int, min_count: int = 1) -> SubwordModel:
+def train_subwords(texts: Sequence[str], max_subwords: int, min_subword_count: int = 1) -> SubwordModel:
     """Train byte-pair encoding on texts.
 
-    Pairs that occur twice at least are merged. A subword is rare if it occurs fewer than `min_count` times by itself,
-    even if it often occurs within longer subwords; rare subwords are split again.
+    Pairs that occur at least twice are merged. A subword is rare if it occurs fewer than `min_subword_count` times by
+    itself, even if it often occurs within longer subwords; rare subwords are split again.
 
     Args:
         texts: The texts.
         max_subwords: Maximum number of subwords; all characters of the texts are among them.
-        min_count: Minimum number of occurrences of a subword that is not rare; 1 by default.
+        min_subword_count: Minimum number of occurrences of a subword that is not rare; 1 by default.
 
     Returns:
         The subword model.
@@ -124,7 +124,7 @@ def train_subwords(texts: Sequence[str], max_subwords: int, min_count: int = 1) 
     alphabet = sorted(piece for piece in model["vocab"] if len(piece) == 1)
     plain = SubwordModel(tuple(alphabet), tuple((first, second) for first, second in model["merges"]))
     counts = Counter(piece for text in texts for piece in plain.split(text))
-    rare = {piece for piece in map("".join, plain.merges) if counts[piece] < min_count}
+    rare = {piece for piece in map("".join, plain.merges) if counts[piece] < min_subword_count}
     return SubwordModel(plain.alphabet, plain.merges, tuple(sorted(rare)))
 
 

@@ -144,12 +144,12 @@ class Trace:
 
     @property
     def autoregressive(self) -> bool:
-        """True if the output was decoded symbol by symbol."""
+        """True if the output was decoded symbol by symbol: of the built-in tasks, transduce only."""
         return get_task_settings(self.task).autoregressive
 
     @property
     def per_position(self) -> bool:
-        """True if each source position has its own output symbol, and attention is an identity matrix."""
+        """True if each source position has its own output symbol, as in tag, and attention is an identity matrix."""
         return get_task_settings(self.task).per_position
 
     @property

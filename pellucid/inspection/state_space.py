@@ -160,22 +160,18 @@ def collect_states(
         ArgumentError: A field of a trace is wrong, a trace is of another model, or `max_states` is below 1.
     """
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    counts = [0, 0]
     for start in range(0, len(traces), TRACES_PER_CHUNK):
         for states in trace_states(transducer, traces[start : start + TRACES_PER_CHUNK]):
-            sides[0].append(states.encoder)
-            sides[1].append(states.decoder)
-        if max(sum(map(len, side)) for side in sides) >= max_states:
+            for i, vectors in enumerate((states.encoder, states.decoder)):
+                if counts[i] < max_states:
+                    sides[i].append(vectors)
+                    counts[i] += len(vectors)
+        if min(counts) >= max_states:
             break
     empty = empty_states(transducer)
-    encoder = _first_states(sides[0], max_states) or [empty.encoder]
-    decoder = _first_states(sides[1], max_states) or [empty.decoder]
+    encoder, decoder = sides[0] or [empty.encoder], sides[1] or [empty.decoder]
     return CorpusStates(_state_vectors(encoder), _state_vectors(decoder))
-
-
-def _first_states(vectors: list[np.ndarray], max_states: int) -> list[np.ndarray]:
-    """Return the states of the first traces up to a number."""
-    counts = np.cumsum([0, *map(len, vectors)])
-    return [states for states, before in zip(vectors, counts.tolist(), strict=False) if before < max_states]
 
 
 def _state_vectors(vectors: list[np.ndarray]) -> StateVectors:

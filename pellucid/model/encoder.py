@@ -17,7 +17,7 @@ from pellucid.model.embedding import Embedding
 from pellucid.model.memory import Memory, State
 from pellucid.model.recurrence import (
     Inputs,
-    Sequences,
+    RecurrentLayerOutput,
     draw_mask,
     draw_recurrent_masks,
     output_norms,
@@ -187,7 +187,7 @@ class Encoder(nn.Module):
         """
         return [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
 
-    def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
+    def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> RecurrentLayerOutput:
         """Run the cells of a layer over all rows, with recurrent dropout in training."""
         if not self.training:
             return run_rnn(cells, inputs, lengths)

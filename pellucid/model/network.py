@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, memory_size
-from pellucid.config.toml import flatten_config, preset
+from pellucid.config.toml import flatten_config, size_preset
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import ConfigError
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
@@ -210,7 +210,7 @@ def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "
     available = available_memory(device)
     if required <= available:
         return
-    preset_values = flatten_config(preset(config.size))
+    preset_values = flatten_config(size_preset(config.size))
     enlarged = [
         f"{key} (now {value})"
         for key, value in flatten_config(config).items()

@@ -101,7 +101,7 @@ class Inputs(NamedTuple):
         return dense.flatten(0, 1), torch.arange(dense.shape[0] * dense.shape[1]).view(dense.shape[:2])
 
 
-class Sequences(NamedTuple):
+class RecurrentLayerOutput(NamedTuple):
     """States of all directions of a layer."""
 
     states: Float[Tensor, "B S N H"]
@@ -118,7 +118,7 @@ def run_rnn(
     inputs: Inputs,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
-) -> Sequences:
+) -> RecurrentLayerOutput:
     """Run one cell or two over sequences, from a zero state, and return their hidden states.
 
     The first cell runs forward; the second backward, from a row's last position to its first. A kernel runs both if it
@@ -150,7 +150,7 @@ def run_torch(
     inputs: Inputs,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
-) -> Sequences:
+) -> RecurrentLayerOutput:
     """Compute `run_rnn` in PyTorch.
 
     Args:
@@ -166,7 +166,7 @@ def run_torch(
         states.append(reverse_sequence(run_forward(cell, reverse_sequence(dense, lengths), masks[1]), lengths))
         last.append(states[1][:, 0])
     is_real = torch.arange(dense.shape[1], device=dense.device) < lengths[:, None]
-    return Sequences(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(last, dim=1))
+    return RecurrentLayerOutput(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(last, dim=1))
 
 
 def run_numba(
@@ -174,7 +174,7 @@ def run_numba(
     inputs: Inputs,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
-) -> Sequences:
+) -> RecurrentLayerOutput:
     """Compute `run_rnn` by a Numba kernel. It reads inputs as rows of a table, so only the table is projected.
 
     Args:
@@ -195,7 +195,7 @@ def run_numba(
         )
         for cell, mask in zip(cells, masks, strict=False)
     ]
-    return Sequences(*run_recurrence(directions, symbols, lengths))
+    return RecurrentLayerOutput(*run_recurrence(directions, symbols, lengths))
 
 
 def run_forward(

@@ -301,7 +301,7 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
 
 
 def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
-    """Draw the `mean_attention` of traces, as `mean_weights_figure` does.
+    """Draw the mean attention weights of traces by absolute target and source position, as `mean_weights_figure` does.
 
     Args:
         traces: The traces.

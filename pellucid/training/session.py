@@ -50,7 +50,7 @@ from pellucid.training.training_data import (
     encode_training_data,
     load_pretrained,
     read_files,
-    resolve_data,
+    resolve_auto_settings,
     save_corpus,
 )
 
@@ -118,7 +118,7 @@ def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[R
         DivergenceError: A loss, gradient or parameter is not finite.
     """
     data = config.data
-    config = msgspec.structs.replace(config, data=resolve_data(files, data))
+    config = msgspec.structs.replace(config, data=resolve_auto_settings(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
     run.check_training_folder(folder)

@@ -45,8 +45,8 @@ MAX_SNAPSHOTS = 200
 """Approximate number of snapshots kept; beyond it every second one is removed."""
 
 
-class SnapshotNotes(msgspec.Struct, frozen=True):
-    """JSON metadata of a snapshot file, beside its tensors."""
+class SnapshotMetadata(msgspec.Struct, frozen=True):
+    """JSON metadata of a snapshot file: format, checksum, and the traces of the probe examples."""
 
     format: Literal[2]
     sha256: str
@@ -105,7 +105,7 @@ def save_snapshot(folder: Path, transducer: Predictor, traces: Sequence[Trace], 
         tensors[f"entropy {row}"] = np.ascontiguousarray(bits, np.float32)
     # One metadata field, since safetensors writes several in any order: equal snapshots have equal bytes.
     encoded_traces = encode_json([_rounded(trace).to_record(compact=True) for trace in probes])
-    notes = SnapshotNotes(FORMAT, _digest(tensors, encoded_traces), msgspec.Raw(encoded_traces))
+    notes = SnapshotMetadata(FORMAT, _digest(tensors, encoded_traces), msgspec.Raw(encoded_traces))
     make_folder(folder / SNAPSHOTS)
     path = folder / SNAPSHOTS / f"{number.validation:06}-{number.update:08}.safetensors"
     write_atomic(path, safetensors.numpy.save(tensors, {"snapshot": encode_json(notes).decode("utf-8")}))
@@ -199,7 +199,7 @@ def _read(path: Path) -> TrainingSnapshot:
                 raise RunError(f"{path} is not a snapshot: it holds {name} as {info.dtype}; expected F16 or F32")
         content, metadata = stored.content(), stored.metadata
     try:
-        notes, arrays = decode_json(metadata["snapshot"].encode(), SnapshotNotes), safetensors.numpy.load(content)
+        notes, arrays = decode_json(metadata["snapshot"].encode(), SnapshotMetadata), safetensors.numpy.load(content)
         tensors = {name: _finite(name, values) for name, values in arrays.items()}
         traces = [Trace.from_record(record) for record in msgspec.json.decode(notes.traces, type=Traces)]
         sizes = [(f"entropy {row}", (len(trace.target),)) for row, trace in enumerate(traces)]

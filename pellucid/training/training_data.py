@@ -200,7 +200,7 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> T
     )
 
 
-def resolve_data(files: TrainingFiles, config: DataConfig) -> DataConfig:
+def resolve_auto_settings(files: TrainingFiles, config: DataConfig) -> DataConfig:
     """Return the data settings with the format and the header option of the training file in place of "auto".
 
     The run folder records them, so that standard input is read in this format at prediction.

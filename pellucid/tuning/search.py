@@ -36,7 +36,7 @@ from pellucid.training import run_folder as run
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived_epochs
 from pellucid.training.session import RunEvent, TrainingFiles
-from pellucid.training.training_data import FileRead, read_files, resolve_data
+from pellucid.training.training_data import FileRead, read_files, resolve_auto_settings
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
 from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudySettings, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
@@ -226,7 +226,7 @@ def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
     for path in filter(None, files):
         if path.exists() and not path.is_file():
             raise DataError(f"{path} is no regular file: each trial has to read it again")
-    data = resolve_data(files, config.data)
+    data = resolve_auto_settings(files, config.data)
     file_reads = read_files(files, config.data, Path("/nonexistent")).reads
     epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
     training = msgspec.structs.replace(config.training, epochs=float(epochs))

@@ -35,6 +35,9 @@ def run_repeat(request: RecipeRequest) -> Iterator[str]:
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     references = load_reference_curves(request.data, "repeat")
     groups = yield from run_experiments(
@@ -61,6 +64,9 @@ def run_init(request: RecipeRequest) -> Iterator[str]:
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     references = load_reference_curves(request.data, "repeat")
     experiments = [
@@ -91,6 +97,9 @@ def reproduce_digits_attention(request: RecipeRequest) -> Iterator[str]:
 
     Yields:
         A line per run, the comparison with the authors' curves and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     references = load_reference_curves(request.data, "attention")
     groups = yield from run_experiments(
@@ -165,6 +174,9 @@ def run_bidirectional(request: RecipeRequest) -> Iterator[str]:
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     experiments = [
         DigitsExperiment(
@@ -191,13 +203,19 @@ MASKED_ATTENTION = DigitsArchitecture("attention", attends_padding=False)
 
 
 def run_varying(request: RecipeRequest) -> Iterator[str]:
-    """Train with masked and unmasked loss, without and with attention.
+    """Train networks without and with attention, each with masked and unmasked loss, and one that masks padding.
+
+    Each of the five networks is trained once per seed; the last has attention that does not cover padding, and a masked
+    loss.
 
     Args:
         request: The recipe's request.
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     experiments = [
         DigitsExperiment(
@@ -231,6 +249,9 @@ def run_embedding(request: RecipeRequest) -> Iterator[str]:
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     experiments = [
         DigitsExperiment(
@@ -273,6 +294,9 @@ def run_optimizers(request: RecipeRequest) -> Iterator[str]:
 
     Yields:
         A line per trial and per run, and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     trials: dict[str, list[tuple[float, DigitsRuns]]] = {}
     samples = request.samples or DigitsTrainingPlan().samples
@@ -323,6 +347,9 @@ def run_cells(request: RecipeRequest) -> Iterator[str]:
 
     Yields:
         A line per run and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     experiments = [
         DigitsExperiment(
@@ -354,6 +381,9 @@ def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
 
     Yields:
         A line per run, the roughness of both curves and the path of the report.
+
+    Raises:
+        RunError: The output folder cannot be created, or the report cannot be written.
     """
     references = load_reference_curves(request.data, "repeat")
     experiments = [

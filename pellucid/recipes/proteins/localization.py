@@ -267,7 +267,7 @@ class AttentionShare(NamedTuple):
     """Share under uniform attention."""
 
 
-class AttentionProfile(NamedTuple):
+class PositionProfile(NamedTuple):
     """Attention along the proteins of one location."""
 
     proteins: int
@@ -303,7 +303,7 @@ def attention_profiles(predictions: LabelPredictions) -> dict[str, Any]:
     return {"attention": {location: build_profile(weights[location]).to_json() for location in sorted(weights)}}
 
 
-def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> AttentionProfile:
+def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> PositionProfile:
     """Return the attention profile of the proteins of one location.
 
     Args:
@@ -314,7 +314,7 @@ def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> AttentionProfi
         for index in range(PROFILE_RESIDUES)
     ]
     by_bin = np.mean([_bin_shares(row) for row in weights], axis=0)
-    return AttentionProfile(
+    return PositionProfile(
         len(weights), [_attention_share(weights, count) for count in START_RESIDUES], beginning, (100 * by_bin).tolist()
     )
 
@@ -340,7 +340,7 @@ def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw attention relative to uniform on the initial residues, and attention by bin over the whole length.
 
     Args:
-        profiles: Profile of each location, as `AttentionProfile.to_json` gives it.
+        profiles: Profile of each location, as `PositionProfile.to_json` gives it.
 
     Returns:
         The figure.
@@ -371,7 +371,7 @@ def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
     """Return a table with the share of attention on the initial residues, by location.
 
     Args:
-        profiles: Profile of each location, as `AttentionProfile.to_json` gives it.
+        profiles: Profile of each location, as `PositionProfile.to_json` gives it.
     """
     rows = [
         [location, f"{profile['proteins']}", f"{share['residues']}", _share_cell(share), *_uniform_cells(share)]

@@ -499,7 +499,7 @@ def run_spanish_studies(request: RecipeRequest) -> Iterator[str]:
     for result in parallel_map(partial(ignore_progress, train_softmax), softmax_experiments):
         results.append(result)
         yield _softmax_line(result)
-    yield describe_softmax(results)
+    yield compare_softmax(*results)
     pairs, num_rejected = _draw_pairs(request.data, request.samples or NUM_SENTENCES)
     jobs = [BatchingJob(pairs, scheme, padding) for padding in PADDING_MODES for scheme in BATCHING_SCHEMES]
     comparisons = compare_batching(list(parallel_map(partial(ignore_progress, measure_batching), jobs)))
@@ -534,16 +534,16 @@ def compare_batching(measurements: Sequence[BatchingMeasurement]) -> list[Batchi
     return comparisons
 
 
-def describe_softmax(results: Sequence[SoftmaxResult]) -> str:
+def compare_softmax(full: SoftmaxResult, sampled: SoftmaxResult) -> str:
     """Describe how much time sampled softmax saves and what it costs in loss.
 
     Args:
-        results: Result with the full softmax, then that with the sampled one, which has at least as many updates.
+        full: Result with the full softmax.
+        sampled: Result with the sampled softmax; it has at least as many updates.
 
     Returns:
         A paragraph of the report.
     """
-    full, sampled = results
     last = full.curve[-1]
     equal_updates = next(point for point in sampled.curve if point.updates >= last.updates)
     equal_time = [point for point in sampled.curve if point.seconds <= last.seconds][-1]
@@ -593,7 +593,7 @@ def _report_parts(
     title = "Sampled softmax"
     caption = "Validation loss by the full softmax over seconds of training: full softmax, and 512 sampled words."
     yield ReportFigure(title, caption, to_svg(sampled_figure(results)))
-    yield ReportText(title, describe_softmax(results))
+    yield ReportText(title, compare_softmax(*results))
     rows = [
         [
             result.experiment.loss,

@@ -34,8 +34,8 @@ from pellucid.recipes.typos.training import (
     ALPHABET,
     TypoData,
     TypoExperiment,
+    TypoFaithfulResult,
     TypoNetworkSizes,
-    TypoResult,
     TypoTrainingPlan,
     TypoValidation,
     make_typo_data,
@@ -90,7 +90,7 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
     make_folder(request.out)
     plan = FAITHFUL_PLAN._replace(samples=request.samples or FAITHFUL_PLAN.samples)
     experiments = [TypoExperiment(request.words, FAITHFUL_SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
-    results = list[TypoResult]()
+    results = list[TypoFaithfulResult]()
     for result in run_jobs(
         run_experiment, [(f"seed {experiment.seed}", experiment) for experiment in experiments], request
     ):
@@ -137,7 +137,7 @@ def vowel_separation(vectors: Float[np.ndarray, "V 2"]) -> Separation:
     return separation(vectors[: len(ALPHABET)], is_vowel)
 
 
-def _measure_claims(result: TypoResult, frequent_letter: str) -> dict[str, Any]:
+def _measure_claims(result: TypoFaithfulResult, frequent_letter: str) -> dict[str, Any]:
     """Return the measurements of the claims of the post, before and after training."""
     claims: dict[str, Any] = {"seed": result.seed, "most_frequent_letter": frequent_letter}
     for when, vectors in (("before", result.film[0]), ("after", result.film[-1])):
@@ -164,7 +164,7 @@ def _claims_line(claims: dict[str, Any]) -> str:
 
 
 def _embedding_parts(
-    results: Sequence[TypoResult], claims: Sequence[dict[str, Any]], films: Sequence[str]
+    results: Sequence[TypoFaithfulResult], claims: Sequence[dict[str, Any]], films: Sequence[str]
 ) -> list[ReportPart]:
     """Return pictures of the letter embedding and the table of the claims."""
     title = "Letter embedding"
@@ -190,7 +190,7 @@ def _embedding_parts(
     ]
 
 
-def _without_film(result: TypoResult) -> TypoRun:
+def _without_film(result: TypoFaithfulResult) -> TypoRun:
     """Return the result without its film."""
     return TypoRun(*result[:7])
 

@@ -40,7 +40,7 @@ class TypoNetworkSizes(NamedTuple):
     """Maximum letters of a word, and number of positions."""
 
 
-class TypoNetwork(nn.Module):
+class WrongLetterNetwork(nn.Module):
     """Network of the typo post: LSTM encoder, linear read-out, LSTM decoder of one step.
 
         h_1 … h_S, s = LSTM³(x_1 … x_S)    z = [h_1; …; h_S] · m + b    o = LSTM³(z; s)    p = softmax(W o + c)
@@ -175,7 +175,7 @@ class TypoPredictions(NamedTuple):
     """Rank of the position of the wrong letter, from 1 (a correct prediction)."""
 
 
-class TypoResult(NamedTuple):
+class TypoFaithfulResult(NamedTuple):
     """Result of a training of typo-faithful."""
 
     seed: int
@@ -224,7 +224,7 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
     return TypoData([typo for typo in train if typo.wrong not in held_out], dev, test)
 
 
-def run_experiment(experiment: TypoExperiment, tell: ProgressCallback) -> TypoResult:
+def run_experiment(experiment: TypoExperiment, tell: ProgressCallback) -> TypoFaithfulResult:
     """Train and evaluate a network on one thread; the result depends only on the experiment, except for its seconds.
 
     Args:
@@ -240,13 +240,13 @@ def run_experiment(experiment: TypoExperiment, tell: ProgressCallback) -> TypoRe
     use_threads(1)
     data = make_typo_data(read_words(experiment.words, max_length=experiment.sizes.max_length), experiment.seed)
     torch.manual_seed(experiment.seed)
-    network = TypoNetwork(experiment.sizes)
+    network = WrongLetterNetwork(experiment.sizes)
     film, model, plan = [embedding_vectors(network)], partial(position_probabilities, network), experiment.plan
     steps = record_film(training_steps(network, experiment, data.train), network, film)
     curve, seconds = train_with_validation(
         steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), tell
     )
-    return TypoResult(
+    return TypoFaithfulResult(
         seed=experiment.seed,
         parameters=parameter_count(network),
         seconds=seconds,
@@ -291,7 +291,7 @@ def train_with_validation(
 
 
 def record_film(
-    updates: Iterable[TypoUpdate], network: TypoNetwork, film: list[Float[np.ndarray, "V 2"]]
+    updates: Iterable[TypoUpdate], network: WrongLetterNetwork, film: list[Float[np.ndarray, "V 2"]]
 ) -> Iterator[TypoUpdate]:
     """Yield the updates, and append the embeddings to the film after some of them, at even intervals.
 
@@ -312,7 +312,9 @@ def _is_due(update: TypoUpdate, num_events: int) -> bool:
     return number * num_events // total > (number - 1) * num_events // total
 
 
-def training_steps(network: TypoNetwork, experiment: TypoExperiment, typos: Sequence[Typo]) -> Iterator[TypoUpdate]:
+def training_steps(
+    network: WrongLetterNetwork, experiment: TypoExperiment, typos: Sequence[Typo]
+) -> Iterator[TypoUpdate]:
     """Train on the typos, shuffled in each epoch; each update is made when it is requested.
 
     Args:
@@ -376,7 +378,7 @@ def rank_positions(probabilities: Float[np.ndarray, "N S"], typos: Sequence[Typo
 
 
 @torch.inference_mode()
-def position_probabilities(network: TypoNetwork, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
+def position_probabilities(network: WrongLetterNetwork, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
     """Return the probability of each position of each word to have the wrong letter; padding has a probability, too.
 
     Args:
@@ -401,7 +403,7 @@ def encode_words(words: Sequence[str], max_length: int) -> Int[Tensor, "N S"]:
     return torch.from_numpy(rows)
 
 
-def embedding_vectors(network: TypoNetwork) -> Float[np.ndarray, "V 2"]:
+def embedding_vectors(network: WrongLetterNetwork) -> Float[np.ndarray, "V 2"]:
     """Return a copy of the two-dimensional symbol embeddings.
 
     Args:
