@@ -63,8 +63,8 @@ __all__ = [
     "load",
     "load_config",
     "load_lexicon",
-    "size_preset",
     "register_task",
+    "size_preset",
     "train",
 ]
 
