@@ -27,8 +27,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.kernels import dispatch
 from pellucid.kernels.backend import ANYTHING, Computation, Request, parts_given, settings_of
-from pellucid.kernels.dispatch import TORCH, choose_backend, disable_kernels
-from pellucid.kernels.numba_backend import NUMBA, is_numba_available
+from pellucid.kernels.dispatch import NUMBA, TORCH, choose_backend, disable_kernels, is_numba_available
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.memory import Memory

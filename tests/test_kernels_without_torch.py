@@ -16,8 +16,7 @@ from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import autograd
-from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.dispatch import disable_kernels, is_numba_available
 from pellucid.model.network import EncoderDecoder
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
@@ -33,14 +32,14 @@ for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
 from pellucid.kernels.training import adam_update, loss_and_gradient
-from pellucid.kernels.beam import BeamSizes, search_beams
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.search import BeamSizes, search_beams
+from pellucid.kernels.dispatch import is_numba_available
 from pellucid.kernels.types import (
     AttentionInputs, CellLayout, DecoderWeights, Direction, Head, InitialState, SearchLimits,
 )
 from pellucid.kernels.unroll import unroll_decoder
 from pellucid.kernels.recurrence import run_recurrence
-from pellucid.kernels.greedy import search_greedily
+from pellucid.kernels.search import search_greedily
 from pellucid.kernels.decoder_step import prepare
 
 assert is_numba_available()

@@ -364,7 +364,7 @@ def _search_with_kernel(
 ) -> list[list[DecodedOutput]]:
     """Run all steps in a kernel."""
     from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
-    from pellucid.kernels.beam import BeamSizes
+    from pellucid.kernels.search import BeamSizes
 
     prepared, results = inference.cache.kernel, list[list[DecodedOutput]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"

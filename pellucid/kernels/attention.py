@@ -1,11 +1,14 @@
-"""Attention scores, forward and backward: the only place where kernels compute them.
+"""Attention of kernels: the projection of the keys, and the scores, forward and backward.
 
-Stepping, searching and unrolling call `attention_weights`; unrolling calls `attention_backward` too. `Scorer.score`
-selects the equations; it is one of the constants of types.py.
+Only this module computes scores in kernels. Stepping, searching and unrolling call `attention_weights`; unrolling calls
+`attention_backward` too. `Scorer.score` selects the equations; it is one of the constants of types.py.
 
 B rows, S source positions, n real ones, A units of the keys, D memory, F filters, N positions that a filter covers.
 Keys and memory have the positions innermost, so that few units still fill the vectors; values beyond a row's n are
 never read.
+
+**Keys.** K = W Mᵀ + b is computed row by row, with the positions innermost, so that neither the keys nor their
+gradients are transposed afterwards.
 
 **Dot product.** e_s = q · k_s.
 
@@ -22,23 +25,141 @@ stored. Summands beyond ±43 count as ±43, where e^{2k} ends; that changes noth
 so no exponential can be shared between steps: keys and queries are left as they are.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.aligned_memory import contiguous
-from pellucid.kernels.arithmetic import ONE, TWO, ZERO, Flat, add_, copy_, exp, tanh
-from pellucid.kernels.gemm import gemm, gemm_add
-from pellucid.kernels.jit import njit, njit_no_refcount
+from pellucid.kernels.arithmetic import (
+    ONE,
+    TWO,
+    ZERO,
+    Flat,
+    add_,
+    add_weighted,
+    copy_,
+    exp,
+    gemm,
+    gemm_add,
+    gemm_nt,
+    gemm_tn,
+    row_products,
+    softmax,
+    softmax_backward,
+    tanh,
+)
+from pellucid.kernels.compilation import njit, njit_no_refcount
+from pellucid.kernels.runtime import contiguous, empty, for_each, parts_of, slices
 from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderWeights
 
 KeyMatrix = Float[np.ndarray, "B U S"]
 BLOCK = 16
 """Units that are transposed together: their numbers of one position fill a line of the cache."""
-NEGATIVE, POSITIVE, SIGN = np.int32(-(2**31)), np.int32(2**31 - 1), np.int32(31)
 HIGHEST = np.float32(1e18)
 """Upper bound of 1 + e^{2q} e^{2k}, so that the product of two stays finite; u is then at least 10⁻¹⁸."""
+
+
+class KeyProjection(NamedTuple):
+    """A memory, and the weight and bias that project it."""
+
+    memory: Float[np.ndarray, "B S D"]
+    weight: Float[np.ndarray, "A D"]
+    bias: Flat
+
+
+def project_keys(projection: KeyProjection) -> KeyMatrix:
+    """Return the keys K = W Mᵀ + b, with the positions innermost.
+
+    Args:
+        projection: The memory M, the weight W and the bias b; an empty b adds nothing.
+    """
+    keys: KeyMatrix = empty((len(projection.memory), len(projection.weight), projection.memory.shape[1]))
+    for_each(partial(_project_rows, projection, keys), _row_slices(projection))
+    return keys
+
+
+def project_keys_backward(
+    projection: KeyProjection, gradients: KeyMatrix, memory: Float[np.ndarray, "B S D"]
+) -> tuple[Float[np.ndarray, "A D"], Flat]:
+    """Return the gradients of weight and bias.
+
+    Args:
+        projection: The memory, weight and bias.
+        gradients: Gradients of the keys.
+        memory: Output: the gradients of the memory.
+    """
+    task = partial(_project_rows_backward, projection, gradients, memory)
+    weights, biases = zip(*for_each(task, _row_slices(projection)), strict=True)
+    return sum(weights[1:], weights[0]), sum(biases[1:], biases[0])
+
+
+def _row_slices(projection: KeyProjection) -> list[slice]:
+    """Return the rows of each thread."""
+    return slices(len(projection.memory), parts_of(len(projection.memory)))
+
+
+def _project_rows(projection: KeyProjection, keys: KeyMatrix, rows: slice) -> None:
+    """Compute one part's keys."""
+    project_rows(projection.memory[rows], projection.weight, projection.bias, keys[rows])
+
+
+def _project_rows_backward(
+    projection: KeyProjection, gradients: KeyMatrix, memory: Float[np.ndarray, "B S D"], rows: slice
+) -> tuple[Float[np.ndarray, "A D"], Flat]:
+    """Write the gradients of one part's memory, and return its summands of the gradients of weight and bias."""
+    weight, bias = np.zeros_like(projection.weight), np.zeros_like(projection.bias)
+    project_rows_backward(
+        projection._replace(memory=projection.memory[rows]), gradients[rows], memory[rows], weight, bias
+    )
+    return weight, bias
+
+
+@njit_no_refcount
+def project_rows(
+    memory: Float[np.ndarray, "B S D"], weight: Float[np.ndarray, "A D"], bias: Flat, keys: KeyMatrix
+) -> None:
+    """Compute K = W Mᵀ + b of every row.
+
+    Args:
+        memory: M.
+        weight: W.
+        bias: b; empty for none.
+        keys: Output.
+    """
+    for row in range(memory.shape[0]):
+        gemm_nt(weight, memory[row], keys[row])
+        for unit in range(bias.shape[0]):
+            unit_keys, unit_bias = keys[row, unit], bias[unit]
+            for position in range(unit_keys.shape[0]):
+                unit_keys[position] += unit_bias
+
+
+@njit_no_refcount
+def project_rows_backward(
+    projection: KeyProjection,
+    gradients: KeyMatrix,
+    memory: Float[np.ndarray, "B S D"],
+    weight: Float[np.ndarray, "A D"],
+    bias: Flat,
+) -> None:
+    """Compute dM = dKᵀ W of every row; dW += dK M; db += Σ dK.
+
+    Args:
+        projection: The memory, weight and bias.
+        gradients: dK.
+        memory: Output: dM.
+        weight: Sum: dW.
+        bias: Sum: db; empty for none.
+    """
+    for row in range(gradients.shape[0]):
+        gemm_tn(gradients[row], projection.weight, memory[row])
+        gemm_add(gradients[row], projection.memory[row], weight)
+        for unit in range(bias.shape[0]):
+            unit_gradient, bias_sum = gradients[row, unit], ZERO
+            for position in range(unit_gradient.shape[0]):
+                bias_sum += unit_gradient[position]
+            bias[unit] += bias_sum
 
 
 class Scorer(NamedTuple):
@@ -119,7 +240,7 @@ def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"
     """Return the keys as the score reads them: e^{2k} for the additive score, else k; the positions innermost.
 
     Args:
-        keys: Projected memory. Keys as keys.py returns them have the positions innermost already.
+        keys: Projected memory. Keys as `project_keys` returns them have the positions innermost already.
         lengths: Number of real positions of each row.
         score: Kind of score, a constant of types.py.
     """
@@ -438,82 +559,8 @@ def _transpose(matrix: Float[np.ndarray, "U n"], result: Float[np.ndarray, "n U"
             result[s, unit] = matrix[unit, s]
 
 
-@njit_no_refcount
-def highest(values: Flat) -> np.float32:
-    """Return the greatest value by the order of the bits, in which NaN is greater than all numbers.
-
-    A comparison of integers fills the vectors; one of floats would need a test for NaN at every step.
-
-    Args:
-        values: At least one number.
-    """
-    bits = values.view(np.int32)
-    max_bits = NEGATIVE
-    for s in range(bits.shape[0]):
-        ordered = bits[s] ^ ((bits[s] >> SIGN) & POSITIVE)
-        max_bits = max(max_bits, ordered)
-    return np.int32(max_bits ^ ((max_bits >> SIGN) & POSITIVE)).view(np.float32)
-
-
-@njit_no_refcount
-def softmax(values: Flat) -> None:
-    """Replace every value e by α = exp(e − max e) / Σ.
-
-    Args:
-        values: Energies, replaced in place.
-    """
-    maximum = highest(values)
-    for s in range(values.shape[0]):
-        values[s] = exp(values[s] - maximum)
-    total = ZERO
-    for s in range(values.shape[0]):
-        total += values[s]
-    scale = ONE / total
-    for s in range(values.shape[0]):
-        values[s] *= scale
-
-
-@njit_no_refcount
-def softmax_backward(weights: Flat, gradients: Flat) -> None:
-    """Replace every dα by de = α (dα − Σ α dα).
-
-    Args:
-        weights: α.
-        gradients: dα, replaced in place.
-    """
-    mean = ZERO
-    for s in range(weights.shape[0]):
-        mean += weights[s] * gradients[s]
-    for s in range(weights.shape[0]):
-        gradients[s] = weights[s] * (gradients[s] - mean)
-
-
-@njit_no_refcount
-def add_weighted(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
-    """Compute sums_s += Σ_u vector_u matrix_us.
-
-    Args:
-        matrix: Vectors of the units.
-        vector: Factor of each unit.
-        sums: Output, of at most S numbers.
-    """
-    for unit in range(matrix.shape[0]):
-        values, weight = matrix[unit], vector[unit]
-        for s in range(sums.shape[0]):
-            sums[s] += weight * values[s]
-
-
-@njit_no_refcount
-def row_products(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
-    """Compute results_u = Σ_s matrix_us vector_s, over the positions s of the vector.
-
-    Args:
-        matrix: Vectors of the units.
-        vector: At most S numbers.
-        results: Output.
-    """
-    for unit in range(matrix.shape[0]):
-        values, total = matrix[unit], ZERO
-        for s in range(vector.shape[0]):
-            total += values[s] * vector[s]
-        results[unit] = total
+def warm_up() -> None:
+    """Compile every kernel of this module by running the smallest example forward and backward."""
+    one = np.zeros((1, 1, 1), np.float32)
+    projection = KeyProjection(one, one[0], one[0, 0])
+    project_keys_backward(projection, project_keys(projection), one.copy())

@@ -13,11 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels import beam, decoder_step, greedy, training, unroll
-from pellucid.kernels.attention import Scorer, scorer_of
-from pellucid.kernels.keys import KeyProjection, project_backward
-from pellucid.kernels.keys import project as project_arrays
-from pellucid.kernels.parallel import for_each
+from pellucid.kernels import attention, decoder_step, search, training, unroll
+from pellucid.kernels.attention import KeyProjection, Scorer, scorer_of
 from pellucid.kernels.recurrence import (
     RecurrentTape,
     RecurrentWeights,
@@ -28,6 +25,7 @@ from pellucid.kernels.recurrence import (
     row_groups,
     run_groups,
 )
+from pellucid.kernels.runtime import for_each
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     LOCATION_SENSITIVE,
@@ -164,7 +162,7 @@ def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Flo
     return buffers[layout.gates].sum(dim=0) if layout.gated >= 0 else torch.empty(0)
 
 
-def project(
+def project_keys(
     memory: Float[Tensor, "B S D"], weight: Float[Tensor, "A D"], bias: Tensor | None
 ) -> Float[Tensor, "B S A"]:
     """Return `nn.functional.linear(memory, weight, bias)` with the positions innermost; gradients flow to all three.
@@ -191,7 +189,7 @@ class _Projected(torch.autograd.Function):
             *tensors: Memory, weight and bias.
         """
         ctx.save_for_backward(*tensors)
-        return torch.from_numpy(project_arrays(_projection(tensors))).transpose(1, 2)
+        return torch.from_numpy(attention.project_keys(_projection(tensors))).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
@@ -204,7 +202,9 @@ class _Projected(torch.autograd.Function):
         """
         projection = _projection(ctx.saved_tensors)
         memory = torch.empty(projection.memory.shape)
-        weight, bias = project_backward(projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy())
+        weight, bias = attention.project_keys_backward(
+            projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy()
+        )
         return memory, torch.from_numpy(weight), torch.from_numpy(bias)
 
 
@@ -445,12 +445,12 @@ def search_greedily(prepared: object, first: InitialState, limits: SearchLimits)
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
     assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare` returns"
-    return greedy.search_greedily(prepared.decoder, _initial_arrays(first), limits)
+    return search.search_greedily(prepared.decoder, _initial_arrays(first), limits)
 
 
 def search_beams(
-    prepared: object, first: InitialState, limits: SearchLimits, sizes: beam.BeamSizes
-) -> list[beam.BeamResult]:
+    prepared: object, first: InitialState, limits: SearchLimits, sizes: search.BeamSizes
+) -> list[search.BeamResult]:
     """Return the most probable outputs of all sources, in consecutive parts of the rows.
 
     Args:
@@ -460,7 +460,7 @@ def search_beams(
         sizes: Beam size and number of outputs.
     """
     assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare` returns"
-    return beam.search_beams(prepared.decoder, _initial_arrays(first), limits, sizes)
+    return search.search_beams(prepared.decoder, _initial_arrays(first), limits, sizes)
 
 
 def _initial_arrays(first: InitialState) -> InitialState:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.kernels.arithmetic import ONE, Flat, sigmoid_, tanh, tanh_
-from pellucid.kernels.jit import njit_no_refcount
+from pellucid.kernels.compilation import njit_no_refcount
 from pellucid.kernels.types import GRU, CellLayout
 
 GateBuffers = Float[np.ndarray, "P F"]

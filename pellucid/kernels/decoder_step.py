@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.aligned_memory import contiguous
-from pellucid.kernels.arithmetic import Flat
+from pellucid.kernels.arithmetic import Flat, gemm, gemm_add
 from pellucid.kernels.attention import (
     KeyMatrix,
     LocationBuffers,
@@ -23,9 +22,8 @@ from pellucid.kernels.attention import (
     scorer_of,
 )
 from pellucid.kernels.cells import cell_forward
-from pellucid.kernels.gemm import gemm, gemm_add
-from pellucid.kernels.jit import njit, njit_no_refcount
-from pellucid.kernels.parallel import concat_rows, for_each, parts_of, slices
+from pellucid.kernels.compilation import njit, njit_no_refcount
+from pellucid.kernels.runtime import concat_rows, contiguous, for_each, parts_of, slices
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,

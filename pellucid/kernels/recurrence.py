@@ -12,12 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.aligned_memory import contiguous, empty, zeros
-from pellucid.kernels.arithmetic import Flat, add_, copy_
+from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
-from pellucid.kernels.gemm import gemm_add
-from pellucid.kernels.jit import njit, njit_no_refcount
-from pellucid.kernels.parallel import defer_sigint, for_each, parts_of
+from pellucid.kernels.compilation import njit, njit_no_refcount
+from pellucid.kernels.runtime import contiguous, defer_sigint, empty, for_each, parts_of, zeros
 from pellucid.kernels.types import GRU, CellLayout, Direction
 
 

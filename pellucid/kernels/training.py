@@ -7,9 +7,8 @@ M positions, V vocabulary, P numbers of all parameters that are updated together
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp
-from pellucid.kernels.attention import highest
-from pellucid.kernels.jit import njit, njit_no_refcount
+from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, highest
+from pellucid.kernels.compilation import njit, njit_no_refcount
 
 
 @njit

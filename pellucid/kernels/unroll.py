@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.aligned_memory import contiguous
-from pellucid.kernels.arithmetic import Flat, add_
+from pellucid.kernels.arithmetic import Flat, add_, gemm_add, gemm_tn
 from pellucid.kernels.attention import (
     AttentionGradients,
     LocationBuffers,
@@ -29,9 +28,7 @@ from pellucid.kernels.attention import (
     scorer_of,
 )
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
-from pellucid.kernels.gemm import gemm_add, gemm_tn
-from pellucid.kernels.jit import njit, njit_no_refcount
-from pellucid.kernels.parallel import concat_rows, for_each, parts_of, slices
+from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.recurrence import (
     add_recurrent,
     add_recurrent_backward,
@@ -40,6 +37,7 @@ from pellucid.kernels.recurrence import (
     gather_inputs,
     scatter_add,
 )
+from pellucid.kernels.runtime import concat_rows, contiguous, for_each, parts_of, slices
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,

@@ -344,9 +344,9 @@ class GeneralAttention(DotProductAttention):
 def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
     """Return the keys. In training a kernel projects them into the order in which the unrolled decoder reads them."""
     if use_kernel(request_of("keys", states)):
-        from pellucid.kernels.autograd import project  # Numba takes a second to import
+        from pellucid.kernels.autograd import project_keys  # Numba takes a second to import
 
-        return project(states, projection.weight, projection.bias)
+        return project_keys(states, projection.weight, projection.bias)
     keys: Tensor = projection(states)
     return keys
 

@@ -1,15 +1,63 @@
-"""The folder that keeps compiled kernels for the next process. This module does not need Numba."""
+"""Compilation of kernels by Numba, and the folder that keeps compiled kernels for the next process.
+
+Numba is imported by the decorators alone, because it takes a second.
+"""
 
 import fcntl
 import hashlib
+import inspect
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def njit(function: Function) -> Function:
+    """Return the function, compiled at its first call.
+
+    Sums may be reordered and contracted, which vectorizes them. NaN and infinity keep their meaning, so that a
+    diverging training is noticed. Errors are as in NumPy: otherwise every division is tested for zero, and a loop with
+    a test in it stays scalar. `inspect.unwrap` removes the shape checks that tests wrap around every function.
+
+    Args:
+        function: The Python function.
+    """
+    return _compiled(function, counts=True)
+
+
+def njit_no_refcount(function: Function) -> Function:
+    """Return the function, compiled without reference counts: for functions that neither create nor return arrays.
+
+    Otherwise every slice and every call counts the references to an array twice, by atomic operations, which takes a
+    tenth of an update where sums are short.
+
+    Args:
+        function: The Python function.
+    """
+    return _compiled(function, counts=False)
+
+
+def _compiled(function: Function, counts: bool) -> Function:
+    """Return the function, to be compiled with or without reference counts of arrays and stored in the folder."""
+    import numba  # takes a second
+
+    flags = {"reassoc", "contract", "arcp", "nsz"}
+    folder, former = cache_folder(), numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder or former)
+    try:
+        options = numba.njit(fastmath=flags, error_model="numpy", nogil=True, cache=folder is not None, _nrt=counts)
+        result: Function = options(inspect.unwrap(function))
+    finally:
+        numba.config.CACHE_DIR = former
+    return result
+
 
 COMPLETE = "complete"
 """Name of the file that lists the digests of the kernels, written once all of them are compiled. A compilation may be
