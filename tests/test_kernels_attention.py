@@ -12,7 +12,7 @@ from pellucid.config.settings import Cell
 from pellucid.kernels import runtime
 from pellucid.kernels.attention import Scorer, attention_weights, location_buffers, scorer_of
 from pellucid.kernels.autograd import project_keys
-from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderWeights
+from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderParameters
 
 
 @given(st.integers(1, 9), st.integers(1, 12), SIZES, SIZES, SEEDS, st.booleans())
@@ -51,7 +51,7 @@ def _both(
 def location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
     """Return the score with these parameters in single precision."""
     parameters = [array.astype(np.float32) for array in (energy, projection, filters)]
-    return scorer_of(DecoderWeights(LSTM, LOCATION_SENSITIVE, *[np.empty((0, 0), np.float32)] * 5, *parameters))
+    return scorer_of(DecoderParameters(LSTM, LOCATION_SENSITIVE, *[np.empty((0, 0), np.float32)] * 5, *parameters))
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(0, 60), SEEDS)

@@ -22,7 +22,7 @@ def test_a_folder_is_complete_once_all_kernels_are_compiled(monkeypatch: pytest.
     assert not compilation.is_filled()
     compilation.mark_filled()
     assert compilation.is_filled()
-    compilation.clear()
+    compilation.clear_cache()
     assert not compilation.is_filled() and list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from pellucid.kernels.runtime import ALIGNMENT, contiguous, defer_sigint, empty, for_each, zeros
+from pellucid.kernels.runtime import ALIGNMENT, contiguous, defer_sigint, empty, thread_map, zeros
 
 PROGRAM = """
 import resource, sys
@@ -106,5 +106,5 @@ def test_every_part_of_a_batch_defers_ctrl_c() -> None:
 
     done: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        for_each(task, [1])
+        thread_map(task, [1])
     assert done == [1]

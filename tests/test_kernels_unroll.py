@@ -19,7 +19,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import runtime
 from pellucid.kernels.autograd import unroll_decoder
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderWeights
+from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
 from pellucid.model.memory import AttentionCache, Memory, State
 from pellucid.model.network import build_decoder
@@ -75,7 +75,7 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
 
     def weights() -> list[torch.Tensor]:
         cell = torch.zeros(2, 3), torch.zeros(1), empty, empty
-        parameters = DecoderWeights(GRU, ADDITIVE, *cell, query, energy)
+        parameters = DecoderParameters(GRU, ADDITIVE, *cell, query, energy)
         looked = AttentionInputs(keys, torch.zeros(2, 5, 1), lengths)
         return [unroll_decoder(parameters, torch.ones(2, 1, dtype=torch.int64), looked, torch.ones(2, 1), None).weights]
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.kernels.backend import Request, parts_given
+from pellucid.kernels.backend import Request, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
 from pellucid.model.memory import State
@@ -226,7 +226,7 @@ class SymbolMasks(NamedTuple):
 
 def _topk_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
     """Return the kernel request for the best symbols of a step."""
-    return request_of("ranking", logits, parts_given("masks", masks))
+    return request_of("ranking", logits, present_fields("masks", masks))
 
 
 def extend_hypotheses(

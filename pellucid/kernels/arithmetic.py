@@ -133,7 +133,7 @@ NEGATIVE, POSITIVE, SIGN = np.int32(-(2**31)), np.int32(2**31 - 1), np.int32(31)
 
 
 @njit_no_refcount
-def highest(values: Flat) -> np.float32:
+def max_value(values: Flat) -> np.float32:
     """Return the greatest value by the order of the bits, in which NaN is greater than all numbers.
 
     A comparison of integers fills the vectors; one of floats would need a test for NaN at every step.
@@ -150,13 +150,13 @@ def highest(values: Flat) -> np.float32:
 
 
 @njit_no_refcount
-def softmax(values: Flat) -> None:
+def softmax_(values: Flat) -> None:
     """Replace every value e by α = exp(e − max e) / Σ.
 
     Args:
         values: Energies, replaced in place.
     """
-    maximum = highest(values)
+    maximum = max_value(values)
     for s in range(values.shape[0]):
         values[s] = exp(values[s] - maximum)
     total = ZERO
@@ -168,7 +168,7 @@ def softmax(values: Flat) -> None:
 
 
 @njit_no_refcount
-def softmax_backward(weights: Flat, gradients: Flat) -> None:
+def softmax_backward_(weights: Flat, gradients: Flat) -> None:
     """Replace every dα by de = α (dα − Σ α dα).
 
     Args:
@@ -183,7 +183,7 @@ def softmax_backward(weights: Flat, gradients: Flat) -> None:
 
 
 @njit_no_refcount
-def add_weighted(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
+def gemv_t_add(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
     """Compute sums_s += Σ_u vector_u matrix_us.
 
     Args:
@@ -198,7 +198,7 @@ def add_weighted(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> 
 
 
 @njit_no_refcount
-def row_products(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
+def gemv(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
     """Compute results_u = Σ_s matrix_us vector_s, over the positions s of the vector.
 
     Args:
@@ -218,9 +218,9 @@ SYMBOL = "pellucid_sgemm"
 
 PLAIN, TRANSPOSED = ord("N"), ord("T")
 
-Rows = Float[np.ndarray, "n K"]
-Across = Float[np.ndarray, "K N"]
-Result = Float[np.ndarray, "n N"]
+LeftMatrix = Float[np.ndarray, "n K"]
+RightMatrix = Float[np.ndarray, "K N"]
+ProductMatrix = Float[np.ndarray, "n N"]
 
 
 def _address() -> int:
@@ -297,7 +297,7 @@ def _sgemm(
 
 
 @njit_no_refcount
-def gemm(left: Rows, right: Across, result: Result) -> None:
+def gemm(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> None:
     """Compute result = left right. The numbers of a row are contiguous; rows may be apart.
 
     Args:
@@ -309,7 +309,7 @@ def gemm(left: Rows, right: Across, result: Result) -> None:
 
 
 @njit_no_refcount
-def gemm_add(left: Rows, right: Across, result: Result) -> None:
+def gemm_add(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> None:
     """Compute result += left right.
 
     Args:
@@ -321,7 +321,7 @@ def gemm_add(left: Rows, right: Across, result: Result) -> None:
 
 
 @njit_no_refcount
-def gemm_nt(left: Rows, right: Float[np.ndarray, "N K"], result: Result) -> None:
+def gemm_nt(left: LeftMatrix, right: Float[np.ndarray, "N K"], result: ProductMatrix) -> None:
     """Compute result = left rightᵀ.
 
     Args:
@@ -333,7 +333,7 @@ def gemm_nt(left: Rows, right: Float[np.ndarray, "N K"], result: Result) -> None
 
 
 @njit_no_refcount
-def gemm_tn(left: Float[np.ndarray, "K n"], right: Across, result: Result) -> None:
+def gemm_tn(left: Float[np.ndarray, "K n"], right: RightMatrix, result: ProductMatrix) -> None:
     """Compute result = leftᵀ right.
 
     Args:
@@ -350,7 +350,7 @@ def _multiply(
     right: Float[np.ndarray, "r R"],
     transposed: tuple[int, int],
     beta: np.float32,
-    result: Result,
+    result: ProductMatrix,
 ) -> None:
     """Compute result = beta result + the product of the operands, each transposed if `transposed` says so."""
     n, columns = result.shape

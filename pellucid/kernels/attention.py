@@ -37,21 +37,21 @@ from pellucid.kernels.arithmetic import (
     ZERO,
     Flat,
     add_,
-    add_weighted,
     copy_,
     exp,
     gemm,
     gemm_add,
     gemm_nt,
     gemm_tn,
-    row_products,
-    softmax,
-    softmax_backward,
+    gemv,
+    gemv_t_add,
+    softmax_,
+    softmax_backward_,
     tanh,
 )
 from pellucid.kernels.compilation import njit, njit_no_refcount
-from pellucid.kernels.runtime import contiguous, empty, for_each, parts_of, slices
-from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderWeights
+from pellucid.kernels.runtime import contiguous, empty, num_slices, split_rows, thread_map
+from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderParameters
 
 KeyMatrix = Float[np.ndarray, "B U S"]
 BLOCK = 16
@@ -75,7 +75,7 @@ def project_keys(projection: KeyProjection) -> KeyMatrix:
         projection: The memory M, the weight W and the bias b; an empty b adds nothing.
     """
     keys: KeyMatrix = empty((len(projection.memory), len(projection.weight), projection.memory.shape[1]))
-    for_each(partial(_project_rows, projection, keys), _row_slices(projection))
+    thread_map(partial(_project_rows, projection, keys), _row_slices(projection))
     return keys
 
 
@@ -90,13 +90,13 @@ def project_keys_backward(
         memory: Output: the gradients of the memory.
     """
     task = partial(_project_rows_backward, projection, gradients, memory)
-    weights, biases = zip(*for_each(task, _row_slices(projection)), strict=True)
+    weights, biases = zip(*thread_map(task, _row_slices(projection)), strict=True)
     return sum(weights[1:], weights[0]), sum(biases[1:], biases[0])
 
 
 def _row_slices(projection: KeyProjection) -> list[slice]:
     """Return the rows of each thread."""
-    return slices(len(projection.memory), parts_of(len(projection.memory)))
+    return split_rows(len(projection.memory), num_slices(len(projection.memory)))
 
 
 def _project_rows(projection: KeyProjection, keys: KeyMatrix, rows: slice) -> None:
@@ -204,7 +204,7 @@ class LocationBuffers(NamedTuple):
     """Features, then windows, with the positions outermost."""
 
 
-class Source(NamedTuple):
+class UnrollAttention(NamedTuple):
     """Keys and memory that the unrolled decoder attends to."""
 
     scorer: Scorer
@@ -225,7 +225,7 @@ class AttentionGradients(NamedTuple):
     queries: Float[np.ndarray, "B A"]
 
 
-def scorer_of(weights: DecoderWeights) -> Scorer:
+def scorer_of(weights: DecoderParameters) -> Scorer:
     """Return the score and its parameters as contiguous arrays.
 
     Args:
@@ -247,19 +247,19 @@ def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"
     ordered = keys.transpose(0, 2, 1)
     if not ordered.flags.c_contiguous:
         return positions_innermost(contiguous(keys), lengths, score == ADDITIVE)
-    return double_exp(ordered) if score == ADDITIVE else ordered
+    return exp_2x(ordered) if score == ADDITIVE else ordered
 
 
 @njit
 def positions_innermost(
-    values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"], as_double_exp: bool
+    values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"], as_exp_2x: bool
 ) -> KeyMatrix:
     """Return the values with the positions innermost; undefined beyond the lengths.
 
     Args:
         values: Vectors of the source positions.
         lengths: Number of real positions of each row.
-        as_double_exp: Return e^{2v} instead of v.
+        as_exp_2x: Return e^{2v} instead of v.
     """
     ordered = np.empty((values.shape[0], values.shape[2], values.shape[1]), np.float32)
     for row in range(values.shape[0]):
@@ -268,14 +268,14 @@ def positions_innermost(
                 unit_values = ordered[row, unit]
                 for position in range(lengths[row]):
                     unit_values[position] = values[row, position, unit]
-        if as_double_exp:
+        if as_exp_2x:
             for unit in range(values.shape[2]):
-                double_exp_(ordered[row, unit, : lengths[row]])
+                exp_2x_(ordered[row, unit, : lengths[row]])
     return ordered
 
 
 @njit
-def double_exp(keys: KeyMatrix) -> KeyMatrix:
+def exp_2x(keys: KeyMatrix) -> KeyMatrix:
     """Return e^{2k}.
 
     Args:
@@ -289,7 +289,7 @@ def double_exp(keys: KeyMatrix) -> KeyMatrix:
 
 
 @njit_no_refcount
-def double_exp_(values: Flat) -> None:
+def exp_2x_(values: Flat) -> None:
     """Replace every value v by e^{2v}.
 
     Args:
@@ -328,7 +328,7 @@ def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: F
     """
     gemm(states, scorer.query_t, queries)
     if scorer.score == ADDITIVE:
-        double_exp_(queries.reshape(-1))
+        exp_2x_(queries.reshape(-1))
 
 
 @njit_no_refcount
@@ -355,13 +355,13 @@ def attention_weights(
     elif scorer.score == LOCATION_SENSITIVE:
         _location_energies(scorer, keys, query, previous_weights, buffers, weights)
     else:
-        add_weighted(keys, query, weights)
-    softmax(weights)
+        gemv_t_add(keys, query, weights)
+    softmax_(weights)
 
 
 @njit_no_refcount
 def attention_forward(
-    source: Source,
+    attention: UnrollAttention,
     queries: Float[np.ndarray, "B A"],
     step: int,
     buffers: LocationBuffers,
@@ -371,7 +371,7 @@ def attention_forward(
     """Compute α = softmax(e) and the contexts Σ_s α_s h_s of all rows at one step.
 
     Args:
-        source: Keys and memory of the rows.
+        attention: Attention score, keys and memory of the rows.
         queries: Queries as `project_queries` computes them.
         step: Index of the step.
         buffers: Scratch memory.
@@ -379,17 +379,17 @@ def attention_forward(
         contexts: Output.
     """
     for row in range(queries.shape[0]):
-        n = source.lengths[row]
+        n = attention.lengths[row]
         row_weights, previous_weights = weights[row, step, :n], weights[row, max(step - 1, 0), :n]
-        if step == 0 and source.scorer.score == LOCATION_SENSITIVE:
-            previous_weights = source.initial_weights[row, :n]
-        attention_weights(source.scorer, source.keys[row], queries[row], previous_weights, buffers, row_weights)
-        row_products(source.memory[row], row_weights, contexts[row])
+        if step == 0 and attention.scorer.score == LOCATION_SENSITIVE:
+            previous_weights = attention.initial_weights[row, :n]
+        attention_weights(attention.scorer, attention.keys[row], queries[row], previous_weights, buffers, row_weights)
+        gemv(attention.memory[row], row_weights, contexts[row])
 
 
 @njit_no_refcount
 def attention_backward(
-    source: Source,
+    attention: UnrollAttention,
     gradients: AttentionGradients,
     sums: ScorerGradients,
     step: int,
@@ -399,33 +399,33 @@ def attention_backward(
     """Compute the gradients of `attention_forward`: dα += dα' + h · dc, de = α ⊙ (dα − α · dα), then the score's.
 
     Args:
-        source: Keys and memory of the rows.
+        attention: Attention score, keys and memory of the rows.
         gradients: Gradients of the step. `energies` holds the share of dα that the next step computed, else zero.
         sums: Gradients that are summed over the steps; this step's are added.
         step: Index of the step.
         forward: Queries of the step and weights of all steps, from the forward pass.
         buffers: Scratch memory.
     """
-    (queries, weights), scorer = forward, source.scorer
+    (queries, weights), scorer = forward, attention.scorer
     for row in range(queries.shape[0]):
-        n = source.lengths[row]
+        n = attention.lengths[row]
         row_weights, energies = weights[row, step, :n], gradients.energies[row, step, :n]
         if gradients.weights.shape[0] > 0:
             add_(energies, gradients.weights[row, step, :n])
-        add_weighted(source.memory[row], gradients.contexts[row], energies)
-        softmax_backward(row_weights, energies)
+        gemv_t_add(attention.memory[row], gradients.contexts[row], energies)
+        softmax_backward_(row_weights, energies)
         if scorer.score == ADDITIVE:
-            _additive_backward(source, sums, row, queries[row], energies, gradients.queries[row])
+            _additive_backward(attention, sums, row, queries[row], energies, gradients.queries[row])
         elif scorer.score == LOCATION_SENSITIVE:
             previous = max(step - 1, 0)
             previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
             if step == 0:
-                previous_weights, previous_gradient = source.initial_weights[row, :n], sums.initial_weights[row, :n]
+                previous_weights, previous_gradient = attention.initial_weights[row, :n], sums.initial_weights[row, :n]
             _filter(scorer, previous_weights, buffers)
-            _location_backward(source, sums, row, (queries[row], energies, buffers.added), gradients.queries[row])
+            _location_backward(attention, sums, row, (queries[row], energies, buffers.added), gradients.queries[row])
             _filter_backward(scorer, sums, buffers, previous_gradient)
         else:
-            row_products(source.keys[row], energies, gradients.queries[row])
+            gemv(attention.keys[row], energies, gradients.queries[row])
 
 
 @njit_no_refcount
@@ -451,10 +451,10 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
 
 @njit_no_refcount
 def _additive_backward(
-    source: Source, sums: ScorerGradients, row: int, query: Flat, energies: Flat, query_gradient: Flat
+    attention: UnrollAttention, sums: ScorerGradients, row: int, query: Flat, energies: Flat, query_gradient: Flat
 ) -> None:
     """Compute, with g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0."""
-    keys, gradients, energy, energy_sums = source.keys[row], sums.keys[row], source.scorer.energy, sums.energy
+    keys, gradients, energy, energy_sums = attention.keys[row], sums.keys[row], attention.scorer.energy, sums.energy
     for unit in range(query.shape[0]):
         key, gradient, unit_query, scale = keys[unit], gradients[unit], query[unit], TWO * TWO * energy[unit]
         query_sum, energy_sum = ZERO, ZERO
@@ -504,17 +504,17 @@ def _filter(scorer: Scorer, previous_weights: Flat, buffers: LocationBuffers) ->
 
 @njit_no_refcount
 def _location_backward(
-    source: Source, sums: ScorerGradients, row: int, forward: tuple[Flat, Flat, Flat], query_gradient: Flat
+    attention: UnrollAttention, sums: ScorerGradients, row: int, forward: tuple[Flat, Flat, Flat], query_gradient: Flat
 ) -> None:
     """Compute, with t the tanh: dv_a += Σ_s de_s t, dk_a += g = v_a de (1 − t²), dq_a = Σ_s g; g replaces L f.
 
     `forward` holds the query, de and L f.
     """
     (query, energies, added), n = forward, forward[1].shape[0]
-    keys, gradients, energy_sums = source.keys[row], sums.keys[row], sums.energy
+    keys, gradients, energy_sums = attention.keys[row], sums.keys[row], sums.energy
     for unit in range(query.shape[0]):
         key, gradient, location_term = keys[unit], gradients[unit], added[unit * n : unit * n + n]
-        unit_query, scale = query[unit], source.scorer.energy[unit]
+        unit_query, scale = query[unit], attention.scorer.energy[unit]
         query_sum, energy_sum = ZERO, ZERO
         for s in range(n):
             activation = tanh(unit_query + key[s] + location_term[s])

@@ -16,22 +16,22 @@ from torch.autograd.function import once_differentiable
 from pellucid.kernels import attention, decoder_step, search, training, unroll
 from pellucid.kernels.attention import KeyProjection, Scorer, scorer_of
 from pellucid.kernels.recurrence import (
+    RecurrentParameters,
     RecurrentTape,
-    RecurrentWeights,
     RowGroup,
-    backward,
-    recurrent_buffer,
-    recurrent_weights,
+    recurrence_backward,
+    recurrent_buffer_index,
+    recurrent_parameters,
     row_groups,
     run_groups,
 )
-from pellucid.kernels.runtime import for_each
+from pellucid.kernels.runtime import thread_map
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     LOCATION_SENSITIVE,
     AttentionInputs,
     CellLayout,
-    DecoderWeights,
+    DecoderParameters,
     Direction,
     Head,
     InitialState,
@@ -75,7 +75,7 @@ def run_recurrence(
     tensors = [tensor for direction in directions for tensor in direction[1:]]
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
-        output, _ = run_groups(_recurrent_weights(cells, tensors), groups, shape, False)
+        output, _ = run_groups(_recurrent_parameters(cells, tensors), groups, shape, False)
         return RecurrentTensors(torch.from_numpy(output.states), torch.from_numpy(output.hidden))
     return RecurrentTensors(*_Recurrence.apply(cells, groups, shape, *tensors))  # type: ignore[no-untyped-call]
 
@@ -100,7 +100,7 @@ class _Recurrence(torch.autograd.Function):
             shape: B, S and N.
             *tensors: Table, weight and `bias_n` of each direction.
         """
-        output, ctx.tapes = run_groups(_recurrent_weights(cells, tensors), groups, shape, True)
+        output, ctx.tapes = run_groups(_recurrent_parameters(cells, tensors), groups, shape, True)
         ctx.cells, ctx.groups = cells, groups
         ctx.save_for_backward(*tensors)
         return torch.from_numpy(output.states), torch.from_numpy(output.hidden)
@@ -115,7 +115,7 @@ class _Recurrence(torch.autograd.Function):
             states: Gradients of all states.
             hidden: Gradients of the final states.
         """
-        weights = _recurrent_weights(ctx.cells, ctx.saved_tensors)
+        weights = _recurrent_parameters(ctx.cells, ctx.saved_tensors)
         if ctx.tapes is None:
             raise RuntimeError(
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
@@ -123,7 +123,7 @@ class _Recurrence(torch.autograd.Function):
         tapes, ctx.tapes = ctx.tapes, None
         grad_outputs = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
         pairs = list(zip(ctx.groups, tapes, strict=True))
-        parts = for_each(partial(_run_group_backward, weights, grad_outputs), pairs)
+        parts = thread_map(partial(_run_group_backward, weights, grad_outputs), pairs)
         sums: list[Tensor] = []
         for direction in range(len(weights)):
             group_gradients = [
@@ -133,26 +133,28 @@ class _Recurrence(torch.autograd.Function):
         return None, None, None, *sums
 
 
-def _recurrent_weights(cells: list[CellLayout], tensors: Any) -> list[RecurrentWeights]:  # noqa: ANN401 (a sequence)
+def _recurrent_parameters(cells: list[CellLayout], tensors: Any) -> list[RecurrentParameters]:  # noqa: ANN401 (a sequence)
     """Return the weights of each direction, as the kernels read them, from the flat list that PyTorch passes."""
     arrays = _arrays(*tensors)
-    return [recurrent_weights(Direction(cell, *arrays[3 * index : 3 * index + 3])) for index, cell in enumerate(cells)]
+    return [
+        recurrent_parameters(Direction(cell, *arrays[3 * index : 3 * index + 3])) for index, cell in enumerate(cells)
+    ]
 
 
 def _run_group_backward(
-    weights: list[RecurrentWeights],
+    weights: list[RecurrentParameters],
     grad_outputs: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B N H"]],
     group_and_tape: tuple[RowGroup, RecurrentTape],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return one group's gradients of table, weight and `bias_n` of its direction."""
     (group, tape), (states, hidden) = group_and_tape, grad_outputs
     direction_weights = weights[group.direction]
-    table = backward(direction_weights, group.packed, tape, states, hidden[group.rows, group.direction])
+    table = recurrence_backward(direction_weights, group.packed, tape, states, hidden[group.rows, group.direction])
     layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
     weight, before = torch.empty(layout.gates * size, size), torch.from_numpy(tape.before)
     for gate in range(layout.gates):
-        buffer = factors[recurrent_buffer(layout, gate)]
+        buffer = factors[recurrent_buffer_index(layout, gate)]
         torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
     return torch.from_numpy(table), weight, _bias_n_gradient(layout, factors)
 
@@ -224,7 +226,7 @@ class DecoderTensors(NamedTuple):
 
 
 def unroll_decoder(
-    parameters: DecoderWeights,
+    parameters: DecoderParameters,
     symbols: Int[Tensor, "B T"],
     inputs: AttentionInputs,
     hidden: Float[Tensor, "B H"],
@@ -306,13 +308,13 @@ class _Unrolled(torch.autograd.Function):
             *tensors: The fields of `_Gradients`.
         """
         arrays = _arrays(*tensors)
-        parameters = DecoderWeights(cell, score, *arrays[:PARAMETERS])
+        parameters = DecoderParameters(cell, score, *arrays[:PARAMETERS])
         ctx.parameters, ctx.scorer = unroll.cell_parameters(parameters), scorer_of(parameters)
-        start = unroll.DecoderStart(*arrays[PARAMETERS:])
-        ctx.parts = unroll.unroll_parts(ctx.parameters, ctx.scorer, start, symbols.numpy(), lengths.numpy())
+        start = unroll.UnrollInputs(*arrays[PARAMETERS:])
+        ctx.parts = unroll.unroll_slices(ctx.parameters, ctx.scorer, start, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
-        return tuple(torch.from_numpy(array) for array in unroll.join_parts(ctx.parts))
+        return tuple(torch.from_numpy(array) for array in unroll.join_slices(ctx.parts))
 
     @staticmethod
     @once_differentiable
@@ -331,7 +333,7 @@ class _Unrolled(torch.autograd.Function):
         parts, ctx.parts = ctx.parts, None
         memory_gradients = _memory_gradients(arguments, ctx.scorer)
         gradients = tuple(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
-        part_gradients = for_each(partial(_unroll_part_backward, ctx.parameters, gradients, memory_gradients), parts)
+        part_gradients = thread_map(partial(_unroll_slice_backward, ctx.parameters, gradients, memory_gradients), parts)
         return None, None, None, None, *map(_joined, _Gradients._fields, zip(*part_gradients, strict=True))
 
 
@@ -343,14 +345,14 @@ def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradients
     return _MemoryGradients(keys, torch.empty(arguments.memory.shape))
 
 
-def _unroll_part_backward(
+def _unroll_slice_backward(
     parameters: unroll.CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
     memory_gradients: _MemoryGradients,
-    part: unroll.UnrolledPart,
+    part: unroll.UnrolledSlice,
 ) -> _Gradients:
     """Return one part's gradients; those of parameters are products over the part's steps and summed later."""
-    state_gradients, factors = unroll.unroll_part_backward(
+    state_gradients, factors = unroll.unroll_slice_backward(
         parameters, grad_outputs, unroll.MemoryGradients(*_arrays(*memory_gradients)), part
     )
     layout, size, scorer = parameters.layout, parameters.recurrent.shape[1], factors.scorer
@@ -359,9 +361,9 @@ def _unroll_part_backward(
     states = torch.from_numpy(part.tape.hidden[:-1]).flatten(0, 1)
     recurrent, context = torch.empty(layout.gates, size, size), torch.empty(layout.gates, size, contexts.shape[1])
     for gate in range(layout.gates):
-        torch.mm(buffers[recurrent_buffer(layout, gate)].T, states, out=recurrent[gate])
+        torch.mm(buffers[recurrent_buffer_index(layout, gate)].T, states, out=recurrent[gate])
         torch.mm(buffers[gate].T, contexts, out=context[gate])
-    projected = part.source.scorer.score != DOT_PRODUCT
+    projected = part.attention.scorer.score != DOT_PRODUCT
     return _Gradients(
         table=torch.from_numpy(factors.table),
         bias_n=_bias_n_gradient(layout, buffers),
@@ -399,9 +401,9 @@ class NumbaDecoder(NamedTuple):
         """
         return NumbaDecoder(self.decoder.index_select(_array(rows)))
 
-    def running(self) -> Int[Tensor, " b"]:
+    def running_sources(self) -> Int[Tensor, " b"]:
         """Return the numbers of the running sources."""
-        return torch.from_numpy(self.decoder.sources.rows)
+        return torch.from_numpy(self.decoder.attention.rows)
 
     def step(
         self,
@@ -424,7 +426,7 @@ class NumbaDecoder(NamedTuple):
         )
 
 
-def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> NumbaDecoder:
+def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> NumbaDecoder:
     """Return a decoder with its weights and sources arranged as the kernel reads them at every step.
 
     Args:
@@ -432,8 +434,10 @@ def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> 
         head: Parameters of the output layer.
         inputs: Keys, memory and lengths.
     """
-    weights = DecoderWeights(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
-    return NumbaDecoder(decoder_step.prepare(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs))))
+    weights = DecoderParameters(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
+    return NumbaDecoder(
+        decoder_step.prepare_decoder(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs)))
+    )
 
 
 def search_greedily(prepared: object, first: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
@@ -444,23 +448,23 @@ def search_greedily(prepared: object, first: InitialState, limits: SearchLimits)
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
-    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare` returns"
+    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
     return search.search_greedily(prepared.decoder, _initial_arrays(first), limits)
 
 
 def search_beams(
-    prepared: object, first: InitialState, limits: SearchLimits, sizes: search.BeamSizes
-) -> list[search.BeamResult]:
+    prepared: object, first: InitialState, limits: SearchLimits, options: search.BeamOptions
+) -> list[search.KernelBeamOutput]:
     """Return the most probable outputs of all sources, in consecutive parts of the rows.
 
     Args:
         prepared: The decoder, a `NumbaDecoder`.
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
-        sizes: Beam size and number of outputs.
+        options: Beam size and number of outputs.
     """
-    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare` returns"
-    return search.search_beams(prepared.decoder, _initial_arrays(first), limits, sizes)
+    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
+    return search.search_beams(prepared.decoder, _initial_arrays(first), limits, options)
 
 
 def _initial_arrays(first: InitialState) -> InitialState:
@@ -469,7 +473,7 @@ def _initial_arrays(first: InitialState) -> InitialState:
 
 
 class CrossEntropy(torch.autograd.Function):
-    """`training.loss_and_gradient` as a PyTorch function."""
+    """`training.cross_entropy_and_gradient` as a PyTorch function."""
 
     @staticmethod
     def forward(
@@ -489,7 +493,9 @@ class CrossEntropy(torch.autograd.Function):
             smoothing: ε of label smoothing.
         """
         logit_array = logits.detach().contiguous().numpy()
-        loss, gradient = training.loss_and_gradient(logit_array, targets.numpy(), ignore_index, np.float32(smoothing))
+        loss, gradient = training.cross_entropy_and_gradient(
+            logit_array, targets.numpy(), ignore_index, np.float32(smoothing)
+        )
         ctx.save_for_backward(torch.from_numpy(gradient))
         return logits.new_tensor(loss)
 

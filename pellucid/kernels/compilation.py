@@ -145,7 +145,7 @@ def _digests(folder: Path) -> Iterator[tuple[str, str]]:
         yield path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def clear() -> None:
+def clear_cache() -> None:
     """Remove all compiled kernels."""
     folder = cache_folder()
     if folder is not None:

@@ -13,9 +13,9 @@ from torch import Tensor
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import PAD
 
-SHAPES = 64
+MAX_SHAPES = 64
 """Largest number of recorded shapes, each of which keeps its outputs. Later shapes run unrecorded."""
-WARM_UP = 3
+WARM_UP_RUNS = 3
 """Runs before the recording, in which libraries allocate memory, select algorithms and compile kernels."""
 
 Computation = Callable[[Sequence[Tensor]], Sequence[Tensor]]
@@ -64,7 +64,7 @@ class CUDAGraphRunner:
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self.recordings:
             device_inputs = [tensor.to(self.device) for tensor in inputs]
-            if len(self.recordings) >= SHAPES:
+            if len(self.recordings) >= MAX_SHAPES:
                 return self.computation(device_inputs)
             self.recordings[shapes] = self.record(device_inputs)
         recording = self.recordings[shapes]
@@ -87,7 +87,7 @@ class CUDAGraphRunner:
         stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
+            for _ in range(WARM_UP_RUNS):
                 self.computation(static_inputs)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         self.pool = self.pool or torch.cuda.graph_pool_handle()

@@ -23,22 +23,22 @@ from pellucid.kernels.attention import (
 )
 from pellucid.kernels.cells import cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
-from pellucid.kernels.runtime import concat_rows, contiguous, for_each, parts_of, slices
+from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_rows, thread_map
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
     LOCATION_SENSITIVE,
     NO_ROWS,
     AttentionInputs,
-    DecoderWeights,
+    DecoderParameters,
     Head,
     InitialState,
     KernelStepOutput,
 )
-from pellucid.kernels.unroll import CellParameters, add_sums, cell_parameters
+from pellucid.kernels.unroll import CellParameters, cell_parameters, compute_preactivations
 
 
-class Sources(NamedTuple):
+class SearchAttention(NamedTuple):
     """Keys and memory of a search. The memory keeps its order, so that the contexts of one source are one product."""
 
     scorer: Scorer
@@ -58,7 +58,7 @@ class SearchState(NamedTuple):
     attention_state: Float[np.ndarray, "L S"]
     """The weights of the previous step; without rows if the score does not read them."""
 
-    def part(self, rows: slice) -> "SearchState":
+    def slice_rows(self, rows: slice) -> "SearchState":
         """Return the state of some rows.
 
         Args:
@@ -67,7 +67,7 @@ class SearchState(NamedTuple):
         return SearchState(self.hidden[rows], self.cell[rows], self.attention_state[rows])
 
 
-class OutputWeights(NamedTuple):
+class TransposedHead(NamedTuple):
     """W_h and W_c of the head, transposed; a part that the head does not read has no columns."""
 
     state: Float[np.ndarray, "H N"]
@@ -79,8 +79,8 @@ class PreparedDecoder(NamedTuple):
     """Weights and sources arranged as the kernel reads them at every step."""
 
     parameters: CellParameters
-    output: OutputWeights
-    sources: Sources
+    output: TransposedHead
+    attention: SearchAttention
 
     def index_select(self, rows: Int[np.ndarray, " r"]) -> "PreparedDecoder":
         """Return the decoder with a selection of the running sources; only their numbers are copied.
@@ -88,7 +88,7 @@ class PreparedDecoder(NamedTuple):
         Args:
             rows: Indices among the running sources.
         """
-        return self._replace(sources=self.sources._replace(rows=self.sources.rows[rows]))
+        return self._replace(attention=self.attention._replace(rows=self.attention.rows[rows]))
 
     def step(
         self,
@@ -105,16 +105,16 @@ class PreparedDecoder(NamedTuple):
             cell: c; None where the cell has none.
             attention_state: Attention weights of the previous step, which only the location-sensitive score reads.
         """
-        has_weights = self.sources.scorer.score != LOCATION_SENSITIVE or attention_state is not None
+        has_weights = self.attention.scorer.score != LOCATION_SENSITIVE or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
         state = search_state(InitialState(hidden, cell, attention_state))
-        task = partial(_step_part, self, contiguous(symbols), state)
-        running = len(self.sources.rows)
-        parts = for_each(task, slices(running, min(running, parts_of(len(hidden)))))
+        task = partial(_step_rows, self, contiguous(symbols), state)
+        running = len(self.attention.rows)
+        parts = thread_map(task, split_rows(running, min(running, num_slices(len(hidden)))))
         return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
+def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
     """Return a decoder with its weights and sources arranged as the kernel reads them at every step.
 
     Args:
@@ -125,8 +125,8 @@ def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> 
     _, memory, lengths = (contiguous(array) for array in inputs)
     state, context = contiguous(head.state.T), contiguous(head.context.T)
     keys = prepare_keys(inputs.keys, lengths, parameters.score)
-    sources = Sources(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
-    return PreparedDecoder(cell_parameters(parameters), OutputWeights(state, context, head.bias), sources)
+    attention = SearchAttention(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
+    return PreparedDecoder(cell_parameters(parameters), TransposedHead(state, context, head.bias), attention)
 
 
 def search_state(first: InitialState) -> SearchState:
@@ -140,21 +140,21 @@ def search_state(first: InitialState) -> SearchState:
     return SearchState(hidden, cell, NO_ROWS if weights is None else contiguous(weights))
 
 
-def _step_part(
-    decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, part: slice
+def _step_rows(
+    decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, running_rows: slice
 ) -> tuple[np.ndarray, ...]:
-    """Take the step of one part of the running sources."""
-    sources, beam_size = decoder.sources, len(state.hidden) // len(decoder.sources.rows)
-    rows = slice(part.start * beam_size, part.stop * beam_size)
-    part_sources = sources._replace(rows=sources.rows[part])
-    return step(decoder.parameters, decoder.output, part_sources, symbols[rows], state.part(rows))
+    """Take the step of a slice of the running sources."""
+    attention, beam_size = decoder.attention, len(state.hidden) // len(decoder.attention.rows)
+    rows = slice(running_rows.start * beam_size, running_rows.stop * beam_size)
+    running = attention._replace(rows=attention.rows[running_rows])
+    return step(decoder.parameters, decoder.output, running, symbols[rows], state.slice_rows(rows))
 
 
 @njit
 def step(
     parameters: CellParameters,
-    output: OutputWeights,
-    sources: Sources,
+    output: TransposedHead,
+    attention: SearchAttention,
     symbols: Int[np.ndarray, " R"],
     state: SearchState,
 ) -> tuple[
@@ -169,34 +169,34 @@ def step(
     Args:
         parameters: Parameters of the cell.
         output: Parameters of the output layer.
-        sources: Keys and memory.
+        attention: Attention score, keys and memory.
         symbols: Symbol fed back, for each hypothesis.
         state: State before the step.
 
     Returns:
         h', c', contexts, attention weights and logits.
     """
-    (before, cell, attention_state), scorer = state, sources.scorer
+    (before, cell, attention_state), scorer = state, attention.scorer
     rows = before.shape[0]
     after, cell_after = np.empty(before.shape, np.float32), np.empty(cell.shape, np.float32)
-    contexts = np.empty((rows, sources.memory.shape[2]), np.float32)
-    attn_weights = np.zeros((rows, sources.memory.shape[1]), np.float32)
-    location = location_buffers(scorer, sources.memory.shape[1])
+    contexts = np.empty((rows, attention.memory.shape[2]), np.float32)
+    attn_weights = np.zeros((rows, attention.memory.shape[1]), np.float32)
+    location = location_buffers(scorer, attention.memory.shape[1])
     if scorer.score != DOT_PRODUCT:
         queries = np.empty((rows, scorer.energy.shape[0]), np.float32)
         project_queries(scorer, before, queries)
-        attend(sources, queries, attention_state, location, attn_weights, contexts)
+        attend(attention, queries, attention_state, location, attn_weights, contexts)
     else:
-        attend(sources, before, attention_state, location, attn_weights, contexts)
+        attend(attention, before, attention_state, location, attn_weights, contexts)
     buffers = np.empty((parameters.layout.buffers, before.size), np.float32)
-    add_sums(parameters, symbols, contexts, before, buffers, 0)
+    compute_preactivations(parameters, symbols, contexts, before, buffers, 0)
     cell_forward(parameters.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
     return after, cell_after, contexts, attn_weights, logits_of(output, after, contexts)
 
 
 @njit_no_refcount
 def attend(
-    sources: Sources,
+    attention: SearchAttention,
     queries: Float[np.ndarray, "R A"],
     attention_state: Float[np.ndarray, "L S"],
     buffers: LocationBuffers,
@@ -206,26 +206,26 @@ def attend(
     """Compute α of every hypothesis, and the contexts Σ_s α_s h_s.
 
     Args:
-        sources: Keys and memory.
+        attention: Attention score, keys and memory.
         queries: Queries as `project_queries` computes them.
         attention_state: Weights of the previous step; without rows if the score does not read them.
         buffers: Buffers of the location-sensitive score, as `location_buffers` returns them.
         attn_weights: Zeros that become α.
         contexts: Output.
     """
-    beam_size, scorer = queries.shape[0] // sources.rows.shape[0], sources.scorer
-    for index in range(sources.rows.shape[0]):
-        row, first = sources.rows[index], index * beam_size
-        length = sources.lengths[row]
+    beam_size, scorer = queries.shape[0] // attention.rows.shape[0], attention.scorer
+    for index in range(attention.rows.shape[0]):
+        row, first = attention.rows[index], index * beam_size
+        length = attention.lengths[row]
         for query in range(first, first + beam_size):
             query_weights = attn_weights[query, :length]
             previous_weights = attention_state[query, :length] if scorer.score == LOCATION_SENSITIVE else query_weights
-            attention_weights(scorer, sources.keys[row], queries[query], previous_weights, buffers, query_weights)
+            attention_weights(scorer, attention.keys[row], queries[query], previous_weights, buffers, query_weights)
         if beam_size == 1:
-            _mean(sources.memory[row], attn_weights[first, :length], contexts[first])
+            _mean(attention.memory[row], attn_weights[first, :length], contexts[first])
         else:
             source_weights = attn_weights[first : first + beam_size, :length]
-            gemm(source_weights, sources.memory[row, :length], contexts[first : first + beam_size])
+            gemm(source_weights, attention.memory[row, :length], contexts[first : first + beam_size])
 
 
 @njit_no_refcount
@@ -246,7 +246,7 @@ def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> Non
 
 @njit
 def logits_of(
-    output: OutputWeights, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
+    output: TransposedHead, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
 ) -> Float[np.ndarray, "R V"]:
     """Return W_h h + W_c c + b.
 
@@ -268,6 +268,6 @@ def logits_of(
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
-    parameters = DecoderWeights(GRU, 0, np.zeros((2, 3), np.float32), square[0], empty, empty)
+    parameters = DecoderParameters(GRU, 0, np.zeros((2, 3), np.float32), square[0], empty, empty)
     head, inputs = Head(square, square, square[0]), AttentionInputs(square[None], square[None], one)
-    prepare(parameters, head, inputs).step(one, square, None)
+    prepare_decoder(parameters, head, inputs).step(one, square, None)

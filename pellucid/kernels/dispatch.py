@@ -1,8 +1,8 @@
 """Selection of the backend that computes: availability, supported settings, and the only place that decides.
 
-Each computation is described by a `Request`. A compiled backend is selected if it supports every fact of the request,
-is available, and is not disabled by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1. Every other
-request is computed in plain PyTorch, by the reference implementation in model/ and decoding/.
+Each computation is described by a `Request`. A compiled backend is selected if it supports every property of the
+request, is available, and is not disabled by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1. Every
+other request is computed in plain PyTorch, by the reference implementation in model/ and decoding/.
 
 The tables name every setting on which a computation may depend; `ANYTHING` marks settings of which the kernels compute
 all values, or that matter only before or after the kernels.
@@ -18,8 +18,17 @@ from contextvars import ContextVar
 from functools import cache, lru_cache
 from typing import get_args
 
-from pellucid.kernels.backend import ANYTHING, SEARCH, AllFacts, Backend, Computation, Request, Table, compiles
-from pellucid.kernels.compilation import cache_folder, clear, compile_lock, is_damaged, is_filled, mark_filled
+from pellucid.kernels.backend import (
+    ANYTHING,
+    SEARCH,
+    AllProperties,
+    Backend,
+    Computation,
+    Request,
+    SupportedValues,
+    compiles,
+)
+from pellucid.kernels.compilation import cache_folder, clear_cache, compile_lock, is_damaged, is_filled, mark_filled
 from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
 WORTH_LOADING = 500
@@ -53,7 +62,7 @@ def _warm_up_from_disk() -> None:
         else:
             return
     if damaged:
-        clear()
+        clear_cache()
     if cache_folder() is not None:
         _compile_in_child()
     _warm_up()
@@ -101,13 +110,13 @@ def _warm_up_triton() -> None:
     warm_up()
 
 
-PROCESSOR: Table = {"device": {"cpu"}, "dtype": {"float32"}, "gradients": ANYTHING}
-TRAINED: Table = {**PROCESSOR, "gradients": {True}}
-ANSWERED: Table = {**PROCESSOR, "gradients": {False}}
+PROCESSOR: SupportedValues = {"device": {"cpu"}, "dtype": {"float32"}, "gradients": ANYTHING}
+TRAINED: SupportedValues = {**PROCESSOR, "gradients": {True}}
+ANSWERED: SupportedValues = {**PROCESSOR, "gradients": {False}}
 
 # A matrix of recurrent weights may replace the cell's own; a mask of states would differ in every row.
-RECURRENT_MASK: Table = {"recurrent_mask.weight": ANYTHING, "recurrent_mask.state": {False}}
-DECODER: Table = {
+RECURRENT_MASK: SupportedValues = {"recurrent_mask.weight": ANYTHING, "recurrent_mask.state": {False}}
+DECODER: SupportedValues = {
     "decoder.kind": {"attend-then-step"},
     "decoder.order": {"attend-then-step"},
     "decoder.input_feeding": {False},
@@ -143,9 +152,9 @@ DECODER: Table = {
     "masks.dropped_tokens": ANYTHING,  # applied to the symbols before all steps
     **RECURRENT_MASK,
 }
-STEP: Table = {**ANSWERED, **DECODER, "training": {False}}
-ALL_STEPS: Table = {**STEP, "decoder.pointer_generator": {False}}
-UNROLL: Table = {
+STEP: SupportedValues = {**ANSWERED, **DECODER, "training": {False}}
+ALL_STEPS: SupportedValues = {**STEP, "decoder.pointer_generator": {False}}
+UNROLL: SupportedValues = {
     **PROCESSOR,
     **DECODER,
     "training": ANYTHING,
@@ -187,7 +196,7 @@ TRITON = Backend(
     lambda: is_triton_available(),
 )
 """The kernel for GPUs: additive attention."""
-TORCH = Backend("Torch", {**dict.fromkeys(get_args(Computation), AllFacts()), "search": SEARCH}, lambda: True)
+TORCH = Backend("Torch", {**dict.fromkeys(get_args(Computation), AllProperties()), "search": SEARCH}, lambda: True)
 """The reference, which computes everything. Its whole-batch searches are `greedy` and `beam`."""
 
 COMPILED: tuple[Backend, ...] = (TRITON, NUMBA)
@@ -209,7 +218,7 @@ def choose_backend(request: Request) -> Backend:
     """Return the backend that computes a request: a compiled one if possible, else the reference.
 
     Args:
-        request: The computation and its facts.
+        request: The computation and its properties.
     """
     supporting = _first_supporting(request)
     if supporting is None or are_kernels_disabled() or not supporting.is_available():
@@ -230,7 +239,7 @@ def searches_whole_batches(request: Request) -> bool:
     Any other search takes single steps, by `stepwise` of decoding/beam_search.py, which supports every option.
 
     Args:
-        request: The search and its facts.
+        request: The search and its properties.
     """
     return TORCH.supports(request) and NUMBA.supports(request)
 
@@ -239,7 +248,7 @@ def use_kernel(request: Request) -> bool:
     """Return whether a compiled backend computes a request.
 
     Args:
-        request: The computation and its facts.
+        request: The computation and its properties.
     """
     return choose_backend(request) is not TORCH
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
-from pellucid.kernels.runtime import contiguous, defer_sigint, empty, for_each, parts_of, zeros
+from pellucid.kernels.runtime import contiguous, defer_sigint, empty, num_slices, thread_map, zeros
 from pellucid.kernels.types import GRU, CellLayout, Direction
 
 
@@ -27,7 +27,7 @@ class PackedSequence(NamedTuple):
     counts: Int[np.ndarray, " S"]
 
 
-class RecurrentWeights(NamedTuple):
+class RecurrentParameters(NamedTuple):
     """Projected inputs, one row of the table each, and the recurrent parameters."""
 
     layout: CellLayout
@@ -76,7 +76,7 @@ def run_recurrence(
         lengths: Number of real positions of each row, at least 1.
     """
     groups, shape = row_groups(symbols, lengths, len(directions)), (*symbols.shape, len(directions))
-    return run_groups([recurrent_weights(direction) for direction in directions], groups, shape, False)[0]
+    return run_groups([recurrent_parameters(direction) for direction in directions], groups, shape, False)[0]
 
 
 def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[RowGroup]:
@@ -90,7 +90,7 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
         directions: Number of directions, 1 or 2.
     """
     symbols, lengths = contiguous(symbols), contiguous(lengths)
-    order, num_groups = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
+    order, num_groups = np.argsort(-lengths, kind="stable"), num_slices(len(lengths), directions)
     row_sets = [(direction, order[first::num_groups]) for direction in range(directions) for first in range(num_groups)]
     with defer_sigint():
         return [
@@ -100,7 +100,7 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
 
 
 def run_groups(
-    weights: list[RecurrentWeights], groups: list[RowGroup], shape: tuple[int, int, int], with_tape: bool
+    weights: list[RecurrentParameters], groups: list[RowGroup], shape: tuple[int, int, int], with_tape: bool
 ) -> tuple[RecurrentOutput, list[RecurrentTape]]:
     """Return the output of all groups together, and the tape of each.
 
@@ -112,27 +112,27 @@ def run_groups(
     """
     size = weights[0].recurrent.shape[1]
     states, hidden = zeros((shape[0] * shape[1] * shape[2], size)), empty((shape[0], shape[2], size))
-    tapes = for_each(partial(_run_group, weights, states, with_tape), groups)
+    tapes = thread_map(partial(_run_group, weights, states, with_tape), groups)
     for group, tape in zip(groups, tapes, strict=True):
         hidden[group.rows, group.direction] = tape.hidden
     return RecurrentOutput(states.reshape(*shape, size), hidden), tapes
 
 
 def _run_group(
-    weights: list[RecurrentWeights], states: Float[np.ndarray, "M H"], with_tape: bool, group: RowGroup
+    weights: list[RecurrentParameters], states: Float[np.ndarray, "M H"], with_tape: bool, group: RowGroup
 ) -> RecurrentTape:
     """Run one group, and write its states into those of all groups."""
-    return forward(weights[group.direction], group.packed, states, with_tape)
+    return recurrence_forward(weights[group.direction], group.packed, states, with_tape)
 
 
-def recurrent_weights(direction: Direction) -> RecurrentWeights:
+def recurrent_parameters(direction: Direction) -> RecurrentParameters:
     """Return the parameters of a direction as the kernels read them.
 
     Args:
         direction: Projected inputs and parameters.
     """
     table, weight, bias = (contiguous(array) for array in direction[1:])
-    return RecurrentWeights(direction.cell, table, by_gate(weight), by_gate_t(weight), bias)
+    return RecurrentParameters(direction.cell, table, by_gate(weight), by_gate_t(weight), bias)
 
 
 def by_gate(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q H N"]:
@@ -187,8 +187,8 @@ def pack(
 
 
 @njit
-def forward(
-    weights: RecurrentWeights, packed: PackedSequence, states: Float[np.ndarray, "M H"], with_tape: bool
+def recurrence_forward(
+    weights: RecurrentParameters, packed: PackedSequence, states: Float[np.ndarray, "M H"], with_tape: bool
 ) -> RecurrentTape:
     """Run every row from the zero state over its positions.
 
@@ -210,13 +210,13 @@ def forward(
 
 @njit_no_refcount
 def _forward_steps(
-    weights: RecurrentWeights,
+    weights: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
     cell: Float[np.ndarray, "C H"],
     states: Float[np.ndarray, "M H"],
 ) -> None:
-    """Take the steps of `forward`; the tape has space for all steps, or for one, which they then share."""
+    """Take the steps of `recurrence_forward`; the tape has space for all steps, or for one, which they then share."""
     with_tape, start, layout = tape.before.shape[0] == packed.state_rows.shape[0], 0, weights.layout
     for step in range(packed.counts.shape[0]):
         n = packed.counts[step]
@@ -235,8 +235,8 @@ def _forward_steps(
 
 
 @njit
-def backward(
-    weights: RecurrentWeights,
+def recurrence_backward(
+    weights: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
     states: Float[np.ndarray, "M H"],
@@ -259,13 +259,13 @@ def backward(
 
 @njit_no_refcount
 def _backward_steps(
-    weights: RecurrentWeights,
+    weights: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
     gradients: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B H"], Float[np.ndarray, "C H"]],
     table: Float[np.ndarray, "V G"],
 ) -> None:
-    """Take the steps of `backward`, from the gradients of states, hidden and cell."""
+    """Take the steps of `recurrence_backward`, from the gradients of states, hidden and cell."""
     (states, hidden, cell), end, size = gradients, packed.state_rows.shape[0], weights.recurrent.shape[1]
     layout = weights.layout
     for step in range(packed.counts.shape[0] - 1, -1, -1):
@@ -341,7 +341,7 @@ def scatter_add(
 
 
 @njit_no_refcount
-def recurrent_buffer(layout: CellLayout, gate: int) -> int:
+def recurrent_buffer_index(layout: CellLayout, gate: int) -> int:
     """Return the index of the buffer of a gate's U h: the gate's own, except for a gate whose U h another multiplies.
 
     Args:
@@ -369,7 +369,7 @@ def add_recurrent(
         first: Index at which the step begins in each buffer.
     """
     for gate in range(layout.gates):
-        buffer = buffers[recurrent_buffer(layout, gate), first : first + before.size]
+        buffer = buffers[recurrent_buffer_index(layout, gate), first : first + before.size]
         gemm_add(before, recurrent_t[gate], buffer.reshape(before.shape))
 
 
@@ -391,14 +391,16 @@ def add_recurrent_backward(
         hidden: Gradients of h, changed in place.
     """
     for gate in range(layout.gates):
-        buffer = buffers[recurrent_buffer(layout, gate), first : first + hidden.size]
+        buffer = buffers[recurrent_buffer_index(layout, gate), first : first + hidden.size]
         gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden)
 
 
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32)
-    weights = recurrent_weights(Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0]))
+    weights = recurrent_parameters(
+        Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0])
+    )
     groups = row_groups(one, one[0], 1)
     _, tapes = run_groups([weights], groups, (1, 1, 1), True)
-    backward(weights, groups[0].packed, tapes[0], single, single.copy())
+    recurrence_backward(weights, groups[0].packed, tapes[0], single, single.copy())

@@ -160,7 +160,7 @@ def num_threads() -> int:
     return threads
 
 
-def parts_of(rows: int, num_groups: int = 1) -> int:
+def num_slices(rows: int, num_groups: int = 1) -> int:
     """Return the number of parts of a batch, so that all groups together have one part for each thread.
 
     Args:
@@ -170,7 +170,7 @@ def parts_of(rows: int, num_groups: int = 1) -> int:
     return max(1, min(num_threads() // num_groups, rows // MIN_ROWS))
 
 
-def slices(rows: int, parts: int) -> list[slice]:
+def split_rows(rows: int, parts: int) -> list[slice]:
     """Return consecutive slices of nearly equal length.
 
     Args:
@@ -180,7 +180,7 @@ def slices(rows: int, parts: int) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(rows * part // parts for part in range(parts + 1))]
 
 
-def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+def thread_map(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
     """Return the task's result for every part: concurrently if there are several threads, else one after the other.
 
     Args:

@@ -14,22 +14,22 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.kernels.arithmetic import ZERO, Flat, exp, highest
+from pellucid.kernels.arithmetic import ZERO, Flat, exp, max_value
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.decoder_step import (
-    OutputWeights,
     PreparedDecoder,
+    SearchAttention,
     SearchState,
-    Sources,
-    prepare,
+    TransposedHead,
+    prepare_decoder,
     search_state,
     step,
 )
-from pellucid.kernels.runtime import for_each, parts_of, slices
+from pellucid.kernels.runtime import num_slices, split_rows, thread_map
 from pellucid.kernels.types import (
     GRU,
     AttentionInputs,
-    DecoderWeights,
+    DecoderParameters,
     Head,
     InitialState,
     KernelSearchOutput,
@@ -123,7 +123,7 @@ def _log_probabilities(
         if suppressed[symbol]:
             log_probabilities[:, symbol] = IMPOSSIBLE
     for row in range(logits.shape[0]):
-        log_probabilities[row] -= highest(log_probabilities[row])
+        log_probabilities[row] -= max_value(log_probabilities[row])
     exponentials, flat = np.empty(log_probabilities.size, np.float32), log_probabilities.ravel()
     for i in range(flat.shape[0]):
         exponentials[i] = exp(flat[i])
@@ -155,14 +155,16 @@ def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
 
 
 @njit
-def _select_sources(sources: Sources, indices: Int[np.ndarray, " R"]) -> Sources:
+def _select_sources(attention: SearchAttention, indices: Int[np.ndarray, " R"]) -> SearchAttention:
     """Return the sources with a selection of the running ones.
 
     Args:
-        sources: Keys and memory.
+        attention: Attention score, keys and memory.
         indices: Indices among the running sources.
     """
-    return Sources(sources.scorer, sources.keys, sources.memory, sources.lengths, sources.rows[indices])
+    return SearchAttention(
+        attention.scorer, attention.keys, attention.memory, attention.lengths, attention.rows[indices]
+    )
 
 
 @njit
@@ -203,28 +205,32 @@ def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: Searc
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
-    task = partial(_search_part_greedily, decoder, search_state(first), limits)
-    return for_each(task, slices(len(first.hidden), parts_of(len(first.hidden))))
+    task = partial(_search_rows_greedily, decoder, search_state(first), limits)
+    return thread_map(task, split_rows(len(first.hidden), num_slices(len(first.hidden))))
 
 
-def _search_part_greedily(
-    decoder: PreparedDecoder, start: SearchState, limits: SearchLimits, part: slice
+def _search_rows_greedily(
+    decoder: PreparedDecoder, start: SearchState, limits: SearchLimits, rows: slice
 ) -> KernelSearchOutput:
-    """Search one part of the rows."""
-    sources = decoder.sources._replace(rows=decoder.sources.rows[part])
-    return greedy_steps(decoder.parameters, decoder.output, sources, start.part(part), limits)
+    """Search one slice of the rows."""
+    attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
+    return greedy_steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), limits)
 
 
 @njit
 def greedy_steps(
-    parameters: CellParameters, output: OutputWeights, sources: Sources, start: SearchState, limits: SearchLimits
+    parameters: CellParameters,
+    output: TransposedHead,
+    attention: SearchAttention,
+    start: SearchState,
+    limits: SearchLimits,
 ) -> KernelSearchOutput:
     """Take all steps. A row ends with EOS, which may come one step after the longest output.
 
     Args:
         parameters: Parameters of the cell.
         output: Parameters of the output layer.
-        sources: Keys and memory.
+        attention: Attention score, keys and memory.
         start: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
@@ -232,7 +238,7 @@ def greedy_steps(
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
     records = []
     for length in range(limits.max_length + 1):
-        running = _select_sources(sources, rows)
+        running = _select_sources(attention, rows)
         hidden, cell, _, attn_weights, logits = step(
             parameters, output, running, symbols, SearchState(hidden, cell, attention_state)
         )
@@ -282,11 +288,11 @@ def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> Ker
     return outputs
 
 
-class BeamSizes(NamedTuple):
+class BeamOptions(NamedTuple):
     """Beam size, and number of outputs to return for each source."""
 
-    width: int
-    best: int
+    beam_size: int
+    nbest: int
 
 
 class BeamKernelStep(NamedTuple):
@@ -312,7 +318,7 @@ class FinishedHypotheses(NamedTuple):
     beam_indices: Int[np.ndarray, "N W"]
 
 
-class BeamResult(NamedTuple):
+class KernelBeamOutput(NamedTuple):
     """Outputs of all sources, those of a source consecutive, and their number for each source."""
 
     outputs: KernelSearchOutput
@@ -320,52 +326,52 @@ class BeamResult(NamedTuple):
 
 
 def search_beams(
-    decoder: PreparedDecoder, first: InitialState, limits: SearchLimits, sizes: BeamSizes
-) -> list[BeamResult]:
+    decoder: PreparedDecoder, first: InitialState, limits: SearchLimits, options: BeamOptions
+) -> list[KernelBeamOutput]:
     """Return the most probable outputs of all sources, in consecutive parts of the rows.
 
     Args:
         decoder: The decoder and its sources.
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
-        sizes: Beam size and number of outputs.
+        options: Beam size and number of outputs.
     """
-    task, rows = partial(_search_part_beams, decoder, search_state(first), (limits, sizes)), len(first.hidden)
-    return for_each(task, slices(rows, min(rows, parts_of(rows * sizes.width))))
+    task, rows = partial(_search_rows_beams, decoder, search_state(first), (limits, options)), len(first.hidden)
+    return thread_map(task, split_rows(rows, min(rows, num_slices(rows * options.beam_size))))
 
 
-def _search_part_beams(
-    decoder: PreparedDecoder, start: SearchState, settings: tuple[SearchLimits, BeamSizes], part: slice
-) -> BeamResult:
-    """Search one part of the rows."""
-    sources = decoder.sources._replace(rows=decoder.sources.rows[part])
-    return beam_steps(decoder.parameters, decoder.output, sources, start.part(part), settings)
+def _search_rows_beams(
+    decoder: PreparedDecoder, start: SearchState, settings: tuple[SearchLimits, BeamOptions], rows: slice
+) -> KernelBeamOutput:
+    """Search one slice of the rows."""
+    attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
+    return beam_steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), settings)
 
 
 @njit
 def beam_steps(
     parameters: CellParameters,
-    output: OutputWeights,
-    sources: Sources,
+    output: TransposedHead,
+    attention: SearchAttention,
     start: SearchState,
-    settings: tuple[SearchLimits, BeamSizes],
-) -> BeamResult:
+    settings: tuple[SearchLimits, BeamOptions],
+) -> KernelBeamOutput:
     """Take all steps, until no active hypothesis can be among the best outputs.
 
     Args:
         parameters: Parameters of the cell.
         output: Parameters of the output layer.
-        sources: Keys and memory.
+        attention: Attention score, keys and memory.
         start: State before the first step.
-        settings: Limits and sizes of the search.
+        settings: Limits and options of the search.
     """
-    (limits, sizes), (hidden, cell, attention_state), count = settings, start, start.hidden.shape[0]
+    (limits, options), (hidden, cell, attention_state), count = settings, start, start.hidden.shape[0]
     active, scores, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
-    open_slots, finished, steps = np.full(count, sizes.width), _empty_finished(count, 2 * sizes.width), []
+    open_slots, finished, steps = np.full(count, options.beam_size), _empty_finished(count, 2 * options.beam_size), []
     for length in range(limits.max_length + 1):
-        active_sources = _select_sources(sources, active)
+        active_attention = _select_sources(attention, active)
         hidden, cell, _, attn_weights, logits = step(
-            parameters, output, active_sources, symbols, SearchState(hidden, cell, attention_state)
+            parameters, output, active_attention, symbols, SearchState(hidden, cell, attention_state)
         )
         width = min(open_slots[active].max(), scores.shape[1] * logits.shape[1])
         ids, values, numbers, log_probabilities, total_scores = rank_extensions(
@@ -376,7 +382,7 @@ def beam_steps(
             active, attn_weights, ids, values, parents, extension_ids, log_probabilities, total_scores
         )
         steps.append(record)
-        is_active = _collect(record, finished, open_slots, (length, sizes.best))
+        is_active = _collect(record, finished, open_slots, (length, options.nbest))
         _drop_non_finite(record, scores, finished, is_active)
         if length == limits.max_length:
             _collect_unfinished(record, scores, finished, length)
@@ -388,7 +394,7 @@ def beam_steps(
         hidden = hidden[parent_rows]
         cell = cell[parent_rows] if cell.shape[0] else cell
         attention_state = attn_weights[parent_rows] if attention_state.shape[0] else attention_state
-    return _trace_outputs(steps, finished, sizes.best)
+    return _trace_outputs(steps, finished, options.nbest)
 
 
 @njit
@@ -479,7 +485,7 @@ def _parent_rows(record: BeamKernelStep, is_active: Bool[np.ndarray, " b"], beam
 
 
 @njit
-def _trace_outputs(steps: list[BeamKernelStep], finished: FinishedHypotheses, best: int) -> BeamResult:
+def _trace_outputs(steps: list[BeamKernelStep], finished: FinishedHypotheses, best: int) -> KernelBeamOutput:
     """Return the best outputs of each source, each traced back from its end to its first symbol."""
     counts = np.minimum(finished.counts, best)
     (positions, candidates), total = (steps[0].weights.shape[1], steps[0].top_ids.shape[1]), counts.sum()
@@ -493,7 +499,7 @@ def _trace_outputs(steps: list[BeamKernelStep], finished: FinishedHypotheses, be
             output += 1
     for number in range(len(steps) - 1, -1, -1):
         _trace_back(steps[number], outputs, number, sources, beam_indices)
-    return BeamResult(outputs, counts)
+    return KernelBeamOutput(outputs, counts)
 
 
 @njit
@@ -524,10 +530,10 @@ def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     """Return the smallest example of a search: decoder, initial state and limits."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
-    parameters = DecoderWeights(GRU, 0, table, square[0], empty, empty)
+    parameters = DecoderParameters(GRU, 0, table, square[0], empty, empty)
     head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
-    return prepare(parameters, head, inputs), InitialState(square, None, None), limits
+    return prepare_decoder(parameters, head, inputs), InitialState(square, None, None), limits
 
 
 def warm_up() -> None:
@@ -536,4 +542,4 @@ def warm_up() -> None:
     rank_symbols(logits, suppressed, 1)
     rank_extensions(logits, suppressed, np.zeros((1, 1), np.float32), (1, 1), False)
     search_greedily(*_smallest_search())
-    search_beams(*_smallest_search(), BeamSizes(1, 1))
+    search_beams(*_smallest_search(), BeamOptions(1, 1))

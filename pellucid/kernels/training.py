@@ -7,12 +7,12 @@ M positions, V vocabulary, P numbers of all parameters that are updated together
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, highest
+from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, max_value
 from pellucid.kernels.compilation import njit, njit_no_refcount
 
 
 @njit
-def loss_and_gradient(
+def cross_entropy_and_gradient(
     logits: Float[np.ndarray, "M V"], targets: Int[np.ndarray, " M"], ignore_index: int, smoothing: np.float32
 ) -> tuple[float, Float[np.ndarray, "M V"]]:
     """Return the mean of −Σ_v q_v log p_v, q = (1 − ε) one-hot + ε / V, and its gradient (p − q) / count.
@@ -31,7 +31,7 @@ def loss_and_gradient(
         if targets[row] == ignore_index:
             continue
         row_logits, row_gradient = logits[row], gradient[row]
-        maximum, sum_of_exponents, sum_of_logits = highest(row_logits), ZERO, ZERO
+        maximum, sum_of_exponents, sum_of_logits = max_value(row_logits), ZERO, ZERO
         for v in range(row_logits.shape[0]):
             row_gradient[v] = exp(row_logits[v] - maximum)
             sum_of_exponents += row_gradient[v]
@@ -72,6 +72,6 @@ def _adam_update(gradient: Flat, mean: Flat, square: Flat, coefficients: Float[n
 
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example."""
-    loss_and_gradient(np.zeros((1, 2), np.float32), np.ones(1, np.int64), 0, ZERO)
+    cross_entropy_and_gradient(np.zeros((1, 2), np.float32), np.ones(1, np.int64), 0, ZERO)
     gradient, mean, square = np.zeros((3, 1), np.float32)
     adam_update(gradient, mean, square, (0.1, 0.001, 0.1, 1e-8))

@@ -63,7 +63,7 @@ class Direction(NamedTuple):
     bias_n: Float[Array, " C"]
 
 
-class DecoderWeights(NamedTuple):
+class DecoderParameters(NamedTuple):
     """Parameters of a decoder's step. Scores: e = energyᵀ tanh(query h + key + location f), or e = h · key.
 
     f are the filters over the weights of the previous step, where the score is location-sensitive.

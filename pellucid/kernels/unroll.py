@@ -17,10 +17,10 @@ from pellucid.kernels.attention import (
     LocationBuffers,
     Scorer,
     ScorerGradients,
-    Source,
+    UnrollAttention,
     attention_backward,
     attention_forward,
-    double_exp,
+    exp_2x,
     location_buffers,
     positions_innermost,
     prepare_keys,
@@ -37,7 +37,7 @@ from pellucid.kernels.recurrence import (
     gather_inputs,
     scatter_add,
 )
-from pellucid.kernels.runtime import concat_rows, contiguous, for_each, parts_of, slices
+from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_rows, thread_map
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
@@ -45,7 +45,7 @@ from pellucid.kernels.types import (
     NO_ROWS,
     AttentionInputs,
     CellLayout,
-    DecoderWeights,
+    DecoderParameters,
 )
 
 
@@ -103,7 +103,7 @@ class DecoderOutput(NamedTuple):
     cell: Float[np.ndarray, "C H"]
 
 
-class DecoderStart(NamedTuple):
+class UnrollInputs(NamedTuple):
     """Keys and memory of all rows, and the state before the first step."""
 
     keys: Float[np.ndarray, "B S A"]
@@ -121,17 +121,17 @@ class MemoryGradients(NamedTuple):
     memory: Float[np.ndarray, "B S D"]
 
 
-class UnrolledPart(NamedTuple):
+class UnrolledSlice(NamedTuple):
     """One part of the rows, and the kernel's arguments and results for it."""
 
     rows: slice
     symbols: Int[np.ndarray, "T R"]
-    source: Source
+    attention: UnrollAttention
     tape: DecoderTape
 
 
 def unroll_decoder(
-    parameters: DecoderWeights,
+    parameters: DecoderParameters,
     symbols: Int[np.ndarray, "B T"],
     inputs: AttentionInputs,
     hidden: Float[np.ndarray, "B H"],
@@ -150,23 +150,25 @@ def unroll_decoder(
     """
     has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
-    start = DecoderStart(
+    start = UnrollInputs(
         inputs.keys,
         inputs.memory,
         hidden,
         hidden[:0] if cell is None else cell,
         NO_ROWS if initial_weights is None else initial_weights,
     )
-    return join_parts(unroll_parts(cell_parameters(parameters), scorer_of(parameters), start, symbols, inputs.lengths))
+    return join_slices(
+        unroll_slices(cell_parameters(parameters), scorer_of(parameters), start, symbols, inputs.lengths)
+    )
 
 
-def unroll_parts(
+def unroll_slices(
     parameters: CellParameters,
     scorer: Scorer,
-    start: DecoderStart,
+    start: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
-) -> list[UnrolledPart]:
+) -> list[UnrolledSlice]:
     """Run the decoder over known symbols with one slice of the batch per thread; return the results of the slices.
 
     Args:
@@ -176,11 +178,11 @@ def unroll_parts(
         symbols: Decoder input ids, which are rows of the table of projected embeddings.
         lengths: Number of source positions of each row.
     """
-    task = partial(_unroll_part, parameters, scorer, start, symbols, lengths)
-    return for_each(task, slices(len(symbols), parts_of(len(symbols))))
+    task = partial(_unroll_slice, parameters, scorer, start, symbols, lengths)
+    return thread_map(task, split_rows(len(symbols), num_slices(len(symbols))))
 
 
-def join_parts(parts: list[UnrolledPart]) -> DecoderOutput:
+def join_slices(parts: list[UnrolledSlice]) -> DecoderOutput:
     """Return the results of all rows.
 
     Args:
@@ -195,7 +197,7 @@ def join_parts(parts: list[UnrolledPart]) -> DecoderOutput:
     )
 
 
-def cell_parameters(parameters: DecoderWeights) -> CellParameters:
+def cell_parameters(parameters: DecoderParameters) -> CellParameters:
     """Return the parameters of the cell as the arrays that kernels read, gate by gate.
 
     Args:
@@ -207,28 +209,30 @@ def cell_parameters(parameters: DecoderWeights) -> CellParameters:
     return CellParameters(parameters.cell, table, bias, by_gate(recurrent), by_gate(context, size), *transposed)
 
 
-def _unroll_part(
+def _unroll_slice(
     parameters: CellParameters,
     scorer: Scorer,
-    start: DecoderStart,
+    start: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
     rows: slice,
-) -> UnrolledPart:
+) -> UnrolledSlice:
     """Take all steps of one part of the rows."""
     memory, hidden, cell, initial_weights = (contiguous(array[rows]) for array in start[1:])
     part_lengths = lengths[rows]
     keys = prepare_keys(start.keys[rows], part_lengths, scorer.score)
-    source = Source(scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights)
+    attention = UnrollAttention(
+        scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
+    )
     steps = np.ascontiguousarray(symbols[rows].T)
-    return UnrolledPart(rows, steps, source, unroll(parameters, steps, source, hidden, cell))
+    return UnrolledSlice(rows, steps, attention, unroll(parameters, steps, attention, hidden, cell))
 
 
-def unroll_part_backward(
+def unroll_slice_backward(
     parameters: CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
     memory_gradients: MemoryGradients,
-    part: UnrolledPart,
+    part: UnrolledSlice,
 ) -> tuple[OutputGradients, StepGradients]:
     """Return the gradients of one part's states, table and score, and the factors of the other gradients.
 
@@ -249,9 +253,9 @@ def unroll_part_backward(
     weights_gradient = np.zeros((0, 0, 0), np.float32) if part_gradients[2] is None else contiguous(part_gradients[2])
     output_gradients = OutputGradients(hidden, cell, contexts, weights_gradient)
     keys, memory = memory_gradients.keys[part.rows], memory_gradients.memory[part.rows]
-    projected = part.source.scorer.score != DOT_PRODUCT
+    projected = part.attention.scorer.score != DOT_PRODUCT
     ordered = keys.transpose(0, 2, 1) if projected else np.empty((0, 0, 0), np.float32)
-    factors = unroll_backward(parameters, part.symbols, part.source, tape, output_gradients, ordered)
+    factors = unroll_backward(parameters, part.symbols, part.attention, tape, output_gradients, ordered)
     sum_over_steps(tape.weights, contexts, memory)
     if not projected:
         sum_over_steps(factors.energies, tape.hidden[:-1], keys)
@@ -277,7 +281,7 @@ def sum_over_steps(
 def unroll(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
-    source: Source,
+    attention: UnrollAttention,
     hidden: Float[np.ndarray, "B H"],
     cell: Float[np.ndarray, "C H"],
 ) -> DecoderTape:
@@ -286,20 +290,20 @@ def unroll(
     Args:
         parameters: Parameters of the cell.
         symbols: Row of the table for each step.
-        source: Keys and memory.
+        attention: Attention score, keys and memory.
         hidden: Initial h.
         cell: Initial c; without rows where the cell has none.
     """
-    count, (rows, size), scorer = symbols.shape[0], hidden.shape, source.scorer
+    count, (rows, size), scorer = symbols.shape[0], hidden.shape, attention.scorer
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell.shape[0], size), np.float32)
     hiddens[0], cells[0] = hidden, cell
     queries = np.empty((count if scorer.score != DOT_PRODUCT else 0, rows, scorer.energy.shape[0]), np.float32)
-    contexts = np.empty((count, rows, source.memory.shape[1]), np.float32)
-    attn_weights = np.zeros((rows, count, source.memory.shape[2]), np.float32)
+    contexts = np.empty((count, rows, attention.memory.shape[1]), np.float32)
+    attn_weights = np.zeros((rows, count, attention.memory.shape[2]), np.float32)
     buffers = np.empty((parameters.layout.buffers, count * rows * size), np.float32)
     tape = DecoderTape(hiddens, cells, queries, contexts, attn_weights, buffers)
-    _unroll_steps(parameters, symbols, source, tape, location_buffers(scorer, source.memory.shape[2]))
+    _unroll_steps(parameters, symbols, attention, tape, location_buffers(scorer, attention.memory.shape[2]))
     return tape
 
 
@@ -307,26 +311,26 @@ def unroll(
 def _unroll_steps(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
-    source: Source,
+    attention: UnrollAttention,
     tape: DecoderTape,
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll` from the initial state, which is on the tape."""
     for step in range(symbols.shape[0]):
         query = tape.hidden[step]
-        if source.scorer.score != DOT_PRODUCT:
+        if attention.scorer.score != DOT_PRODUCT:
             query = tape.queries[step]
-            project_queries(source.scorer, tape.hidden[step], query)
-        attention_forward(source, query, step, buffers, tape.weights, tape.contexts[step])
+            project_queries(attention.scorer, tape.hidden[step], query)
+        attention_forward(attention, query, step, buffers, tape.weights, tape.contexts[step])
         first = step * tape.hidden[0].size
-        add_sums(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
+        compute_preactivations(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
         before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
         after = tape.hidden[step + 1].reshape(-1), tape.cell[step + 1].reshape(-1)
         cell_forward(parameters.layout, tape.buffers, first, before, after)
 
 
 @njit_no_refcount
-def add_sums(
+def compute_preactivations(
     parameters: CellParameters,
     symbols: Int[np.ndarray, " B"],
     contexts: Float[np.ndarray, "B D"],
@@ -355,7 +359,7 @@ def add_sums(
 def unroll_backward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
-    source: Source,
+    attention: UnrollAttention,
     tape: DecoderTape,
     output_gradients: OutputGradients,
     keys: Float[np.ndarray, "K A S"],
@@ -365,13 +369,13 @@ def unroll_backward(
     Args:
         parameters: Parameters of the cell.
         symbols: Row of the table for each step.
-        source: Keys and memory.
+        attention: Attention score, keys and memory.
         tape: Results of `unroll`, overwritten.
         output_gradients: Gradients of the results.
         keys: Output: gradients of the keys; without rows for a dot product.
     """
-    (count, rows), scorer = symbols.shape, source.scorer
-    queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, source.keys.shape[1]), np.float32)
+    (count, rows), scorer = symbols.shape, attention.scorer
+    queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, attention.keys.shape[1]), np.float32)
     energies, table = np.zeros(tape.weights.shape, np.float32), np.zeros(parameters.table.shape, np.float32)
     keys[:] = 0
     sums = ScorerGradients(
@@ -379,11 +383,11 @@ def unroll_backward(
         np.zeros(scorer.energy.shape, np.float32),
         np.zeros(scorer.location.shape, np.float32),
         np.zeros(scorer.filters.shape, np.float32),
-        np.zeros(source.initial_weights.shape, np.float32),
+        np.zeros(attention.initial_weights.shape, np.float32),
     )
     gradients = StepGradients(queries, energies, table, sums)
-    buffers = location_buffers(scorer, source.memory.shape[2])
-    _unroll_steps_backward(parameters, symbols, source, (tape, output_gradients), gradients, buffers)
+    buffers = location_buffers(scorer, attention.memory.shape[2])
+    _unroll_steps_backward(parameters, symbols, attention, (tape, output_gradients), gradients, buffers)
     return gradients
 
 
@@ -391,13 +395,13 @@ def unroll_backward(
 def _unroll_steps_backward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
-    source: Source,
+    attention: UnrollAttention,
     steps: tuple[DecoderTape, OutputGradients],
     gradients: StepGradients,
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll_backward`."""
-    (tape, output_gradients), projected = steps, source.scorer.score != DOT_PRODUCT
+    (tape, output_gradients), projected = steps, attention.scorer.score != DOT_PRODUCT
     for step in range(symbols.shape[0] - 1, -1, -1):
         _step_backward(parameters, symbols[step], steps, gradients.table, step)
         query_gradient = gradients.queries[step if projected else 0]
@@ -405,9 +409,9 @@ def _unroll_steps_backward(
             output_gradients.contexts[step], output_gradients.weights, gradients.energies, query_gradient
         )
         queries = tape.queries[step] if projected else tape.hidden[step]
-        attention_backward(source, attention_gradients, gradients.scorer, step, (queries, tape.weights), buffers)
+        attention_backward(attention, attention_gradients, gradients.scorer, step, (queries, tape.weights), buffers)
         if projected:
-            gemm_add(query_gradient, source.scorer.query, output_gradients.hidden[step])
+            gemm_add(query_gradient, attention.scorer.query, output_gradients.hidden[step])
         else:
             add_(output_gradients.hidden[step].reshape(-1), query_gradient.reshape(-1))
 
@@ -437,11 +441,11 @@ def _step_backward(
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
-    parameters = DecoderWeights(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
-    start = DecoderStart(single[None], single[None], single, single[:0], NO_ROWS)
+    parameters = DecoderParameters(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
+    start = UnrollInputs(single[None], single[None], single, single[:0], NO_ROWS)
     arrays, scorer = cell_parameters(parameters), scorer_of(parameters)
-    (part,) = unroll_parts(arrays, scorer, start, one, one[0])
+    (part,) = unroll_slices(arrays, scorer, start, one, one[0])
     whole = MemoryGradients(single[None].copy(), single[None].copy())
-    unroll_part_backward(arrays, (join_parts([part]).hidden, None, None, None), whole, part)
-    double_exp(single[None])
+    unroll_slice_backward(arrays, (join_slices([part]).hidden, None, None, None), whole, part)
+    exp_2x(single[None])
     positions_innermost(single[None], one[0], True)

@@ -68,7 +68,7 @@ class DecoderKernel(Protocol):
             rows: Indices among the running sources.
         """
 
-    def running(self) -> Int[Tensor, " b"]:
+    def running_sources(self) -> Int[Tensor, " b"]:
         """Return the numbers of the running sources."""
 
     def step(
@@ -123,7 +123,7 @@ class AttentionCache(NamedTuple):
         """Return the cache with copied rows if a kernel holds only their numbers."""
         if self.kernel is None:
             return self
-        selected = self._replace(kernel=None, copy_ids=None).index_select(self.kernel.running())
+        selected = self._replace(kernel=None, copy_ids=None).index_select(self.kernel.running_sources())
         return selected._replace(copy_ids=self.copy_ids)
 
 
