@@ -48,7 +48,9 @@ def clamp(x: np.float32, limit: np.float32) -> np.float32:
 
 @njit_no_refcount
 def exp(x: np.float32) -> np.float32:
-    """Return e^x = 2^n e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2 and Taylor's series to r⁷; x is clamped to ±87.
+    """Return e^x = 2^n e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2 and Taylor's series to r⁷.
+
+    x is clamped to ±87, so the result is never 0 or infinite; e^NaN is NaN.
 
     Args:
         x: Exponent.
@@ -71,10 +73,12 @@ Q4, Q6 = np.float32(1.18534705686654e-04), np.float32(1.19825839466702e-06)
 
 @njit_no_refcount
 def tanh(x: np.float32) -> np.float32:
-    """Return tanh x, a quotient of polynomials, to about 1e-7. Coefficients: Eigen, MathFunctionsImpl.h.
+    """Return tanh x, a quotient of polynomials, with an absolute error of about 1e-7.
+
+    Coefficients: Eigen, MathFunctionsImpl.h.
 
     Args:
-        x: Argument of the function.
+        x: Argument of the function; tanh NaN is NaN.
     """
     clamped = clamp(x, TANH_LIMIT)
     square = clamped * clamped
@@ -134,12 +138,13 @@ NEGATIVE, POSITIVE, SIGN = np.int32(-(2**31)), np.int32(2**31 - 1), np.int32(31)
 
 @njit_no_refcount
 def max_value(values: Flat) -> np.float32:
-    """Return the greatest value by the order of the bits, in which NaN is greater than all numbers.
+    """Return the greatest value by the order of the bits.
 
-    A comparison of integers fills the vectors; one of floats would need a test for NaN at every step.
+    In that order a NaN without a sign bit is greater than all numbers, and one with a sign bit less. A comparison of
+    integers fills the vectors; one of floats would need a test for NaN at every step.
 
     Args:
-        values: At least one number.
+        values: Numbers; NaN is returned for none.
     """
     bits = values.view(np.int32)
     max_bits = NEGATIVE
@@ -151,10 +156,10 @@ def max_value(values: Flat) -> np.float32:
 
 @njit_no_refcount
 def softmax_(values: Flat) -> None:
-    """Replace every value e by α = exp(e − max e) / Σ.
+    """Replace every value e by α = exp(e − max e) / Σ exp(e − max e).
 
     Args:
-        values: Energies, replaced in place.
+        values: Energies, replaced in place. A NaN, +∞, or −∞ everywhere makes all α NaN.
     """
     maximum = max_value(values)
     for s in range(values.shape[0]):
@@ -184,12 +189,12 @@ def softmax_backward_(weights: Flat, gradients: Flat) -> None:
 
 @njit_no_refcount
 def gemv_t_add(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
-    """Compute sums_s += Σ_u vector_u matrix_us.
+    """Compute sums += matrixᵀ vector, over the first columns of the matrix: sums_s += Σ_u matrix_us vector_u.
 
     Args:
-        matrix: Vectors of the units.
-        vector: Factor of each unit.
-        sums: Output, of at most S numbers.
+        matrix: Matrix of U rows.
+        vector: U numbers.
+        sums: At most S numbers, changed in place; later columns of the matrix are not read.
     """
     for unit in range(matrix.shape[0]):
         values, weight = matrix[unit], vector[unit]
@@ -199,12 +204,12 @@ def gemv_t_add(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> No
 
 @njit_no_refcount
 def gemv(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
-    """Compute results_u = Σ_s matrix_us vector_s, over the positions s of the vector.
+    """Compute results = matrix vector, over the first columns of the matrix: results_u = Σ_s matrix_us vector_s.
 
     Args:
-        matrix: Vectors of the units.
-        vector: At most S numbers.
-        results: Output.
+        matrix: Matrix of U rows.
+        vector: At most S numbers; later columns of the matrix are not read.
+        results: Output, U numbers.
     """
     for unit in range(matrix.shape[0]):
         values, total = matrix[unit], ZERO
@@ -298,12 +303,15 @@ def _sgemm(
 
 @njit_no_refcount
 def gemm(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> None:
-    """Compute result = left right. The numbers of a row are contiguous; rows may be apart.
+    """Compute result = left right.
+
+    In each operand of this and the other products, the numbers of a row are contiguous; rows may be apart. None of the
+    operands overlaps the result.
 
     Args:
-        left: Left operand.
-        right: Right operand.
-        result: Output.
+        left: n rows and K columns.
+        right: K rows and N columns.
+        result: Output, n rows and N columns.
     """
     _multiply(left, right, (PLAIN, PLAIN), ZERO, result)
 
@@ -313,9 +321,9 @@ def gemm_add(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> Non
     """Compute result += left right.
 
     Args:
-        left: Left operand.
-        right: Right operand.
-        result: Sum, changed in place.
+        left: n rows and K columns.
+        right: K rows and N columns.
+        result: n rows and N columns, changed in place.
     """
     _multiply(left, right, (PLAIN, PLAIN), ONE, result)
 
@@ -325,9 +333,9 @@ def gemm_nt(left: LeftMatrix, right: Float[np.ndarray, "N K"], result: ProductMa
     """Compute result = left rightᵀ.
 
     Args:
-        left: Left operand.
-        right: Right operand, transposed in the product.
-        result: Output.
+        left: n rows and K columns.
+        right: N rows and K columns, transposed in the product.
+        result: Output, n rows and N columns.
     """
     _multiply(left, right, (PLAIN, TRANSPOSED), ZERO, result)
 
@@ -337,9 +345,9 @@ def gemm_tn(left: Float[np.ndarray, "K n"], right: RightMatrix, result: ProductM
     """Compute result = leftᵀ right.
 
     Args:
-        left: Left operand, transposed in the product.
-        right: Right operand.
-        result: Output.
+        left: K rows and n columns, transposed in the product.
+        right: K rows and N columns.
+        result: Output, n rows and N columns.
     """
     _multiply(left, right, (TRANSPOSED, PLAIN), ZERO, result)
 

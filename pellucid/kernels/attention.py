@@ -61,7 +61,7 @@ HIGHEST = np.float32(1e18)
 
 
 class KeyProjection(NamedTuple):
-    """A memory, and the weight and bias that project it."""
+    """Arguments of the projection of the keys: the memory M (encoder states), W and b; b is empty for none."""
 
     memory: Float[np.ndarray, "B S D"]
     weight: Float[np.ndarray, "A D"]
@@ -69,10 +69,10 @@ class KeyProjection(NamedTuple):
 
 
 def project_keys(projection: KeyProjection) -> KeyMatrix:
-    """Return the keys K = W Mᵀ + b, with the positions innermost.
+    """Return the keys K = W Mᵀ + b of each row, with the positions innermost, computed by all threads.
 
     Args:
-        projection: The memory M, the weight W and the bias b; an empty b adds nothing.
+        projection: The memory M, the weight W and the bias b.
     """
     keys: KeyMatrix = empty((len(projection.memory), len(projection.weight), projection.memory.shape[1]))
     thread_map(partial(_project_rows, projection, keys), _row_slices(projection))
@@ -82,11 +82,11 @@ def project_keys(projection: KeyProjection) -> KeyMatrix:
 def project_keys_backward(
     projection: KeyProjection, gradients: KeyMatrix, memory: Float[np.ndarray, "B S D"]
 ) -> tuple[Float[np.ndarray, "A D"], Flat]:
-    """Return the gradients of weight and bias.
+    """Return the gradients of weight and bias (empty if the bias is), and write those of the memory.
 
     Args:
         projection: The memory, weight and bias.
-        gradients: Gradients of the keys.
+        gradients: Gradients of the keys, with the positions innermost.
         memory: Output: the gradients of the memory.
     """
     task = partial(_project_rows_backward, projection, gradients, memory)
@@ -95,19 +95,19 @@ def project_keys_backward(
 
 
 def _row_slices(projection: KeyProjection) -> list[slice]:
-    """Return the rows of each thread."""
+    """Return one slice of the rows per thread."""
     return split_rows(len(projection.memory), num_slices(len(projection.memory)))
 
 
 def _project_rows(projection: KeyProjection, keys: KeyMatrix, rows: slice) -> None:
-    """Compute one part's keys."""
+    """Compute the keys of a slice of the rows."""
     project_rows(projection.memory[rows], projection.weight, projection.bias, keys[rows])
 
 
 def _project_rows_backward(
     projection: KeyProjection, gradients: KeyMatrix, memory: Float[np.ndarray, "B S D"], rows: slice
 ) -> tuple[Float[np.ndarray, "A D"], Flat]:
-    """Write the gradients of one part's memory, and return its summands of the gradients of weight and bias."""
+    """Write the gradients of the memory of some rows; return the rows' summands of the gradients of weight and bias."""
     weight, bias = np.zeros_like(projection.weight), np.zeros_like(projection.bias)
     project_rows_backward(
         projection._replace(memory=projection.memory[rows]), gradients[rows], memory[rows], weight, bias
@@ -119,7 +119,7 @@ def _project_rows_backward(
 def project_rows(
     memory: Float[np.ndarray, "B S D"], weight: Float[np.ndarray, "A D"], bias: Flat, keys: KeyMatrix
 ) -> None:
-    """Compute K = W Mᵀ + b of every row.
+    """Compute K = W Mᵀ + b of every row, in the calling thread.
 
     Args:
         memory: M.
@@ -143,14 +143,14 @@ def project_rows_backward(
     weight: Float[np.ndarray, "A D"],
     bias: Flat,
 ) -> None:
-    """Compute dM = dKᵀ W of every row; dW += dK M; db += Σ dK.
+    """Compute dM = dKᵀ W of every row; dW += dK M; db += Σ dK, in the calling thread.
 
     Args:
         projection: The memory, weight and bias.
         gradients: dK.
         memory: Output: dM.
-        weight: Sum: dW.
-        bias: Sum: db; empty for none.
+        weight: dW, changed in place.
+        bias: db, changed in place; empty for none.
     """
     for row in range(gradients.shape[0]):
         gemm_tn(gradients[row], projection.weight, memory[row])
@@ -163,11 +163,15 @@ def project_rows_backward(
 
 
 class Scorer(NamedTuple):
-    """A score and its parameters; parameters that the score does not have are empty."""
+    """An attention score and its parameters as contiguous arrays; those that the score does not have are empty.
+
+    The fields ending in `_t` are transposed copies, for products.
+    """
 
     score: int
+    """`DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`."""
     query: Float[np.ndarray, "A H"]
-    """W of the query; the state itself is the query where it is empty."""
+    """W of the query; the decoder state itself is the query where W is empty, for dot products."""
     query_t: Float[np.ndarray, "H A"]
     energy: Flat
     """v."""
@@ -179,10 +183,13 @@ class Scorer(NamedTuple):
 
 
 class ScorerGradients(NamedTuple):
-    """Gradients of keys, v, L, F and the weights before the first step, summed over the steps."""
+    """Gradients of keys, v, L, F and the attention weights before the first step, summed over the steps.
+
+    That of W is computed by the caller, as one product over all steps.
+    """
 
     keys: Float[np.ndarray, "K A S"]
-    """Without rows for dot products, whose gradients are one product over all steps."""
+    """Without rows for dot products, whose gradients of the keys are one product over all steps."""
     energy: Flat
     location: Float[np.ndarray, "A F"]
     filters: Float[np.ndarray, "F N"]
@@ -205,7 +212,7 @@ class LocationBuffers(NamedTuple):
 
 
 class UnrollAttention(NamedTuple):
-    """Keys and memory that the unrolled decoder attends to."""
+    """Score, keys and memory of an unrolled decoder. Keys and memory have the positions innermost."""
 
     scorer: Scorer
     keys: KeyMatrix
@@ -213,36 +220,43 @@ class UnrollAttention(NamedTuple):
     memory: KeyMatrix
     lengths: Int[np.ndarray, " B"]
     initial_weights: Float[np.ndarray, "L S"]
-    """The weights before the first step; without rows where no score reads them."""
+    """Attention weights before the first step; without rows unless the score is location-sensitive."""
 
 
 class AttentionGradients(NamedTuple):
-    """Gradients of one step's attention. Contexts and weights are inputs; energies and queries are computed."""
+    """Gradients of one step's attention. Contexts and weights are given; energies and queries are computed."""
 
     contexts: Float[np.ndarray, "B D"]
     weights: Float[np.ndarray, "B T S"]
+    """Gradients of all steps' weights from outside the decoder; without rows if nothing depends on the weights."""
     energies: Float[np.ndarray, "B T S"]
+    """Gradients of all steps' scores e."""
     queries: Float[np.ndarray, "B A"]
+    """Gradients of W s, or of the state for dot products."""
 
 
-def scorer_of(weights: DecoderParameters) -> Scorer:
-    """Return the score and its parameters as contiguous arrays.
+def scorer_of(parameters: DecoderParameters) -> Scorer:
+    """Return the attention score of a decoder, with its parameters as contiguous arrays.
 
     Args:
-        weights: Parameters of the decoder's step.
+        parameters: Parameters of a decoder step.
     """
-    query, location, filters = (contiguous(array) for array in (weights.query, weights.location, weights.filters))
+    arrays = parameters.query, parameters.location, parameters.filters
+    query, location, filters = (contiguous(array) for array in arrays)
     query_t, location_t, filters_t = (contiguous(array.T) for array in (query, location, filters))
-    return Scorer(weights.score, query, query_t, contiguous(weights.energy), location, location_t, filters, filters_t)
+    energy = contiguous(parameters.energy)
+    return Scorer(parameters.score, query, query_t, energy, location, location_t, filters, filters_t)
 
 
 def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"], score: int) -> KeyMatrix:
     """Return the keys as the score reads them: e^{2k} for the additive score, else k; the positions innermost.
 
+    The result shares memory with keys that are read as they are; values beyond the lengths may be undefined.
+
     Args:
-        keys: Projected memory. Keys as `project_keys` returns them have the positions innermost already.
+        keys: Projected memory. The tensors of `autograd.project_keys` have the positions innermost in memory already.
         lengths: Number of real positions of each row.
-        score: Kind of score, a constant of types.py.
+        score: `DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`.
     """
     ordered = keys.transpose(0, 2, 1)
     if not ordered.flags.c_contiguous:
@@ -254,10 +268,10 @@ def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"
 def positions_innermost(
     values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"], as_exp_2x: bool
 ) -> KeyMatrix:
-    """Return the values with the positions innermost; undefined beyond the lengths.
+    """Return a copy of the values with the positions innermost; undefined beyond the lengths.
 
     Args:
-        values: Vectors of the source positions.
+        values: Vectors of the source positions: keys or memory.
         lengths: Number of real positions of each row.
         as_exp_2x: Return e^{2v} instead of v.
     """
@@ -276,10 +290,10 @@ def positions_innermost(
 
 @njit
 def exp_2x(keys: KeyMatrix) -> KeyMatrix:
-    """Return e^{2k}.
+    """Return e^{2k} of all keys, as a new array.
 
     Args:
-        keys: Keys with the positions innermost.
+        keys: Keys k with the positions innermost.
     """
     result = np.empty_like(keys)
     flat_keys, exponentials = keys.reshape(-1), result.reshape(-1)
@@ -301,10 +315,10 @@ def exp_2x_(values: Flat) -> None:
 
 @njit
 def location_buffers(scorer: Scorer, positions: int) -> LocationBuffers:
-    """Return scratch memory of a score.
+    """Return uninitialized scratch memory of a score; all of it is empty unless the score is location-sensitive.
 
     Args:
-        scorer: The score; only the location-sensitive one has filters.
+        scorer: The score.
         positions: Largest number of source positions of a row.
     """
     (num_filters, width), units = scorer.filters.shape, scorer.location.shape[0]
@@ -320,6 +334,8 @@ def location_buffers(scorer: Scorer, positions: int) -> LocationBuffers:
 @njit_no_refcount
 def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: Float[np.ndarray, "R A"]) -> None:
     """Compute queries as the score reads them: e^{2 W s} for the additive score, W s for the location-sensitive one.
+
+    Dot products have no W and do not call this: the state s is the query.
 
     Args:
         scorer: The score and its W.
@@ -340,15 +356,15 @@ def attention_weights(
     buffers: LocationBuffers,
     weights: Flat,
 ) -> None:
-    """Compute α = softmax(e) of one query in place of zeros.
+    """Compute the attention weights α = softmax(e) of one query over the positions of one source.
 
     Args:
         scorer: The score.
-        keys: Keys of the source.
-        query: The query, as `project_queries` computes it.
+        keys: Keys of the source as `prepare_keys` returns them.
+        query: The query as `project_queries` computes it; the state for dot products.
         previous_weights: α of the previous step; only the location-sensitive score reads it.
-        buffers: Scratch memory.
-        weights: Zeros that become α, one for each real position.
+        buffers: Scratch memory as `location_buffers` returns it.
+        weights: Output: zeros that become α, one for each real position.
     """
     if scorer.score == ADDITIVE:
         _additive_energies(keys, query, scorer.energy, weights)
@@ -372,11 +388,11 @@ def attention_forward(
 
     Args:
         attention: Attention score, keys and memory of the rows.
-        queries: Queries as `project_queries` computes them.
+        queries: Queries as `project_queries` computes them; the states for dot products.
         step: Index of the step.
-        buffers: Scratch memory.
-        weights: Weights of all steps; zeros at this step, which become α.
-        contexts: Output.
+        buffers: Scratch memory as `location_buffers` returns it.
+        weights: Output: weights of all steps; zeros at this step, which become α.
+        contexts: Output: Σ_s α_s h_s of each row.
     """
     for row in range(queries.shape[0]):
         n = attention.lengths[row]
@@ -400,11 +416,12 @@ def attention_backward(
 
     Args:
         attention: Attention score, keys and memory of the rows.
-        gradients: Gradients of the step. `energies` holds the share of dα that the next step computed, else zero.
+        gradients: Gradients of the step. Before the call, `energies` holds at this step the part of dα that the next
+            step computed, else zero; after it, de.
         sums: Gradients that are summed over the steps; this step's are added.
         step: Index of the step.
         forward: Queries of the step and weights of all steps, from the forward pass.
-        buffers: Scratch memory.
+        buffers: Scratch memory as `location_buffers` returns it; overwritten.
     """
     (queries, weights), scorer = forward, attention.scorer
     for row in range(queries.shape[0]):

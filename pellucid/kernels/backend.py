@@ -34,21 +34,21 @@ Properties = tuple[Property, ...]
 
 @dataclass(frozen=True)
 class Request:
-    """One computation, described by all properties on which a backend's result may depend."""
+    """One computation, described by all properties on which a backend's result may depend; it holds no tensors."""
 
     computation: Computation
     device: str
     """Type of the device that holds the operands: cpu or cuda."""
     dtype: str
-    """Type of the operands' numbers, as float32."""
+    """Type of the operands' numbers without "torch.", as float32."""
     gradients: bool
-    """Whether gradients flow through the computation."""
+    """True if PyTorch's autograd is enabled, so that gradients may flow through the computation."""
     properties: Properties = ()
-    """All other properties by name: settings, kinds of layers, and which optional parts are present."""
+    """All other properties by name: settings, kinds of layers, and which optional fields are present."""
 
 
 class AnyValue:
-    """All values of a property: the computation does not depend on it, or computes every value of it."""
+    """A container of all values: the computation does not depend on the property, or computes every value of it."""
 
     def __contains__(self, value: object) -> bool:
         """Return True.
@@ -60,10 +60,10 @@ class AnyValue:
 
 
 class AllProperties(dict[str, Container[Any]]):
-    """A table that accepts every value of every property."""
+    """Supported values of a backend that supports every value of every property."""
 
     def get(self, name: str, default: object = None) -> AnyValue:
-        """Return `ANYTHING`.
+        """Return `ANYTHING` for every name.
 
         Args:
             name: Name of a property.
@@ -74,19 +74,22 @@ class AllProperties(dict[str, Container[Any]]):
 
 ANYTHING = AnyValue()
 SupportedValues = Mapping[str, Container[Any]]
+"""The supported values of each property, by its name. A property that is not listed has none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """A way to compute: for each computation it supports, the values of all properties that it covers."""
+    """An implementation of some computations, and the properties with which it computes each of them."""
 
     name: str
+    """Torch, Numba or Triton."""
     supported_values: Mapping[Computation, SupportedValues] = field(repr=False)
     is_available: Callable[[], bool] = field(repr=False)
-    """Returns whether this machine can run the backend; the first call may compile."""
+    """Returns whether this machine can run the backend; the first call may load or compile kernels, and warns where
+    they fail to compile."""
 
     def supports(self, request: Request) -> bool:
-        """Return whether the backend computes the request exactly, with no property left out.
+        """Return whether the backend lists every property of the request with its value. It may still be unavailable.
 
         Args:
             request: The computation and its properties.
@@ -94,13 +97,15 @@ class Backend:
         return not self.unsupported_properties(request)
 
     def unsupported_properties(self, request: Request) -> Properties:
-        """Return the properties for which the backend declines; all properties if it lacks the computation.
+        """Return the properties, device, type of numbers and gradients included, whose value is not supported.
+
+        These are all properties if the backend lacks the computation.
 
         Args:
             request: The computation and its properties.
         """
-        table: SupportedValues = self.supported_values.get(request.computation, {})
-        return tuple((name, value) for name, value in _all_properties(request) if value not in table.get(name, ()))
+        supported: SupportedValues = self.supported_values.get(request.computation, {})
+        return tuple((name, value) for name, value in _all_properties(request) if value not in supported.get(name, ()))
 
 
 def _all_properties(request: Request) -> Properties:
@@ -135,14 +140,14 @@ SEARCH: SupportedValues = {
     "constraints.required": {False},
     "constraints.prefixes": {False},
 }
-"""Options of `greedy` and `beam` in decoding/, in PyTorch as in kernels: length limits and the beam size."""
+"""Options of a search with which `greedy` and `beam` in decoding/ compute it, in PyTorch as in kernels."""
 
 
 def settings_of(section: str, settings: Any) -> Properties:  # noqa: ANN401 (a frozen msgspec struct or dataclass)
-    """Return every setting of a section with its value as properties. A new setting is a new property.
+    """Return all settings of a section as properties, named "section.setting". A new setting is a new property.
 
     Args:
-        section: Name of the section, the prefix of the properties' names.
+        section: Name of the section.
         settings: The settings, a frozen msgspec struct or dataclass.
     """
     return _settings_of(section, settings)
@@ -155,28 +160,31 @@ def _settings_of(section: str, settings: Any) -> Properties:  # noqa: ANN401
 
 
 def present_fields(section: str, value: Any) -> Properties:  # noqa: ANN401 (a NamedTuple or a dataclass)
-    """Return, for every optional part of a value, whether it is present, as properties. A new part is a new property.
+    """Return, for every optional field of a value, the property "section.field", which is True if it is present.
+
+    A field is present if it is not None, not its default, and not an empty string, tuple or array. A new optional field
+    is a new property.
 
     Args:
         section: Prefix of the properties' names.
-        value: A NamedTuple or a dataclass; its optional parts are the fields that have a default.
+        value: A NamedTuple or a dataclass; its optional fields are those that have a default.
     """
     value_type: Any = type(value)
     return tuple(
         [
-            (property_name, _is_given(getattr(value, name), default))
-            for name, property_name, default in _optional_parts(section, value_type)
+            (property_name, _is_present(getattr(value, name), default))
+            for name, property_name, default in _optional_fields(section, value_type)
         ]
     )
 
 
-def _is_given(part: Any, default: object) -> bool:  # noqa: ANN401
-    """Return whether an optional part is present: it is not None, not an empty sequence, and not its default."""
-    if part is None or part is default:
+def _is_present(content: Any, default: object) -> bool:  # noqa: ANN401
+    """Return whether an optional field is present: it is not None, not an empty sequence, and not its default."""
+    if content is None or content is default:
         return False
-    if isinstance(part, str | tuple) or hasattr(part, "__array__"):
-        return len(part) > 0
-    return bool(part != default)
+    if isinstance(content, str | tuple) or hasattr(content, "__array__"):
+        return len(content) > 0
+    return bool(content != default)
 
 
 def _names(settings_type: Any) -> tuple[str, ...]:  # noqa: ANN401
@@ -189,7 +197,7 @@ def _names(settings_type: Any) -> tuple[str, ...]:  # noqa: ANN401
 
 
 @cache
-def _optional_parts(section: str, value_type: Hashable) -> tuple[tuple[str, str, object], ...]:
+def _optional_fields(section: str, value_type: Hashable) -> tuple[tuple[str, str, object], ...]:
     """Return the fields of a class that have a default: names, names of properties, defaults."""
     if is_dataclass(value_type):
         defaults: dict[str, object] = {member.name: member.default for member in fields(value_type)}
@@ -199,10 +207,10 @@ def _optional_parts(section: str, value_type: Hashable) -> tuple[tuple[str, str,
 
 
 def compiles(warm_up: Callable[[], None], consequence: str) -> bool:
-    """Return whether kernels compile; if they do not, warn with the reason.
+    """Run the function that compiles kernels; return False, with a warning that gives the reason, if it fails.
 
     Args:
-        warm_up: Function that compiles the kernels.
+        warm_up: Function that compiles the kernels; any exception means that they do not compile.
         consequence: Beginning of the warning: what happens without the kernels.
     """
     try:

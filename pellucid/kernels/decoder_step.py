@@ -1,4 +1,4 @@
-"""One step of a search for all hypotheses: attend from the previous state, then step; gradients are not supported.
+"""One decoder step of all hypotheses of a search: attend from the previous state, then step the cell; no gradients.
 
 B sources, b of them running, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
 H hidden, V vocabulary, C as many as R where the cell has a cell state, else 0.
@@ -39,7 +39,7 @@ from pellucid.kernels.unroll import CellParameters, cell_parameters, compute_pre
 
 
 class SearchAttention(NamedTuple):
-    """Keys and memory of a search. The memory keeps its order, so that the contexts of one source are one product."""
+    """Score, keys and memory of a search. The memory keeps its order: the contexts of one source are one product."""
 
     scorer: Scorer
     keys: KeyMatrix
@@ -47,16 +47,17 @@ class SearchAttention(NamedTuple):
     memory: Float[np.ndarray, "B S D"]
     lengths: Int[np.ndarray, " B"]
     rows: Int[np.ndarray, " b"]
-    """Numbers of the running sources; a search drops finished sources without copying keys or memory."""
+    """Indices of the running sources; a search drops finished sources without copying keys or memory."""
 
 
 class SearchState(NamedTuple):
-    """State before a step, as arrays."""
+    """State of the hypotheses before a step, as contiguous arrays."""
 
     hidden: Float[np.ndarray, "R H"]
     cell: Float[np.ndarray, "C H"]
+    """Cell state; without rows where the cell has none."""
     attention_state: Float[np.ndarray, "L S"]
-    """The weights of the previous step; without rows if the score does not read them."""
+    """Attention weights of the previous step; without rows unless the score is location-sensitive."""
 
     def slice_rows(self, rows: slice) -> "SearchState":
         """Return the state of some rows.
@@ -68,7 +69,7 @@ class SearchState(NamedTuple):
 
 
 class TransposedHead(NamedTuple):
-    """W_h and W_c of the head, transposed; a part that the head does not read has no columns."""
+    """Parameters of the output layer: W_h and W_c transposed, and b; a matrix that it does not use has no columns."""
 
     state: Float[np.ndarray, "H N"]
     context: Float[np.ndarray, "D M"]
@@ -76,14 +77,14 @@ class TransposedHead(NamedTuple):
 
 
 class PreparedDecoder(NamedTuple):
-    """Weights and sources arranged as the kernel reads them at every step."""
+    """Parameters and sources of a search, arranged as kernels read them at every step."""
 
     parameters: CellParameters
     output: TransposedHead
     attention: SearchAttention
 
     def index_select(self, rows: Int[np.ndarray, " r"]) -> "PreparedDecoder":
-        """Return the decoder with a selection of the running sources; only their numbers are copied.
+        """Return the decoder with a selection of the running sources; neither keys nor memory are copied.
 
         Args:
             rows: Indices among the running sources.
@@ -97,13 +98,18 @@ class PreparedDecoder(NamedTuple):
         cell: Float[np.ndarray, "R H"] | None,
         attention_state: Float[np.ndarray, "R S"] | None = None,
     ) -> KernelStepOutput:
-        """Take one step of all hypotheses; the hypotheses of a source are consecutive.
+        """Return states, contexts, attention weights and logits of one step of all hypotheses.
+
+        Each running source has the same number of hypotheses, which are consecutive.
 
         Args:
-            symbols: Symbol fed back, for each hypothesis.
+            symbols: Previous symbol of each hypothesis.
             hidden: h.
             cell: c; None where the cell has none.
-            attention_state: Attention weights of the previous step, which only the location-sensitive score reads.
+            attention_state: Attention weights of the previous step; only the location-sensitive score reads them.
+
+        Raises:
+            AssertionError: The score is location-sensitive and `attention_state` is None.
         """
         has_weights = self.attention.scorer.score != LOCATION_SENSITIVE or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
@@ -115,12 +121,12 @@ class PreparedDecoder(NamedTuple):
 
 
 def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
-    """Return a decoder with its weights and sources arranged as the kernel reads them at every step.
+    """Return a decoder with all sources running, arranged as kernels read it at every step.
 
     Args:
         parameters: Parameters of the decoder's step.
         head: Parameters of the output layer.
-        inputs: Keys, memory and lengths.
+        inputs: Keys, memory and lengths of the sources.
     """
     _, memory, lengths = (contiguous(array) for array in inputs)
     state, context = contiguous(head.state.T), contiguous(head.context.T)
@@ -130,10 +136,10 @@ def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: Attention
 
 
 def search_state(first: InitialState) -> SearchState:
-    """Return a state as contiguous arrays.
+    """Return the state before the first step as contiguous arrays; absent parts become arrays without rows.
 
     Args:
-        first: The state.
+        first: Initial state.
     """
     hidden, weights = contiguous(first.hidden), first.attention_state
     cell = hidden[:0] if first.cell is None else contiguous(first.cell)
@@ -164,17 +170,17 @@ def step(
     Float[np.ndarray, "R S"],
     Float[np.ndarray, "R V"],
 ]:
-    """Take one step of all hypotheses.
+    """Take one step of all hypotheses, in the calling thread.
 
     Args:
         parameters: Parameters of the cell.
         output: Parameters of the output layer.
         attention: Attention score, keys and memory.
-        symbols: Symbol fed back, for each hypothesis.
+        symbols: Previous symbol of each hypothesis.
         state: State before the step.
 
     Returns:
-        h', c', contexts, attention weights and logits.
+        h', c' (without rows where the cell has none), contexts, attention weights and logits.
     """
     (before, cell, attention_state), scorer = state, attention.scorer
     rows = before.shape[0]
@@ -203,14 +209,14 @@ def attend(
     attn_weights: Float[np.ndarray, "R S"],
     contexts: Float[np.ndarray, "R D"],
 ) -> None:
-    """Compute α of every hypothesis, and the contexts Σ_s α_s h_s.
+    """Compute the attention weights α of every hypothesis, and the contexts Σ_s α_s h_s.
 
     Args:
         attention: Attention score, keys and memory.
-        queries: Queries as `project_queries` computes them.
-        attention_state: Weights of the previous step; without rows if the score does not read them.
-        buffers: Buffers of the location-sensitive score, as `location_buffers` returns them.
-        attn_weights: Zeros that become α.
+        queries: Queries as `project_queries` computes them; the hidden states for dot products.
+        attention_state: Weights of the previous step; without rows unless the score is location-sensitive.
+        buffers: Scratch memory as `location_buffers` returns it.
+        attn_weights: Output: zeros that become α.
         contexts: Output.
     """
     beam_size, scorer = queries.shape[0] // attention.rows.shape[0], attention.scorer
@@ -248,11 +254,11 @@ def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> Non
 def logits_of(
     output: TransposedHead, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
 ) -> Float[np.ndarray, "R V"]:
-    """Return W_h h + W_c c + b.
+    """Return the logits W_h h + W_c c + b of all hypotheses.
 
     Args:
         output: Parameters of the output layer.
-        hidden: h.
+        hidden: h, after the step.
         contexts: c.
     """
     logits = np.empty((hidden.shape[0], output.bias.shape[0]), np.float32)

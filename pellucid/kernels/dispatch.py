@@ -39,7 +39,10 @@ MAX_POSITIONS = 8192
 
 @cache
 def is_numba_available() -> bool:
-    """Return whether kernels can be compiled here. The first call compiles them, or loads them from the disk."""
+    """Return whether the Numba kernels can be compiled here; if not, warn once with the reason.
+
+    The first call loads the kernels from the disk (about a second) or compiles them (up to a minute).
+    """
     return compiles(_warm_up_once, "everything runs without compiled kernels")
 
 
@@ -99,7 +102,7 @@ def _warm_up() -> None:
 
 @cache
 def is_triton_available() -> bool:
-    """Return whether Triton is installed and can compile for this GPU."""
+    """Return whether Triton is installed and compiles its kernel for this GPU; if not, warn once with the reason."""
     return compiles(_warm_up_triton, "attention runs without its kernel for GPUs")
 
 
@@ -206,7 +209,7 @@ _DISABLED = ContextVar("kernels_disabled", default=False)
 
 @contextmanager
 def disable_kernels() -> Iterator[None]:
-    """Compute everything within the block in plain PyTorch."""
+    """Compute everything within the block in plain PyTorch. Other threads and processes are not affected."""
     token = _DISABLED.set(True)
     try:
         yield
@@ -215,7 +218,9 @@ def disable_kernels() -> Iterator[None]:
 
 
 def choose_backend(request: Request) -> Backend:
-    """Return the backend that computes a request: a compiled one if possible, else the reference.
+    """Return the backend that computes a request: Triton or Numba if one supports it and is available, else `TORCH`.
+
+    The first request that a compiled backend supports loads or compiles its kernels.
 
     Args:
         request: The computation and its properties.
@@ -234,7 +239,7 @@ def _first_supporting(request: Request) -> Backend | None:
 
 @lru_cache(maxsize=1024)
 def searches_whole_batches(request: Request) -> bool:
-    """Return whether `greedy` and `beam` in decoding/ support all options of a search, whichever backend steps.
+    """Return whether `greedy` and `beam` in decoding/ support all options of a search, on every backend.
 
     Any other search takes single steps, by `stepwise` of decoding/beam_search.py, which supports every option.
 
@@ -245,7 +250,7 @@ def searches_whole_batches(request: Request) -> bool:
 
 
 def use_kernel(request: Request) -> bool:
-    """Return whether a compiled backend computes a request.
+    """Return whether a compiled backend computes a request; may load or compile kernels, as `choose_backend` does.
 
     Args:
         request: The computation and its properties.
@@ -254,20 +259,21 @@ def use_kernel(request: Request) -> bool:
 
 
 def are_kernels_disabled() -> bool:
-    """Return whether kernels are disabled, by `disable_kernels()` or by the environment variable PELLUCID_PLAIN."""
+    """Return whether kernels are disabled: within `disable_kernels()`, or if PELLUCID_PLAIN is set, except to 0."""
     return _DISABLED.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
 
 
 @contextmanager
 def inference_kernels(hypotheses: int, device: str) -> Iterator[None]:
-    """Let CPU kernels compute a search within the block only where that is faster.
+    """Disable kernels within the block if a search on the CPU is faster without loading them.
 
-    It is faster if this process has loaded the kernels, or if they are compiled on this machine and there are enough
-    hypotheses to justify the second that loading takes. No search waits for a compiler.
+    Kernels stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there
+    are at least `WORTH_LOADING` hypotheses, which justify the second that loading takes. No search waits for a
+    compiler.
 
     Args:
         hypotheses: Number of hypotheses of the search, over all sources.
-        device: Type of the device: "cpu" or "cuda".
+        device: Type of the device, "cpu" or "cuda".
     """
     loaded = device != "cpu" or bool(is_numba_available.cache_info().currsize)
     with nullcontext() if loaded or (hypotheses >= WORTH_LOADING and is_filled()) else disable_kernels():
@@ -275,5 +281,5 @@ def inference_kernels(hypotheses: int, device: str) -> Iterator[None]:
 
 
 def will_compile() -> bool:
-    """Return whether the next training has to compile the kernels first, as far as can be known in advance."""
+    """Return whether the next training on a CPU has to compile the kernels first: none are loaded or on the disk."""
     return not are_kernels_disabled() and not is_numba_available.cache_info().currsize and not is_filled()

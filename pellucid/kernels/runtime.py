@@ -1,4 +1,4 @@
-"""Memory, threads and signals around kernels: aligned arrays, one thread per part of a batch, deferral of Ctrl-C.
+"""Memory, threads and signals around kernels: aligned arrays, one thread per slice of a batch, deferral of Ctrl-C.
 
 Neither Numba nor PyTorch is needed to import this module.
 
@@ -35,10 +35,10 @@ MAX_RETAINED_BYTES = 2**30
 
 @cache
 def tune_malloc() -> None:
-    """Keep freed memory in the process, so that the next update or batch reuses it.
+    """Make the C library keep freed blocks of up to 1 GiB in the process, so that the next update or batch reuses them.
 
     The GNU C library maps each large array again, and the system clears it page by page, which takes up to a tenth of
-    an update. Peak memory does not change. On other systems this does nothing.
+    an update. Peak memory does not change. It applies to the whole process; on other systems it does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -76,10 +76,10 @@ def zeros(shape: Sequence[int]) -> np.ndarray:
 
 
 def contiguous(array: np.ndarray) -> np.ndarray:
-    """Return the array itself if it is C-contiguous, else a contiguous copy.
+    """Return the array itself if it is C-contiguous, else a C-contiguous copy of the same type.
 
     Args:
-        array: Array of any type; a copy of a float32 array is aligned to cache lines.
+        array: Array of any type; a copy of a float32 array begins at a cache line.
     """
     if array.flags.c_contiguous:
         return array
@@ -90,17 +90,20 @@ def contiguous(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-Part = TypeVar("Part")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 MIN_ROWS = 16
-"""Smallest number of rows of a part. With fewer rows a product is bound by its weights, which every part must read."""
+"""Smallest number of rows of a slice. With fewer, a product is bound by its weights, which every slice must read."""
 
 
 @cache
 def torch_library() -> ctypes.CDLL | None:
-    """Return PyTorch's library, if PyTorch is loaded and the library exports SGEMM."""
+    """Return PyTorch's library of matrix products; None if PyTorch is not loaded or is built without Intel's MKL.
+
+    The answer of the first call holds for the process.
+    """
     torch = sys.modules.get("torch")
     if torch is None or torch.__file__ is None:
         return None
@@ -117,7 +120,7 @@ def torch_library() -> ctypes.CDLL | None:
 
 @contextmanager
 def in_one_thread() -> Iterator[None]:
-    """Compute products within the block in the calling thread alone, and restore the thread's setting afterwards."""
+    """Compute matrix products within the block in the calling thread alone, and restore the setting afterwards."""
     library = torch_library()
     if library is None:
         with _blas().limit(limits=1):
@@ -138,7 +141,10 @@ def _blas() -> ThreadpoolController:
 
 @contextmanager
 def defer_sigint() -> Iterator[None]:
-    """Defer Ctrl-C until the end of the block. Only the main thread receives it; in other threads this does nothing."""
+    """Defer SIGINT (Ctrl-C) to the end of the block, which calls the former handler once if the signal came.
+
+    Only the main thread receives signals; in other threads, and without a handler in Python, this does nothing.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
@@ -154,59 +160,65 @@ def defer_sigint() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Return the number of threads that compute: PyTorch's if it is loaded, else one."""
+    """Return the number of threads of kernels: `torch.get_num_threads()` if PyTorch is loaded, else one."""
     torch = sys.modules.get("torch")
     threads: int = torch.get_num_threads() if torch else 1
     return threads
 
 
 def num_slices(rows: int, num_groups: int = 1) -> int:
-    """Return the number of parts of a batch, so that all groups together have one part for each thread.
+    """Return the number of slices into which a batch is divided: at most one per thread, of at least `MIN_ROWS` rows.
+
+    It is at least one.
 
     Args:
         rows: Number of rows of the batch.
-        num_groups: Number of groups that each divide the batch, as the directions of an encoder; default 1.
+        num_groups: Number of groups that share the threads, as the directions of an encoder, each of which divides the
+            batch into this number of slices; default 1.
     """
     return max(1, min(num_threads() // num_groups, rows // MIN_ROWS))
 
 
-def split_rows(rows: int, parts: int) -> list[slice]:
-    """Return consecutive slices of nearly equal length.
+def split_rows(rows: int, count: int) -> list[slice]:
+    """Return consecutive slices that cover all rows, whose lengths differ by at most one.
 
     Args:
         rows: Number of rows.
-        parts: Number of slices.
+        count: Number of slices.
     """
-    return [slice(start, end) for start, end in pairwise(rows * part // parts for part in range(parts + 1))]
+    return [slice(start, end) for start, end in pairwise(rows * index // count for index in range(count + 1))]
 
 
-def thread_map(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """Return the task's result for every part: concurrently if there are several threads, else one after the other.
+def thread_map(task: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return the results of the task in the order of the items; up to `num_threads()` items run at the same time.
+
+    Matrix products of a task stay in its thread. With one thread or one item, the tasks run in the calling thread, and
+    Ctrl-C is deferred until all have ended. An error of a task is raised here.
 
     Args:
-        task: Function of one part.
-        parts: Arguments of the task.
+        task: Function of one item.
+        items: Arguments of the task, at least one.
     """
-    workers = min(len(parts), num_threads())
+    workers = min(len(items), num_threads())
     if workers == 1:
         with defer_sigint(), in_one_thread():
-            return [task(part) for part in parts]
-    return list(_pool(workers).map(partial(_run_task, task), parts))
+            return [task(item) for item in items]
+    return list(_pool(workers).map(partial(_run_task, task), items))
 
 
-def _run_task(task: Callable[[Part], Result], part: Part) -> Result:
+def _run_task(task: Callable[[Item], Result], item: Item) -> Result:
     """Run the task with its products in this thread and Ctrl-C deferred."""
     with defer_sigint(), in_one_thread():
-        return task(part)
+        return task(item)
 
 
-def concat_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the rows of all parts as one array; a single part is not copied.
+def concat_rows(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the rows of all arrays as one array; a single array is returned itself, without a copy.
 
     Args:
-        parts: Arrays that differ in the first dimension only.
+        arrays: Arrays that differ in the first dimension only; at least one.
     """
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 @cache

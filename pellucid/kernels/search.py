@@ -46,10 +46,12 @@ def rank_symbols(
 ) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
     """Return the most probable symbols of each hypothesis in descending order, and their log-probabilities.
 
+    Of equal symbols, the one with the lower id comes first. A NaN among the logits makes a row's log-probabilities NaN.
+
     Args:
         logits: Logits of each hypothesis.
-        suppressed: Symbols that have probability zero.
-        count: C.
+        suppressed: Symbols that have probability zero, that is the log-probability −∞.
+        count: C, at most V.
     """
     ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
     log_probabilities = _log_probabilities(logits, suppressed)
@@ -81,12 +83,12 @@ def rank_extensions(
         logits: Logits of each hypothesis.
         suppressed: Symbols that have probability zero.
         scores: Score of each hypothesis: the sum of its log-probabilities.
-        counts: C and K.
+        counts: C, at most V, and K, at most k·V.
         is_early: True before the minimum length: EOS keeps its probability, but an extension by it has the score −∞.
 
     Returns:
-        Candidate ids and their log-probabilities; numbers of the extensions, log-probabilities of their symbols, and
-        their scores.
+        Candidate ids and their log-probabilities; numbers of the extensions in descending order of their scores,
+        log-probabilities of their symbols, and the scores.
     """
     (sources, beam_size), vocabulary, (num_recorded, width) = scores.shape, logits.shape[1], counts
     num_extensions = min(width + 1 if is_early else width, vocabulary)
@@ -156,7 +158,7 @@ def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
 
 @njit
 def _select_sources(attention: SearchAttention, indices: Int[np.ndarray, " R"]) -> SearchAttention:
-    """Return the sources with a selection of the running ones.
+    """Return the attention with a selection of the running sources; keys and memory are not copied.
 
     Args:
         attention: Attention score, keys and memory.
@@ -198,10 +200,12 @@ class GreedyStep(NamedTuple):
 
 
 def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
-    """Return the most probable symbol at every step for all sources, in consecutive parts of the rows.
+    """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
+
+    The slices are consecutive and in the order of the sources.
 
     Args:
-        decoder: The decoder and its sources.
+        decoder: The decoder and its sources, all of them running.
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
@@ -225,7 +229,9 @@ def greedy_steps(
     start: SearchState,
     limits: SearchLimits,
 ) -> KernelSearchOutput:
-    """Take all steps. A row ends with EOS, which may come one step after the longest output.
+    """Take all steps of greedy search for one slice of the sources, in the calling thread.
+
+    An output ends with EOS, or is cut after `limits.max_length` symbols; EOS may follow these as one more step.
 
     Args:
         parameters: Parameters of the cell.
@@ -289,7 +295,7 @@ def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> Ker
 
 
 class BeamOptions(NamedTuple):
-    """Beam size, and number of outputs to return for each source."""
+    """Beam size, and the number of outputs to return for each source, at most the beam size."""
 
     beam_size: int
     nbest: int
@@ -309,7 +315,7 @@ class BeamKernelStep(NamedTuple):
 
 
 class FinishedHypotheses(NamedTuple):
-    """Step and beam index at which the outputs of each source end, best first; unfinished ones last."""
+    """Step and beam index at which the outputs of each source end, best first; those without EOS last."""
 
     counts: Int[np.ndarray, " N"]
     losses: Float[np.ndarray, "N W"]
@@ -319,7 +325,10 @@ class FinishedHypotheses(NamedTuple):
 
 
 class KernelBeamOutput(NamedTuple):
-    """Outputs of all sources, those of a source consecutive, and their number for each source."""
+    """Outputs of a slice of the sources, those of a source consecutive and best first, and their number per source.
+
+    A source has no outputs if a log-probability of its hypotheses was NaN.
+    """
 
     outputs: KernelSearchOutput
     counts: Int[np.ndarray, " N"]
@@ -328,10 +337,12 @@ class KernelBeamOutput(NamedTuple):
 def search_beams(
     decoder: PreparedDecoder, first: InitialState, limits: SearchLimits, options: BeamOptions
 ) -> list[KernelBeamOutput]:
-    """Return the most probable outputs of all sources, in consecutive parts of the rows.
+    """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
+
+    The slices are consecutive and in the order of the sources.
 
     Args:
-        decoder: The decoder and its sources.
+        decoder: The decoder and its sources, all of them running.
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
         options: Beam size and number of outputs.
@@ -356,7 +367,7 @@ def beam_steps(
     start: SearchState,
     settings: tuple[SearchLimits, BeamOptions],
 ) -> KernelBeamOutput:
-    """Take all steps, until no active hypothesis can be among the best outputs.
+    """Take steps for one slice of the sources until no hypothesis can still be among the best outputs, in one thread.
 
     Args:
         parameters: Parameters of the cell.

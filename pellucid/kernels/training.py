@@ -17,11 +17,14 @@ def cross_entropy_and_gradient(
 ) -> tuple[float, Float[np.ndarray, "M V"]]:
     """Return the mean of −Σ_v q_v log p_v, q = (1 − ε) one-hot + ε / V, and its gradient (p − q) / count.
 
+    The mean is over the count of positions whose target is not `ignore_index`; it is NaN if there are none. The
+    gradient of the other positions is zero.
+
     Args:
         logits: Logits of each position.
         targets: Target id of each position.
         ignore_index: Target id of positions that do not contribute.
-        smoothing: ε of label smoothing.
+        smoothing: ε of label smoothing, from 0 to below 1.
     """
     gradient, total, count = np.zeros(logits.shape, np.float32), 0.0, 0
     for row in range(logits.shape[0]):
@@ -46,13 +49,13 @@ def cross_entropy_and_gradient(
 
 
 def adam_update(gradient: Flat, mean: Flat, square: Flat, coefficients: tuple[float, float, float, float]) -> None:
-    """Compute `training.optimizer.adam_update` for float32 on a CPU, in place.
+    """Compute `pellucid.training.optimizer.adam_update` for contiguous float32 arrays, in place.
 
     Args:
-        gradient: Gradient; replaced by the update.
-        mean: First moment, updated.
-        square: Second moment, updated.
-        coefficients: Weight of the gradient in the mean, weight of its square, step size, and ε.
+        gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε).
+        mean: First moment m, updated to m + (1 − β₁) (g − m).
+        square: Second moment v, updated to v + (1 − β₂) (g² − v).
+        coefficients: 1 − β₁, 1 − β₂, step and ε.
     """
     _adam_update(gradient, mean, square, np.array(coefficients, dtype=np.float32))
 

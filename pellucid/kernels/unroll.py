@@ -1,8 +1,9 @@
-"""The decoder's steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
+"""Decoder steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
 
 B rows, T steps, S source positions, A units of the query, D memory, H hidden, P buffers of a step, Q gates, G = Q·H, V
-target symbols, F = T·B·H. Gradients of weights are products over all steps and are computed by the caller; the steps
-store the factors in place of the values of the forward pass.
+target symbols, F = T·B·H, T1 = T + 1. Training uses it (teacher forcing). Gradients of matrices are products over all
+steps and are computed by the caller, autograd.py; the steps store the factors in place of the values of the forward
+pass.
 """
 
 from functools import partial
@@ -50,14 +51,17 @@ from pellucid.kernels.types import (
 
 
 class CellParameters(NamedTuple):
-    """Parameters of the decoder's cell; `_t` are transposed for the forward pass."""
+    """Parameters of the decoder's cell, gate by gate; those ending in `_t` are transposed, for the forward pass."""
 
     layout: CellLayout
     table: Float[np.ndarray, "V G"]
-    """The projected embeddings, with every bias that no gate multiplies."""
+    """W x + b of the embedding x of each target symbol, with every bias except `bias_n`."""
     bias_n: Flat
+    """Hidden bias of the gate `layout.gated`; empty where the cell has no such gate."""
     recurrent: Float[np.ndarray, "Q H H"]
+    """U of each gate."""
     context: Float[np.ndarray, "Q H D"]
+    """C of each gate, the weights of the context."""
     recurrent_t: Float[np.ndarray, "Q H H"]
     context_t: Float[np.ndarray, "Q D H"]
 
@@ -75,10 +79,12 @@ class DecoderTape(NamedTuple):
 
 
 class OutputGradients(NamedTuple):
-    """Gradients of the steps' results. Those of the states are overwritten, the first by the initial state's."""
+    """Gradients of the steps' results, which `unroll_backward` overwrites."""
 
     hidden: Float[np.ndarray, "T1 B H"]
+    """Gradients of the hidden states after each step, at the indices from 1 on; index 0 becomes the initial state's."""
     cell: Float[np.ndarray, "C H"]
+    """Gradient of the last cell state; becomes that of the initial one."""
     contexts: Float[np.ndarray, "T B D"]
     """Gradients of the contexts from the output layer; the backward pass adds those from the cell."""
     weights: Float[np.ndarray, "B T S"]
@@ -89,13 +95,18 @@ class StepGradients(NamedTuple):
     """Gradients of the table and the score, and the factors of other gradients that the tape does not hold."""
 
     queries: Float[np.ndarray, "T B A"]
+    """Gradients of the queries W s of each step; one step without meaning for dot products."""
     energies: Float[np.ndarray, "B T S"]
+    """Gradients of the scores e."""
     table: Float[np.ndarray, "V G"]
     scorer: ScorerGradients
 
 
 class DecoderOutput(NamedTuple):
-    """Results of all steps, and the last cell state, which is empty where the cell has none."""
+    """Hidden states, contexts and attention weights of all steps, and the last cell state.
+
+    The cell state has no rows where the cell has none.
+    """
 
     hidden: Float[np.ndarray, "B T H"]
     contexts: Float[np.ndarray, "B T D"]
@@ -104,25 +115,26 @@ class DecoderOutput(NamedTuple):
 
 
 class UnrollInputs(NamedTuple):
-    """Keys and memory of all rows, and the state before the first step."""
+    """Keys and memory of all rows, and the state before the first step. Gradients flow to all of them."""
 
     keys: Float[np.ndarray, "B S A"]
     memory: Float[np.ndarray, "B S D"]
     hidden: Float[np.ndarray, "B H"]
     cell: Float[np.ndarray, "C H"]
     initial_weights: Float[np.ndarray, "L S"]
-    """Attention weights before the first step, which the location-sensitive score reads; else no rows."""
+    """Attention weights before the first step; without rows unless the score is location-sensitive."""
 
 
 class MemoryGradients(NamedTuple):
-    """Arrays into which every part writes the gradients of its rows. Keys of a projected query have S innermost."""
+    """Arrays into which every slice of the batch writes the gradients of its rows."""
 
     keys: Float[np.ndarray, "B S A"]
+    """A view with the positions innermost in memory, except for dot products, which are contiguous."""
     memory: Float[np.ndarray, "B S D"]
 
 
 class UnrolledSlice(NamedTuple):
-    """One part of the rows, and the kernel's arguments and results for it."""
+    """A slice of the rows of a batch, and the arguments and results of the kernel for it."""
 
     rows: slice
     symbols: Int[np.ndarray, "T R"]
@@ -138,15 +150,18 @@ def unroll_decoder(
     cell: Float[np.ndarray, "B H"] | None,
     initial_weights: Float[np.ndarray, "B S"] | None = None,
 ) -> DecoderOutput:
-    """Attend from the previous state, then step, over known symbols.
+    """Return the results of all decoder steps over known symbols; each step attends from the previous state.
 
     Args:
-        parameters: Parameters of the decoder's step.
+        parameters: Parameters of a decoder step.
         symbols: Decoder input ids, which are rows of the table of projected embeddings.
-        inputs: Keys, memory and lengths.
+        inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
         hidden: Initial h.
         cell: Initial c; None where the cell has none.
-        initial_weights: Attention weights before the first step, which only the location-sensitive score reads.
+        initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
+
+    Raises:
+        AssertionError: The score is location-sensitive and `initial_weights` is None.
     """
     has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
@@ -169,7 +184,7 @@ def unroll_slices(
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
 ) -> list[UnrolledSlice]:
-    """Run the decoder over known symbols with one slice of the batch per thread; return the results of the slices.
+    """Run the decoder over known symbols with one slice of the batch per thread; return the slices in their order.
 
     Args:
         parameters: Parameters of the cell.
@@ -182,13 +197,13 @@ def unroll_slices(
     return thread_map(task, split_rows(len(symbols), num_slices(len(symbols))))
 
 
-def join_slices(parts: list[UnrolledSlice]) -> DecoderOutput:
+def join_slices(unrolled: list[UnrolledSlice]) -> DecoderOutput:
     """Return the results of all rows.
 
     Args:
-        parts: Parts in the order of their rows.
+        unrolled: Slices of the batch in the order of their rows, as `unroll_slices` returns them.
     """
-    tapes = [part.tape for part in parts]
+    tapes = [each.tape for each in unrolled]
     return DecoderOutput(
         contiguous(concat_rows([tape.hidden[1:].swapaxes(0, 1) for tape in tapes])),
         concat_rows([tape.contexts.swapaxes(0, 1) for tape in tapes]),
@@ -198,10 +213,10 @@ def join_slices(parts: list[UnrolledSlice]) -> DecoderOutput:
 
 
 def cell_parameters(parameters: DecoderParameters) -> CellParameters:
-    """Return the parameters of the cell as the arrays that kernels read, gate by gate.
+    """Return the parameters of the cell as contiguous arrays, gate by gate.
 
     Args:
-        parameters: Parameters of the decoder's step.
+        parameters: Parameters of a decoder step.
     """
     table, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
     size = recurrent.shape[1]
@@ -217,7 +232,7 @@ def _unroll_slice(
     lengths: Int[np.ndarray, " B"],
     rows: slice,
 ) -> UnrolledSlice:
-    """Take all steps of one part of the rows."""
+    """Take all steps of one slice of the rows."""
     memory, hidden, cell, initial_weights = (contiguous(array[rows]) for array in start[1:])
     part_lengths = lengths[rows]
     keys = prepare_keys(start.keys[rows], part_lengths, scorer.score)
@@ -232,30 +247,32 @@ def unroll_slice_backward(
     parameters: CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
     memory_gradients: MemoryGradients,
-    part: UnrolledSlice,
+    unrolled: UnrolledSlice,
 ) -> tuple[OutputGradients, StepGradients]:
-    """Return the gradients of one part's states, table and score, and the factors of the other gradients.
+    """Return the gradients of the initial state, table and score of a slice, and the factors of the other gradients.
+
+    The slice's tape is overwritten, so this runs once.
 
     Args:
         parameters: Parameters of the cell.
-        grad_outputs: Gradients of the fields of `DecoderOutput`, for all rows; None for a missing one.
-        memory_gradients: Output: gradients of keys and memory, of which this part's rows are written.
-        part: The part.
+        grad_outputs: Gradients of the fields of `DecoderOutput`, for all rows; None where nothing depends on a field.
+        memory_gradients: Output: gradients of keys and memory, of which the rows of this slice are written.
+        unrolled: The slice.
     """
-    tape, hidden = part.tape, np.zeros_like(part.tape.hidden)
-    part_gradients = [None if gradient is None else gradient[part.rows] for gradient in grad_outputs]
+    tape, hidden = unrolled.tape, np.zeros_like(unrolled.tape.hidden)
+    row_gradients = [None if gradient is None else gradient[unrolled.rows] for gradient in grad_outputs]
     contexts, cell = np.zeros_like(tape.contexts), np.zeros_like(tape.cell[0])
-    for gradient, array in ((part_gradients[0], hidden[1:]), (part_gradients[1], contexts)):
+    for gradient, array in ((row_gradients[0], hidden[1:]), (row_gradients[1], contexts)):
         if gradient is not None:
             array[:] = gradient.swapaxes(0, 1)
-    if part_gradients[3] is not None:
-        cell[:] = part_gradients[3]
-    weights_gradient = np.zeros((0, 0, 0), np.float32) if part_gradients[2] is None else contiguous(part_gradients[2])
+    if row_gradients[3] is not None:
+        cell[:] = row_gradients[3]
+    weights_gradient = np.zeros((0, 0, 0), np.float32) if row_gradients[2] is None else contiguous(row_gradients[2])
     output_gradients = OutputGradients(hidden, cell, contexts, weights_gradient)
-    keys, memory = memory_gradients.keys[part.rows], memory_gradients.memory[part.rows]
-    projected = part.attention.scorer.score != DOT_PRODUCT
+    keys, memory = memory_gradients.keys[unrolled.rows], memory_gradients.memory[unrolled.rows]
+    projected = unrolled.attention.scorer.score != DOT_PRODUCT
     ordered = keys.transpose(0, 2, 1) if projected else np.empty((0, 0, 0), np.float32)
-    factors = unroll_backward(parameters, part.symbols, part.attention, tape, output_gradients, ordered)
+    factors = unroll_backward(parameters, unrolled.symbols, unrolled.attention, tape, output_gradients, ordered)
     sum_over_steps(tape.weights, contexts, memory)
     if not projected:
         sum_over_steps(factors.energies, tape.hidden[:-1], keys)
@@ -271,7 +288,7 @@ def sum_over_steps(
     Args:
         weights: Weight of each source position at each step.
         vectors: Vector of each step.
-        result: Output.
+        result: Output, one vector per source position of each row.
     """
     for row in range(weights.shape[0]):
         gemm_tn(weights[row], vectors[:, row], result[row])
@@ -285,7 +302,7 @@ def unroll(
     hidden: Float[np.ndarray, "B H"],
     cell: Float[np.ndarray, "C H"],
 ) -> DecoderTape:
-    """Take all steps and return their results.
+    """Take all steps of one slice of the batch in the calling thread; return their results.
 
     Args:
         parameters: Parameters of the cell.
@@ -338,14 +355,14 @@ def compute_preactivations(
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Compute the preactivations of all gates in their buffers: the projected symbol, C c and U h.
+    """Compute the preactivations of all gates: W x + b, C c and U h, as `cells.cell_forward` reads them.
 
     Args:
         parameters: Parameters of the cell.
         symbols: Row of the table for each row.
         contexts: c.
-        before: h.
-        buffers: Output.
+        before: h, before the step.
+        buffers: Output: one buffer per gate.
         first: Index at which the step begins in each buffer.
     """
     gather_inputs(parameters.layout, parameters.table, symbols, parameters.bias_n, buffers, first)
@@ -364,15 +381,15 @@ def unroll_backward(
     output_gradients: OutputGradients,
     keys: Float[np.ndarray, "K A S"],
 ) -> StepGradients:
-    """Take the backward pass through all steps; gradients of the preactivations replace the values on the tape.
+    """Take the backward pass through all steps; gradients of the preactivations replace `tape.buffers`.
 
     Args:
         parameters: Parameters of the cell.
         symbols: Row of the table for each step.
         attention: Attention score, keys and memory.
         tape: Results of `unroll`, overwritten.
-        output_gradients: Gradients of the results.
-        keys: Output: gradients of the keys; without rows for a dot product.
+        output_gradients: Gradients of the results, overwritten.
+        keys: Output: gradients of the keys; without rows for dot products, whose caller computes them.
     """
     (count, rows), scorer = symbols.shape, attention.scorer
     queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, attention.keys.shape[1]), np.float32)
@@ -444,8 +461,8 @@ def warm_up() -> None:
     parameters = DecoderParameters(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
     start = UnrollInputs(single[None], single[None], single, single[:0], NO_ROWS)
     arrays, scorer = cell_parameters(parameters), scorer_of(parameters)
-    (part,) = unroll_slices(arrays, scorer, start, one, one[0])
+    (unrolled,) = unroll_slices(arrays, scorer, start, one, one[0])
     whole = MemoryGradients(single[None].copy(), single[None].copy())
-    unroll_slice_backward(arrays, (join_slices([part]).hidden, None, None, None), whole, part)
+    unroll_slice_backward(arrays, (join_slices([unrolled]).hidden, None, None, None), whole, unrolled)
     exp_2x(single[None])
     positions_innermost(single[None], one[0], True)

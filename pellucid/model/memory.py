@@ -62,14 +62,14 @@ class DecoderKernel(Protocol):
     """A decoder prepared once for all steps of a search, and the step itself."""
 
     def index_select(self, rows: Int[Tensor, " r"]) -> "DecoderKernel":
-        """Return the decoder with a selection of the running sources; only their numbers are copied.
+        """Return the decoder with a selection of the running sources; neither keys nor memory are copied.
 
         Args:
             rows: Indices among the running sources.
         """
 
     def running_sources(self) -> Int[Tensor, " b"]:
-        """Return the numbers of the running sources."""
+        """Return the indices of the running sources, among those with which the decoder was prepared."""
 
     def step(
         self,
