@@ -31,7 +31,7 @@ format: .venv/test.stamp ## put the code in its one format
 	$(BIN)/ruff format
 
 kernels: .venv/test.stamp
-	@$(BIN)/python -c 'from pellucid.kernels.numba_backend import is_numba_available; is_numba_available()'
+	@$(BIN)/python -c 'from pellucid.kernels.dispatch import is_numba_available; is_numba_available()'
 
 page: .venv/test.stamp web/node_modules/.stamp ## build web/ into pellucid/viewer/page, which is kept; needs Node
 	$(BIN)/python -m pellucid.viewer.typescript web/src/data/contents.ts

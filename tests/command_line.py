@@ -25,7 +25,7 @@ import pellucid.reporting.figures, pellucid.viewer.reports, pellucid.training.se
 import pellucid.viewer.server
 from pellucid.cli import SUBCOMMANDS, main
 from pellucid.errors import InputError
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.dispatch import is_numba_available
 
 is_numba_available()
 for verb in SUBCOMMANDS:

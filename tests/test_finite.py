@@ -19,8 +19,7 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.errors import RunError
 from pellucid.inspection.distributions import step_distributions
-from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.dispatch import disable_kernels, is_numba_available
 from pellucid.training.checkpoint import parameter_file
 from pellucid.training.run_folder import ENSEMBLE, load
 

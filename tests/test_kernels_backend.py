@@ -26,9 +26,8 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.kernels import dispatch
-from pellucid.kernels.backend import ANYTHING, Computation, Request, parts_given, settings_of
-from pellucid.kernels.dispatch import TORCH, choose_backend, disable_kernels
-from pellucid.kernels.numba_backend import NUMBA, is_numba_available
+from pellucid.kernels.backend import ANYTHING, Computation, Request, present_fields, settings_of
+from pellucid.kernels.dispatch import NUMBA, TORCH, choose_backend, disable_kernels, is_numba_available
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.memory import Memory
@@ -157,11 +156,11 @@ def supported(given: Mapping[str, Sequence[Hashable]], *computations: Computatio
     """Return the values that the kernels support; for an option, whether it may be present."""
     kept = dict(given)
     for computation in computations:
-        table = NUMBA.tables[computation]
+        table = NUMBA.supported_values[computation]
         for name, values in kept.items():
             known = table.get(name, ANYTHING)
-            facts = [bool(value) if name.startswith("options.") else value for value in values]
-            kept[name] = [value for value, fact in zip(values, facts, strict=True) if fact in known]
+            properties = [bool(value) if name.startswith("options.") else value for value in values]
+            kept[name] = [value for value, fact in zip(values, properties, strict=True) if fact in known]
     return kept
 
 
@@ -328,13 +327,13 @@ def asked(network: EncoderDecoder) -> Request:
     return network.decoder.request("unroll", network.decoder.prepare(memory))
 
 
-def test_a_backend_declines_unlisted_facts() -> None:
+def test_a_backend_declines_unlisted_properties() -> None:
     request = asked(network_of(config_of({}), 1, torch.float32))
-    assert choose_backend(request) is NUMBA and NUMBA.unsupported_facts(request) == ()
+    assert choose_backend(request) is NUMBA and NUMBA.unsupported_properties(request) == ()
     for backend, fact in product((NUMBA, TORCH), [("decoder.new_setting", 0), ("memory.new_part", False)]):
-        more = replace(request, facts=(*request.facts, fact))
+        more = replace(request, properties=(*request.properties, fact))
         assert backend.supports(more) == (backend is TORCH)
-    assert NUMBA.unsupported_facts(replace(request, facts=(("decoder.new_setting", 0),))) == (
+    assert NUMBA.unsupported_properties(replace(request, properties=(("decoder.new_setting", 0),))) == (
         ("decoder.new_setting", 0),
     )
     assert choose_backend(replace(request, dtype="float64")) is TORCH
@@ -343,25 +342,25 @@ def test_a_backend_declines_unlisted_facts() -> None:
 
 
 def test_every_setting_and_every_optional_part_is_a_fact() -> None:
-    names = {name for name, _ in asked(network_of(config_of({}), 1)).facts}
+    names = {name for name, _ in asked(network_of(config_of({}), 1)).properties}
     for section, struct in (("decoder", DecoderConfig), ("attention", AttentionConfig)):
         assert names >= {f"{section}.{field.name}" for field in msgspec.structs.fields(struct)}
     assert names >= {f"memory.{name}" for name in Memory._field_defaults}
     model = Transducer(config_of({}), vocabularies(), network_of(config_of({}), 1))
-    search = {name for name, _ in model._request(Constraints()).facts}
+    search = {name for name, _ in model._request(Constraints()).properties}
     assert search >= {f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig)}
     assert search >= {f"options.{field.name}" for field in fields(DecodingOptions)}
-    assert search == {name for name in dispatch.TORCH.tables["search"] if "." in name}
+    assert search == {name for name in dispatch.TORCH.supported_values["search"] if "." in name}
 
 
 def test_a_part_is_present_unless_it_is_empty_or_the_default() -> None:
-    assert dict(parts_given("options", DecodingOptions(prefix="a", masked=(1,)))) == {
+    assert dict(present_fields("options", DecodingOptions(prefix="a", masked=(1,)))) == {
         **{f"options.{field.name}": False for field in fields(DecodingOptions)},
         "options.prefix": True,
         "options.masked": True,
     }
-    assert not any(given for _, given in parts_given("constraints", Constraints()))
-    assert dict(parts_given("constraints", Constraints(required=np.ones(1, np.int64))))["constraints.required"]
+    assert not any(given for _, given in present_fields("constraints", Constraints()))
+    assert dict(present_fields("constraints", Constraints(required=np.ones(1, np.int64))))["constraints.required"]
     assert ("search.beam_size", 1) in settings_of("search", config_of({}).search)
 
 
@@ -379,4 +378,4 @@ def test_a_subclass_does_not_inherit_its_kind() -> None:
     assert kind_of(OtherCell("gru", 1, 1)) != "recurrent" == kind_of(RecurrentCell("gru", 1, 1))
     attention.__class__ = Louder
     assert choose_backend(asked(network)) is TORCH
-    assert [name for name, _ in NUMBA.unsupported_facts(asked(network))] == ["attention.kind"]
+    assert [name for name, _ in NUMBA.unsupported_properties(asked(network))] == ["attention.kind"]

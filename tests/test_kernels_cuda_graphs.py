@@ -80,7 +80,7 @@ def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: 
 
 def test_a_computation_is_recorded_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CUDAGraphRunner, "record", record)
-    monkeypatch.setattr(graphs, "SHAPES", 2)
+    monkeypatch.setattr(graphs, "MAX_SHAPES", 2)
     replayed = CUDAGraphRunner(lambda inputs: [inputs[0] * 2, inputs[0].sum()], CPU)
     for size in (3, 4, 3, 5, 4, 5):
         given = torch.randn(size)

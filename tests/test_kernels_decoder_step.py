@@ -14,7 +14,7 @@ from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
-from pellucid.kernels import decoder_step, parallel, recurrence
+from pellucid.kernels import decoder_step, recurrence, runtime
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.attention import LocationSensitiveAttention
 from pellucid.model.decoder import Decoder
@@ -58,17 +58,17 @@ def test_steps_equal_pytorch(
     lengths = lengths_within(data, sources, positions)
     compiled, uncompiled = prepared_caches(decoder, memory_of(torch.randn(sources, positions, memory_size), lengths))
     kept = torch.tensor(data.draw(st.lists(st.integers(0, sources - 1), min_size=1, max_size=sources, unique=True)))
-    before, rows = torch.get_num_threads(), parallel.MIN_ROWS
+    before, rows = torch.get_num_threads(), runtime.MIN_ROWS
     for rounds in range(2):
         symbols = torch.randint(0, 6, (each * len(compiled.materialize().keys),))
         state = random_state(decoder, len(symbols), positions)
         try:
             torch.set_num_threads(threads)
-            parallel.MIN_ROWS = 1
+            runtime.MIN_ROWS = 1
             actual = parts(decoder.step(symbols, state, compiled))
         finally:
             torch.set_num_threads(before)
-            parallel.MIN_ROWS = rows
+            runtime.MIN_ROWS = rows
         assert_equal(actual, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
         if rounds == 0:
             compiled, uncompiled = compiled.index_select(kept), uncompiled.index_select(kept)

@@ -1,6 +1,5 @@
 """Whole-sequence GRU and LSTM kernels against PyTorch, forward and backward."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,8 +7,7 @@ from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, gradients_of, lengths_within, run_with_and_without_kernels
 
 from pellucid.config.settings import Cell, EncoderConfig
-from pellucid.kernels import parallel
-from pellucid.kernels.arithmetic import add_, exp, sigmoid_, tanh_
+from pellucid.kernels import runtime
 from pellucid.kernels.autograd import run_recurrence
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.types import GRU, LSTM, Direction
@@ -107,7 +105,7 @@ def test_a_second_backward_pass_is_refused() -> None:
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_the_number_of_threads_changes_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "MIN_ROWS", 1)
+    monkeypatch.setattr(runtime, "MIN_ROWS", 1)
     torch.manual_seed(0)
     encoder = Encoder(EncoderConfig(cell=cell, hidden_size=6, embedding_size=4, dropout=0.0), 9)
     source, lengths = torch.randint(0, 9, (7, 8)), torch.tensor([8, 3, 1, 5, 5, 2, 7])
@@ -152,22 +150,6 @@ def test_gradcheck_of_the_reference() -> None:
         return called.states
 
     assert torch.autograd.gradcheck(states, values)
-
-
-def test_exp_and_tanh_over_their_range() -> None:
-    x = np.linspace(-86, 86, 4001, dtype=np.float32)
-    np.testing.assert_allclose([exp(value) for value in x], np.exp(x.astype(np.float64)), rtol=5e-7)
-    for function, expected in ((tanh_, np.tanh(x)), (sigmoid_, 1 / (1 + np.exp(-x.astype(np.float64))))):
-        values = x.copy()
-        function(values)
-        np.testing.assert_allclose(values, expected, rtol=1e-6, atol=2e-7)
-    small = np.array([0, 1e-30, -3e-4, np.nan, np.inf, -np.inf], np.float32)
-    tanh_(small)
-    np.testing.assert_allclose(small, [0, 1e-30, -3e-4, np.nan, 1, -1], rtol=1e-6)
-    assert np.isnan(exp(np.float32("nan")))
-    total = np.ones(3, np.float32)
-    add_(total, total.copy())
-    assert (total == 2).all()
 
 
 def test_nan_propagates() -> None:

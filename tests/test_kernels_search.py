@@ -1,4 +1,4 @@
-"""Whole searches in one call against the same searches step by step: every output and every recorded value."""
+"""Ranking of symbols and extensions against PyTorch, and whole searches in one call against the same step by step."""
 
 import numpy as np
 import pytest
@@ -15,12 +15,69 @@ import pellucid.decoding.greedy as greedily
 from pellucid.config.settings import Cell
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.inference import encode_and_initialize
-from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
-from pellucid.kernels import parallel
+from pellucid.decoding.outputs import (
+    DecodedOutput,
+    LengthLimits,
+    SymbolMasks,
+    batch_length_limits,
+    candidate_count,
+    extend_hypotheses,
+    suppressed_symbols,
+    top_symbols,
+)
+from pellucid.kernels import runtime
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.network import EncoderDecoder
 
+VOCABULARIES = st.sampled_from([4, 5, 8, 17, 300])
+
+
+def distinct_logits(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
+    """Return distinct logits, so that the order is unique."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(rows * vocabulary, generator=generator).view(rows, vocabulary) * (10 / (rows * vocabulary))
+
+
+@given(st.integers(1, 6), VOCABULARIES, SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_candidates_equal_pytorch(rows: int, vocabulary: int, seed: int) -> None:
+    logits, mask = distinct_logits(rows, vocabulary, seed), suppressed_symbols(vocabulary)
+    actual = top_symbols(logits, mask)
+    with disable_kernels():
+        expected = top_symbols(logits, mask)
+    num_possible = min(candidate_count(vocabulary), int((~mask).sum()))
+    assert (actual.ids[:, :num_possible] == expected.ids[:, :num_possible]).all()
+    np.testing.assert_allclose(actual.log_probabilities, expected.log_probabilities, rtol=1e-5, atol=1e-5)
+
+
+@given(st.integers(1, 4), st.integers(1, 5), VOCABULARIES, st.integers(1, 7), SEEDS, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_extensions_equal_pytorch(
+    sources: int, beam_size: int, vocabulary: int, width: int, seed: int, early: bool
+) -> None:
+    generator = np.random.default_rng(seed)
+    scores = generator.standard_normal((sources, beam_size)).astype(np.float32)
+    scores[generator.random((sources, beam_size)) < 0.2] = -np.inf
+    logits, mask = distinct_logits(sources * beam_size, vocabulary, seed), suppressed_symbols(vocabulary)
+    actual = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, width)
+    with disable_kernels():
+        expected = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, width)
+    alive = np.isfinite(expected.scores)
+    assert not (early and (expected.ids[alive] == EOS).any())
+    np.testing.assert_allclose(actual.scores, expected.scores, rtol=1e-5, atol=1e-5)
+    tied = np.isclose(expected.scores[:, :-1], expected.scores[:, 1:], rtol=1e-5, atol=1e-5)
+    if not tied[alive[:, 1:]].any():
+        for name in ("parents", "ids"):
+            assert (getattr(actual, name)[alive] == getattr(expected, name)[alive]).all()
+        np.testing.assert_allclose(
+            actual.log_probabilities[alive], expected.log_probabilities[alive], rtol=1e-5, atol=1e-5
+        )
+
+
 LIMITS = st.builds(lambda minimum, more: LengthLimits(minimum, minimum + more), st.integers(0, 3), st.integers(0, 6))
+
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
+
 OUTPUTS = st.sampled_from(["state", "context", "state-and-context"])
 
 
@@ -101,14 +158,14 @@ def test_batch_composition_and_threads_change_nothing(
         compiled(network, source[row : row + 1, :length], torch.tensor([length]), limits, width)[0]
         for row, length in enumerate(lengths)
     ]
-    before, rows = torch.get_num_threads(), parallel.MIN_ROWS
+    before, rows = torch.get_num_threads(), runtime.MIN_ROWS
     try:
         torch.set_num_threads(threads)
-        parallel.MIN_ROWS = 1
+        runtime.MIN_ROWS = 1
         together = compiled(network, source, torch.tensor(lengths), limits, width)
     finally:
         torch.set_num_threads(before)
-        parallel.MIN_ROWS = rows
+        runtime.MIN_ROWS = rows
     assert_same(together, alone)
 
 

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES, assert_equal, gradients_of, lengths_within
 
-from pellucid.kernels.dispatch import disable_kernels, use_kernel
-from pellucid.kernels.triton_backend import MAX_POSITIONS, is_triton_available
+from pellucid.kernels.dispatch import MAX_POSITIONS, disable_kernels, is_triton_available, use_kernel
 from pellucid.model import attention
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State

@@ -1,12 +1,6 @@
-"""The kernel of the unrolled decoder against PyTorch, trainings with it, and the fallback to PyTorch."""
+"""The kernel of the unrolled decoder against PyTorch, and trainings with it."""
 
-import subprocess
-import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -22,11 +16,10 @@ from pellucid.data.batches import encode_examples
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
-from pellucid.kernels import cache, dispatch, numba_backend, parallel
+from pellucid.kernels import runtime
 from pellucid.kernels.autograd import unroll_decoder
-from pellucid.kernels.backend import Request
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderWeights
+from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
 from pellucid.model.memory import AttentionCache, Memory, State
 from pellucid.model.network import build_decoder
@@ -34,6 +27,7 @@ from pellucid.tasks.registry import build_network
 from pellucid.training.loop import TrainingState, UpdateCompleted, build_optimizer, fit
 
 Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
+
 SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "location", "dot", "scaled-dot", "general"])
 
 
@@ -81,7 +75,7 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
 
     def weights() -> list[torch.Tensor]:
         cell = torch.zeros(2, 3), torch.zeros(1), empty, empty
-        parameters = DecoderWeights(GRU, ADDITIVE, *cell, query, energy)
+        parameters = DecoderParameters(GRU, ADDITIVE, *cell, query, energy)
         looked = AttentionInputs(keys, torch.zeros(2, 5, 1), lengths)
         return [unroll_decoder(parameters, torch.ones(2, 1, dtype=torch.int64), looked, torch.ones(2, 1), None).weights]
 
@@ -128,7 +122,7 @@ def test_padding_is_never_read(score: Score) -> None:
 
 @pytest.mark.parametrize("score", ["additive", "location"])
 def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch, score: Score) -> None:
-    monkeypatch.setattr(parallel, "MIN_ROWS", 1)
+    monkeypatch.setattr(runtime, "MIN_ROWS", 1)
     torch.manual_seed(0)
     decoder, lengths = small_decoder(score, "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
     states, symbols = torch.randn(5, 6, 4, requires_grad=True), torch.randint(0, 6, (5, 4))
@@ -195,73 +189,3 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
     memory = memory_of(torch.randn(1, 2, 3), lengths)
     with pytest.raises(AssertionError):
         supported.float().unroll(symbols, supported.init_hidden(memory), supported.prepare(memory))
-
-
-def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = cache.cache_folder()
-    assert folder is not None
-    compiled = set(folder.rglob("*.nbc"))  # by other tests, because failing kernels are removed
-    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
-
-    def fail() -> None:
-        raise RuntimeError("no such processor\nand more")
-
-    monkeypatch.setattr("pellucid.kernels.unroll.warm_up", fail)
-    numba_backend.is_numba_available.cache_clear()
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            uses_kernels = Request("adam", "cpu", "float32", False)
-            assert not dispatch.use_kernel(uses_kernels) and not dispatch.use_kernel(uses_kernels)
-        assert len(caught) == 1 and "no such processor" in str(caught[0].message)
-        supported, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
-        symbols = torch.ones(1, 2, dtype=torch.int64)
-        logits = supported.unroll(symbols, supported.init_hidden(memory), supported.prepare(memory)).logits
-        torch.autograd.grad(logits.sum(), list(supported.parameters()))
-    finally:
-        numba_backend.is_numba_available.cache_clear()
-    monkeypatch.undo()
-    assert compiled <= set(folder.rglob("*.nbc"))
-
-
-@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContextManager[None]]) -> None:
-    numba_backend.is_numba_available.cache_clear()
-    decoder, symbols = small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
-    with context():
-        assert numba_backend.is_numba_available()
-        memory = memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
-        decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
-
-
-def test_without_numba_pytorch_runs_with_one_warning() -> None:
-    program = """
-import sys, warnings
-sys.modules["numba"] = None
-import torch
-from pellucid.kernels.backend import Request
-from pellucid.kernels.dispatch import use_kernel
-asked = Request("adam", "cpu", "float32", False)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    assert not use_kernel(asked) and not use_kernel(asked)
-assert len(caught) == 1, caught
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-
-
-def test_decoding_does_not_import_numba() -> None:
-    program = "import sys, pellucid.cli, pellucid.decoding.transducer; assert 'numba' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-
-
-def test_inference_uses_kernels_if_loading_them_pays_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def uses_kernels(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
-        monkeypatch.setattr(numba_backend.is_numba_available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
-        monkeypatch.setattr(dispatch, "is_filled", lambda: filled)
-        with dispatch.inference_kernels(hypotheses, device):
-            return not dispatch.are_kernels_disabled()
-
-    assert uses_kernels(1, False, 1) and uses_kernels(1, True, 1)
-    assert uses_kernels(0, True, dispatch.WORTH_LOADING) and not uses_kernels(0, True, dispatch.WORTH_LOADING - 1)
-    assert not uses_kernels(0, False, 10**6) and uses_kernels(0, False, 1, "cuda")

@@ -16,8 +16,7 @@ from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import autograd
-from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.dispatch import disable_kernels, is_numba_available
 from pellucid.model.network import EncoderDecoder
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
@@ -32,16 +31,16 @@ WITH_TORCH = {"autograd", "triton_attention", "cuda_graphs"}
 for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
-from pellucid.kernels.training import adam_update, loss_and_gradient
-from pellucid.kernels.beam import BeamSizes, search_beams
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.training import adam_update, cross_entropy_and_gradient
+from pellucid.kernels.search import BeamOptions, search_beams
+from pellucid.kernels.dispatch import is_numba_available
 from pellucid.kernels.types import (
-    AttentionInputs, CellLayout, DecoderWeights, Direction, Head, InitialState, SearchLimits,
+    AttentionInputs, CellLayout, DecoderParameters, Direction, Head, InitialState, SearchLimits,
 )
 from pellucid.kernels.unroll import unroll_decoder
 from pellucid.kernels.recurrence import run_recurrence
-from pellucid.kernels.greedy import search_greedily
-from pellucid.kernels.decoder_step import prepare
+from pellucid.kernels.search import search_greedily
+from pellucid.kernels.decoder_step import prepare_decoder
 
 assert is_numba_available()
 given, found = np.load(sys.argv[1]), {}
@@ -58,12 +57,12 @@ for case in range(int(sys.argv[2])):
     directions = [read(Direction, f"{case}.direction{at}") for at in range(2)]
     ran = run_recurrence(directions, given[f"{case}.symbols"], given[f"{case}.lengths"])
     found[f"{case}.states"] = ran.states
-    parameters, head = read(DecoderWeights, f"{case}.parameters"), read(Head, f"{case}.head")
+    parameters, head = read(DecoderParameters, f"{case}.parameters"), read(Head, f"{case}.head")
     looked, first = read(AttentionInputs, f"{case}.looked"), read(InitialState, f"{case}.first")
     limits = [given[f"{case}.rules.{name}"] for name in SearchLimits._fields]
-    rules, ready = SearchLimits(limits[0], *map(int, limits[1:])), prepare(parameters, head, looked)
+    rules, ready = SearchLimits(limits[0], *map(int, limits[1:])), prepare_decoder(parameters, head, looked)
     (searched,) = search_greedily(ready, first, rules)
-    ((outputs, counts),) = search_beams(ready, first, rules, BeamSizes(3, 3))
+    ((outputs, counts),) = search_beams(ready, first, rules, BeamOptions(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
         found[f"{case}.greedy.{name}"] = getattr(searched, name)
         found[f"{case}.beam.{name}"] = getattr(outputs, name)
@@ -74,7 +73,7 @@ for case in range(int(sys.argv[2])):
     np.testing.assert_allclose(unrolled.hidden[:, 0], stepped[0], rtol=1e-4, atol=1e-5)
 
 logits, gradient = np.zeros((2, 4), np.float32), np.ones(3, np.float32)
-loss, changes = loss_and_gradient(logits, np.array([1, 2]), 0, np.float32(0))
+loss, changes = cross_entropy_and_gradient(logits, np.array([1, 2]), 0, np.float32(0))
 assert abs(loss - np.log(4)) < 1e-6 and abs(changes.sum()) < 1e-6
 adam_update(gradient, np.zeros(3, np.float32), np.zeros(3, np.float32), (0.1, 0.001, -0.1, 1e-8))
 assert (gradient < 0).all()
@@ -99,16 +98,20 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
     def lay_out(parameters: Any, head: Any, inputs: Any) -> Any:  # noqa: ANN401
         for name, value in (("parameters", parameters), ("head", head), ("looked", inputs)):
             note(name, value)
-        return prepare(parameters, head, inputs)
+        return prepare_decoder(parameters, head, inputs)
 
     def search(prepared: object, first: Any, limits_: Any) -> Any:  # noqa: ANN401
         note("first", first)
         note("rules", limits_)
         return search_greedily(prepared, first, limits_)
 
-    run_recurrence, prepare, search_greedily = autograd.run_recurrence, autograd.prepare, autograd.search_greedily
+    run_recurrence, prepare_decoder, search_greedily = (
+        autograd.run_recurrence,
+        autograd.prepare_decoder,
+        autograd.search_greedily,
+    )
     with pytest.MonkeyPatch.context() as patch:
-        for name, function in (("run_recurrence", run), ("prepare", lay_out), ("search_greedily", search)):
+        for name, function in (("run_recurrence", run), ("prepare_decoder", lay_out), ("search_greedily", search)):
             patch.setattr(autograd, name, function)
         greedy(network, source, lengths, LIMITS)
     return arrays

@@ -6,7 +6,7 @@ Each loop returns a sum, so that no evaluation can be optimized away, and change
 import numpy as np
 
 from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, tanh
-from pellucid.kernels.jit import njit
+from pellucid.kernels.compilation import njit
 
 
 @njit

@@ -43,9 +43,8 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
-from pellucid.kernels.cache import cache_folder
-from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.compilation import cache_folder
+from pellucid.kernels.dispatch import disable_kernels, is_numba_available
 from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
 from pellucid.model.memory import AttentionCache, Memory

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.dispatch import is_numba_available
 
 FLOAT_BYTES = 4
 """Bytes of a float32 number."""

@@ -392,11 +392,11 @@ def _search_with_kernel(
 ) -> list[list[DecodedOutput]]:
     """Run all steps in a kernel."""
     from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
-    from pellucid.kernels.beam import BeamSizes
+    from pellucid.kernels.search import BeamOptions
 
     prepared, results = inference.cache.kernel, list[list[DecodedOutput]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
-    for outputs, counts in search_beams(prepared, initial_kernel_state(inference.state), limits, BeamSizes(*sizes)):
+    for outputs, counts in search_beams(prepared, initial_kernel_state(inference.state), limits, BeamOptions(*sizes)):
         positions = lengths[len(results) : len(results) + len(counts)]
         flat = iter(split_outputs(outputs, np.repeat(positions, counts).tolist()))
         results += [list(islice(flat, count)) for count in counts.tolist()]

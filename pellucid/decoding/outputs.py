@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.kernels.backend import Request, parts_given
+from pellucid.kernels.backend import Request, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
 from pellucid.model.memory import State
@@ -206,9 +206,9 @@ def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) ->
     """
     count = candidate_count(logits.shape[1])
     if use_kernel(_topk_request(logits, SymbolMasks(suppressed))):
-        from pellucid.kernels.topk import rank  # Numba takes a second to import
+        from pellucid.kernels.search import rank_symbols  # Numba takes a second to import
 
-        return TopSymbols(*rank(logits.numpy(), suppressed.numpy(), count))
+        return TopSymbols(*rank_symbols(logits.numpy(), suppressed.numpy(), count))
     top = symbol_log_probabilities(logits, suppressed).topk(count)
     return TopSymbols(to_array(top.indices), to_array(top.values))
 
@@ -238,7 +238,7 @@ class SymbolMasks(NamedTuple):
 
 def _topk_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
     """Return the kernel request for the best symbols of a step."""
-    return request_of("ranking", logits, parts_given("masks", masks))
+    return request_of("ranking", logits, present_fields("masks", masks))
 
 
 def extend_hypotheses(
@@ -255,10 +255,10 @@ def extend_hypotheses(
     vocabulary = logits.shape[1]
     count = min(count, scores.shape[1] * vocabulary)
     if use_kernel(_topk_request(logits, masks)):
-        from pellucid.kernels.topk import extend as extend_compiled  # Numba takes a second to import
-
         sizes = (candidate_count(vocabulary), count)
-        ids, values, extensions, *log_probabilities_and_scores = extend_compiled(
+        from pellucid.kernels.search import rank_extensions  # Numba takes a second to import
+
+        ids, values, extensions, *log_probabilities_and_scores = rank_extensions(
             logits.numpy(), masks.suppressed.numpy(), scores, sizes, masks.is_early
         )
         return BeamCandidates(

@@ -25,7 +25,7 @@ from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
-from pellucid.kernels.backend import Request, parts_given, settings_of
+from pellucid.kernels.backend import Request, present_fields, settings_of
 from pellucid.kernels.dispatch import searches_whole_batches
 from pellucid.model.requests import request_of
 
@@ -199,12 +199,12 @@ class Transducer(Predictor):
 
     def _request(self, constraints: Constraints) -> Request:
         """Return the kernel request of a search, with every setting, option and constraint."""
-        facts = (
+        properties = (
             *settings_of("search", self.config.search),
-            *parts_given("options", self.options),
-            *parts_given("constraints", constraints),
+            *present_fields("options", self.options),
+            *present_fields("constraints", constraints),
         )
-        return request_of("search", next(self.network.parameters()), facts)
+        return request_of("search", next(self.network.parameters()), properties)
 
     def _search_by_log_probability(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Search one batch by log-probability alone, in a kernel if one supports it."""

@@ -1,11 +1,14 @@
-"""Attention scores, forward and backward: the only place where kernels compute them.
+"""Attention of kernels: the projection of the keys, and the scores, forward and backward.
 
-Stepping, searching and unrolling call `attention_weights`; unrolling calls `attention_backward` too. `Scorer.score`
-selects the equations; it is one of the constants of types.py.
+Only this module computes scores in kernels. Stepping, searching and unrolling call `attention_weights`; unrolling calls
+`attention_backward` too. `Scorer.score` selects the equations; it is one of the constants of types.py.
 
 B rows, S source positions, n real ones, A units of the keys, D memory, F filters, N positions that a filter covers.
 Keys and memory have the positions innermost, so that few units still fill the vectors; values beyond a row's n are
 never read.
+
+**Keys.** K = W Mᵀ + b is computed row by row, with the positions innermost, so that neither the keys nor their
+gradients are transposed afterwards.
 
 **Dot product.** e_s = q · k_s.
 
@@ -22,31 +25,153 @@ stored. Summands beyond ±43 count as ±43, where e^{2k} ends; that changes noth
 so no exponential can be shared between steps: keys and queries are left as they are.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.aligned_memory import contiguous
-from pellucid.kernels.arithmetic import ONE, TWO, ZERO, Flat, add_, copy_, exp, tanh
-from pellucid.kernels.gemm import gemm, gemm_add
-from pellucid.kernels.jit import njit, njit_no_refcount
-from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderWeights
+from pellucid.kernels.arithmetic import (
+    ONE,
+    TWO,
+    ZERO,
+    Flat,
+    add_,
+    copy_,
+    exp,
+    gemm,
+    gemm_add,
+    gemm_nt,
+    gemm_tn,
+    gemv,
+    gemv_t_add,
+    softmax_,
+    softmax_backward_,
+    tanh,
+)
+from pellucid.kernels.compilation import njit, njit_no_refcount
+from pellucid.kernels.runtime import contiguous, empty, num_slices, split_rows, thread_map
+from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderParameters
 
 KeyMatrix = Float[np.ndarray, "B U S"]
 BLOCK = 16
 """Units that are transposed together: their numbers of one position fill a line of the cache."""
-NEGATIVE, POSITIVE, SIGN = np.int32(-(2**31)), np.int32(2**31 - 1), np.int32(31)
 HIGHEST = np.float32(1e18)
 """Upper bound of 1 + e^{2q} e^{2k}, so that the product of two stays finite; u is then at least 10⁻¹⁸."""
 
 
+class KeyProjection(NamedTuple):
+    """Arguments of the projection of the keys: the memory M (encoder states), W and b; b is empty for none."""
+
+    memory: Float[np.ndarray, "B S D"]
+    weight: Float[np.ndarray, "A D"]
+    bias: Flat
+
+
+def project_keys(projection: KeyProjection) -> KeyMatrix:
+    """Return the keys K = W Mᵀ + b of each row, with the positions innermost, computed by all threads.
+
+    Args:
+        projection: The memory M, the weight W and the bias b.
+    """
+    keys: KeyMatrix = empty((len(projection.memory), len(projection.weight), projection.memory.shape[1]))
+    thread_map(partial(_project_rows, projection, keys), _row_slices(projection))
+    return keys
+
+
+def project_keys_backward(
+    projection: KeyProjection, gradients: KeyMatrix, memory: Float[np.ndarray, "B S D"]
+) -> tuple[Float[np.ndarray, "A D"], Flat]:
+    """Return the gradients of weight and bias (empty if the bias is), and write those of the memory.
+
+    Args:
+        projection: The memory, weight and bias.
+        gradients: Gradients of the keys, with the positions innermost.
+        memory: Output: the gradients of the memory.
+    """
+    task = partial(_project_rows_backward, projection, gradients, memory)
+    weights, biases = zip(*thread_map(task, _row_slices(projection)), strict=True)
+    return sum(weights[1:], weights[0]), sum(biases[1:], biases[0])
+
+
+def _row_slices(projection: KeyProjection) -> list[slice]:
+    """Return one slice of the rows per thread."""
+    return split_rows(len(projection.memory), num_slices(len(projection.memory)))
+
+
+def _project_rows(projection: KeyProjection, keys: KeyMatrix, rows: slice) -> None:
+    """Compute the keys of a slice of the rows."""
+    project_rows(projection.memory[rows], projection.weight, projection.bias, keys[rows])
+
+
+def _project_rows_backward(
+    projection: KeyProjection, gradients: KeyMatrix, memory: Float[np.ndarray, "B S D"], rows: slice
+) -> tuple[Float[np.ndarray, "A D"], Flat]:
+    """Write the gradients of the memory of some rows; return the rows' summands of the gradients of weight and bias."""
+    weight, bias = np.zeros_like(projection.weight), np.zeros_like(projection.bias)
+    project_rows_backward(
+        projection._replace(memory=projection.memory[rows]), gradients[rows], memory[rows], weight, bias
+    )
+    return weight, bias
+
+
+@njit_no_refcount
+def project_rows(
+    memory: Float[np.ndarray, "B S D"], weight: Float[np.ndarray, "A D"], bias: Flat, keys: KeyMatrix
+) -> None:
+    """Compute K = W Mᵀ + b of every row, in the calling thread.
+
+    Args:
+        memory: M.
+        weight: W.
+        bias: b; empty for none.
+        keys: Output.
+    """
+    for row in range(memory.shape[0]):
+        gemm_nt(weight, memory[row], keys[row])
+        for unit in range(bias.shape[0]):
+            unit_keys, unit_bias = keys[row, unit], bias[unit]
+            for position in range(unit_keys.shape[0]):
+                unit_keys[position] += unit_bias
+
+
+@njit_no_refcount
+def project_rows_backward(
+    projection: KeyProjection,
+    gradients: KeyMatrix,
+    memory: Float[np.ndarray, "B S D"],
+    weight: Float[np.ndarray, "A D"],
+    bias: Flat,
+) -> None:
+    """Compute dM = dKᵀ W of every row; dW += dK M; db += Σ dK, in the calling thread.
+
+    Args:
+        projection: The memory, weight and bias.
+        gradients: dK.
+        memory: Output: dM.
+        weight: dW, changed in place.
+        bias: db, changed in place; empty for none.
+    """
+    for row in range(gradients.shape[0]):
+        gemm_tn(gradients[row], projection.weight, memory[row])
+        gemm_add(gradients[row], projection.memory[row], weight)
+        for unit in range(bias.shape[0]):
+            unit_gradient, bias_sum = gradients[row, unit], ZERO
+            for position in range(unit_gradient.shape[0]):
+                bias_sum += unit_gradient[position]
+            bias[unit] += bias_sum
+
+
 class Scorer(NamedTuple):
-    """A score and its parameters; parameters that the score does not have are empty."""
+    """An attention score and its parameters as contiguous arrays; those that the score does not have are empty.
+
+    The fields ending in `_t` are transposed copies, for products.
+    """
 
     score: int
+    """`DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`."""
     query: Float[np.ndarray, "A H"]
-    """W of the query; the state itself is the query where it is empty."""
+    """W of the query; the decoder state itself is the query where W is empty, for dot products."""
     query_t: Float[np.ndarray, "H A"]
     energy: Flat
     """v."""
@@ -58,10 +183,13 @@ class Scorer(NamedTuple):
 
 
 class ScorerGradients(NamedTuple):
-    """Gradients of keys, v, L, F and the weights before the first step, summed over the steps."""
+    """Gradients of keys, v, L, F and the attention weights before the first step, summed over the steps.
+
+    That of W is computed by the caller, as one product over all steps.
+    """
 
     keys: Float[np.ndarray, "K A S"]
-    """Without rows for dot products, whose gradients are one product over all steps."""
+    """Without rows for dot products, whose gradients of the keys are one product over all steps."""
     energy: Flat
     location: Float[np.ndarray, "A F"]
     filters: Float[np.ndarray, "F N"]
@@ -83,8 +211,8 @@ class LocationBuffers(NamedTuple):
     """Features, then windows, with the positions outermost."""
 
 
-class Source(NamedTuple):
-    """Keys and memory that the unrolled decoder attends to."""
+class UnrollAttention(NamedTuple):
+    """Score, keys and memory of an unrolled decoder. Keys and memory have the positions innermost."""
 
     scorer: Scorer
     keys: KeyMatrix
@@ -92,53 +220,60 @@ class Source(NamedTuple):
     memory: KeyMatrix
     lengths: Int[np.ndarray, " B"]
     initial_weights: Float[np.ndarray, "L S"]
-    """The weights before the first step; without rows where no score reads them."""
+    """Attention weights before the first step; without rows unless the score is location-sensitive."""
 
 
 class AttentionGradients(NamedTuple):
-    """Gradients of one step's attention. Contexts and weights are inputs; energies and queries are computed."""
+    """Gradients of one step's attention. Contexts and weights are given; energies and queries are computed."""
 
     contexts: Float[np.ndarray, "B D"]
     weights: Float[np.ndarray, "B T S"]
+    """Gradients of all steps' weights from outside the decoder; without rows if nothing depends on the weights."""
     energies: Float[np.ndarray, "B T S"]
+    """Gradients of all steps' scores e."""
     queries: Float[np.ndarray, "B A"]
+    """Gradients of W s, or of the state for dot products."""
 
 
-def scorer_of(weights: DecoderWeights) -> Scorer:
-    """Return the score and its parameters as contiguous arrays.
+def scorer_of(parameters: DecoderParameters) -> Scorer:
+    """Return the attention score of a decoder, with its parameters as contiguous arrays.
 
     Args:
-        weights: Parameters of the decoder's step.
+        parameters: Parameters of a decoder step.
     """
-    query, location, filters = (contiguous(array) for array in (weights.query, weights.location, weights.filters))
+    arrays = parameters.query, parameters.location, parameters.filters
+    query, location, filters = (contiguous(array) for array in arrays)
     query_t, location_t, filters_t = (contiguous(array.T) for array in (query, location, filters))
-    return Scorer(weights.score, query, query_t, contiguous(weights.energy), location, location_t, filters, filters_t)
+    energy = contiguous(parameters.energy)
+    return Scorer(parameters.score, query, query_t, energy, location, location_t, filters, filters_t)
 
 
 def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"], score: int) -> KeyMatrix:
     """Return the keys as the score reads them: e^{2k} for the additive score, else k; the positions innermost.
 
+    The result shares memory with keys that are read as they are; values beyond the lengths may be undefined.
+
     Args:
-        keys: Projected memory. Keys as keys.py returns them have the positions innermost already.
+        keys: Projected memory. The tensors of `autograd.project_keys` have the positions innermost in memory already.
         lengths: Number of real positions of each row.
-        score: Kind of score, a constant of types.py.
+        score: `DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`.
     """
     ordered = keys.transpose(0, 2, 1)
     if not ordered.flags.c_contiguous:
         return positions_innermost(contiguous(keys), lengths, score == ADDITIVE)
-    return double_exp(ordered) if score == ADDITIVE else ordered
+    return exp_2x(ordered) if score == ADDITIVE else ordered
 
 
 @njit
 def positions_innermost(
-    values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"], as_double_exp: bool
+    values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"], as_exp_2x: bool
 ) -> KeyMatrix:
-    """Return the values with the positions innermost; undefined beyond the lengths.
+    """Return a copy of the values with the positions innermost; undefined beyond the lengths.
 
     Args:
-        values: Vectors of the source positions.
+        values: Vectors of the source positions: keys or memory.
         lengths: Number of real positions of each row.
-        as_double_exp: Return e^{2v} instead of v.
+        as_exp_2x: Return e^{2v} instead of v.
     """
     ordered = np.empty((values.shape[0], values.shape[2], values.shape[1]), np.float32)
     for row in range(values.shape[0]):
@@ -147,18 +282,18 @@ def positions_innermost(
                 unit_values = ordered[row, unit]
                 for position in range(lengths[row]):
                     unit_values[position] = values[row, position, unit]
-        if as_double_exp:
+        if as_exp_2x:
             for unit in range(values.shape[2]):
-                double_exp_(ordered[row, unit, : lengths[row]])
+                exp_2x_(ordered[row, unit, : lengths[row]])
     return ordered
 
 
 @njit
-def double_exp(keys: KeyMatrix) -> KeyMatrix:
-    """Return e^{2k}.
+def exp_2x(keys: KeyMatrix) -> KeyMatrix:
+    """Return e^{2k} of all keys, as a new array.
 
     Args:
-        keys: Keys with the positions innermost.
+        keys: Keys k with the positions innermost.
     """
     result = np.empty_like(keys)
     flat_keys, exponentials = keys.reshape(-1), result.reshape(-1)
@@ -168,7 +303,7 @@ def double_exp(keys: KeyMatrix) -> KeyMatrix:
 
 
 @njit_no_refcount
-def double_exp_(values: Flat) -> None:
+def exp_2x_(values: Flat) -> None:
     """Replace every value v by e^{2v}.
 
     Args:
@@ -180,10 +315,10 @@ def double_exp_(values: Flat) -> None:
 
 @njit
 def location_buffers(scorer: Scorer, positions: int) -> LocationBuffers:
-    """Return scratch memory of a score.
+    """Return uninitialized scratch memory of a score; all of it is empty unless the score is location-sensitive.
 
     Args:
-        scorer: The score; only the location-sensitive one has filters.
+        scorer: The score.
         positions: Largest number of source positions of a row.
     """
     (num_filters, width), units = scorer.filters.shape, scorer.location.shape[0]
@@ -200,6 +335,8 @@ def location_buffers(scorer: Scorer, positions: int) -> LocationBuffers:
 def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: Float[np.ndarray, "R A"]) -> None:
     """Compute queries as the score reads them: e^{2 W s} for the additive score, W s for the location-sensitive one.
 
+    Dot products have no W and do not call this: the state s is the query.
+
     Args:
         scorer: The score and its W.
         states: Decoder states s.
@@ -207,7 +344,7 @@ def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: F
     """
     gemm(states, scorer.query_t, queries)
     if scorer.score == ADDITIVE:
-        double_exp_(queries.reshape(-1))
+        exp_2x_(queries.reshape(-1))
 
 
 @njit_no_refcount
@@ -219,28 +356,28 @@ def attention_weights(
     buffers: LocationBuffers,
     weights: Flat,
 ) -> None:
-    """Compute α = softmax(e) of one query in place of zeros.
+    """Compute the attention weights α = softmax(e) of one query over the positions of one source.
 
     Args:
         scorer: The score.
-        keys: Keys of the source.
-        query: The query, as `project_queries` computes it.
+        keys: Keys of the source as `prepare_keys` returns them.
+        query: The query as `project_queries` computes it; the state for dot products.
         previous_weights: α of the previous step; only the location-sensitive score reads it.
-        buffers: Scratch memory.
-        weights: Zeros that become α, one for each real position.
+        buffers: Scratch memory as `location_buffers` returns it.
+        weights: Output: zeros that become α, one for each real position.
     """
     if scorer.score == ADDITIVE:
         _additive_energies(keys, query, scorer.energy, weights)
     elif scorer.score == LOCATION_SENSITIVE:
         _location_energies(scorer, keys, query, previous_weights, buffers, weights)
     else:
-        add_weighted(keys, query, weights)
-    softmax(weights)
+        gemv_t_add(keys, query, weights)
+    softmax_(weights)
 
 
 @njit_no_refcount
 def attention_forward(
-    source: Source,
+    attention: UnrollAttention,
     queries: Float[np.ndarray, "B A"],
     step: int,
     buffers: LocationBuffers,
@@ -250,25 +387,25 @@ def attention_forward(
     """Compute α = softmax(e) and the contexts Σ_s α_s h_s of all rows at one step.
 
     Args:
-        source: Keys and memory of the rows.
-        queries: Queries as `project_queries` computes them.
+        attention: Attention score, keys and memory of the rows.
+        queries: Queries as `project_queries` computes them; the states for dot products.
         step: Index of the step.
-        buffers: Scratch memory.
-        weights: Weights of all steps; zeros at this step, which become α.
-        contexts: Output.
+        buffers: Scratch memory as `location_buffers` returns it.
+        weights: Output: weights of all steps; zeros at this step, which become α.
+        contexts: Output: Σ_s α_s h_s of each row.
     """
     for row in range(queries.shape[0]):
-        n = source.lengths[row]
+        n = attention.lengths[row]
         row_weights, previous_weights = weights[row, step, :n], weights[row, max(step - 1, 0), :n]
-        if step == 0 and source.scorer.score == LOCATION_SENSITIVE:
-            previous_weights = source.initial_weights[row, :n]
-        attention_weights(source.scorer, source.keys[row], queries[row], previous_weights, buffers, row_weights)
-        row_products(source.memory[row], row_weights, contexts[row])
+        if step == 0 and attention.scorer.score == LOCATION_SENSITIVE:
+            previous_weights = attention.initial_weights[row, :n]
+        attention_weights(attention.scorer, attention.keys[row], queries[row], previous_weights, buffers, row_weights)
+        gemv(attention.memory[row], row_weights, contexts[row])
 
 
 @njit_no_refcount
 def attention_backward(
-    source: Source,
+    attention: UnrollAttention,
     gradients: AttentionGradients,
     sums: ScorerGradients,
     step: int,
@@ -278,33 +415,34 @@ def attention_backward(
     """Compute the gradients of `attention_forward`: dα += dα' + h · dc, de = α ⊙ (dα − α · dα), then the score's.
 
     Args:
-        source: Keys and memory of the rows.
-        gradients: Gradients of the step. `energies` holds the share of dα that the next step computed, else zero.
+        attention: Attention score, keys and memory of the rows.
+        gradients: Gradients of the step. Before the call, `energies` holds at this step the part of dα that the next
+            step computed, else zero; after it, de.
         sums: Gradients that are summed over the steps; this step's are added.
         step: Index of the step.
         forward: Queries of the step and weights of all steps, from the forward pass.
-        buffers: Scratch memory.
+        buffers: Scratch memory as `location_buffers` returns it; overwritten.
     """
-    (queries, weights), scorer = forward, source.scorer
+    (queries, weights), scorer = forward, attention.scorer
     for row in range(queries.shape[0]):
-        n = source.lengths[row]
+        n = attention.lengths[row]
         row_weights, energies = weights[row, step, :n], gradients.energies[row, step, :n]
         if gradients.weights.shape[0] > 0:
             add_(energies, gradients.weights[row, step, :n])
-        add_weighted(source.memory[row], gradients.contexts[row], energies)
-        softmax_backward(row_weights, energies)
+        gemv_t_add(attention.memory[row], gradients.contexts[row], energies)
+        softmax_backward_(row_weights, energies)
         if scorer.score == ADDITIVE:
-            _additive_backward(source, sums, row, queries[row], energies, gradients.queries[row])
+            _additive_backward(attention, sums, row, queries[row], energies, gradients.queries[row])
         elif scorer.score == LOCATION_SENSITIVE:
             previous = max(step - 1, 0)
             previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
             if step == 0:
-                previous_weights, previous_gradient = source.initial_weights[row, :n], sums.initial_weights[row, :n]
+                previous_weights, previous_gradient = attention.initial_weights[row, :n], sums.initial_weights[row, :n]
             _filter(scorer, previous_weights, buffers)
-            _location_backward(source, sums, row, (queries[row], energies, buffers.added), gradients.queries[row])
+            _location_backward(attention, sums, row, (queries[row], energies, buffers.added), gradients.queries[row])
             _filter_backward(scorer, sums, buffers, previous_gradient)
         else:
-            row_products(source.keys[row], energies, gradients.queries[row])
+            gemv(attention.keys[row], energies, gradients.queries[row])
 
 
 @njit_no_refcount
@@ -330,10 +468,10 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
 
 @njit_no_refcount
 def _additive_backward(
-    source: Source, sums: ScorerGradients, row: int, query: Flat, energies: Flat, query_gradient: Flat
+    attention: UnrollAttention, sums: ScorerGradients, row: int, query: Flat, energies: Flat, query_gradient: Flat
 ) -> None:
     """Compute, with g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0."""
-    keys, gradients, energy, energy_sums = source.keys[row], sums.keys[row], source.scorer.energy, sums.energy
+    keys, gradients, energy, energy_sums = attention.keys[row], sums.keys[row], attention.scorer.energy, sums.energy
     for unit in range(query.shape[0]):
         key, gradient, unit_query, scale = keys[unit], gradients[unit], query[unit], TWO * TWO * energy[unit]
         query_sum, energy_sum = ZERO, ZERO
@@ -383,17 +521,17 @@ def _filter(scorer: Scorer, previous_weights: Flat, buffers: LocationBuffers) ->
 
 @njit_no_refcount
 def _location_backward(
-    source: Source, sums: ScorerGradients, row: int, forward: tuple[Flat, Flat, Flat], query_gradient: Flat
+    attention: UnrollAttention, sums: ScorerGradients, row: int, forward: tuple[Flat, Flat, Flat], query_gradient: Flat
 ) -> None:
     """Compute, with t the tanh: dv_a += Σ_s de_s t, dk_a += g = v_a de (1 − t²), dq_a = Σ_s g; g replaces L f.
 
     `forward` holds the query, de and L f.
     """
     (query, energies, added), n = forward, forward[1].shape[0]
-    keys, gradients, energy_sums = source.keys[row], sums.keys[row], sums.energy
+    keys, gradients, energy_sums = attention.keys[row], sums.keys[row], sums.energy
     for unit in range(query.shape[0]):
         key, gradient, location_term = keys[unit], gradients[unit], added[unit * n : unit * n + n]
-        unit_query, scale = query[unit], source.scorer.energy[unit]
+        unit_query, scale = query[unit], attention.scorer.energy[unit]
         query_sum, energy_sum = ZERO, ZERO
         for s in range(n):
             activation = tanh(unit_query + key[s] + location_term[s])
@@ -438,82 +576,8 @@ def _transpose(matrix: Float[np.ndarray, "U n"], result: Float[np.ndarray, "n U"
             result[s, unit] = matrix[unit, s]
 
 
-@njit_no_refcount
-def highest(values: Flat) -> np.float32:
-    """Return the greatest value by the order of the bits, in which NaN is greater than all numbers.
-
-    A comparison of integers fills the vectors; one of floats would need a test for NaN at every step.
-
-    Args:
-        values: At least one number.
-    """
-    bits = values.view(np.int32)
-    max_bits = NEGATIVE
-    for s in range(bits.shape[0]):
-        ordered = bits[s] ^ ((bits[s] >> SIGN) & POSITIVE)
-        max_bits = max(max_bits, ordered)
-    return np.int32(max_bits ^ ((max_bits >> SIGN) & POSITIVE)).view(np.float32)
-
-
-@njit_no_refcount
-def softmax(values: Flat) -> None:
-    """Replace every value e by α = exp(e − max e) / Σ.
-
-    Args:
-        values: Energies, replaced in place.
-    """
-    maximum = highest(values)
-    for s in range(values.shape[0]):
-        values[s] = exp(values[s] - maximum)
-    total = ZERO
-    for s in range(values.shape[0]):
-        total += values[s]
-    scale = ONE / total
-    for s in range(values.shape[0]):
-        values[s] *= scale
-
-
-@njit_no_refcount
-def softmax_backward(weights: Flat, gradients: Flat) -> None:
-    """Replace every dα by de = α (dα − Σ α dα).
-
-    Args:
-        weights: α.
-        gradients: dα, replaced in place.
-    """
-    mean = ZERO
-    for s in range(weights.shape[0]):
-        mean += weights[s] * gradients[s]
-    for s in range(weights.shape[0]):
-        gradients[s] = weights[s] * (gradients[s] - mean)
-
-
-@njit_no_refcount
-def add_weighted(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
-    """Compute sums_s += Σ_u vector_u matrix_us.
-
-    Args:
-        matrix: Vectors of the units.
-        vector: Factor of each unit.
-        sums: Output, of at most S numbers.
-    """
-    for unit in range(matrix.shape[0]):
-        values, weight = matrix[unit], vector[unit]
-        for s in range(sums.shape[0]):
-            sums[s] += weight * values[s]
-
-
-@njit_no_refcount
-def row_products(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
-    """Compute results_u = Σ_s matrix_us vector_s, over the positions s of the vector.
-
-    Args:
-        matrix: Vectors of the units.
-        vector: At most S numbers.
-        results: Output.
-    """
-    for unit in range(matrix.shape[0]):
-        values, total = matrix[unit], ZERO
-        for s in range(vector.shape[0]):
-            total += values[s] * vector[s]
-        results[unit] = total
+def warm_up() -> None:
+    """Compile every kernel of this module by running the smallest example forward and backward."""
+    one = np.zeros((1, 1, 1), np.float32)
+    projection = KeyProjection(one, one[0], one[0, 0])
+    project_keys_backward(projection, project_keys(projection), one.copy())

@@ -1,4 +1,4 @@
-"""The kernels as PyTorch functions with gradients: tensors in, tensors out. All other CPU kernels take arrays.
+"""The CPU kernels as functions of PyTorch tensors, most of them with gradients. The other modules take NumPy arrays.
 
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
 rows of a table or symbols, R hypotheses of a search.
@@ -13,27 +13,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels import beam, decoder_step, greedy, training, unroll
-from pellucid.kernels.attention import Scorer, scorer_of
-from pellucid.kernels.keys import KeyProjection, project_backward
-from pellucid.kernels.keys import project as project_arrays
-from pellucid.kernels.parallel import for_each
+from pellucid.kernels import attention, decoder_step, search, training, unroll
+from pellucid.kernels.attention import KeyProjection, Scorer, scorer_of
 from pellucid.kernels.recurrence import (
+    RecurrentParameters,
     RecurrentTape,
-    RecurrentWeights,
     RowGroup,
-    backward,
-    recurrent_buffer,
-    recurrent_weights,
+    recurrence_backward,
+    recurrent_buffer_index,
+    recurrent_parameters,
     row_groups,
     run_groups,
 )
+from pellucid.kernels.runtime import thread_map
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     LOCATION_SENSITIVE,
     AttentionInputs,
     CellLayout,
-    DecoderWeights,
+    DecoderParameters,
     Direction,
     Head,
     InitialState,
@@ -54,7 +52,7 @@ def _arrays(*tensors: Tensor | np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 class RecurrentTensors(NamedTuple):
-    """Hidden states of each direction, zero beyond a row's length, and each row's final state."""
+    """Hidden states of each direction at each position, zero beyond a row's length, and final states of each row."""
 
     states: Float[Tensor, "B S N H"]
     hidden: Float[Tensor, "B N H"]
@@ -65,10 +63,12 @@ def run_recurrence(
 ) -> RecurrentTensors:
     """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].
 
-    The first direction runs from a row's first position to its last, the second from its last to its first.
+    The first direction runs from a row's first position to its last, the second from its last to its first. Gradients
+    flow to the tensors of the directions, unless gradients are disabled. The backward pass runs once: a second one
+    raises RuntimeError.
 
     Args:
-        directions: Projected inputs and parameters of one or two directions.
+        directions: Projected inputs and parameters of one or two directions of the same size.
         symbols: Row of the table for each position.
         lengths: Number of real positions of each row, at least 1.
     """
@@ -77,7 +77,7 @@ def run_recurrence(
     tensors = [tensor for direction in directions for tensor in direction[1:]]
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
-        output, _ = run_groups(_recurrent_weights(cells, tensors), groups, shape, False)
+        output, _ = run_groups(_recurrent_parameters(cells, tensors), groups, shape, False)
         return RecurrentTensors(torch.from_numpy(output.states), torch.from_numpy(output.hidden))
     return RecurrentTensors(*_Recurrence.apply(cells, groups, shape, *tensors))  # type: ignore[no-untyped-call]
 
@@ -102,7 +102,7 @@ class _Recurrence(torch.autograd.Function):
             shape: B, S and N.
             *tensors: Table, weight and `bias_n` of each direction.
         """
-        output, ctx.tapes = run_groups(_recurrent_weights(cells, tensors), groups, shape, True)
+        output, ctx.tapes = run_groups(_recurrent_parameters(cells, tensors), groups, shape, True)
         ctx.cells, ctx.groups = cells, groups
         ctx.save_for_backward(*tensors)
         return torch.from_numpy(output.states), torch.from_numpy(output.hidden)
@@ -117,7 +117,7 @@ class _Recurrence(torch.autograd.Function):
             states: Gradients of all states.
             hidden: Gradients of the final states.
         """
-        weights = _recurrent_weights(ctx.cells, ctx.saved_tensors)
+        weights = _recurrent_parameters(ctx.cells, ctx.saved_tensors)
         if ctx.tapes is None:
             raise RuntimeError(
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
@@ -125,36 +125,38 @@ class _Recurrence(torch.autograd.Function):
         tapes, ctx.tapes = ctx.tapes, None
         grad_outputs = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
         pairs = list(zip(ctx.groups, tapes, strict=True))
-        parts = for_each(partial(_run_group_backward, weights, grad_outputs), pairs)
+        results = thread_map(partial(_run_group_backward, weights, grad_outputs), pairs)
         sums: list[Tensor] = []
         for direction in range(len(weights)):
             group_gradients = [
-                gradients for group, gradients in zip(ctx.groups, parts, strict=True) if group.direction == direction
+                gradients for group, gradients in zip(ctx.groups, results, strict=True) if group.direction == direction
             ]
             sums += [reduce(torch.add, tensors) for tensors in zip(*group_gradients, strict=True)]
         return None, None, None, *sums
 
 
-def _recurrent_weights(cells: list[CellLayout], tensors: Any) -> list[RecurrentWeights]:  # noqa: ANN401 (a sequence)
+def _recurrent_parameters(cells: list[CellLayout], tensors: Any) -> list[RecurrentParameters]:  # noqa: ANN401 (a sequence)
     """Return the weights of each direction, as the kernels read them, from the flat list that PyTorch passes."""
     arrays = _arrays(*tensors)
-    return [recurrent_weights(Direction(cell, *arrays[3 * index : 3 * index + 3])) for index, cell in enumerate(cells)]
+    return [
+        recurrent_parameters(Direction(cell, *arrays[3 * index : 3 * index + 3])) for index, cell in enumerate(cells)
+    ]
 
 
 def _run_group_backward(
-    weights: list[RecurrentWeights],
+    weights: list[RecurrentParameters],
     grad_outputs: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B N H"]],
     group_and_tape: tuple[RowGroup, RecurrentTape],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return one group's gradients of table, weight and `bias_n` of its direction."""
     (group, tape), (states, hidden) = group_and_tape, grad_outputs
     direction_weights = weights[group.direction]
-    table = backward(direction_weights, group.packed, tape, states, hidden[group.rows, group.direction])
+    table = recurrence_backward(direction_weights, group.packed, tape, states, hidden[group.rows, group.direction])
     layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
     weight, before = torch.empty(layout.gates * size, size), torch.from_numpy(tape.before)
     for gate in range(layout.gates):
-        buffer = factors[recurrent_buffer(layout, gate)]
+        buffer = factors[recurrent_buffer_index(layout, gate)]
         torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
     return torch.from_numpy(table), weight, _bias_n_gradient(layout, factors)
 
@@ -164,10 +166,12 @@ def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Flo
     return buffers[layout.gates].sum(dim=0) if layout.gated >= 0 else torch.empty(0)
 
 
-def project(
+def project_keys(
     memory: Float[Tensor, "B S D"], weight: Float[Tensor, "A D"], bias: Tensor | None
 ) -> Float[Tensor, "B S A"]:
-    """Return `nn.functional.linear(memory, weight, bias)` with the positions innermost; gradients flow to all three.
+    """Return `nn.functional.linear(memory, weight, bias)` with the positions innermost in memory.
+
+    Gradients flow to all arguments.
 
     Args:
         memory: Encoder states.
@@ -180,7 +184,7 @@ def project(
 
 
 class _Projected(torch.autograd.Function):
-    """Forward and backward by the kernels, one part of the rows per thread."""
+    """Forward and backward by the kernels, one slice of the rows per thread."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> Tensor:  # noqa: ANN401
@@ -191,7 +195,7 @@ class _Projected(torch.autograd.Function):
             *tensors: Memory, weight and bias.
         """
         ctx.save_for_backward(*tensors)
-        return torch.from_numpy(project_arrays(_projection(tensors))).transpose(1, 2)
+        return torch.from_numpy(attention.project_keys(_projection(tensors))).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
@@ -204,7 +208,9 @@ class _Projected(torch.autograd.Function):
         """
         projection = _projection(ctx.saved_tensors)
         memory = torch.empty(projection.memory.shape)
-        weight, bias = project_backward(projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy())
+        weight, bias = attention.project_keys_backward(
+            projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy()
+        )
         return memory, torch.from_numpy(weight), torch.from_numpy(bias)
 
 
@@ -214,7 +220,10 @@ def _projection(tensors: tuple[Tensor, ...]) -> KeyProjection:
 
 
 class DecoderTensors(NamedTuple):
-    """Results of all steps, and the last state; `cell` is empty where the decoder's cell has no cell state."""
+    """Hidden states, contexts and attention weights of all steps, the last hidden state, and the last cell state.
+
+    `cell` has no rows where the decoder's cell has no cell state.
+    """
 
     hidden: Float[Tensor, "B T H"]
     contexts: Float[Tensor, "B T D"]
@@ -224,22 +233,27 @@ class DecoderTensors(NamedTuple):
 
 
 def unroll_decoder(
-    parameters: DecoderWeights,
+    parameters: DecoderParameters,
     symbols: Int[Tensor, "B T"],
     inputs: AttentionInputs,
     hidden: Float[Tensor, "B H"],
     cell: Float[Tensor, "B H"] | None,
     initial_weights: Float[Tensor, "B S"] | None = None,
 ) -> DecoderTensors:
-    """Attend from the previous state, then step, over known symbols. Gradients flow to all floating-point arguments.
+    """Return the results of all decoder steps over known symbols; each step attends from the previous state.
+
+    Gradients flow to all floating-point arguments. The backward pass runs once: a second one raises RuntimeError.
 
     Args:
-        parameters: Parameters of the decoder's step.
-        symbols: Row of the table for each step.
-        inputs: Keys, memory and lengths.
+        parameters: Parameters of a decoder step.
+        symbols: Decoder input ids, which are rows of the table of projected embeddings.
+        inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
         hidden: Initial h.
         cell: Initial c; None where the cell has none.
-        initial_weights: Attention weights before the first step, which only the location-sensitive score reads.
+        initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
+
+    Raises:
+        AssertionError: The score is location-sensitive and `initial_weights` is None.
     """
     has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
@@ -300,19 +314,19 @@ class _Unrolled(torch.autograd.Function):
         Args:
             ctx: Context of autograd.
             cell: Layout of the cell.
-            score: Kind of score, a constant of types.py.
+            score: `DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`.
             symbols: Row of the table for each step.
             lengths: Number of source positions of each row.
             *tensors: The fields of `_Gradients`.
         """
         arrays = _arrays(*tensors)
-        parameters = DecoderWeights(cell, score, *arrays[:PARAMETERS])
+        parameters = DecoderParameters(cell, score, *arrays[:PARAMETERS])
         ctx.parameters, ctx.scorer = unroll.cell_parameters(parameters), scorer_of(parameters)
-        start = unroll.DecoderStart(*arrays[PARAMETERS:])
-        ctx.parts = unroll.unroll_parts(ctx.parameters, ctx.scorer, start, symbols.numpy(), lengths.numpy())
+        start = unroll.UnrollInputs(*arrays[PARAMETERS:])
+        ctx.slices = unroll.unroll_slices(ctx.parameters, ctx.scorer, start, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
-        return tuple(torch.from_numpy(array) for array in unroll.join_parts(ctx.parts))
+        return tuple(torch.from_numpy(array) for array in unroll.join_slices(ctx.slices))
 
     @staticmethod
     @once_differentiable
@@ -323,16 +337,17 @@ class _Unrolled(torch.autograd.Function):
             ctx: Context of autograd.
             *grad_outputs: Gradients of the results; None where nothing depends on a result.
         """
-        arguments = _Gradients(*ctx.saved_tensors)  # raises if a parameter was changed in place: the parts hold arrays
-        if ctx.parts is None:
+        arguments = _Gradients(*ctx.saved_tensors)  # raises if a parameter was changed in place: the slices hold arrays
+        if ctx.slices is None:
             raise RuntimeError(
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
             )
-        parts, ctx.parts = ctx.parts, None
+        slices, ctx.slices = ctx.slices, None
         memory_gradients = _memory_gradients(arguments, ctx.scorer)
         gradients = tuple(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
-        part_gradients = for_each(partial(_unroll_part_backward, ctx.parameters, gradients, memory_gradients), parts)
-        return None, None, None, None, *map(_joined, _Gradients._fields, zip(*part_gradients, strict=True))
+        task = partial(_unroll_slice_backward, ctx.parameters, gradients, memory_gradients)
+        slice_gradients = thread_map(task, slices)
+        return None, None, None, None, *map(_joined, _Gradients._fields, zip(*slice_gradients, strict=True))
 
 
 def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradients:
@@ -343,25 +358,25 @@ def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradients
     return _MemoryGradients(keys, torch.empty(arguments.memory.shape))
 
 
-def _unroll_part_backward(
+def _unroll_slice_backward(
     parameters: unroll.CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
     memory_gradients: _MemoryGradients,
-    part: unroll.UnrolledPart,
+    unrolled: unroll.UnrolledSlice,
 ) -> _Gradients:
-    """Return one part's gradients; those of parameters are products over the part's steps and summed later."""
-    state_gradients, factors = unroll.unroll_part_backward(
-        parameters, grad_outputs, unroll.MemoryGradients(*_arrays(*memory_gradients)), part
+    """Return the gradients of one slice of the rows; those of parameters are products over its steps, summed later."""
+    state_gradients, factors = unroll.unroll_slice_backward(
+        parameters, grad_outputs, unroll.MemoryGradients(*_arrays(*memory_gradients)), unrolled
     )
     layout, size, scorer = parameters.layout, parameters.recurrent.shape[1], factors.scorer
-    buffers = torch.from_numpy(part.tape.buffers).view(layout.buffers, -1, size)
-    contexts = torch.from_numpy(part.tape.contexts).flatten(0, 1)
-    states = torch.from_numpy(part.tape.hidden[:-1]).flatten(0, 1)
+    buffers = torch.from_numpy(unrolled.tape.buffers).view(layout.buffers, -1, size)
+    contexts = torch.from_numpy(unrolled.tape.contexts).flatten(0, 1)
+    states = torch.from_numpy(unrolled.tape.hidden[:-1]).flatten(0, 1)
     recurrent, context = torch.empty(layout.gates, size, size), torch.empty(layout.gates, size, contexts.shape[1])
     for gate in range(layout.gates):
-        torch.mm(buffers[recurrent_buffer(layout, gate)].T, states, out=recurrent[gate])
+        torch.mm(buffers[recurrent_buffer_index(layout, gate)].T, states, out=recurrent[gate])
         torch.mm(buffers[gate].T, contexts, out=context[gate])
-    projected = part.source.scorer.score != DOT_PRODUCT
+    projected = unrolled.attention.scorer.score != DOT_PRODUCT
     return _Gradients(
         table=torch.from_numpy(factors.table),
         bias_n=_bias_n_gradient(layout, buffers),
@@ -379,11 +394,11 @@ def _unroll_part_backward(
     )
 
 
-def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:
-    """Return one gradient of all parts: rows concatenated, parameters summed; keys and memory have all rows already."""
-    if len(parts) == 1 or name in _MemoryGradients._fields:
-        return parts[0]
-    return torch.cat(parts) if name in ("hidden", "cell", "initial_weights") else torch.stack(parts).sum(dim=0)
+def _joined(name: str, gradients: tuple[Tensor, ...]) -> Tensor:
+    """Return one gradient of all slices: rows concatenated, parameters summed; those of keys and memory are whole."""
+    if len(gradients) == 1 or name in _MemoryGradients._fields:
+        return gradients[0]
+    return torch.cat(gradients) if name in ("hidden", "cell", "initial_weights") else torch.stack(gradients).sum(dim=0)
 
 
 class NumbaDecoder(NamedTuple):
@@ -392,16 +407,16 @@ class NumbaDecoder(NamedTuple):
     decoder: decoder_step.PreparedDecoder
 
     def index_select(self, rows: Int[Tensor, " r"]) -> "NumbaDecoder":
-        """Return the decoder with a selection of the running sources; only their numbers are copied.
+        """Return the decoder with a selection of the running sources; neither keys nor memory are copied.
 
         Args:
             rows: Indices among the running sources.
         """
         return NumbaDecoder(self.decoder.index_select(_array(rows)))
 
-    def running(self) -> Int[Tensor, " b"]:
-        """Return the numbers of the running sources."""
-        return torch.from_numpy(self.decoder.sources.rows)
+    def running_sources(self) -> Int[Tensor, " b"]:
+        """Return the indices of the running sources, among those with which the decoder was prepared."""
+        return torch.from_numpy(self.decoder.attention.rows)
 
     def step(
         self,
@@ -410,13 +425,18 @@ class NumbaDecoder(NamedTuple):
         cell: Float[Tensor, "R H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
     ) -> KernelStepOutput:
-        """Take one step of all hypotheses; the hypotheses of a source are consecutive.
+        """Return states, contexts, attention weights and logits of one step of all hypotheses, without gradients.
+
+        Each running source has the same number of hypotheses, which are consecutive.
 
         Args:
-            symbols: Symbol fed back, for each hypothesis.
+            symbols: Previous symbol of each hypothesis.
             hidden: h.
             cell: c; None where the cell has none.
-            attention_state: Attention weights of the previous step, which only the location-sensitive score reads.
+            attention_state: Attention weights of the previous step; only the location-sensitive score reads them.
+
+        Raises:
+            AssertionError: The score is location-sensitive and `attention_state` is None.
         """
         optional_arrays = tuple(None if tensor is None else _array(tensor) for tensor in (cell, attention_state))
         return KernelStepOutput(
@@ -424,43 +444,55 @@ class NumbaDecoder(NamedTuple):
         )
 
 
-def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> NumbaDecoder:
-    """Return a decoder with its weights and sources arranged as the kernel reads them at every step.
+def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> NumbaDecoder:
+    """Return a decoder with all sources running, arranged as kernels read it at every step of a search.
 
     Args:
         parameters: Parameters of the decoder's step.
         head: Parameters of the output layer.
-        inputs: Keys, memory and lengths.
+        inputs: Keys, memory and lengths of the sources.
     """
-    weights = DecoderWeights(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
-    return NumbaDecoder(decoder_step.prepare(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs))))
+    weights = DecoderParameters(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
+    return NumbaDecoder(
+        decoder_step.prepare_decoder(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs)))
+    )
 
 
 def search_greedily(prepared: object, first: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
-    """Return the most probable symbol at every step for all sources, in consecutive parts of the rows.
+    """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
+
+    The slices are consecutive and in the order of the sources.
 
     Args:
-        prepared: The decoder, a `NumbaDecoder`.
+        prepared: The decoder and its sources, all of them running: a `NumbaDecoder`.
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
+
+    Raises:
+        AssertionError: The decoder is of another class.
     """
-    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare` returns"
-    return greedy.search_greedily(prepared.decoder, _initial_arrays(first), limits)
+    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
+    return search.search_greedily(prepared.decoder, _initial_arrays(first), limits)
 
 
 def search_beams(
-    prepared: object, first: InitialState, limits: SearchLimits, sizes: beam.BeamSizes
-) -> list[beam.BeamResult]:
-    """Return the most probable outputs of all sources, in consecutive parts of the rows.
+    prepared: object, first: InitialState, limits: SearchLimits, options: search.BeamOptions
+) -> list[search.KernelBeamOutput]:
+    """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
+
+    The slices are consecutive and in the order of the sources.
 
     Args:
-        prepared: The decoder, a `NumbaDecoder`.
+        prepared: The decoder and its sources, all of them running: a `NumbaDecoder`.
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
-        sizes: Beam size and number of outputs.
+        options: Beam size and number of outputs.
+
+    Raises:
+        AssertionError: The decoder is of another class.
     """
-    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare` returns"
-    return beam.search_beams(prepared.decoder, _initial_arrays(first), limits, sizes)
+    assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
+    return search.search_beams(prepared.decoder, _initial_arrays(first), limits, options)
 
 
 def _initial_arrays(first: InitialState) -> InitialState:
@@ -469,7 +501,7 @@ def _initial_arrays(first: InitialState) -> InitialState:
 
 
 class CrossEntropy(torch.autograd.Function):
-    """`training.loss_and_gradient` as a PyTorch function."""
+    """`training.cross_entropy_and_gradient` as a PyTorch function; the gradient is computed with the loss."""
 
     @staticmethod
     def forward(
@@ -479,7 +511,7 @@ class CrossEntropy(torch.autograd.Function):
         ignore_index: int,
         smoothing: float,
     ) -> Float[Tensor, ""]:
-        """Return the loss; its gradient is computed too and stored.
+        """Return the mean loss over the positions whose target is not `ignore_index`; NaN if there are none.
 
         Args:
             ctx: Context of autograd.
@@ -489,7 +521,9 @@ class CrossEntropy(torch.autograd.Function):
             smoothing: ε of label smoothing.
         """
         logit_array = logits.detach().contiguous().numpy()
-        loss, gradient = training.loss_and_gradient(logit_array, targets.numpy(), ignore_index, np.float32(smoothing))
+        loss, gradient = training.cross_entropy_and_gradient(
+            logit_array, targets.numpy(), ignore_index, np.float32(smoothing)
+        )
         ctx.save_for_backward(torch.from_numpy(gradient))
         return logits.new_tensor(loss)
 
@@ -512,12 +546,12 @@ def adam_update(
     square: Float[Tensor, " P"],
     coefficients: tuple[float, float, float, float],
 ) -> None:
-    """Compute `training.optimizer.adam_update` for float32 on a CPU, in place.
+    """Compute `pellucid.training.optimizer.adam_update` for contiguous float32 tensors on a CPU, in place.
 
     Args:
-        gradient: Gradient; replaced by the update.
-        mean: First moment, updated.
-        square: Second moment, updated.
-        coefficients: Weight of the gradient in the mean, weight of its square, step size, and ε.
+        gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε).
+        mean: First moment m, updated to m + (1 − β₁) (g − m).
+        square: Second moment v, updated to v + (1 − β₂) (g² − v).
+        coefficients: 1 − β₁, 1 − β₂, step and ε.
     """
     training.adam_update(gradient.numpy(), mean.numpy(), square.numpy(), coefficients)

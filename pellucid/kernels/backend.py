@@ -1,9 +1,10 @@
 """Backends, and the description of the computations requested of them.
 
-A request lists all facts on which a result may depend. A backend lists, for every fact that it knows, the values for
-which it computes exactly what the equations say. It declines a request that holds a fact, or a value, that it does not
-list. So a new setting, a new decoding option or a new part of a value switches a backend off until somebody has decided
-what the backend does with it; none is ignored silently.
+A request lists all properties on which a result may depend: pairs of a name and a value, such as
+("decoder.num_layers", 1) or ("memory.masked", False). A backend lists, for every property that it knows, the values for
+which it computes exactly what the equations say. It declines a request that has a property, or a value, that it does
+not list. So a new setting, a new decoding option or a new optional field switches a backend off until somebody has
+decided what the backend does with it; none is ignored silently.
 """
 
 import warnings
@@ -27,88 +28,93 @@ Computation = Literal[
     "cross_entropy",
     "adam",
 ]
-Fact = tuple[str, Hashable]
-Facts = tuple[Fact, ...]
+Property = tuple[str, Hashable]
+Properties = tuple[Property, ...]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One computation, described by all facts on which a backend's result may depend."""
+    """One computation, described by all properties on which a backend's result may depend; it holds no tensors."""
 
     computation: Computation
     device: str
     """Type of the device that holds the operands: cpu or cuda."""
     dtype: str
-    """Type of the operands' numbers, as float32."""
+    """Type of the operands' numbers without "torch.", as float32."""
     gradients: bool
-    """Whether gradients flow through the computation."""
-    facts: Facts = ()
-    """All other facts by name: settings, kinds of layers, and which optional parts are present."""
+    """True if PyTorch's autograd is enabled, so that gradients may flow through the computation."""
+    properties: Properties = ()
+    """All other properties by name: settings, kinds of layers, and which optional fields are present."""
 
 
 class AnyValue:
-    """All values of a fact: the computation does not depend on it, or computes every value of it."""
+    """A container of all values: the computation does not depend on the property, or computes every value of it."""
 
     def __contains__(self, value: object) -> bool:
         """Return True.
 
         Args:
-            value: Value of a fact.
+            value: Value of a property.
         """
         return True
 
 
-class AllFacts(dict[str, Container[Any]]):
-    """A table that accepts every value of every fact."""
+class AllProperties(dict[str, Container[Any]]):
+    """Supported values of a backend that supports every value of every property."""
 
     def get(self, name: str, default: object = None) -> AnyValue:
-        """Return `ANYTHING`.
+        """Return `ANYTHING` for every name.
 
         Args:
-            name: Name of a fact.
+            name: Name of a property.
             default: Ignored.
         """
         return ANYTHING
 
 
 ANYTHING = AnyValue()
-Table = Mapping[str, Container[Any]]
+SupportedValues = Mapping[str, Container[Any]]
+"""The supported values of each property, by its name. A property that is not listed has none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """A way to compute: for each computation it supports, the values of all facts that it covers."""
+    """An implementation of some computations, and the properties with which it computes each of them."""
 
     name: str
-    tables: Mapping[Computation, Table] = field(repr=False)
+    """Torch, Numba or Triton."""
+    supported_values: Mapping[Computation, SupportedValues] = field(repr=False)
     is_available: Callable[[], bool] = field(repr=False)
-    """Returns whether this machine can run the backend; the first call may compile."""
+    """Returns whether this machine can run the backend; the first call may load or compile kernels, and warns where
+    they fail to compile."""
 
     def supports(self, request: Request) -> bool:
-        """Return whether the backend computes the request exactly, with no fact left out.
+        """Return whether the backend lists every property of the request with its value. It may still be unavailable.
 
         Args:
-            request: The computation and its facts.
+            request: The computation and its properties.
         """
-        return not self.unsupported_facts(request)
+        return not self.unsupported_properties(request)
 
-    def unsupported_facts(self, request: Request) -> Facts:
-        """Return the facts for which the backend declines; all facts if it lacks the computation.
+    def unsupported_properties(self, request: Request) -> Properties:
+        """Return the properties, device, type of numbers and gradients included, whose value is not supported.
+
+        These are all properties if the backend lacks the computation.
 
         Args:
-            request: The computation and its facts.
+            request: The computation and its properties.
         """
-        table: Table = self.tables.get(request.computation, {})
-        return tuple((name, value) for name, value in _all_facts(request) if value not in table.get(name, ()))
+        supported: SupportedValues = self.supported_values.get(request.computation, {})
+        return tuple((name, value) for name, value in _all_properties(request) if value not in supported.get(name, ()))
 
 
-def _all_facts(request: Request) -> Facts:
-    """Return the facts of a request, with device, type of numbers and gradients."""
+def _all_properties(request: Request) -> Properties:
+    """Return the properties of a request, with device, type of numbers and gradients."""
     always = (("device", request.device), ("dtype", request.dtype), ("gradients", request.gradients))
-    return (*always, *request.facts)
+    return (*always, *request.properties)
 
 
-SEARCH: Table = {
+SEARCH: SupportedValues = {
     "device": ANYTHING,
     "dtype": ANYTHING,
     "gradients": ANYTHING,
@@ -134,48 +140,51 @@ SEARCH: Table = {
     "constraints.required": {False},
     "constraints.prefixes": {False},
 }
-"""Options of `greedy` and `beam` in decoding/, in PyTorch as in kernels: length limits and the beam size."""
+"""Options of a search with which `greedy` and `beam` in decoding/ compute it, in PyTorch as in kernels."""
 
 
-def settings_of(section: str, settings: Any) -> Facts:  # noqa: ANN401 (a frozen msgspec struct or dataclass)
-    """Return every setting of a section with its value as facts. A new setting is a new fact.
+def settings_of(section: str, settings: Any) -> Properties:  # noqa: ANN401 (a frozen msgspec struct or dataclass)
+    """Return all settings of a section as properties, named "section.setting". A new setting is a new property.
 
     Args:
-        section: Name of the section, the prefix of the facts' names.
+        section: Name of the section.
         settings: The settings, a frozen msgspec struct or dataclass.
     """
     return _settings_of(section, settings)
 
 
 @lru_cache(maxsize=1024)
-def _settings_of(section: str, settings: Any) -> Facts:  # noqa: ANN401
-    """Return the facts of a section; cached."""
+def _settings_of(section: str, settings: Any) -> Properties:  # noqa: ANN401
+    """Return the properties of a section; cached."""
     return tuple((f"{section}.{name}", getattr(settings, name)) for name in _names(type(settings)))
 
 
-def parts_given(section: str, value: Any) -> Facts:  # noqa: ANN401 (a NamedTuple or a dataclass)
-    """Return, for every optional part of a value, whether it is present, as facts. A new part is a new fact.
+def present_fields(section: str, value: Any) -> Properties:  # noqa: ANN401 (a NamedTuple or a dataclass)
+    """Return, for every optional field of a value, the property "section.field", which is True if it is present.
+
+    A field is present if it is not None, not its default, and not an empty string, tuple or array. A new optional field
+    is a new property.
 
     Args:
-        section: Prefix of the facts' names.
-        value: A NamedTuple or a dataclass; its optional parts are the fields that have a default.
+        section: Prefix of the properties' names.
+        value: A NamedTuple or a dataclass; its optional fields are those that have a default.
     """
     value_type: Any = type(value)
     return tuple(
         [
-            (fact, _is_given(getattr(value, name), default))
-            for name, fact, default in _optional_parts(section, value_type)
+            (property_name, _is_present(getattr(value, name), default))
+            for name, property_name, default in _optional_fields(section, value_type)
         ]
     )
 
 
-def _is_given(part: Any, default: object) -> bool:  # noqa: ANN401
-    """Return whether an optional part is present: it is not None, not an empty sequence, and not its default."""
-    if part is None or part is default:
+def _is_present(content: Any, default: object) -> bool:  # noqa: ANN401
+    """Return whether an optional field is present: it is not None, not an empty sequence, and not its default."""
+    if content is None or content is default:
         return False
-    if isinstance(part, str | tuple) or hasattr(part, "__array__"):
-        return len(part) > 0
-    return bool(part != default)
+    if isinstance(content, str | tuple) or hasattr(content, "__array__"):
+        return len(content) > 0
+    return bool(content != default)
 
 
 def _names(settings_type: Any) -> tuple[str, ...]:  # noqa: ANN401
@@ -188,8 +197,8 @@ def _names(settings_type: Any) -> tuple[str, ...]:  # noqa: ANN401
 
 
 @cache
-def _optional_parts(section: str, value_type: Hashable) -> tuple[tuple[str, str, object], ...]:
-    """Return the fields of a class that have a default: their names, the names of their facts, and the defaults."""
+def _optional_fields(section: str, value_type: Hashable) -> tuple[tuple[str, str, object], ...]:
+    """Return the fields of a class that have a default: names, names of properties, defaults."""
     if is_dataclass(value_type):
         defaults: dict[str, object] = {member.name: member.default for member in fields(value_type)}
     else:
@@ -198,10 +207,10 @@ def _optional_parts(section: str, value_type: Hashable) -> tuple[tuple[str, str,
 
 
 def compiles(warm_up: Callable[[], None], consequence: str) -> bool:
-    """Return whether kernels compile; if they do not, warn with the reason.
+    """Run the function that compiles kernels; return False, with a warning that gives the reason, if it fails.
 
     Args:
-        warm_up: Function that compiles the kernels.
+        warm_up: Function that compiles the kernels; any exception means that they do not compile.
         consequence: Beginning of the warning: what happens without the kernels.
     """
     try:

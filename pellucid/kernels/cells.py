@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.kernels.arithmetic import ONE, Flat, sigmoid_, tanh, tanh_
-from pellucid.kernels.jit import njit_no_refcount
+from pellucid.kernels.compilation import njit_no_refcount
 from pellucid.kernels.types import GRU, CellLayout
 
 GateBuffers = Float[np.ndarray, "P F"]
@@ -32,14 +32,16 @@ def cell_forward(
     before: tuple[Flat, Flat],
     after: tuple[Flat, Flat],
 ) -> None:
-    """Compute a step from the preactivations in `buffers`, and leave there the values that the backward pass reads.
+    """Compute h' and c' of one step of all rows; leave in `buffers` the values that the backward pass reads.
+
+    GRU: h' = n + z ⊙ (h − n). LSTM: c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh c'.
 
     Args:
         layout: The cell.
         buffers: Preactivations W x + b + U h of each gate; for a gate whose U h is multiplied, W x + b, and U h apart.
         first: Index at which the step begins in each buffer.
         before: h and c; c is empty where the cell has none.
-        after: Outputs h' and c'.
+        after: Output: h' and c'; c' is empty where the cell has none.
     """
     if layout.cell == GRU_CELL:
         _gru_forward(buffers, first, before[0], after[0])
@@ -59,11 +61,11 @@ def cell_backward(
 
     Args:
         layout: The cell.
-        buffers: Values that `cell_forward` left; replaced by the gradients of the preactivations.
+        buffers: Values that `cell_forward` left; replaced by the gradients of the preactivations, in the same order.
         first: Index at which the step begins in each buffer.
         gradients: Gradients of h' and c'; replaced by those of h and c, without the part that flows through the
             preactivations.
-        before: h and c.
+        before: h and c before the step; c is empty where the cell has none.
     """
     if layout.cell == GRU_CELL:
         _gru_backward(buffers, first, gradients[0], before[0])

@@ -13,12 +13,13 @@ from torch import Tensor
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import PAD
 
-SHAPES = 64
+MAX_SHAPES = 64
 """Largest number of recorded shapes, each of which keeps its outputs. Later shapes run unrecorded."""
-WARM_UP = 3
+WARM_UP_RUNS = 3
 """Runs before the recording, in which libraries allocate memory, select algorithms and compile kernels."""
 
 Computation = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+"""Function from tensors to tensors, such as loss and gradients of a batch."""
 
 
 class Graph(Protocol):
@@ -37,17 +38,17 @@ class RecordedGraph(NamedTuple):
 
 
 class CUDAGraphRunner:
-    """Run a computation by replay. The next call overwrites the returned tensors.
+    """Run a computation on a GPU: record it for each new shape of its inputs, then replay the recording.
 
-    The computation must be a function of its inputs, of tensors at fixed addresses, and of the GPU's random numbers; it
-    must not read a value on the host.
+    The next call overwrites the returned tensors. The computation must be a function of its inputs, of tensors at fixed
+    addresses, and of the GPU's random numbers; it must not read a value on the host.
     """
 
     def __init__(self, computation: Computation, device: torch.device) -> None:
         """Store the computation; the first call with a shape records it.
 
         Args:
-            computation: Function from tensors to tensors.
+            computation: Function from tensors to tensors, called with tensors on the GPU.
             device: The GPU.
         """
         self.computation = computation
@@ -56,15 +57,15 @@ class CUDAGraphRunner:
         self.pool: Any = None
 
     def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the computation's results.
+        """Return the computation's results, on the GPU. After `MAX_SHAPES` shapes, new ones run without a recording.
 
         Args:
-            inputs: Arguments of the computation, on the GPU or on the host.
+            inputs: Arguments of the computation, on the GPU or on the host; they are copied.
         """
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self.recordings:
             device_inputs = [tensor.to(self.device) for tensor in inputs]
-            if len(self.recordings) >= SHAPES:
+            if len(self.recordings) >= MAX_SHAPES:
                 return self.computation(device_inputs)
             self.recordings[shapes] = self.record(device_inputs)
         recording = self.recordings[shapes]
@@ -87,7 +88,7 @@ class CUDAGraphRunner:
         stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
+            for _ in range(WARM_UP_RUNS):
                 self.computation(static_inputs)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         self.pool = self.pool or torch.cuda.graph_pool_handle()
@@ -99,7 +100,9 @@ class CUDAGraphRunner:
 
 
 def pad_to_bucket(batch: Batch) -> Batch:
-    """Return the batch padded to sizes that many batches share. Padding changes only which random numbers are drawn.
+    """Return the batch with source and target padded to the lengths of `bucket`, which many batches share.
+
+    Padding changes only which random numbers are drawn. The lengths stay as they are.
 
     Args:
         batch: A batch of ids.
@@ -109,10 +112,12 @@ def pad_to_bucket(batch: Batch) -> Batch:
 
 
 def bucket(length: int) -> int:
-    """Return the next size of the sequence 4, 8, …, 32, 40, …, 64, 80, …: at most a quarter larger, from 16 on.
+    """Return the first of the lengths 4, 8, …, 32, 40, …, 64, 80, … that is at least this one; 0 for 0.
+
+    It is at most a quarter larger, from 16 on.
 
     Args:
-        length: Number of columns.
+        length: Number of columns of a batch.
     """
     step = max(4, 1 << max(0, length.bit_length() - 3))
     return -(-length // step) * step

@@ -1,4 +1,4 @@
-"""One step of a search for all hypotheses: attend from the previous state, then step; gradients are not supported.
+"""One decoder step of all hypotheses of a search: attend from the previous state, then step the cell; no gradients.
 
 B sources, b of them running, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
 H hidden, V vocabulary, C as many as R where the cell has a cell state, else 0.
@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.aligned_memory import contiguous
-from pellucid.kernels.arithmetic import Flat
+from pellucid.kernels.arithmetic import Flat, gemm, gemm_add
 from pellucid.kernels.attention import (
     KeyMatrix,
     LocationBuffers,
@@ -23,25 +22,24 @@ from pellucid.kernels.attention import (
     scorer_of,
 )
 from pellucid.kernels.cells import cell_forward
-from pellucid.kernels.gemm import gemm, gemm_add
-from pellucid.kernels.jit import njit, njit_no_refcount
-from pellucid.kernels.parallel import concat_rows, for_each, parts_of, slices
+from pellucid.kernels.compilation import njit, njit_no_refcount
+from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_rows, thread_map
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
     LOCATION_SENSITIVE,
     NO_ROWS,
     AttentionInputs,
-    DecoderWeights,
+    DecoderParameters,
     Head,
     InitialState,
     KernelStepOutput,
 )
-from pellucid.kernels.unroll import CellParameters, add_sums, cell_parameters
+from pellucid.kernels.unroll import CellParameters, cell_parameters, compute_preactivations
 
 
-class Sources(NamedTuple):
-    """Keys and memory of a search. The memory keeps its order, so that the contexts of one source are one product."""
+class SearchAttention(NamedTuple):
+    """Score, keys and memory of a search. The memory keeps its order: the contexts of one source are one product."""
 
     scorer: Scorer
     keys: KeyMatrix
@@ -49,18 +47,19 @@ class Sources(NamedTuple):
     memory: Float[np.ndarray, "B S D"]
     lengths: Int[np.ndarray, " B"]
     rows: Int[np.ndarray, " b"]
-    """Numbers of the running sources; a search drops finished sources without copying keys or memory."""
+    """Indices of the running sources; a search drops finished sources without copying keys or memory."""
 
 
 class SearchState(NamedTuple):
-    """State before a step, as arrays."""
+    """State of the hypotheses before a step, as contiguous arrays."""
 
     hidden: Float[np.ndarray, "R H"]
     cell: Float[np.ndarray, "C H"]
+    """Cell state; without rows where the cell has none."""
     attention_state: Float[np.ndarray, "L S"]
-    """The weights of the previous step; without rows if the score does not read them."""
+    """Attention weights of the previous step; without rows unless the score is location-sensitive."""
 
-    def part(self, rows: slice) -> "SearchState":
+    def slice_rows(self, rows: slice) -> "SearchState":
         """Return the state of some rows.
 
         Args:
@@ -69,8 +68,8 @@ class SearchState(NamedTuple):
         return SearchState(self.hidden[rows], self.cell[rows], self.attention_state[rows])
 
 
-class OutputWeights(NamedTuple):
-    """W_h and W_c of the head, transposed; a part that the head does not read has no columns."""
+class TransposedHead(NamedTuple):
+    """Parameters of the output layer: W_h and W_c transposed, and b; a matrix that it does not use has no columns."""
 
     state: Float[np.ndarray, "H N"]
     context: Float[np.ndarray, "D M"]
@@ -78,19 +77,19 @@ class OutputWeights(NamedTuple):
 
 
 class PreparedDecoder(NamedTuple):
-    """Weights and sources arranged as the kernel reads them at every step."""
+    """Parameters and sources of a search, arranged as kernels read them at every step."""
 
     parameters: CellParameters
-    output: OutputWeights
-    sources: Sources
+    output: TransposedHead
+    attention: SearchAttention
 
     def index_select(self, rows: Int[np.ndarray, " r"]) -> "PreparedDecoder":
-        """Return the decoder with a selection of the running sources; only their numbers are copied.
+        """Return the decoder with a selection of the running sources; neither keys nor memory are copied.
 
         Args:
             rows: Indices among the running sources.
         """
-        return self._replace(sources=self.sources._replace(rows=self.sources.rows[rows]))
+        return self._replace(attention=self.attention._replace(rows=self.attention.rows[rows]))
 
     def step(
         self,
@@ -99,64 +98,69 @@ class PreparedDecoder(NamedTuple):
         cell: Float[np.ndarray, "R H"] | None,
         attention_state: Float[np.ndarray, "R S"] | None = None,
     ) -> KernelStepOutput:
-        """Take one step of all hypotheses; the hypotheses of a source are consecutive.
+        """Return states, contexts, attention weights and logits of one step of all hypotheses.
+
+        Each running source has the same number of hypotheses, which are consecutive.
 
         Args:
-            symbols: Symbol fed back, for each hypothesis.
+            symbols: Previous symbol of each hypothesis.
             hidden: h.
             cell: c; None where the cell has none.
-            attention_state: Attention weights of the previous step, which only the location-sensitive score reads.
+            attention_state: Attention weights of the previous step; only the location-sensitive score reads them.
+
+        Raises:
+            AssertionError: The score is location-sensitive and `attention_state` is None.
         """
-        has_weights = self.sources.scorer.score != LOCATION_SENSITIVE or attention_state is not None
+        has_weights = self.attention.scorer.score != LOCATION_SENSITIVE or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
         state = search_state(InitialState(hidden, cell, attention_state))
-        task = partial(_step_part, self, contiguous(symbols), state)
-        running = len(self.sources.rows)
-        parts = for_each(task, slices(running, min(running, parts_of(len(hidden)))))
+        task = partial(_step_rows, self, contiguous(symbols), state)
+        running = len(self.attention.rows)
+        parts = thread_map(task, split_rows(running, min(running, num_slices(len(hidden)))))
         return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def prepare(parameters: DecoderWeights, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
-    """Return a decoder with its weights and sources arranged as the kernel reads them at every step.
+def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
+    """Return a decoder with all sources running, arranged as kernels read it at every step.
 
     Args:
         parameters: Parameters of the decoder's step.
         head: Parameters of the output layer.
-        inputs: Keys, memory and lengths.
+        inputs: Keys, memory and lengths of the sources.
     """
     _, memory, lengths = (contiguous(array) for array in inputs)
     state, context = contiguous(head.state.T), contiguous(head.context.T)
     keys = prepare_keys(inputs.keys, lengths, parameters.score)
-    sources = Sources(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
-    return PreparedDecoder(cell_parameters(parameters), OutputWeights(state, context, head.bias), sources)
+    attention = SearchAttention(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
+    return PreparedDecoder(cell_parameters(parameters), TransposedHead(state, context, head.bias), attention)
 
 
 def search_state(first: InitialState) -> SearchState:
-    """Return a state as contiguous arrays.
+    """Return the state before the first step as contiguous arrays; absent parts become arrays without rows.
 
     Args:
-        first: The state.
+        first: Initial state.
     """
     hidden, weights = contiguous(first.hidden), first.attention_state
     cell = hidden[:0] if first.cell is None else contiguous(first.cell)
     return SearchState(hidden, cell, NO_ROWS if weights is None else contiguous(weights))
 
 
-def _step_part(
-    decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, part: slice
+def _step_rows(
+    decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, running_rows: slice
 ) -> tuple[np.ndarray, ...]:
-    """Take the step of one part of the running sources."""
-    sources, beam_size = decoder.sources, len(state.hidden) // len(decoder.sources.rows)
-    rows = slice(part.start * beam_size, part.stop * beam_size)
-    part_sources = sources._replace(rows=sources.rows[part])
-    return step(decoder.parameters, decoder.output, part_sources, symbols[rows], state.part(rows))
+    """Take the step of a slice of the running sources."""
+    attention, beam_size = decoder.attention, len(state.hidden) // len(decoder.attention.rows)
+    rows = slice(running_rows.start * beam_size, running_rows.stop * beam_size)
+    running = attention._replace(rows=attention.rows[running_rows])
+    return step(decoder.parameters, decoder.output, running, symbols[rows], state.slice_rows(rows))
 
 
 @njit
 def step(
     parameters: CellParameters,
-    output: OutputWeights,
-    sources: Sources,
+    output: TransposedHead,
+    attention: SearchAttention,
     symbols: Int[np.ndarray, " R"],
     state: SearchState,
 ) -> tuple[
@@ -166,68 +170,68 @@ def step(
     Float[np.ndarray, "R S"],
     Float[np.ndarray, "R V"],
 ]:
-    """Take one step of all hypotheses.
+    """Take one step of all hypotheses, in the calling thread.
 
     Args:
         parameters: Parameters of the cell.
         output: Parameters of the output layer.
-        sources: Keys and memory.
-        symbols: Symbol fed back, for each hypothesis.
+        attention: Attention score, keys and memory.
+        symbols: Previous symbol of each hypothesis.
         state: State before the step.
 
     Returns:
-        h', c', contexts, attention weights and logits.
+        h', c' (without rows where the cell has none), contexts, attention weights and logits.
     """
-    (before, cell, attention_state), scorer = state, sources.scorer
+    (before, cell, attention_state), scorer = state, attention.scorer
     rows = before.shape[0]
     after, cell_after = np.empty(before.shape, np.float32), np.empty(cell.shape, np.float32)
-    contexts = np.empty((rows, sources.memory.shape[2]), np.float32)
-    attn_weights = np.zeros((rows, sources.memory.shape[1]), np.float32)
-    location = location_buffers(scorer, sources.memory.shape[1])
+    contexts = np.empty((rows, attention.memory.shape[2]), np.float32)
+    attn_weights = np.zeros((rows, attention.memory.shape[1]), np.float32)
+    location = location_buffers(scorer, attention.memory.shape[1])
     if scorer.score != DOT_PRODUCT:
         queries = np.empty((rows, scorer.energy.shape[0]), np.float32)
         project_queries(scorer, before, queries)
-        attend(sources, queries, attention_state, location, attn_weights, contexts)
+        attend(attention, queries, attention_state, location, attn_weights, contexts)
     else:
-        attend(sources, before, attention_state, location, attn_weights, contexts)
+        attend(attention, before, attention_state, location, attn_weights, contexts)
     buffers = np.empty((parameters.layout.buffers, before.size), np.float32)
-    add_sums(parameters, symbols, contexts, before, buffers, 0)
+    compute_preactivations(parameters, symbols, contexts, before, buffers, 0)
     cell_forward(parameters.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
     return after, cell_after, contexts, attn_weights, logits_of(output, after, contexts)
 
 
 @njit_no_refcount
 def attend(
-    sources: Sources,
+    attention: SearchAttention,
     queries: Float[np.ndarray, "R A"],
     attention_state: Float[np.ndarray, "L S"],
     buffers: LocationBuffers,
     attn_weights: Float[np.ndarray, "R S"],
     contexts: Float[np.ndarray, "R D"],
 ) -> None:
-    """Compute α of every hypothesis, and the contexts Σ_s α_s h_s.
+    """Compute the attention weights α of every hypothesis, and the contexts Σ_s α_s h_s.
 
     Args:
-        sources: Keys and memory.
-        queries: Queries as `project_queries` computes them.
-        attention_state: Weights of the previous step; without rows if the score does not read them.
-        buffers: Buffers of the location-sensitive score, as `location_buffers` returns them.
-        attn_weights: Zeros that become α.
+        attention: Attention score, keys and memory.
+        queries: Queries as `project_queries` computes them; the hidden states for dot products.
+        attention_state: Weights of the previous step; without rows unless the score is location-sensitive.
+        buffers: Scratch memory as `location_buffers` returns it.
+        attn_weights: Output: zeros that become α.
         contexts: Output.
     """
-    beam_size, scorer = queries.shape[0] // sources.rows.shape[0], sources.scorer
-    for index in range(sources.rows.shape[0]):
-        row, first = sources.rows[index], index * beam_size
-        length = sources.lengths[row]
+    beam_size, scorer = queries.shape[0] // attention.rows.shape[0], attention.scorer
+    for index in range(attention.rows.shape[0]):
+        row, first = attention.rows[index], index * beam_size
+        length = attention.lengths[row]
         for query in range(first, first + beam_size):
             query_weights = attn_weights[query, :length]
             previous_weights = attention_state[query, :length] if scorer.score == LOCATION_SENSITIVE else query_weights
-            attention_weights(scorer, sources.keys[row], queries[query], previous_weights, buffers, query_weights)
+            attention_weights(scorer, attention.keys[row], queries[query], previous_weights, buffers, query_weights)
         if beam_size == 1:
-            _mean(sources.memory[row], attn_weights[first, :length], contexts[first])
+            _mean(attention.memory[row], attn_weights[first, :length], contexts[first])
         else:
             source_weights = attn_weights[first : first + beam_size, :length]
-            gemm(source_weights, sources.memory[row, :length], contexts[first : first + beam_size])
+            gemm(source_weights, attention.memory[row, :length], contexts[first : first + beam_size])
 
 
 @njit_no_refcount
@@ -248,13 +252,13 @@ def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> Non
 
 @njit
 def logits_of(
-    output: OutputWeights, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
+    output: TransposedHead, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
 ) -> Float[np.ndarray, "R V"]:
-    """Return W_h h + W_c c + b.
+    """Return the logits W_h h + W_c c + b of all hypotheses.
 
     Args:
         output: Parameters of the output layer.
-        hidden: h.
+        hidden: h, after the step.
         contexts: c.
     """
     logits = np.empty((hidden.shape[0], output.bias.shape[0]), np.float32)
@@ -270,6 +274,6 @@ def logits_of(
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
-    parameters = DecoderWeights(GRU, 0, np.zeros((2, 3), np.float32), square[0], empty, empty)
+    parameters = DecoderParameters(GRU, 0, np.zeros((2, 3), np.float32), square[0], empty, empty)
     head, inputs = Head(square, square, square[0]), AttentionInputs(square[None], square[None], one)
-    prepare(parameters, head, inputs).step(one, square, None)
+    prepare_decoder(parameters, head, inputs).step(one, square, None)

@@ -12,28 +12,30 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.aligned_memory import contiguous, empty, zeros
-from pellucid.kernels.arithmetic import Flat, add_, copy_
+from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
-from pellucid.kernels.gemm import gemm_add
-from pellucid.kernels.jit import njit, njit_no_refcount
-from pellucid.kernels.parallel import defer_sigint, for_each, parts_of
+from pellucid.kernels.compilation import njit, njit_no_refcount
+from pellucid.kernels.runtime import contiguous, defer_sigint, empty, num_slices, thread_map, zeros
 from pellucid.kernels.types import GRU, CellLayout, Direction
 
 
 class PackedSequence(NamedTuple):
-    """Packed rows: each packed position's row in the table and in the states, and the number of rows of each step."""
+    """Real positions of some rows, concatenated step by step: first those of step 0 of all rows, then of step 1."""
 
     symbols: Int[np.ndarray, " M"]
+    """Row of the table of projected inputs, for each packed position."""
     state_rows: Int[np.ndarray, " M"]
+    """Row of the array of all states, for each packed position."""
     counts: Int[np.ndarray, " S"]
+    """Number of rows of each step."""
 
 
-class RecurrentWeights(NamedTuple):
-    """Projected inputs, one row of the table each, and the recurrent parameters."""
+class RecurrentParameters(NamedTuple):
+    """Projected inputs and recurrent parameters of one direction, as kernels read them."""
 
     layout: CellLayout
     table: Float[np.ndarray, "V G"]
+    """W x + b of each distinct input vector, one per row, with every bias except `bias_n`."""
     recurrent: Float[np.ndarray, "Q H H"]
     """U of each gate, for the backward pass."""
     recurrent_t: Float[np.ndarray, "Q H H"]
@@ -42,23 +44,26 @@ class RecurrentWeights(NamedTuple):
 
 
 class RecurrentTape(NamedTuple):
-    """Values of a forward pass that the backward pass reads, and the final states of the rows, longest first."""
+    """Values of a forward pass that the backward pass reads, and the final hidden states of the rows, longest first."""
 
     before: Float[np.ndarray, "M H"]
+    """h before each packed position."""
     cell_before: Float[np.ndarray, "C H"]
+    """c before each packed position; without rows where the cell has none."""
     buffers: GateBuffers
+    """Values of the gates, as `cell_forward` leaves them."""
     hidden: Float[np.ndarray, "B H"]
 
 
 class RecurrentOutput(NamedTuple):
-    """Hidden states of each direction, zero beyond a row's length, and each row's final state."""
+    """Hidden states of each direction at each position, zero beyond a row's length, and final states of each row."""
 
     states: Float[np.ndarray, "B S N H"]
     hidden: Float[np.ndarray, "B N H"]
 
 
 class RowGroup(NamedTuple):
-    """Rows of the batch that run together in one direction, longest first, and their packing."""
+    """Rows of the batch that one thread runs in one direction, longest first, and their packed positions."""
 
     direction: int
     rows: Int[np.ndarray, " R"]
@@ -70,15 +75,16 @@ def run_recurrence(
 ) -> RecurrentOutput:
     """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].
 
-    The first direction runs from a row's first position to its last, the second from its last to its first.
+    The first direction runs from a row's first position to its last, the second from its last to its first. No
+    gradients: autograd.py computes them.
 
     Args:
-        directions: Projected inputs and parameters of one or two directions.
+        directions: Projected inputs and parameters of one or two directions of the same size.
         symbols: Row of the table for each position.
         lengths: Number of real positions of each row, at least 1.
     """
     groups, shape = row_groups(symbols, lengths, len(directions)), (*symbols.shape, len(directions))
-    return run_groups([recurrent_weights(direction) for direction in directions], groups, shape, False)[0]
+    return run_groups([recurrent_parameters(direction) for direction in directions], groups, shape, False)[0]
 
 
 def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[RowGroup]:
@@ -88,11 +94,11 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
 
     Args:
         symbols: Row of the table for each position.
-        lengths: Number of real positions of each row.
+        lengths: Number of real positions of each row, at least 1.
         directions: Number of directions, 1 or 2.
     """
     symbols, lengths = contiguous(symbols), contiguous(lengths)
-    order, num_groups = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
+    order, num_groups = np.argsort(-lengths, kind="stable"), num_slices(len(lengths), directions)
     row_sets = [(direction, order[first::num_groups]) for direction in range(directions) for first in range(num_groups)]
     with defer_sigint():
         return [
@@ -102,43 +108,43 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
 
 
 def run_groups(
-    weights: list[RecurrentWeights], groups: list[RowGroup], shape: tuple[int, int, int], with_tape: bool
+    parameters: list[RecurrentParameters], groups: list[RowGroup], shape: tuple[int, int, int], with_tape: bool
 ) -> tuple[RecurrentOutput, list[RecurrentTape]]:
-    """Return the output of all groups together, and the tape of each.
+    """Return the output of all groups together, and the tape of each in the order of the groups.
 
     Args:
-        weights: Weights of each direction.
-        groups: Groups of rows.
+        parameters: Parameters of each direction.
+        groups: Groups of rows, as `row_groups` returns them.
         shape: B, S and N.
-        with_tape: Store the values that the backward pass reads.
+        with_tape: Store the values that the backward pass reads; otherwise only `hidden` of a tape is defined.
     """
-    size = weights[0].recurrent.shape[1]
+    size = parameters[0].recurrent.shape[1]
     states, hidden = zeros((shape[0] * shape[1] * shape[2], size)), empty((shape[0], shape[2], size))
-    tapes = for_each(partial(_run_group, weights, states, with_tape), groups)
+    tapes = thread_map(partial(_run_group, parameters, states, with_tape), groups)
     for group, tape in zip(groups, tapes, strict=True):
         hidden[group.rows, group.direction] = tape.hidden
     return RecurrentOutput(states.reshape(*shape, size), hidden), tapes
 
 
 def _run_group(
-    weights: list[RecurrentWeights], states: Float[np.ndarray, "M H"], with_tape: bool, group: RowGroup
+    parameters: list[RecurrentParameters], states: Float[np.ndarray, "M H"], with_tape: bool, group: RowGroup
 ) -> RecurrentTape:
     """Run one group, and write its states into those of all groups."""
-    return forward(weights[group.direction], group.packed, states, with_tape)
+    return recurrence_forward(parameters[group.direction], group.packed, states, with_tape)
 
 
-def recurrent_weights(direction: Direction) -> RecurrentWeights:
+def recurrent_parameters(direction: Direction) -> RecurrentParameters:
     """Return the parameters of a direction as the kernels read them.
 
     Args:
         direction: Projected inputs and parameters.
     """
     table, weight, bias = (contiguous(array) for array in direction[1:])
-    return RecurrentWeights(direction.cell, table, by_gate(weight), by_gate_t(weight), bias)
+    return RecurrentParameters(direction.cell, table, by_gate(weight), by_gate_t(weight), bias)
 
 
 def by_gate(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q H N"]:
-    """Return the weight of each gate.
+    """Return a view of the parameters, gate by gate.
 
     Args:
         weight: Weights of all gates, one below the other.
@@ -148,7 +154,7 @@ def by_gate(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[
 
 
 def by_gate_t(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q N H"]:
-    """Return the transposed weight of each gate.
+    """Return the transposed weights of each gate, as a contiguous copy.
 
     Args:
         weight: Weights of all gates, one below the other.
@@ -189,45 +195,47 @@ def pack(
 
 
 @njit
-def forward(
-    weights: RecurrentWeights, packed: PackedSequence, states: Float[np.ndarray, "M H"], with_tape: bool
+def recurrence_forward(
+    parameters: RecurrentParameters, packed: PackedSequence, states: Float[np.ndarray, "M H"], with_tape: bool
 ) -> RecurrentTape:
-    """Run every row from the zero state over its positions.
+    """Run every row from the zero state over its positions, in the calling thread; return the tape.
 
     Args:
-        weights: Weights of the direction.
+        parameters: Parameters of the direction.
         packed: The rows.
-        states: Output: the state at each position is written to its row.
-        with_tape: Store the values that only the backward pass reads.
+        states: Output: the hidden state at each position is written to its row.
+        with_tape: Store the values that the backward pass reads; otherwise only `hidden` of the tape is defined.
     """
-    size, rows, layout = weights.recurrent_t.shape[1], packed.counts[0], weights.layout
+    size, rows, layout = parameters.recurrent_t.shape[1], packed.counts[0], parameters.layout
     capacity, cells = packed.state_rows.shape[0] if with_tape else rows, layout.states - 1
     buffers, before = np.empty((layout.buffers, capacity * size), np.float32), np.zeros((capacity, size), np.float32)
     cell_before = np.zeros((capacity * cells, size), np.float32)
     hidden, cell = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
     tape = RecurrentTape(before, cell_before, buffers, hidden)
-    _forward_steps(weights, packed, tape, cell, states)
+    _forward_steps(parameters, packed, tape, cell, states)
     return tape
 
 
 @njit_no_refcount
 def _forward_steps(
-    weights: RecurrentWeights,
+    parameters: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
     cell: Float[np.ndarray, "C H"],
     states: Float[np.ndarray, "M H"],
 ) -> None:
-    """Take the steps of `forward`; the tape has space for all steps, or for one, which they then share."""
-    with_tape, start, layout = tape.before.shape[0] == packed.state_rows.shape[0], 0, weights.layout
+    """Take the steps of `recurrence_forward`; the tape has space for all steps, or for one, which they then share."""
+    with_tape, start, layout = tape.before.shape[0] == packed.state_rows.shape[0], 0, parameters.layout
     for step in range(packed.counts.shape[0]):
         n = packed.counts[step]
         first, cells = start if with_tape else 0, n * (layout.states - 1)
         offset = first * tape.hidden.shape[1]
         before, hidden = tape.before[first : first + n], tape.hidden[:n].reshape(-1)
         copy_(before.reshape(-1), hidden)
-        gather_inputs(layout, weights.table, packed.symbols[start : start + n], weights.bias_n, tape.buffers, offset)
-        add_recurrent(layout, before, weights.recurrent_t, tape.buffers, offset)
+        gather_inputs(
+            layout, parameters.table, packed.symbols[start : start + n], parameters.bias_n, tape.buffers, offset
+        )
+        add_recurrent(layout, before, parameters.recurrent_t, tape.buffers, offset)
         cell_before, cell_state = tape.cell_before[first : first + cells].reshape(-1), cell[:cells].reshape(-1)
         copy_(cell_before, cell_state)
         cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_state))
@@ -237,39 +245,41 @@ def _forward_steps(
 
 
 @njit
-def backward(
-    weights: RecurrentWeights,
+def recurrence_backward(
+    parameters: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
     states: Float[np.ndarray, "M H"],
     hidden: Float[np.ndarray, "B H"],
 ) -> Float[np.ndarray, "V G"]:
-    """Return the gradient of the table; gradients of the preactivations replace the values on the tape.
+    """Return the gradient of the table; gradients of the preactivations replace the values in `tape.buffers`.
+
+    The gradients of U and `bias_n` are sums over these, which the caller computes.
 
     Args:
-        weights: Weights of the direction.
+        parameters: Parameters of the direction.
         packed: The rows.
-        tape: Values of the forward pass, overwritten.
+        tape: Values of the forward pass, run with `with_tape`; its buffers are overwritten.
         states: Gradients of the states.
         hidden: Gradients of the final states, overwritten.
     """
-    rows, size = packed.counts[0] * (weights.layout.states - 1), weights.recurrent.shape[1]
-    table, cell = np.zeros(weights.table.shape, np.float32), np.zeros((rows, size), np.float32)
-    _backward_steps(weights, packed, tape, (states, hidden, cell), table)
+    rows, size = packed.counts[0] * (parameters.layout.states - 1), parameters.recurrent.shape[1]
+    table, cell = np.zeros(parameters.table.shape, np.float32), np.zeros((rows, size), np.float32)
+    _backward_steps(parameters, packed, tape, (states, hidden, cell), table)
     return table
 
 
 @njit_no_refcount
 def _backward_steps(
-    weights: RecurrentWeights,
+    parameters: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
     gradients: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B H"], Float[np.ndarray, "C H"]],
     table: Float[np.ndarray, "V G"],
 ) -> None:
-    """Take the steps of `backward`, from the gradients of states, hidden and cell."""
-    (states, hidden, cell), end, size = gradients, packed.state_rows.shape[0], weights.recurrent.shape[1]
-    layout = weights.layout
+    """Take the steps of `recurrence_backward`, from the gradients of states, hidden and cell."""
+    (states, hidden, cell), end, size = gradients, packed.state_rows.shape[0], parameters.recurrent.shape[1]
+    layout = parameters.layout
     for step in range(packed.counts.shape[0] - 1, -1, -1):
         n = packed.counts[step]
         start, cells = end - n, n * (layout.states - 1)
@@ -279,7 +289,7 @@ def _backward_steps(
         before = tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1)
         cell_backward(layout, tape.buffers, offset, (hidden_gradient.reshape(-1), cell[:cells].reshape(-1)), before)
         scatter_add(layout, tape.buffers, offset, packed.symbols[start:end], table)
-        add_recurrent_backward(layout, tape.buffers, offset, weights.recurrent, hidden_gradient)
+        add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, hidden_gradient)
         end = start
 
 
@@ -292,7 +302,7 @@ def gather_inputs(
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Copy W x + b of every gate from the rows of the table to its buffer, and `bias_n` to its own.
+    """Copy W x + b of every gate from the rows of the table to its buffer, and `bias_n` to the buffer after the gates.
 
     Args:
         layout: The cell.
@@ -330,8 +340,8 @@ def scatter_add(
         layout: The cell.
         buffers: Gradients of the preactivations.
         first: Index at which the step begins in each buffer.
-        symbols: Row of the table for each row of the step.
-        table: Sum.
+        symbols: Row of the table for each row of the step; rows may repeat.
+        table: Gradient of the table, changed in place.
     """
     size = table.shape[1] // layout.gates
     for gate in range(layout.gates):
@@ -343,8 +353,8 @@ def scatter_add(
 
 
 @njit_no_refcount
-def recurrent_buffer(layout: CellLayout, gate: int) -> int:
-    """Return the index of the buffer of a gate's U h: the gate's own, except for a gate whose U h another multiplies.
+def recurrent_buffer_index(layout: CellLayout, gate: int) -> int:
+    """Return the index of the buffer of a gate's U h: the gate's own; for the gate `layout.gated`, the last.
 
     Args:
         layout: The cell.
@@ -361,7 +371,7 @@ def add_recurrent(
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Add U h of every gate to its buffer.
+    """Add U h of every gate to the buffer that `recurrent_buffer_index` selects.
 
     Args:
         layout: The cell.
@@ -371,7 +381,7 @@ def add_recurrent(
         first: Index at which the step begins in each buffer.
     """
     for gate in range(layout.gates):
-        buffer = buffers[recurrent_buffer(layout, gate), first : first + before.size]
+        buffer = buffers[recurrent_buffer_index(layout, gate), first : first + before.size]
         gemm_add(before, recurrent_t[gate], buffer.reshape(before.shape))
 
 
@@ -393,14 +403,16 @@ def add_recurrent_backward(
         hidden: Gradients of h, changed in place.
     """
     for gate in range(layout.gates):
-        buffer = buffers[recurrent_buffer(layout, gate), first : first + hidden.size]
+        buffer = buffers[recurrent_buffer_index(layout, gate), first : first + hidden.size]
         gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden)
 
 
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32)
-    weights = recurrent_weights(Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0]))
+    parameters = recurrent_parameters(
+        Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0])
+    )
     groups = row_groups(one, one[0], 1)
-    _, tapes = run_groups([weights], groups, (1, 1, 1), True)
-    backward(weights, groups[0].packed, tapes[0], single, single.copy())
+    _, tapes = run_groups([parameters], groups, (1, 1, 1), True)
+    recurrence_backward(parameters, groups[0].packed, tapes[0], single, single.copy())

@@ -7,22 +7,24 @@ M positions, V vocabulary, P numbers of all parameters that are updated together
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp
-from pellucid.kernels.attention import highest
-from pellucid.kernels.jit import njit, njit_no_refcount
+from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, max_value
+from pellucid.kernels.compilation import njit, njit_no_refcount
 
 
 @njit
-def loss_and_gradient(
+def cross_entropy_and_gradient(
     logits: Float[np.ndarray, "M V"], targets: Int[np.ndarray, " M"], ignore_index: int, smoothing: np.float32
 ) -> tuple[float, Float[np.ndarray, "M V"]]:
     """Return the mean of −Σ_v q_v log p_v, q = (1 − ε) one-hot + ε / V, and its gradient (p − q) / count.
+
+    The mean is over the count of positions whose target is not `ignore_index`; it is NaN if there are none. The
+    gradient of the other positions is zero.
 
     Args:
         logits: Logits of each position.
         targets: Target id of each position.
         ignore_index: Target id of positions that do not contribute.
-        smoothing: ε of label smoothing.
+        smoothing: ε of label smoothing, from 0 to below 1.
     """
     gradient, total, count = np.zeros(logits.shape, np.float32), 0.0, 0
     for row in range(logits.shape[0]):
@@ -32,7 +34,7 @@ def loss_and_gradient(
         if targets[row] == ignore_index:
             continue
         row_logits, row_gradient = logits[row], gradient[row]
-        maximum, sum_of_exponents, sum_of_logits = highest(row_logits), ZERO, ZERO
+        maximum, sum_of_exponents, sum_of_logits = max_value(row_logits), ZERO, ZERO
         for v in range(row_logits.shape[0]):
             row_gradient[v] = exp(row_logits[v] - maximum)
             sum_of_exponents += row_gradient[v]
@@ -47,13 +49,13 @@ def loss_and_gradient(
 
 
 def adam_update(gradient: Flat, mean: Flat, square: Flat, coefficients: tuple[float, float, float, float]) -> None:
-    """Compute `training.optimizer.adam_update` for float32 on a CPU, in place.
+    """Compute `pellucid.training.optimizer.adam_update` for contiguous float32 arrays, in place.
 
     Args:
-        gradient: Gradient; replaced by the update.
-        mean: First moment, updated.
-        square: Second moment, updated.
-        coefficients: Weight of the gradient in the mean, weight of its square, step size, and ε.
+        gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε).
+        mean: First moment m, updated to m + (1 − β₁) (g − m).
+        square: Second moment v, updated to v + (1 − β₂) (g² − v).
+        coefficients: 1 − β₁, 1 − β₂, step and ε.
     """
     _adam_update(gradient, mean, square, np.array(coefficients, dtype=np.float32))
 
@@ -73,6 +75,6 @@ def _adam_update(gradient: Flat, mean: Flat, square: Flat, coefficients: Float[n
 
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example."""
-    loss_and_gradient(np.zeros((1, 2), np.float32), np.ones(1, np.int64), 0, ZERO)
+    cross_entropy_and_gradient(np.zeros((1, 2), np.float32), np.ones(1, np.int64), 0, ZERO)
     gradient, mean, square = np.zeros((3, 1), np.float32)
     adam_update(gradient, mean, square, (0.1, 0.001, 0.1, 1e-8))

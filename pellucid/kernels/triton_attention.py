@@ -26,7 +26,7 @@ TILE = 4096
 
 
 class AttentionArguments(NamedTuple):
-    """Arguments of the attention of all queries."""
+    """Arguments of `attend`, as contiguous tensors."""
 
     queries: Tensor
     energy: Tensor
@@ -36,7 +36,7 @@ class AttentionArguments(NamedTuple):
 
 
 class AttentionResults(NamedTuple):
-    """Contexts and weights, in float32."""
+    """Contexts and attention weights, in float32, which the forward kernel writes."""
 
     context: Tensor
     weights: Tensor
@@ -73,13 +73,14 @@ def attend(
 ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R S"]]:
     """Return the contexts Σ_s α_s h_s, and α = softmax(energyᵀ tanh(q + key_s)) over the real positions, in float32.
 
-    Gradients exist for one query a source only.
+    The weights α beyond a source's length are zero. Gradients flow to all arguments except the lengths, for one query a
+    source; with several queries a source, the backward pass raises NotImplementedError.
 
     Args:
-        queries: W q, projected already; those of a source one after the other.
+        queries: q, the projected decoder states; those of a source one after the other.
         energy: v, the weight of each unit.
-        keys: Projected states.
-        states: h.
+        keys: Projected encoder states.
+        states: h, the encoder states.
         lengths: Number of real positions of each source, at least 1.
     """
     context, weights = _Attend.apply(queries, energy, keys, states, lengths)  # type: ignore[no-untyped-call]

@@ -27,13 +27,14 @@ class CellLayout(NamedTuple):
     cell: int
     """Number by which `cells.cell_forward` and `cells.cell_backward` select the equations."""
     gates: int
+    """Q, the number of gates, the candidate included: 3 for a GRU, 4 for an LSTM."""
     states: int
     """Number of state vectors: 1 for h; 2 for h and c."""
     buffers: int
     """Number of vectors that a step stores for the backward pass, those of the gates first."""
     gated: int
-    """Gate whose U h another gate multiplies, which must be the last; −1 for none. Its U h has the buffer after the
-    gates, and its hidden bias, `bias_n`, is added there."""
+    """Index of the gate whose U h another gate multiplies (n of a GRU), which must be the last gate; −1 for none. Its
+    U h has the buffer after the gates, and its hidden bias, `bias_n`, is added there."""
 
 
 GRU = CellLayout(cell=0, gates=3, states=1, buffers=4, gated=2)
@@ -54,28 +55,35 @@ SCORES: Mapping[str, int] = {
 
 
 class Direction(NamedTuple):
-    """One direction of an encoder: its inputs, projected, and its recurrent parameters."""
+    """One direction of a recurrent layer: its projected inputs and its recurrent parameters."""
 
     cell: CellLayout
     table: Float[Array, "V G"]
-    """W x + b of every input, with every bias that no gate multiplies."""
+    """W x + b of each distinct input vector, one per row, gate by gate, with every bias except `bias_n`."""
     weight: Float[Array, "G H"]
+    """U of all gates, one below the other."""
     bias_n: Float[Array, " C"]
+    """Hidden bias of the gate `cell.gated`; empty where the cell has no such gate."""
 
 
-class DecoderWeights(NamedTuple):
-    """Parameters of a decoder's step. Scores: e = energyᵀ tanh(query h + key + location f), or e = h · key.
+class DecoderParameters(NamedTuple):
+    """Parameters of one decoder step: those of the cell and of the attention score.
 
-    f are the filters over the weights of the previous step, where the score is location-sensitive.
+    Additive score: e = energyᵀ tanh(query h + key). Location-sensitive: e = energyᵀ tanh(query h + key + location f),
+    where f are the filters over the attention weights of the previous step. Dot products: e = h · key.
     """
 
     cell: CellLayout
     score: int
+    """`DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`."""
     table: Float[Array, "V G"]
-    """The projected symbols, with every bias that no gate multiplies."""
+    """W x + b of the embedding x of each target symbol, gate by gate, with every bias except `bias_n`."""
     bias_n: Float[Array, " C"]
+    """Hidden bias of the gate `cell.gated`; empty where the cell has no such gate."""
     recurrent: Float[Array, "G H"]
+    """U, the weights of the previous hidden state."""
     context: Float[Array, "G D"]
+    """C, the weights of the context."""
     query: Float[Array, "N H"] = NO_ROWS
     energy: Float[Array, " N"] = NO_UNITS
     location: Float[Array, "N F"] = NO_ROWS
@@ -83,7 +91,10 @@ class DecoderWeights(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Parameters of the logits W_h h + W_c c + b. A part that is not read has no rows."""
+    """Parameters of the logits W_h h + W_c c + b, where h is the new hidden state and c the context.
+
+    The matrix of an input that the output layer does not read has no rows.
+    """
 
     state: Float[Array, "N H"]
     context: Float[Array, "M D"]
@@ -91,7 +102,10 @@ class Head(NamedTuple):
 
 
 class AttentionInputs(NamedTuple):
-    """Keys and memory of all sources. `lengths` are at least 1; nothing beyond them is read."""
+    """Keys and memory (encoder states) of all sources, and their numbers of positions.
+
+    `lengths` are at least 1; keys and memory beyond them are never read.
+    """
 
     keys: Float[Array, "B S A"]
     memory: Float[Array, "B S D"]
@@ -99,23 +113,26 @@ class AttentionInputs(NamedTuple):
 
 
 class InitialState(NamedTuple):
-    """State at the first step: h, c if the cell has one, and the initial attention weights if the score reads them."""
+    """State before the first step of a search, one row per source."""
 
     hidden: Float[Array, "N H"]
     cell: Float[Array, "N H"] | None
+    """Cell state of an LSTM; None where the cell has none."""
     attention_state: Float[Array, "N S"] | None
+    """Attention weights before the first step; None unless the score is location-sensitive."""
 
 
 class SearchLimits(NamedTuple):
-    """Symbols and lengths that a search allows, and how many candidates it records."""
+    """Suppressed symbols and length limits of a search, and the number of candidates that it records."""
 
     suppressed: Bool[np.ndarray, " V"]
     """Symbols that have probability zero."""
     min_length: int
-    """Number of symbols before which EOS is not chosen. It keeps its probability."""
+    """Number of symbols, without EOS, before which EOS is not chosen. It keeps its probability."""
     max_length: int
+    """Largest number of symbols, without EOS. EOS may follow as one more step."""
     num_candidates: int
-    """Number of most probable symbols recorded at each step."""
+    """C, the number of most probable symbols recorded at each step; at most V."""
 
 
 class KernelSearchOutput(NamedTuple):
@@ -123,14 +140,21 @@ class KernelSearchOutput(NamedTuple):
 
     ids: Int[np.ndarray, "N T"]
     log_probabilities: Float[np.ndarray, "N T"]
+    """Log-probability of each symbol of `ids`."""
     weights: Float[np.ndarray, "N T S"]
+    """Attention weights of each step; zero beyond the length of the source."""
     top_ids: Int[np.ndarray, "N T C"]
+    """The C most probable symbols of each step, in descending order."""
     top_log_probabilities: Float[np.ndarray, "N T C"]
     steps: Int[np.ndarray, " N"]
+    """Number of steps of each output: its symbols, and EOS unless it was cut at the maximum length."""
 
 
 class KernelStepOutput(NamedTuple):
-    """Arrays of one decoder step; `cell` is empty where the cell has no cell state."""
+    """States, contexts c, attention weights and logits of one decoder step, one row per hypothesis.
+
+    `cell` has no rows where the cell has no cell state.
+    """
 
     hidden: Float[Array, "R H"]
     cell: Float[Array, "C H"]

@@ -1,8 +1,9 @@
-"""The decoder's steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
+"""Decoder steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
 
 B rows, T steps, S source positions, A units of the query, D memory, H hidden, P buffers of a step, Q gates, G = Q·H, V
-target symbols, F = T·B·H. Gradients of weights are products over all steps and are computed by the caller; the steps
-store the factors in place of the values of the forward pass.
+target symbols, F = T·B·H, T1 = T + 1. Training uses it (teacher forcing). Gradients of matrices are products over all
+steps and are computed by the caller, autograd.py; the steps store the factors in place of the values of the forward
+pass.
 """
 
 from functools import partial
@@ -11,17 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.aligned_memory import contiguous
-from pellucid.kernels.arithmetic import Flat, add_
+from pellucid.kernels.arithmetic import Flat, add_, gemm_add, gemm_tn
 from pellucid.kernels.attention import (
     AttentionGradients,
     LocationBuffers,
     Scorer,
     ScorerGradients,
-    Source,
+    UnrollAttention,
     attention_backward,
     attention_forward,
-    double_exp,
+    exp_2x,
     location_buffers,
     positions_innermost,
     prepare_keys,
@@ -29,9 +29,7 @@ from pellucid.kernels.attention import (
     scorer_of,
 )
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
-from pellucid.kernels.gemm import gemm_add, gemm_tn
-from pellucid.kernels.jit import njit, njit_no_refcount
-from pellucid.kernels.parallel import concat_rows, for_each, parts_of, slices
+from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.recurrence import (
     add_recurrent,
     add_recurrent_backward,
@@ -40,6 +38,7 @@ from pellucid.kernels.recurrence import (
     gather_inputs,
     scatter_add,
 )
+from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_rows, thread_map
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
@@ -47,19 +46,22 @@ from pellucid.kernels.types import (
     NO_ROWS,
     AttentionInputs,
     CellLayout,
-    DecoderWeights,
+    DecoderParameters,
 )
 
 
 class CellParameters(NamedTuple):
-    """Parameters of the decoder's cell; `_t` are transposed for the forward pass."""
+    """Parameters of the decoder's cell, gate by gate; those ending in `_t` are transposed, for the forward pass."""
 
     layout: CellLayout
     table: Float[np.ndarray, "V G"]
-    """The projected embeddings, with every bias that no gate multiplies."""
+    """W x + b of the embedding x of each target symbol, with every bias except `bias_n`."""
     bias_n: Flat
+    """Hidden bias of the gate `layout.gated`; empty where the cell has no such gate."""
     recurrent: Float[np.ndarray, "Q H H"]
+    """U of each gate."""
     context: Float[np.ndarray, "Q H D"]
+    """C of each gate, the weights of the context."""
     recurrent_t: Float[np.ndarray, "Q H H"]
     context_t: Float[np.ndarray, "Q D H"]
 
@@ -77,10 +79,12 @@ class DecoderTape(NamedTuple):
 
 
 class OutputGradients(NamedTuple):
-    """Gradients of the steps' results. Those of the states are overwritten, the first by the initial state's."""
+    """Gradients of the steps' results, which `unroll_backward` overwrites."""
 
     hidden: Float[np.ndarray, "T1 B H"]
+    """Gradients of the hidden states after each step, at the indices from 1 on; index 0 becomes the initial state's."""
     cell: Float[np.ndarray, "C H"]
+    """Gradient of the last cell state; becomes that of the initial one."""
     contexts: Float[np.ndarray, "T B D"]
     """Gradients of the contexts from the output layer; the backward pass adds those from the cell."""
     weights: Float[np.ndarray, "B T S"]
@@ -91,13 +95,18 @@ class StepGradients(NamedTuple):
     """Gradients of the table and the score, and the factors of other gradients that the tape does not hold."""
 
     queries: Float[np.ndarray, "T B A"]
+    """Gradients of the queries W s of each step; one step without meaning for dot products."""
     energies: Float[np.ndarray, "B T S"]
+    """Gradients of the scores e."""
     table: Float[np.ndarray, "V G"]
     scorer: ScorerGradients
 
 
 class DecoderOutput(NamedTuple):
-    """Results of all steps, and the last cell state, which is empty where the cell has none."""
+    """Hidden states, contexts and attention weights of all steps, and the last cell state.
+
+    The cell state has no rows where the cell has none.
+    """
 
     hidden: Float[np.ndarray, "B T H"]
     contexts: Float[np.ndarray, "B T D"]
@@ -105,71 +114,77 @@ class DecoderOutput(NamedTuple):
     cell: Float[np.ndarray, "C H"]
 
 
-class DecoderStart(NamedTuple):
-    """Keys and memory of all rows, and the state before the first step."""
+class UnrollInputs(NamedTuple):
+    """Keys and memory of all rows, and the state before the first step. Gradients flow to all of them."""
 
     keys: Float[np.ndarray, "B S A"]
     memory: Float[np.ndarray, "B S D"]
     hidden: Float[np.ndarray, "B H"]
     cell: Float[np.ndarray, "C H"]
     initial_weights: Float[np.ndarray, "L S"]
-    """Attention weights before the first step, which the location-sensitive score reads; else no rows."""
+    """Attention weights before the first step; without rows unless the score is location-sensitive."""
 
 
 class MemoryGradients(NamedTuple):
-    """Arrays into which every part writes the gradients of its rows. Keys of a projected query have S innermost."""
+    """Arrays into which every slice of the batch writes the gradients of its rows."""
 
     keys: Float[np.ndarray, "B S A"]
+    """A view with the positions innermost in memory, except for dot products, which are contiguous."""
     memory: Float[np.ndarray, "B S D"]
 
 
-class UnrolledPart(NamedTuple):
-    """One part of the rows, and the kernel's arguments and results for it."""
+class UnrolledSlice(NamedTuple):
+    """A slice of the rows of a batch, and the arguments and results of the kernel for it."""
 
     rows: slice
     symbols: Int[np.ndarray, "T R"]
-    source: Source
+    attention: UnrollAttention
     tape: DecoderTape
 
 
 def unroll_decoder(
-    parameters: DecoderWeights,
+    parameters: DecoderParameters,
     symbols: Int[np.ndarray, "B T"],
     inputs: AttentionInputs,
     hidden: Float[np.ndarray, "B H"],
     cell: Float[np.ndarray, "B H"] | None,
     initial_weights: Float[np.ndarray, "B S"] | None = None,
 ) -> DecoderOutput:
-    """Attend from the previous state, then step, over known symbols.
+    """Return the results of all decoder steps over known symbols; each step attends from the previous state.
 
     Args:
-        parameters: Parameters of the decoder's step.
+        parameters: Parameters of a decoder step.
         symbols: Decoder input ids, which are rows of the table of projected embeddings.
-        inputs: Keys, memory and lengths.
+        inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
         hidden: Initial h.
         cell: Initial c; None where the cell has none.
-        initial_weights: Attention weights before the first step, which only the location-sensitive score reads.
+        initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
+
+    Raises:
+        AssertionError: The score is location-sensitive and `initial_weights` is None.
     """
     has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
-    start = DecoderStart(
+    start = UnrollInputs(
         inputs.keys,
         inputs.memory,
         hidden,
         hidden[:0] if cell is None else cell,
         NO_ROWS if initial_weights is None else initial_weights,
     )
-    return join_parts(unroll_parts(cell_parameters(parameters), scorer_of(parameters), start, symbols, inputs.lengths))
+    return join_slices(
+        unroll_slices(cell_parameters(parameters), scorer_of(parameters), start, symbols, inputs.lengths)
+    )
 
 
-def unroll_parts(
+def unroll_slices(
     parameters: CellParameters,
     scorer: Scorer,
-    start: DecoderStart,
+    start: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
-) -> list[UnrolledPart]:
-    """Run the decoder over known symbols with one slice of the batch per thread; return the results of the slices.
+) -> list[UnrolledSlice]:
+    """Run the decoder over known symbols with one slice of the batch per thread; return the slices in their order.
 
     Args:
         parameters: Parameters of the cell.
@@ -178,17 +193,17 @@ def unroll_parts(
         symbols: Decoder input ids, which are rows of the table of projected embeddings.
         lengths: Number of source positions of each row.
     """
-    task = partial(_unroll_part, parameters, scorer, start, symbols, lengths)
-    return for_each(task, slices(len(symbols), parts_of(len(symbols))))
+    task = partial(_unroll_slice, parameters, scorer, start, symbols, lengths)
+    return thread_map(task, split_rows(len(symbols), num_slices(len(symbols))))
 
 
-def join_parts(parts: list[UnrolledPart]) -> DecoderOutput:
+def join_slices(unrolled: list[UnrolledSlice]) -> DecoderOutput:
     """Return the results of all rows.
 
     Args:
-        parts: Parts in the order of their rows.
+        unrolled: Slices of the batch in the order of their rows, as `unroll_slices` returns them.
     """
-    tapes = [part.tape for part in parts]
+    tapes = [each.tape for each in unrolled]
     return DecoderOutput(
         contiguous(concat_rows([tape.hidden[1:].swapaxes(0, 1) for tape in tapes])),
         concat_rows([tape.contexts.swapaxes(0, 1) for tape in tapes]),
@@ -197,11 +212,11 @@ def join_parts(parts: list[UnrolledPart]) -> DecoderOutput:
     )
 
 
-def cell_parameters(parameters: DecoderWeights) -> CellParameters:
-    """Return the parameters of the cell as the arrays that kernels read, gate by gate.
+def cell_parameters(parameters: DecoderParameters) -> CellParameters:
+    """Return the parameters of the cell as contiguous arrays, gate by gate.
 
     Args:
-        parameters: Parameters of the decoder's step.
+        parameters: Parameters of a decoder step.
     """
     table, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
     size = recurrent.shape[1]
@@ -209,51 +224,55 @@ def cell_parameters(parameters: DecoderWeights) -> CellParameters:
     return CellParameters(parameters.cell, table, bias, by_gate(recurrent), by_gate(context, size), *transposed)
 
 
-def _unroll_part(
+def _unroll_slice(
     parameters: CellParameters,
     scorer: Scorer,
-    start: DecoderStart,
+    start: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
     rows: slice,
-) -> UnrolledPart:
-    """Take all steps of one part of the rows."""
+) -> UnrolledSlice:
+    """Take all steps of one slice of the rows."""
     memory, hidden, cell, initial_weights = (contiguous(array[rows]) for array in start[1:])
     part_lengths = lengths[rows]
     keys = prepare_keys(start.keys[rows], part_lengths, scorer.score)
-    source = Source(scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights)
+    attention = UnrollAttention(
+        scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
+    )
     steps = np.ascontiguousarray(symbols[rows].T)
-    return UnrolledPart(rows, steps, source, unroll(parameters, steps, source, hidden, cell))
+    return UnrolledSlice(rows, steps, attention, unroll(parameters, steps, attention, hidden, cell))
 
 
-def unroll_part_backward(
+def unroll_slice_backward(
     parameters: CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
     memory_gradients: MemoryGradients,
-    part: UnrolledPart,
+    unrolled: UnrolledSlice,
 ) -> tuple[OutputGradients, StepGradients]:
-    """Return the gradients of one part's states, table and score, and the factors of the other gradients.
+    """Return the gradients of the initial state, table and score of a slice, and the factors of the other gradients.
+
+    The slice's tape is overwritten, so this runs once.
 
     Args:
         parameters: Parameters of the cell.
-        grad_outputs: Gradients of the fields of `DecoderOutput`, for all rows; None for a missing one.
-        memory_gradients: Output: gradients of keys and memory, of which this part's rows are written.
-        part: The part.
+        grad_outputs: Gradients of the fields of `DecoderOutput`, for all rows; None where nothing depends on a field.
+        memory_gradients: Output: gradients of keys and memory, of which the rows of this slice are written.
+        unrolled: The slice.
     """
-    tape, hidden = part.tape, np.zeros_like(part.tape.hidden)
-    part_gradients = [None if gradient is None else gradient[part.rows] for gradient in grad_outputs]
+    tape, hidden = unrolled.tape, np.zeros_like(unrolled.tape.hidden)
+    row_gradients = [None if gradient is None else gradient[unrolled.rows] for gradient in grad_outputs]
     contexts, cell = np.zeros_like(tape.contexts), np.zeros_like(tape.cell[0])
-    for gradient, array in ((part_gradients[0], hidden[1:]), (part_gradients[1], contexts)):
+    for gradient, array in ((row_gradients[0], hidden[1:]), (row_gradients[1], contexts)):
         if gradient is not None:
             array[:] = gradient.swapaxes(0, 1)
-    if part_gradients[3] is not None:
-        cell[:] = part_gradients[3]
-    weights_gradient = np.zeros((0, 0, 0), np.float32) if part_gradients[2] is None else contiguous(part_gradients[2])
+    if row_gradients[3] is not None:
+        cell[:] = row_gradients[3]
+    weights_gradient = np.zeros((0, 0, 0), np.float32) if row_gradients[2] is None else contiguous(row_gradients[2])
     output_gradients = OutputGradients(hidden, cell, contexts, weights_gradient)
-    keys, memory = memory_gradients.keys[part.rows], memory_gradients.memory[part.rows]
-    projected = part.source.scorer.score != DOT_PRODUCT
+    keys, memory = memory_gradients.keys[unrolled.rows], memory_gradients.memory[unrolled.rows]
+    projected = unrolled.attention.scorer.score != DOT_PRODUCT
     ordered = keys.transpose(0, 2, 1) if projected else np.empty((0, 0, 0), np.float32)
-    factors = unroll_backward(parameters, part.symbols, part.source, tape, output_gradients, ordered)
+    factors = unroll_backward(parameters, unrolled.symbols, unrolled.attention, tape, output_gradients, ordered)
     sum_over_steps(tape.weights, contexts, memory)
     if not projected:
         sum_over_steps(factors.energies, tape.hidden[:-1], keys)
@@ -269,7 +288,7 @@ def sum_over_steps(
     Args:
         weights: Weight of each source position at each step.
         vectors: Vector of each step.
-        result: Output.
+        result: Output, one vector per source position of each row.
     """
     for row in range(weights.shape[0]):
         gemm_tn(weights[row], vectors[:, row], result[row])
@@ -279,29 +298,29 @@ def sum_over_steps(
 def unroll(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
-    source: Source,
+    attention: UnrollAttention,
     hidden: Float[np.ndarray, "B H"],
     cell: Float[np.ndarray, "C H"],
 ) -> DecoderTape:
-    """Take all steps and return their results.
+    """Take all steps of one slice of the batch in the calling thread; return their results.
 
     Args:
         parameters: Parameters of the cell.
         symbols: Row of the table for each step.
-        source: Keys and memory.
+        attention: Attention score, keys and memory.
         hidden: Initial h.
         cell: Initial c; without rows where the cell has none.
     """
-    count, (rows, size), scorer = symbols.shape[0], hidden.shape, source.scorer
+    count, (rows, size), scorer = symbols.shape[0], hidden.shape, attention.scorer
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell.shape[0], size), np.float32)
     hiddens[0], cells[0] = hidden, cell
     queries = np.empty((count if scorer.score != DOT_PRODUCT else 0, rows, scorer.energy.shape[0]), np.float32)
-    contexts = np.empty((count, rows, source.memory.shape[1]), np.float32)
-    attn_weights = np.zeros((rows, count, source.memory.shape[2]), np.float32)
+    contexts = np.empty((count, rows, attention.memory.shape[1]), np.float32)
+    attn_weights = np.zeros((rows, count, attention.memory.shape[2]), np.float32)
     buffers = np.empty((parameters.layout.buffers, count * rows * size), np.float32)
     tape = DecoderTape(hiddens, cells, queries, contexts, attn_weights, buffers)
-    _unroll_steps(parameters, symbols, source, tape, location_buffers(scorer, source.memory.shape[2]))
+    _unroll_steps(parameters, symbols, attention, tape, location_buffers(scorer, attention.memory.shape[2]))
     return tape
 
 
@@ -309,26 +328,26 @@ def unroll(
 def _unroll_steps(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
-    source: Source,
+    attention: UnrollAttention,
     tape: DecoderTape,
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll` from the initial state, which is on the tape."""
     for step in range(symbols.shape[0]):
         query = tape.hidden[step]
-        if source.scorer.score != DOT_PRODUCT:
+        if attention.scorer.score != DOT_PRODUCT:
             query = tape.queries[step]
-            project_queries(source.scorer, tape.hidden[step], query)
-        attention_forward(source, query, step, buffers, tape.weights, tape.contexts[step])
+            project_queries(attention.scorer, tape.hidden[step], query)
+        attention_forward(attention, query, step, buffers, tape.weights, tape.contexts[step])
         first = step * tape.hidden[0].size
-        add_sums(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
+        compute_preactivations(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
         before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
         after = tape.hidden[step + 1].reshape(-1), tape.cell[step + 1].reshape(-1)
         cell_forward(parameters.layout, tape.buffers, first, before, after)
 
 
 @njit_no_refcount
-def add_sums(
+def compute_preactivations(
     parameters: CellParameters,
     symbols: Int[np.ndarray, " B"],
     contexts: Float[np.ndarray, "B D"],
@@ -336,14 +355,14 @@ def add_sums(
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Compute the preactivations of all gates in their buffers: the projected symbol, C c and U h.
+    """Compute the preactivations of all gates: W x + b, C c and U h, as `cells.cell_forward` reads them.
 
     Args:
         parameters: Parameters of the cell.
         symbols: Row of the table for each row.
         contexts: c.
-        before: h.
-        buffers: Output.
+        before: h, before the step.
+        buffers: Output: one buffer per gate.
         first: Index at which the step begins in each buffer.
     """
     gather_inputs(parameters.layout, parameters.table, symbols, parameters.bias_n, buffers, first)
@@ -357,23 +376,23 @@ def add_sums(
 def unroll_backward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
-    source: Source,
+    attention: UnrollAttention,
     tape: DecoderTape,
     output_gradients: OutputGradients,
     keys: Float[np.ndarray, "K A S"],
 ) -> StepGradients:
-    """Take the backward pass through all steps; gradients of the preactivations replace the values on the tape.
+    """Take the backward pass through all steps; gradients of the preactivations replace `tape.buffers`.
 
     Args:
         parameters: Parameters of the cell.
         symbols: Row of the table for each step.
-        source: Keys and memory.
+        attention: Attention score, keys and memory.
         tape: Results of `unroll`, overwritten.
-        output_gradients: Gradients of the results.
-        keys: Output: gradients of the keys; without rows for a dot product.
+        output_gradients: Gradients of the results, overwritten.
+        keys: Output: gradients of the keys; without rows for dot products, whose caller computes them.
     """
-    (count, rows), scorer = symbols.shape, source.scorer
-    queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, source.keys.shape[1]), np.float32)
+    (count, rows), scorer = symbols.shape, attention.scorer
+    queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, attention.keys.shape[1]), np.float32)
     energies, table = np.zeros(tape.weights.shape, np.float32), np.zeros(parameters.table.shape, np.float32)
     keys[:] = 0
     sums = ScorerGradients(
@@ -381,11 +400,11 @@ def unroll_backward(
         np.zeros(scorer.energy.shape, np.float32),
         np.zeros(scorer.location.shape, np.float32),
         np.zeros(scorer.filters.shape, np.float32),
-        np.zeros(source.initial_weights.shape, np.float32),
+        np.zeros(attention.initial_weights.shape, np.float32),
     )
     gradients = StepGradients(queries, energies, table, sums)
-    buffers = location_buffers(scorer, source.memory.shape[2])
-    _unroll_steps_backward(parameters, symbols, source, (tape, output_gradients), gradients, buffers)
+    buffers = location_buffers(scorer, attention.memory.shape[2])
+    _unroll_steps_backward(parameters, symbols, attention, (tape, output_gradients), gradients, buffers)
     return gradients
 
 
@@ -393,13 +412,13 @@ def unroll_backward(
 def _unroll_steps_backward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
-    source: Source,
+    attention: UnrollAttention,
     steps: tuple[DecoderTape, OutputGradients],
     gradients: StepGradients,
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll_backward`."""
-    (tape, output_gradients), projected = steps, source.scorer.score != DOT_PRODUCT
+    (tape, output_gradients), projected = steps, attention.scorer.score != DOT_PRODUCT
     for step in range(symbols.shape[0] - 1, -1, -1):
         _step_backward(parameters, symbols[step], steps, gradients.table, step)
         query_gradient = gradients.queries[step if projected else 0]
@@ -407,9 +426,9 @@ def _unroll_steps_backward(
             output_gradients.contexts[step], output_gradients.weights, gradients.energies, query_gradient
         )
         queries = tape.queries[step] if projected else tape.hidden[step]
-        attention_backward(source, attention_gradients, gradients.scorer, step, (queries, tape.weights), buffers)
+        attention_backward(attention, attention_gradients, gradients.scorer, step, (queries, tape.weights), buffers)
         if projected:
-            gemm_add(query_gradient, source.scorer.query, output_gradients.hidden[step])
+            gemm_add(query_gradient, attention.scorer.query, output_gradients.hidden[step])
         else:
             add_(output_gradients.hidden[step].reshape(-1), query_gradient.reshape(-1))
 
@@ -439,11 +458,11 @@ def _step_backward(
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
-    parameters = DecoderWeights(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
-    start = DecoderStart(single[None], single[None], single, single[:0], NO_ROWS)
+    parameters = DecoderParameters(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
+    start = UnrollInputs(single[None], single[None], single, single[:0], NO_ROWS)
     arrays, scorer = cell_parameters(parameters), scorer_of(parameters)
-    (part,) = unroll_parts(arrays, scorer, start, one, one[0])
+    (unrolled,) = unroll_slices(arrays, scorer, start, one, one[0])
     whole = MemoryGradients(single[None].copy(), single[None].copy())
-    unroll_part_backward(arrays, (join_parts([part]).hidden, None, None, None), whole, part)
-    double_exp(single[None])
+    unroll_slice_backward(arrays, (join_slices([unrolled]).hidden, None, None, None), whole, unrolled)
+    exp_2x(single[None])
     positions_innermost(single[None], one[0], True)

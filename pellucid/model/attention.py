@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig
-from pellucid.kernels.backend import Request, parts_given
+from pellucid.kernels.backend import Request, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory
 from pellucid.model.requests import kind_of, request_of
@@ -255,14 +255,14 @@ class AdditiveAttention(ScoredAttention):
             override: Weights that replace α; None for none.
         """
         keys = cache.keys
-        facts = (
+        properties = (
             ("attention.kind", kind_of(self)),
             ("attention.override", override is not None),
             ("attention.differentiated_queries", len(query) // len(keys) if torch.is_grad_enabled() else 0),
             ("attention.positions", keys.shape[1]),
-            *parts_given("memory", cache.memory),
+            *present_fields("memory", cache.memory),
         )
-        return request_of("attention", keys, facts)
+        return request_of("attention", keys, properties)
 
     def score_params(self) -> ScoreParams:
         """Return W and v."""
@@ -353,9 +353,9 @@ class GeneralAttention(DotProductAttention):
 def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
     """Return the keys. In training a kernel projects them into the order in which the unrolled decoder reads them."""
     if use_kernel(request_of("keys", states)):
-        from pellucid.kernels.autograd import project  # Numba takes a second to import
+        from pellucid.kernels.autograd import project_keys  # Numba takes a second to import
 
-        return project(states, projection.weight, projection.bias)
+        return project_keys(states, projection.weight, projection.bias)
     keys: Tensor = projection(states)
     return keys
 

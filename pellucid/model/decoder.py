@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, DecoderConfig
 from pellucid.data.vocabulary import UNK
-from pellucid.kernels.backend import Computation, Request, parts_given, settings_of
+from pellucid.kernels.backend import Computation, Request, present_fields, settings_of
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import SCORES, AttentionInputs, DecoderWeights, Head
+from pellucid.kernels.types import SCORES, AttentionInputs, DecoderParameters, Head
 from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
@@ -161,16 +161,14 @@ class Decoder(nn.Module, ABC):
         return cache._replace(dropout_masks=self._draw(memory)) if self.training else cache
 
     def request(self, computation: Computation, cache: AttentionCache) -> Request:
-        """Return the description of a computation by which a kernel is chosen.
-
-        Every setting, kind of layer and optional part is a fact of it, so that no kernel can ignore one.
+        """Return the request for a computation over a memory; every setting, layer and optional field is a property.
 
         Args:
             computation: Kind of computation.
             cache: Memory and keys.
         """
         masks = cache.dropout_masks or NO_MASKS
-        facts = (
+        properties = (
             ("training", self.training),
             ("decoder.kind", kind_of(self)),
             *(("decoder.cell_kind", kind_of(cell)) for cell in self.cells),
@@ -178,11 +176,11 @@ class Decoder(nn.Module, ABC):
             ("attention.kind", kind_of(self.attention)),
             *settings_of("decoder", self.config),
             *settings_of("attention", self.attention_config),
-            *parts_given("memory", cache.memory),
-            *parts_given("masks", masks),
-            *(fact for cell in masks.cells for fact in parts_given("recurrent_mask", cell)),
+            *present_fields("memory", cache.memory),
+            *present_fields("masks", masks),
+            *(mask for cell in masks.cells for mask in present_fields("recurrent_mask", cell)),
         )
-        return request_of(computation, cache.keys, facts)
+        return request_of(computation, cache.keys, properties)
 
     def init_hidden(self, memory: Memory) -> State:
         """Return s_0: zero, or h = tanh(W m + b) and c = W' m + b' from the final or the mean encoder state m.
@@ -442,10 +440,10 @@ class AttendThenStep(Decoder):
         cache = super().prepare(memory)
         if self.training or not use_kernel(self.request("step", cache)):
             return cache
-        from pellucid.kernels.autograd import prepare  # Numba takes a second to import
+        from pellucid.kernels.autograd import prepare_decoder  # Numba takes a second to import
 
         weights = self._kernel_weights(self.table.vectors(), cache.dropout_masks)
-        return cache._replace(kernel=prepare(weights, self._head_parts(), _attention_inputs(cache)))
+        return cache._replace(kernel=prepare_decoder(weights, self._head_parts(), _attention_inputs(cache)))
 
     def step(
         self,
@@ -516,14 +514,14 @@ class AttendThenStep(Decoder):
         readout = ReadoutInputs(self.normalizations[0](results.hidden), results.contexts, results.weights)
         return self.output_of_steps(symbols, readout, cache, final_state)
 
-    def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderWeights:
+    def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderParameters:
         """Return the parameters that a kernel reads: the projected table, and the weights of cell and attention."""
         cell, score = self.cells[0], SCORES[kind_of(self.attention)]
         table = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
         dropped = None if masks is None else masks.cells[0].weight
         recurrent = cell.hidden_weight if dropped is None else dropped
         cell_weights = table, cell.bias_n(), recurrent, self.context_projection.weight
-        return DecoderWeights(cell.layout, score, *cell_weights, *self.attention.score_params())
+        return DecoderParameters(cell.layout, score, *cell_weights, *self.attention.score_params())
 
     def _head_parts(self) -> Head:
         """Return the parameters of the output layer as a kernel reads them."""

@@ -9,7 +9,7 @@ import torch
 
 from pellucid.config.settings import Config, Device, Precision
 from pellucid.errors import ConfigError, RunError
-from pellucid.kernels.aligned_memory import tune_malloc
+from pellucid.kernels.runtime import tune_malloc
 from pellucid.model.network import Network, address_space, gibibytes
 from pellucid.worker_pool import available_cores
 

@@ -64,14 +64,14 @@ class DecoderKernel(Protocol):
     """A decoder and the memory of a batch, prepared once for all steps of a search by a kernel."""
 
     def index_select(self, rows: Int[Tensor, " r"]) -> "DecoderKernel":
-        """Return the decoder for a selection of its active sources. The memory is not copied, only row numbers are.
+        """Return the decoder with a selection of the active sources; neither keys nor memory are copied.
 
         Args:
             rows: Indices among the active sources.
         """
 
-    def running(self) -> Int[Tensor, " b"]:
-        """Return the rows of the active sources in the batch."""
+    def running_sources(self) -> Int[Tensor, " b"]:
+        """Return the indices of the active sources, among those with which the decoder was prepared."""
 
     def step(
         self,
@@ -128,7 +128,7 @@ class AttentionCache(NamedTuple):
         """
         if self.kernel is None:
             return self
-        selected = self._replace(kernel=None, copy_ids=None).index_select(self.kernel.running())
+        selected = self._replace(kernel=None, copy_ids=None).index_select(self.kernel.running_sources())
         return selected._replace(copy_ids=self.copy_ids)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from pellucid.config.settings import DecoderConfig, EncoderConfig, LayerNormalization
-from pellucid.kernels.backend import parts_given
+from pellucid.kernels.backend import present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import Direction
 from pellucid.model.cells import NO_DROPOUT, RecurrentCell, RecurrentMask
@@ -131,12 +131,12 @@ def run_rnn(
         masks: Recurrent dropout of each cell; default none.
     """
     pairs = list(zip(cells, masks, strict=False))
-    facts = (
+    properties = (
         *(("cell.kind", kind_of(cell)) for cell in cells),
         *(("cell.cell", cell.cell) for cell in cells),
-        *(fact for _, mask in pairs for fact in parts_given("recurrent_mask", mask)),
+        *(present for _, mask in pairs for present in present_fields("recurrent_mask", mask)),
     )
-    compiled = use_kernel(request_of("recurrence", inputs.vectors, facts))
+    compiled = use_kernel(request_of("recurrence", inputs.vectors, properties))
     return run_numba(cells, inputs, lengths, masks) if compiled else run_torch(cells, inputs, lengths, masks)
 
 

@@ -7,18 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.kernels.backend import Computation, Facts, Request
+from pellucid.kernels.backend import Computation, Properties, Request
 
 
-def request_of(computation: Computation, operand: Tensor, facts: Facts = ()) -> Request:
-    """Return the description of a computation, by which a backend is chosen; it says whether gradients are recorded.
+def request_of(computation: Computation, operand: Tensor, properties: Properties = ()) -> Request:
+    """Return the request for a computation, in the present mode of gradients.
 
     Args:
         computation: Kind of computation.
         operand: Tensor with the device and type of all operands.
-        facts: Further facts, as pairs of name and value; default none.
+        properties: Further properties; default none.
     """
-    return Request(computation, operand.device.type, _name(operand.dtype), torch.is_grad_enabled(), facts)
+    return Request(computation, operand.device.type, _name(operand.dtype), torch.is_grad_enabled(), properties)
 
 
 @cache

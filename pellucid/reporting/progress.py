@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pellucid.config.settings import Task
-from pellucid.kernels.cache import cache_folder
+from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
 from pellucid.training.loop import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted

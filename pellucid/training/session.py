@@ -18,8 +18,7 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
-from pellucid.kernels.dispatch import will_compile
-from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.kernels.dispatch import is_numba_available, will_compile
 from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
 from pellucid.model.network import check_memory, parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, build_predictor

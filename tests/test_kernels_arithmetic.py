@@ -1,4 +1,4 @@
-"""Matrix products inside kernels against NumPy, of contiguous and of strided rows."""
+"""exp, tanh and σ, and matrix products of contiguous and of strided rows, against NumPy."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES
 
-from pellucid.kernels import gemm as gemm_module
-from pellucid.kernels.gemm import gemm, gemm_add, gemm_nt, gemm_tn
+from pellucid.kernels import arithmetic, runtime
+from pellucid.kernels.arithmetic import add_, exp, gemm, gemm_add, gemm_nt, gemm_tn, sigmoid_, tanh_
+
+
+def test_exp_and_tanh_over_their_range() -> None:
+    x = np.linspace(-86, 86, 4001, dtype=np.float32)
+    np.testing.assert_allclose([exp(value) for value in x], np.exp(x.astype(np.float64)), rtol=5e-7)
+    for function, expected in ((tanh_, np.tanh(x)), (sigmoid_, 1 / (1 + np.exp(-x.astype(np.float64))))):
+        values = x.copy()
+        function(values)
+        np.testing.assert_allclose(values, expected, rtol=1e-6, atol=2e-7)
+    small = np.array([0, 1e-30, -3e-4, np.nan, np.inf, -np.inf], np.float32)
+    tanh_(small)
+    np.testing.assert_allclose(small, [0, 1e-30, -3e-4, np.nan, 1, -1], rtol=1e-6)
+    assert np.isnan(exp(np.float32("nan")))
+    total = np.ones(3, np.float32)
+    add_(total, total.copy())
+    assert (total == 2).all()
 
 
 @given(SIZES, st.sampled_from([0, 1, 2, 17, 40]), SIZES, SEEDS, st.booleans())
@@ -49,9 +65,10 @@ def test_nan_propagates() -> None:
 
 
 def test_products_use_scipy_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_module, "_torch_library", lambda: None)
-    assert gemm_module._address() > 0
-    with gemm_module.in_one_thread():
+    for module in (arithmetic, runtime):
+        monkeypatch.setattr(module, "torch_library", lambda: None)
+    assert arithmetic._address() > 0
+    with runtime.in_one_thread():
         result = np.zeros((2, 2), np.float32)
         gemm(np.eye(2, dtype=np.float32), np.ones((2, 2), np.float32), result)
     assert (result == 1).all()

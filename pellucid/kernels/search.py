@@ -1,0 +1,556 @@
+"""Greedy and beam search of a whole batch in one call, and the ranking of symbols and hypotheses in both.
+
+The rules are those of decoding/greedy.py and decoding/beam_search.py.
+
+N sources, b of them active, k hypotheses of each before a step, K after it (the width of a step), R = b·k hypotheses,
+S source positions, T steps, V vocabulary, C candidates recorded for inspection, H hidden, W twice the beam size: the
+most hypotheses that a source finishes.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from pellucid.data.vocabulary import BOS, EOS
+from pellucid.kernels.arithmetic import ZERO, Flat, exp, max_value
+from pellucid.kernels.compilation import njit
+from pellucid.kernels.decoder_step import (
+    PreparedDecoder,
+    SearchAttention,
+    SearchState,
+    TransposedHead,
+    prepare_decoder,
+    search_state,
+    step,
+)
+from pellucid.kernels.runtime import num_slices, split_rows, thread_map
+from pellucid.kernels.types import (
+    GRU,
+    AttentionInputs,
+    DecoderParameters,
+    Head,
+    InitialState,
+    KernelSearchOutput,
+    SearchLimits,
+)
+from pellucid.kernels.unroll import CellParameters
+
+IMPOSSIBLE = np.float32(-np.inf)
+
+
+@njit
+def rank_symbols(
+    logits: Float[np.ndarray, "R V"], suppressed: Bool[np.ndarray, " V"], count: int
+) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
+    """Return the most probable symbols of each hypothesis in descending order, and their log-probabilities.
+
+    Of equal symbols, the one with the lower id comes first. A NaN among the logits makes a row's log-probabilities NaN.
+
+    Args:
+        logits: Logits of each hypothesis.
+        suppressed: Symbols that have probability zero, that is the log-probability −∞.
+        count: C, at most V.
+    """
+    ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
+    log_probabilities = _log_probabilities(logits, suppressed)
+    for row in range(logits.shape[0]):
+        _keep_best(log_probabilities[row], ids[row], values[row])
+    return ids, values
+
+
+@njit
+def rank_extensions(
+    logits: Float[np.ndarray, "R V"],
+    suppressed: Bool[np.ndarray, " V"],
+    scores: Float[np.ndarray, "b k"],
+    counts: tuple[int, int],
+    is_early: bool,
+) -> tuple[
+    Int[np.ndarray, "R C"],
+    Float[np.ndarray, "R C"],
+    Int[np.ndarray, "b K"],
+    Float[np.ndarray, "b K"],
+    Float[np.ndarray, "b K"],
+]:
+    """Return the results of `rank_symbols`, and the best K of the k·V extensions of each source.
+
+    An extension's number is its hypothesis's index within the source, times V, plus its symbol. None of the best K
+    extends a hypothesis by a symbol that is not among that hypothesis's own best K, or K + 1 if EOS is too early.
+
+    Args:
+        logits: Logits of each hypothesis.
+        suppressed: Symbols that have probability zero.
+        scores: Score of each hypothesis: the sum of its log-probabilities.
+        counts: C, at most V, and K, at most k·V.
+        is_early: True before the minimum length: EOS keeps its probability, but an extension by it has the score −∞.
+
+    Returns:
+        Candidate ids and their log-probabilities; numbers of the extensions in descending order of their scores,
+        log-probabilities of their symbols, and the scores.
+    """
+    (sources, beam_size), vocabulary, (num_recorded, width) = scores.shape, logits.shape[1], counts
+    num_extensions = min(width + 1 if is_early else width, vocabulary)
+    ids, values = rank_symbols(logits, suppressed, max(num_recorded, num_extensions))
+    numbers, log_probabilities = np.zeros((sources, width), np.int64), np.empty((sources, width), np.float32)
+    total_scores, indices = np.empty((sources, width), np.float32), np.empty(width, np.int64)
+    candidate_scores = np.empty(beam_size * num_extensions, np.float32)
+    for source in range(sources):
+        first = source * beam_size
+        for hypothesis in range(beam_size):
+            for candidate in range(num_extensions):
+                too_early = is_early and ids[first + hypothesis, candidate] == EOS
+                candidate_scores[hypothesis * num_extensions + candidate] = (
+                    IMPOSSIBLE if too_early else values[first + hypothesis, candidate] + scores[source, hypothesis]
+                )
+        _keep_best(candidate_scores, indices, total_scores[source])
+        for slot in range(width):
+            hypothesis, candidate_rank = indices[slot] // num_extensions, indices[slot] % num_extensions
+            numbers[source, slot] = hypothesis * vocabulary + ids[first + hypothesis, candidate_rank]
+            log_probabilities[source, slot] = values[first + hypothesis, candidate_rank]
+    return ids[:, :num_recorded].copy(), values[:, :num_recorded].copy(), numbers, log_probabilities, total_scores
+
+
+@njit
+def _log_probabilities(
+    logits: Float[np.ndarray, "R V"], suppressed: Bool[np.ndarray, " V"]
+) -> Float[np.ndarray, "R V"]:
+    """Return the log-softmax over the symbols that are not suppressed; −∞ for suppressed ones.
+
+    All exponentials are in one loop, which fills the vectors even if there are few symbols.
+    """
+    log_probabilities = logits.copy()
+    for symbol in range(suppressed.shape[0]):
+        if suppressed[symbol]:
+            log_probabilities[:, symbol] = IMPOSSIBLE
+    for row in range(logits.shape[0]):
+        log_probabilities[row] -= max_value(log_probabilities[row])
+    exponentials, flat = np.empty(log_probabilities.size, np.float32), log_probabilities.ravel()
+    for i in range(flat.shape[0]):
+        exponentials[i] = exp(flat[i])
+    row_exponentials = exponentials.reshape(log_probabilities.shape)
+    for row in range(logits.shape[0]):
+        total = ZERO
+        for symbol in range(suppressed.shape[0]):
+            total += ZERO if suppressed[symbol] else row_exponentials[row, symbol]
+        norm = np.log(total)
+        for symbol in range(suppressed.shape[0]):
+            log_probabilities[row, symbol] -= norm
+    return log_probabilities
+
+
+@njit
+def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
+    """Write the greatest values in descending order, and their indices; equal values keep their order."""
+    count, size = best.shape[0], 0
+    for index in range(values.shape[0]):
+        value = values[index]
+        if size == count and value <= best[count - 1]:
+            continue
+        slot = min(size, count - 1)
+        while slot > 0 and best[slot - 1] < value:
+            best[slot], ids[slot] = best[slot - 1], ids[slot - 1]
+            slot -= 1
+        best[slot], ids[slot] = value, index
+        size = min(size + 1, count)
+
+
+@njit
+def _select_sources(attention: SearchAttention, indices: Int[np.ndarray, " R"]) -> SearchAttention:
+    """Return the attention with a selection of the running sources; keys and memory are not copied.
+
+    Args:
+        attention: Attention score, keys and memory.
+        indices: Indices among the running sources.
+    """
+    return SearchAttention(
+        attention.scorer, attention.keys, attention.memory, attention.lengths, attention.rows[indices]
+    )
+
+
+@njit
+def _empty_output(shape: tuple[int, int], positions: int, candidates: int) -> KernelSearchOutput:
+    """Return a result to be filled, of zeros.
+
+    Args:
+        shape: Number of outputs and of steps.
+        positions: Number of source positions.
+        candidates: Number of candidates recorded at each step.
+    """
+    return KernelSearchOutput(
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.float32),
+        np.zeros((*shape, positions), np.float32),
+        np.zeros((*shape, candidates), np.int64),
+        np.zeros((*shape, candidates), np.float32),
+        np.zeros(shape[0], np.int64),
+    )
+
+
+class GreedyStep(NamedTuple):
+    """One step: the running rows, their attention weights, their candidates and their chosen symbols."""
+
+    rows: Int[np.ndarray, " R"]
+    weights: Float[np.ndarray, "R S"]
+    top_ids: Int[np.ndarray, "R C"]
+    top_log_probabilities: Float[np.ndarray, "R C"]
+    ids: Int[np.ndarray, " R"]
+    log_probabilities: Float[np.ndarray, " R"]
+
+
+def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
+    """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
+
+    The slices are consecutive and in the order of the sources.
+
+    Args:
+        decoder: The decoder and its sources, all of them running.
+        first: State before the first step.
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+    """
+    task = partial(_search_rows_greedily, decoder, search_state(first), limits)
+    return thread_map(task, split_rows(len(first.hidden), num_slices(len(first.hidden))))
+
+
+def _search_rows_greedily(
+    decoder: PreparedDecoder, start: SearchState, limits: SearchLimits, rows: slice
+) -> KernelSearchOutput:
+    """Search one slice of the rows."""
+    attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
+    return greedy_steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), limits)
+
+
+@njit
+def greedy_steps(
+    parameters: CellParameters,
+    output: TransposedHead,
+    attention: SearchAttention,
+    start: SearchState,
+    limits: SearchLimits,
+) -> KernelSearchOutput:
+    """Take all steps of greedy search for one slice of the sources, in the calling thread.
+
+    An output ends with EOS, or is cut after `limits.max_length` symbols; EOS may follow these as one more step.
+
+    Args:
+        parameters: Parameters of the cell.
+        output: Parameters of the output layer.
+        attention: Attention score, keys and memory.
+        start: State before the first step.
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+    """
+    rows, (hidden, cell, attention_state) = np.arange(start.hidden.shape[0]), start
+    symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
+    records = []
+    for length in range(limits.max_length + 1):
+        running = _select_sources(attention, rows)
+        hidden, cell, _, attn_weights, logits = step(
+            parameters, output, running, symbols, SearchState(hidden, cell, attention_state)
+        )
+        ids, values = rank_symbols(logits, limits.suppressed, limits.num_candidates)
+        symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
+        records.append(GreedyStep(rows, attn_weights, ids, values, symbols, log_probabilities))
+        is_finished = symbols == EOS
+        for index in range(rows.shape[0]):
+            if is_finished[index] or length < limits.max_length:
+                steps[rows[index]] = length + 1
+        if is_finished.any():
+            unfinished = np.flatnonzero(~is_finished)
+            if unfinished.shape[0] == 0:
+                break
+            rows, symbols, hidden = rows[unfinished], symbols[unfinished], hidden[unfinished]
+            cell = cell[unfinished] if cell.shape[0] else cell
+            attn_weights = attn_weights[unfinished] if attention_state.shape[0] else attn_weights
+        attention_state = attn_weights if attention_state.shape[0] else attention_state
+    return _stack_steps(records, steps)
+
+
+@njit
+def _choose_symbols(
+    ids: Int[np.ndarray, "R C"], values: Float[np.ndarray, "R C"], is_early: bool
+) -> tuple[Int[np.ndarray, " R"], Float[np.ndarray, " R"]]:
+    """Return the most probable symbol of each row, by the rule of `choose_symbols` in decoding/outputs.py."""
+    symbols, log_probabilities = ids[:, 0].copy(), values[:, 0].copy()
+    if is_early and ids.shape[1] > 1:
+        for row in range(ids.shape[0]):
+            if symbols[row] == EOS:
+                symbols[row], log_probabilities[row] = ids[row, 1], values[row, 1]
+    return symbols, log_probabilities
+
+
+@njit
+def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> KernelSearchOutput:
+    """Return the steps of each row."""
+    outputs = _empty_output((steps.shape[0], len(records)), records[0].weights.shape[1], records[0].top_ids.shape[1])
+    outputs.steps[:] = steps
+    for t in range(len(records)):
+        rows, weights, top_ids, top_values, ids, values = records[t]
+        for index in range(rows.shape[0]):
+            row = rows[index]
+            outputs.weights[row, t] = weights[index]
+            outputs.top_ids[row, t], outputs.top_log_probabilities[row, t] = top_ids[index], top_values[index]
+            outputs.ids[row, t], outputs.log_probabilities[row, t] = ids[index], values[index]
+    return outputs
+
+
+class BeamOptions(NamedTuple):
+    """Beam size, and the number of outputs to return for each source, at most the beam size."""
+
+    beam_size: int
+    nbest: int
+
+
+class BeamKernelStep(NamedTuple):
+    """One step of all hypotheses: weights and candidates of each, and the best K extensions of each source."""
+
+    sources: Int[np.ndarray, " b"]
+    weights: Float[np.ndarray, "R S"]
+    top_ids: Int[np.ndarray, "R C"]
+    top_log_probabilities: Float[np.ndarray, "R C"]
+    parents: Int[np.ndarray, "b K"]
+    ids: Int[np.ndarray, "b K"]
+    log_probabilities: Float[np.ndarray, "b K"]
+    scores: Float[np.ndarray, "b K"]
+
+
+class FinishedHypotheses(NamedTuple):
+    """Step and beam index at which the outputs of each source end, best first; those without EOS last."""
+
+    counts: Int[np.ndarray, " N"]
+    losses: Float[np.ndarray, "N W"]
+    """Minus the scores."""
+    steps: Int[np.ndarray, "N W"]
+    beam_indices: Int[np.ndarray, "N W"]
+
+
+class KernelBeamOutput(NamedTuple):
+    """Outputs of a slice of the sources, those of a source consecutive and best first, and their number per source.
+
+    A source has no outputs if a log-probability of its hypotheses was NaN.
+    """
+
+    outputs: KernelSearchOutput
+    counts: Int[np.ndarray, " N"]
+
+
+def search_beams(
+    decoder: PreparedDecoder, first: InitialState, limits: SearchLimits, options: BeamOptions
+) -> list[KernelBeamOutput]:
+    """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
+
+    The slices are consecutive and in the order of the sources.
+
+    Args:
+        decoder: The decoder and its sources, all of them running.
+        first: State before the first step.
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+        options: Beam size and number of outputs.
+    """
+    task, rows = partial(_search_rows_beams, decoder, search_state(first), (limits, options)), len(first.hidden)
+    return thread_map(task, split_rows(rows, min(rows, num_slices(rows * options.beam_size))))
+
+
+def _search_rows_beams(
+    decoder: PreparedDecoder, start: SearchState, settings: tuple[SearchLimits, BeamOptions], rows: slice
+) -> KernelBeamOutput:
+    """Search one slice of the rows."""
+    attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
+    return beam_steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), settings)
+
+
+@njit
+def beam_steps(
+    parameters: CellParameters,
+    output: TransposedHead,
+    attention: SearchAttention,
+    start: SearchState,
+    settings: tuple[SearchLimits, BeamOptions],
+) -> KernelBeamOutput:
+    """Take steps for one slice of the sources until no hypothesis can still be among the best outputs, in one thread.
+
+    Args:
+        parameters: Parameters of the cell.
+        output: Parameters of the output layer.
+        attention: Attention score, keys and memory.
+        start: State before the first step.
+        settings: Limits and options of the search.
+    """
+    (limits, options), (hidden, cell, attention_state), count = settings, start, start.hidden.shape[0]
+    active, scores, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
+    open_slots, finished, steps = np.full(count, options.beam_size), _empty_finished(count, 2 * options.beam_size), []
+    for length in range(limits.max_length + 1):
+        active_attention = _select_sources(attention, active)
+        hidden, cell, _, attn_weights, logits = step(
+            parameters, output, active_attention, symbols, SearchState(hidden, cell, attention_state)
+        )
+        width = min(open_slots[active].max(), scores.shape[1] * logits.shape[1])
+        ids, values, numbers, log_probabilities, total_scores = rank_extensions(
+            logits, limits.suppressed, scores, (limits.num_candidates, width), length < limits.min_length
+        )
+        parents, extension_ids = numbers // logits.shape[1], numbers % logits.shape[1]
+        record = BeamKernelStep(
+            active, attn_weights, ids, values, parents, extension_ids, log_probabilities, total_scores
+        )
+        steps.append(record)
+        is_active = _collect(record, finished, open_slots, (length, options.nbest))
+        _drop_non_finite(record, scores, finished, is_active)
+        if length == limits.max_length:
+            _collect_unfinished(record, scores, finished, length)
+            break
+        if not is_active.any():
+            break
+        parent_rows = _parent_rows(record, is_active, scores.shape[1])
+        active, scores, symbols = active[is_active], total_scores[is_active], extension_ids[is_active].ravel()
+        hidden = hidden[parent_rows]
+        cell = cell[parent_rows] if cell.shape[0] else cell
+        attention_state = attn_weights[parent_rows] if attention_state.shape[0] else attention_state
+    return _trace_outputs(steps, finished, options.nbest)
+
+
+@njit
+def _empty_finished(sources: int, capacity: int) -> FinishedHypotheses:
+    """Return arrays for finished hypotheses, without entries."""
+    shape = (sources, capacity)
+    losses, zeros = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
+    return FinishedHypotheses(np.zeros(sources, np.int64), losses, zeros, zeros.copy())
+
+
+@njit
+def _collect(
+    record: BeamKernelStep,
+    finished: FinishedHypotheses,
+    open_slots: Int[np.ndarray, " N"],
+    step_and_best: tuple[int, int],
+) -> Bool[np.ndarray, " b"]:
+    """Record the hypotheses that end with EOS and remove them from `record.scores`; return which sources continue."""
+    step, best = step_and_best
+    is_active = np.zeros(record.sources.shape[0], np.bool_)
+    for row in range(record.sources.shape[0]):
+        source, scores, best_score = record.sources[row], record.scores[row], IMPOSSIBLE
+        scores[open_slots[source] :] = IMPOSSIBLE
+        for beam_index in range(scores.shape[0]):
+            if record.ids[row, beam_index] == EOS and scores[beam_index] > IMPOSSIBLE:
+                _insert_finished(finished, source, 0, (-scores[beam_index], step, beam_index))
+                open_slots[source] -= 1
+                scores[beam_index] = IMPOSSIBLE
+            best_score = max(best_score, scores[beam_index])
+        is_beaten = finished.counts[source] >= best and -finished.losses[source, best - 1] >= best_score
+        is_active[row] = best_score > IMPOSSIBLE and not is_beaten
+    return is_active
+
+
+@njit
+def _drop_non_finite(
+    record: BeamKernelStep,
+    previous_scores: Float[np.ndarray, "b k"],
+    finished: FinishedHypotheses,
+    is_active: Bool[np.ndarray, " b"],
+) -> None:
+    """Remove all outputs and hypotheses of a source if a hypothesis has probabilities that are not finite."""
+    beam_size = previous_scores.shape[1]
+    for row in range(record.sources.shape[0]):
+        if np.isnan(record.top_log_probabilities[row * beam_size : (row + 1) * beam_size, 0]).any():
+            finished.counts[record.sources[row]], is_active[row] = 0, False
+            previous_scores[row] = IMPOSSIBLE
+
+
+@njit
+def _insert_finished(finished: FinishedHypotheses, source: int, first: int, entry: tuple[np.float32, int, int]) -> None:
+    """Insert (loss, step, beam index) among a source's entries from `first` on; equal losses keep their order."""
+    losses, steps, beam_indices = finished.losses[source], finished.steps[source], finished.beam_indices[source]
+    index = finished.counts[source]
+    while index > first and losses[index - 1] > entry[0]:
+        losses[index], steps[index], beam_indices[index] = losses[index - 1], steps[index - 1], beam_indices[index - 1]
+        index -= 1
+    losses[index], steps[index], beam_indices[index] = entry
+    finished.counts[source] += 1
+
+
+@njit
+def _collect_unfinished(
+    record: BeamKernelStep, previous_scores: Float[np.ndarray, "b k"], finished: FinishedHypotheses, step: int
+) -> None:
+    """Record the hypotheses that have the maximum length and do not end with EOS."""
+    for row in range(record.sources.shape[0]):
+        source = record.sources[row]
+        num_finished, is_unfinished = finished.counts[source], np.isfinite(previous_scores[row])
+        for entry in range(num_finished):
+            if finished.steps[source, entry] == step:
+                is_unfinished[record.parents[row, finished.beam_indices[source, entry]]] = False
+        for beam_index in range(is_unfinished.shape[0]):
+            if is_unfinished[beam_index]:
+                _insert_finished(
+                    finished, source, num_finished, (-previous_scores[row, beam_index], step - 1, beam_index)
+                )
+
+
+@njit
+def _parent_rows(record: BeamKernelStep, is_active: Bool[np.ndarray, " b"], beam_size: int) -> Int[np.ndarray, " R"]:
+    """Return the rows of the parents of the hypotheses that continue, among all rows of the step."""
+    rows = np.flatnonzero(is_active)
+    parent_rows = np.empty((rows.shape[0], record.parents.shape[1]), np.int64)
+    for index in range(rows.shape[0]):
+        parent_rows[index] = record.parents[rows[index]] + rows[index] * beam_size
+    return parent_rows.ravel()
+
+
+@njit
+def _trace_outputs(steps: list[BeamKernelStep], finished: FinishedHypotheses, best: int) -> KernelBeamOutput:
+    """Return the best outputs of each source, each traced back from its end to its first symbol."""
+    counts = np.minimum(finished.counts, best)
+    (positions, candidates), total = (steps[0].weights.shape[1], steps[0].top_ids.shape[1]), counts.sum()
+    outputs = _empty_output((total, len(steps)), positions, candidates)
+    sources, beam_indices = np.empty(total, np.int64), np.empty(total, np.int64)
+    output = 0
+    for source in range(counts.shape[0]):
+        for entry in range(counts[source]):
+            sources[output], beam_indices[output] = source, finished.beam_indices[source, entry]
+            outputs.steps[output] = finished.steps[source, entry] + 1
+            output += 1
+    for number in range(len(steps) - 1, -1, -1):
+        _trace_back(steps[number], outputs, number, sources, beam_indices)
+    return KernelBeamOutput(outputs, counts)
+
+
+@njit
+def _trace_back(
+    record: BeamKernelStep,
+    outputs: KernelSearchOutput,
+    step: int,
+    sources: Int[np.ndarray, " n"],
+    beam_indices: Int[np.ndarray, " n"],
+) -> None:
+    """Write one step of all outputs that have it; `beam_indices` become those of their parents."""
+    beam_size = record.weights.shape[0] // record.sources.shape[0]
+    rows = np.searchsorted(record.sources, sources)
+    for output in range(sources.shape[0]):
+        if step < outputs.steps[output]:
+            row, beam_index = rows[output], beam_indices[output]
+            parent = record.parents[row, beam_index]
+            parent_row = row * beam_size + parent
+            outputs.ids[output, step] = record.ids[row, beam_index]
+            outputs.log_probabilities[output, step] = record.log_probabilities[row, beam_index]
+            outputs.weights[output, step] = record.weights[parent_row]
+            outputs.top_ids[output, step] = record.top_ids[parent_row]
+            outputs.top_log_probabilities[output, step] = record.top_log_probabilities[parent_row]
+            beam_indices[output] = parent
+
+
+def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
+    """Return the smallest example of a search: decoder, initial state and limits."""
+    empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
+    table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
+    parameters = DecoderParameters(GRU, 0, table, square[0], empty, empty)
+    head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
+    limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
+    return prepare_decoder(parameters, head, inputs), InitialState(square, None, None), limits
+
+
+def warm_up() -> None:
+    """Compile every kernel of this module by running the smallest examples."""
+    logits, suppressed = np.zeros((1, 4), np.float32), np.zeros(4, np.bool_)
+    rank_symbols(logits, suppressed, 1)
+    rank_extensions(logits, suppressed, np.zeros((1, 1), np.float32), (1, 1), False)
+    search_greedily(*_smallest_search())
+    search_beams(*_smallest_search(), BeamOptions(1, 1))

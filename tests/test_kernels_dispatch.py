@@ -1,0 +1,280 @@
+"""Options that kernels compute, the loading and compiling of kernels, and the fallback to PyTorch."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from threading import Thread
+from time import sleep
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from kernel_cases import CELLS, SEEDS, assert_equal, run_with_and_without_kernels
+from small import batches, config_of, network_of
+from test_kernels_unroll import memory_of, small_decoder
+from torch import Tensor
+
+from pellucid.data.batches import Batch
+from pellucid.decoding.beam_search import beam
+from pellucid.decoding.outputs import LengthLimits
+from pellucid.kernels import compilation, dispatch
+from pellucid.kernels.backend import Request
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model.cells import LayerState
+from pellucid.model.decoder import Decoder
+from pellucid.model.network import Network
+from pellucid.model.recurrence import DropoutMasks
+
+SUPPORTED: dict[str, Any] = {
+    "dropout_mask": "sequence",
+    "embedding_dropout": 0.3,
+    "recurrent_dropout": 0.3,
+    "layer_normalization": "outputs",
+    "residual": True,
+}
+
+"""Settings of encoder and decoder with which kernels still train."""
+
+
+@pytest.fixture
+def pytorch_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the calls of PyTorch's steps; there are none if kernels compute everything."""
+    steps: list[str] = []
+    step_layers = Decoder.step_layers
+
+    def watched(self: Decoder, gates: Tensor, layers: list[LayerState], noise: DropoutMasks | None) -> object:
+        steps.append("step_layers")
+        return step_layers(self, gates, layers, noise)
+
+    monkeypatch.setattr(Decoder, "step_layers", watched)
+    return steps
+
+
+def build_network(cell: str, more: dict[str, Any], seed: int) -> Network:
+    sides = {
+        "encoder": {"cell": cell, "num_layers": 2, **more},
+        "decoder": {"cell": cell, "tie_embeddings": True, **more},
+    }
+    return network_of(config_of(sides), seed, torch.float32)
+
+
+@given(batches(), CELLS, SEEDS)
+@settings(max_examples=15, deadline=None)
+def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int) -> None:
+    network = build_network(cell, {"dropout": 0.4, **SUPPORTED}, seed).train()
+
+    def outputs() -> list[torch.Tensor]:
+        unrolled = network(batch)
+        return [unrolled.logits, unrolled.weights, unrolled.state.hidden]
+
+    # Layer normalization divides by the deviation of a state's units and so enlarges rounding errors.
+    assert_equal(*run_with_and_without_kernels(network, outputs, {}, seed), tolerance=1e-3)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_an_update_takes_no_step_in_pytorch(
+    cell: str, pytorch_steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a plain recurrence")
+
+    network = build_network(cell, {"dropout": 0.4, **SUPPORTED}, 1).train()
+    monkeypatch.setattr("pellucid.model.recurrence.run_torch", refuse)
+    network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
+    assert pytorch_steps == []
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_tied_embeddings_decode_by_kernels(cell: str, pytorch_steps: list[str]) -> None:
+    network = build_network(cell, {"recurrent_dropout": 0.3, "embedding_dropout": 0.3}, 1)
+    source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
+    found = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
+    assert pytorch_steps == []
+    with disable_kernels():
+        expected = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
+    assert [[each.ids.tolist() for each in row] for row in found] == [
+        [each.ids.tolist() for each in row] for row in expected
+    ]
+
+
+@pytest.mark.parametrize("kind", ["outputs", "cells"])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_unsupported_layer_normalization_decodes_in_pytorch(kind: str, cell: str, pytorch_steps: list[str]) -> None:
+    network = build_network(cell, {"layer_normalization": kind}, 1)
+    source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
+    found = beam(network, source, lengths, LengthLimits(0, 4), 2, 1)
+    assert pytorch_steps and len(found) == 2
+    network.double()
+    for row, exact in zip(found, beam(network, source, lengths, LengthLimits(0, 4), 2, 1), strict=True):
+        assert row[0].ids.tolist() == exact[0].ids.tolist()
+
+
+def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The second process waits for the first, and then finds all kernels."""
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+    compiled = list[bool]()
+
+    def compile_kernels() -> None:
+        compiled.append(not compilation.is_filled())
+        sleep(0.3)
+
+    monkeypatch.setattr(dispatch, "_compile_in_child", compile_kernels)
+    monkeypatch.setattr(dispatch, "_warm_up", lambda: None)
+    threads = [Thread(target=dispatch._warm_up_once) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert compiled == [True]
+
+
+def test_a_changed_kernel_is_compiled_again_with_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+    kernel = tmp_path / "a.nbc"
+    monkeypatch.setattr(dispatch, "_compile_in_child", lambda: kernel.write_bytes(b"right"))
+    monkeypatch.setattr(dispatch, "_warm_up", lambda: None)
+    assert dispatch.is_numba_available.__wrapped__()
+    kernel.write_bytes(b"wrong")
+    with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
+        assert dispatch.is_numba_available.__wrapped__()
+    assert kernel.read_bytes() == b"right" and not compilation.is_damaged()
+
+
+def test_damaged_kernels_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+    (tmp_path / "damaged.nbi").write_bytes(b"")
+    compilation.mark_filled()
+
+    def warm_up() -> None:
+        if (tmp_path / "damaged.nbi").exists():
+            raise EOFError("Ran out of input")
+
+    monkeypatch.setattr(dispatch, "_warm_up", warm_up)
+    monkeypatch.setattr(dispatch, "_compile_in_child", lambda: None)
+    with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
+        assert dispatch.is_numba_available.__wrapped__()
+    assert compilation.is_filled()
+
+
+def test_a_process_loads_kernels_that_a_child_process_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Compiled in this process, LSTM kernels round differently than loaded ones, and resuming would change the bits."""
+    steps = list[str]()
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(dispatch, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(dispatch, "_compile_in_child", lambda: steps.append("compiled by another process"))
+    monkeypatch.setattr(dispatch, "_warm_up", lambda: steps.append("loaded"))
+    assert dispatch.is_numba_available.__wrapped__() and dispatch.is_numba_available.__wrapped__()
+    assert steps == ["compiled by another process", "loaded", "loaded"]
+
+
+def test_a_failure_of_the_child_process_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(dispatch, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(dispatch, "is_filled", lambda: False)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.warns(UserWarning, match="everything runs without compiled kernels, slower: exit code 1"):
+        assert not dispatch.is_numba_available.__wrapped__()
+
+
+def test_disabled_kernels_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "is_filled", lambda: False)
+    dispatch.is_numba_available.cache_clear()
+    monkeypatch.delenv("PELLUCID_PLAIN", raising=False)
+    assert dispatch.will_compile()
+    with dispatch.disable_kernels():
+        assert not dispatch.will_compile()
+    monkeypatch.setenv("PELLUCID_PLAIN", "1")
+    assert not dispatch.will_compile()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError("cannot allocate memory")])
+def test_other_errors_than_damage_keep_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+    kernel = tmp_path / "a.nbc"
+    kernel.write_bytes(b"machine code")
+    compilation.mark_filled()
+
+    def rehearse() -> None:
+        raise error
+
+    monkeypatch.setattr(dispatch, "_warm_up", rehearse)
+    monkeypatch.setattr(dispatch, "_compile_in_child", lambda: None)
+    with pytest.warns(UserWarning, match="everything runs without compiled kernels"):
+        assert not dispatch.is_numba_available.__wrapped__()
+    assert kernel.exists() and compilation.is_filled()
+
+
+def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = compilation.cache_folder()
+    assert folder is not None
+    compiled = set(folder.rglob("*.nbc"))  # by other tests, because failing kernels are removed
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+
+    def fail() -> None:
+        raise RuntimeError("no such processor\nand more")
+
+    monkeypatch.setattr("pellucid.kernels.unroll.warm_up", fail)
+    dispatch.is_numba_available.cache_clear()
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            uses_kernels = Request("adam", "cpu", "float32", False)
+            assert not dispatch.use_kernel(uses_kernels) and not dispatch.use_kernel(uses_kernels)
+        assert len(caught) == 1 and "no such processor" in str(caught[0].message)
+        supported, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
+        symbols = torch.ones(1, 2, dtype=torch.int64)
+        logits = supported.unroll(symbols, supported.init_hidden(memory), supported.prepare(memory)).logits
+        torch.autograd.grad(logits.sum(), list(supported.parameters()))
+    finally:
+        dispatch.is_numba_available.cache_clear()
+    monkeypatch.undo()
+    assert compiled <= set(folder.rglob("*.nbc"))
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContextManager[None]]) -> None:
+    dispatch.is_numba_available.cache_clear()
+    decoder, symbols = small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
+    with context():
+        assert dispatch.is_numba_available()
+        memory = memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
+        decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
+
+
+def test_without_numba_pytorch_runs_with_one_warning() -> None:
+    program = """
+import sys, warnings
+sys.modules["numba"] = None
+import torch
+from pellucid.kernels.backend import Request
+from pellucid.kernels.dispatch import use_kernel
+asked = Request("adam", "cpu", "float32", False)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert not use_kernel(asked) and not use_kernel(asked)
+assert len(caught) == 1, caught
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_decoding_does_not_import_numba() -> None:
+    program = "import sys, pellucid.cli, pellucid.decoding.transducer; assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_inference_uses_kernels_if_loading_them_pays_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def uses_kernels(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
+        monkeypatch.setattr(dispatch.is_numba_available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
+        monkeypatch.setattr(dispatch, "is_filled", lambda: filled)
+        with dispatch.inference_kernels(hypotheses, device):
+            return not dispatch.are_kernels_disabled()
+
+    assert uses_kernels(1, False, 1) and uses_kernels(1, True, 1)
+    assert uses_kernels(0, True, dispatch.WORTH_LOADING) and not uses_kernels(0, True, dispatch.WORTH_LOADING - 1)
+    assert not uses_kernels(0, False, 10**6) and uses_kernels(0, False, 1, "cuda")

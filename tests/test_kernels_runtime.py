@@ -1,0 +1,110 @@
+"""Aligned arrays, the reuse of freed memory, and the deferral of Ctrl-C while compiled code runs."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from pellucid.kernels.runtime import ALIGNMENT, contiguous, defer_sigint, empty, thread_map, zeros
+
+PROGRAM = """
+import resource, sys
+import numpy as np
+from pellucid.kernels.runtime import tune_malloc
+if sys.argv[1] == "kept":
+    tune_malloc()
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def use():
+    np.empty(48 * 2**20, np.uint8).fill(1)  # larger than any block that the C library retains by default
+
+use()
+before = faults()
+for _ in range(5):
+    use()
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the GNU C library's own setting")
+def test_freed_memory_is_reused() -> None:
+    kept, returned = (
+        int(subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True).stdout)
+        for how in ("kept", "returned")
+    )
+    assert kept < 100 < returned
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (5, 7), (2, 3, 100)])
+def test_arrays_begin_at_cache_lines(shape: tuple[int, ...]) -> None:
+    for make in (empty, zeros):
+        made = make(shape)
+        assert made.shape == shape and made.dtype == np.float32 and made.flags.c_contiguous and made.flags.writeable
+        assert not made.size or made.ctypes.data % ALIGNMENT == 0
+    assert not zeros(shape).any()
+
+
+def test_only_non_contiguous_arrays_are_copied() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert contiguous(array) is array
+    transposed, ids = contiguous(array.T), contiguous(np.arange(6).reshape(2, 3).T)
+    assert transposed.flags.c_contiguous and transposed.ctypes.data % ALIGNMENT == 0 and (transposed == array.T).all()
+    assert ids.flags.c_contiguous and ids.dtype == np.int64
+
+
+def test_ctrl_c_is_raised_after_the_block() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt), defer_sigint():
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append("behind the signal")
+    assert reached == ["behind the signal"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_custom_handler_is_called_after_the_block() -> None:
+    received: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    try:
+        with defer_sigint():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert received == []
+        assert received == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def test_an_error_in_the_block_restores_the_handler() -> None:
+    with pytest.raises(ValueError, match="mine"), defer_sigint():
+        raise ValueError("mine")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_other_threads_keep_the_handler() -> None:
+    handlers: list[object] = []
+
+    def work() -> None:
+        with defer_sigint():
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.default_int_handler]
+
+
+def test_every_part_of_a_batch_defers_ctrl_c() -> None:
+    def task(part: int) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(part)
+        return part
+
+    done: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        thread_map(task, [1])
+    assert done == [1]
