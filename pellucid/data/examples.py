@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from pellucid.arguments import argument_error
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_cells, header_note
 from pellucid.data.lines import read_lines
@@ -106,6 +109,7 @@ __all__ = [
     "describe_used_columns",
     "has_header",
     "is_header_unknown",
+    "pair_config",
     "parse_pairs",
     "parse_sources",
     "read_examples",
@@ -234,6 +238,8 @@ def read_grouped_examples(path: Path, config: DataConfig, group: str) -> tuple[E
         DataError: As in `read_examples`.
         ConfigError: As in `read_examples`, also for the group column.
     """
+    if not group:
+        raise argument_error("group", "a column: a name, or a number from 1", group)
     columns = _selected_columns(config, (*PAIR_ROLES, "group"), group)
     groups: dict[int, str] = {}
     reading = _read_pairs(path, config, columns, groups)
@@ -300,6 +306,21 @@ def parse_sources(
     yield from _checked_sources(_parse_lines(lines, name, config, input_format, _source_columns(config)), config, name)
 
 
+def pair_config(config: DataConfig) -> DataConfig:
+    """Return the data settings for a single input of pairs.
+
+    A run that is trained on two parallel text files has no file of pairs. Its pairs are TSV with the source in column
+    1, the target in column 2, and features in column 3 if it is trained with features.
+
+    Args:
+        config: The data settings of the run.
+    """
+    if config.format != "text":
+        return config
+    features = "3" if config.features_column else ""
+    return msgspec.structs.replace(config, format="tsv", source_column="1", target_column="2", features_column=features)
+
+
 def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT) -> Iterator[Example | BadLine]:
     """Read the pairs of a file for scoring: one item for each record, in order.
 
@@ -307,7 +328,7 @@ def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_
 
     Args:
         path: The file.
-        config: The data settings of the run.
+        config: The data settings of the run; see `pair_config`.
         input_format: Format of the file, where the user specifies it.
 
     Yields:
@@ -315,7 +336,9 @@ def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_
 
     Raises:
         DataError: As in `read_sources`.
+        ArgumentError: The format of the input is "text", which has no targets.
     """
+    config = _checked_pair_config(config, input_format)
     yield from _checked_pairs(
         _file_records(path, config, input_format, _selected_columns(config, PAIR_ROLES)), config, str(path)
     )
@@ -329,7 +352,7 @@ def parse_pairs(
     Args:
         lines: The lines, with line ends.
         name: Name of the stream for messages.
-        config: The data settings of the run.
+        config: The data settings of the run; see `pair_config`.
         input_format: Format of the lines, where the user specifies it.
 
     Yields:
@@ -337,10 +360,19 @@ def parse_pairs(
 
     Raises:
         DataError: As in `parse_sources`.
+        ArgumentError: The format of the lines is "text", which has no targets.
     """
+    config = _checked_pair_config(config, input_format)
     yield from _checked_pairs(
         _parse_lines(lines, name, config, input_format, _selected_columns(config, PAIR_ROLES)), config, name
     )
+
+
+def _checked_pair_config(config: DataConfig, input_format: InputFormat) -> DataConfig:
+    """Return `pair_config`; raise `ArgumentError` if the input is said to be text, which has no targets."""
+    if input_format.format == "text":
+        raise argument_error("input_format.format", "a format of pairs: auto, tsv, csv, jsonl or parquet", "text")
+    return pair_config(config)
 
 
 def _file_records(path: Path, config: DataConfig, input_format: InputFormat, columns: ColumnSelection) -> Records:
