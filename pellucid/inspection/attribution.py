@@ -23,7 +23,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import MAX_POSITIONS, Replay, build_replays, inference_mode
+from pellucid.inspection.replay import MAX_POSITIONS, Replay, build_replays, check_finite, inference_mode
 from pellucid.model.recurrence import Inputs
 
 MAX_KEY_SCALARS = 2**24
@@ -43,6 +43,7 @@ class Attribution(NamedTuple):
 
 
 @check_arguments
+@check_finite
 def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     """Return occlusion and gradient × input of a trace along its own output.
 
@@ -68,6 +69,7 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     return Attribution(zeros, zeros, None, None)
 
 
+@check_finite
 def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the difference of log-probabilities with and without each position.
 
@@ -94,6 +96,7 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
     return (log_probabilities[:1] - log_probabilities[1:]).T
 
 
+@check_finite
 def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return gradient × input of each symbol's log-probability.
 

@@ -19,10 +19,11 @@ from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import build_replays, examples_of, inference_mode
+from pellucid.inspection.replay import build_replays, check_log_probabilities, examples_of, inference_mode
 
 
 @check_arguments
+@check_log_probabilities
 def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:
     """Return the log-probabilities of all symbols at every step of each trace, given the symbols before it.
 
