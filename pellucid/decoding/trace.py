@@ -2,8 +2,9 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args, get_origin
 
@@ -153,6 +154,7 @@ class Trace:
     @property
     def score(self) -> float:
         """Log-probability of the output given the source: the sum over its steps."""
+        _check_array("log_probabilities", self.log_probabilities, (None,))
         return float(self.log_probabilities.sum(dtype=np.float64))
 
     def to_json(self, compact: bool = False) -> str:
@@ -328,6 +330,40 @@ def checked_fields(trace: Trace, argument: str = "trace") -> Trace:
         return _checked_fields(trace)
     except ArgumentError as error:
         raise ArgumentError(f"{argument}.{error}") from None
+
+
+def checked_outputs(traces: Sequence[Trace]) -> list[Trace]:
+    """Return traces whose source, output and log-probabilities fit, as `checked_fields` does in ten times the time.
+
+    The other fields are checked only in a trace in which one of these does not have exactly its declared type.
+
+    Args:
+        traces: Any traces, which error messages call "traces[0]", "traces[1]", ….
+
+    Raises:
+        ArgumentError: The message names the first field that does not fit.
+    """
+    return [
+        trace if _has_output_fields(trace) else checked_fields(trace, f"traces[{index}]")
+        for index, trace in enumerate(traces)
+    ]
+
+
+def _has_output_fields(trace: Trace) -> bool:
+    """Return whether the fields of the source and the output have exactly their types and agree with each other."""
+    source, target, top = trace.source, trace.target, trace.top_symbols
+    if not (type(source) is type(target) is type(top) is tuple and {*map(type, top)} <= {tuple}):
+        return False
+    if {*map(type, chain((trace.text, trace.output, trace.task), source, target, *top))} != {str}:
+        return False
+    if type(trace.features) is not int or type(trace.finished) is not bool:
+        return False
+    if not (is_task(trace.task) and 0 <= trace.features <= len(source) and len(top) == len(target)):
+        return False
+    values: Any = trace.log_probabilities
+    if type(values) is not np.ndarray or values.dtype.kind != "f" or values.shape != (len(target),):
+        return False
+    return bool((values <= ROUNDING).all())  # false for NaN
 
 
 def _checked_fields(trace: Trace) -> Trace:
