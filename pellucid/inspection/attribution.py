@@ -23,7 +23,14 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import MAX_POSITIONS, Replay, build_replays, check_finite, inference_mode
+from pellucid.inspection.replay import (
+    MAX_POSITIONS,
+    Replay,
+    build_replays,
+    check_finite,
+    checked_traces,
+    inference_mode,
+)
 from pellucid.model.recurrence import Inputs
 
 MAX_KEY_SCALARS = 2**24
@@ -59,6 +66,7 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
         Occlusion: Li, Monroe & Jurafsky 2016, section 3. Gradient × input: Denil et al. 2014; Li et al. 2016 (NAACL),
             section 5.
     """
+    (trace,) = checked_traces(transducer, [trace], "trace")
     # Tensors that are created in torch's inference mode have no gradients.
     with torch.inference_mode(False), inference_mode(transducer, len(trace.source)):
         for replay in build_replays(transducer, [trace], "trace"):
