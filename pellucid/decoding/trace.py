@@ -242,6 +242,8 @@ class Trace:
         """Return the trace of a record whose fields have the right types."""
         T, S = len(record.target), len(record.source)
         _check_record(record)
+        if error := _tags_error(record):
+            raise DataError(error)
         log_probabilities = decode_field(record, "log_probabilities", (T,))
         per_position = get_task_settings(record.task).per_position
         symbols, values = _padded_candidates(record)
@@ -378,6 +380,8 @@ def _checked_fields(trace: Trace) -> Trace:
     if len(top) != T or len({*map(len, top)}) > 1:
         raise ArgumentError(f"top_symbols: expected as many symbols for each of {T} steps, the length of target")
     _check_numbers(plain)
+    if error := _tags_error(trace):
+        raise ArgumentError(error)
     _check_log_probabilities("log_probabilities", trace.log_probabilities, (T,))
     _check_log_probabilities("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
     _check_array("attention", trace.attention, (T, S))
@@ -452,6 +456,14 @@ def _check_weights(name: str, weights: Float[np.ndarray, "..."]) -> None:
     outside = ~((weights >= 0) & (weights <= 1 + ROUNDING))
     if outside.any():
         raise ArgumentError(f"{name}: expected weights from 0 to 1, got {_first_of(weights, outside)}")
+
+
+def _tags_error(trace: Trace | TraceRecord) -> str:
+    """Return what is wrong with the number of tags of a trace; "" if nothing is, and for other tasks."""
+    positions = len(trace.source) - trace.features
+    if not get_task_settings(trace.task).per_position or len(trace.target) == positions:
+        return ""
+    return f"target: expected a tag for each of {positions} source positions, got {len(trace.target)} tags"
 
 
 def _first_of(values: np.ndarray, mask: np.ndarray) -> str:
