@@ -477,6 +477,8 @@ LogProbability = Annotated[float, LOG_PROBABILITY]
 PROBABILITY = Meta(ge=0.0, le=1 + ROUNDING)
 """Bounds of a probability or an attention weight."""
 
+UNCHECKED = Meta(title="unchecked")
+"""Mark of a parameter that `check_arguments` passes on: `Annotated[Iterable[bytes], UNCHECKED]`."""
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 _within_checked: ContextVar[bool] = ContextVar("within_checked", default=False)
@@ -486,7 +488,8 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
     """Return a function that converts and validates its arguments by their annotations on every call.
 
     Array dimensions with the same name must be equal: for `points: Float[np.ndarray, "n 2"]` and `onto:
-    Float[np.ndarray, "n 2"]`, both n. Calls from within a checked function are not checked again.
+    Float[np.ndarray, "n 2"]`, both n. A parameter marked as `UNCHECKED` is passed on: its items are checked as they are
+    read. Calls from within a checked function are not checked again.
 
     Args:
         function: A function or method with annotated parameters; `self` needs no annotation.
@@ -502,7 +505,7 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
             return function(*args, **kwargs)
         bound, kinds, sizes = signature.bind(*args, **kwargs), _field_types(function), dict[str, _Size]()
         for name, value in bound.arguments.items():
-            if name in kinds:
+            if name in kinds and UNCHECKED not in getattr(kinds[name], "__metadata__", ()):
                 bound.arguments[name] = converted = convert_argument(name, value, kinds[name])
                 _check_sizes(name, converted, kinds[name], sizes)
         token = _within_checked.set(True)

@@ -6,11 +6,11 @@ stripped, normalized, truncated or skipped silently.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from pellucid.arguments import argument_error
+from pellucid.arguments import UNCHECKED, argument_error, check_arguments
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_cells, header_note
 from pellucid.data.lines import read_lines
@@ -141,7 +141,8 @@ class ExampleFile(NamedTuple):
     blank: int
 
 
-def read_examples(path: Path, config: DataConfig, target_path: Path | None = None) -> ExampleFile:
+@check_arguments
+def read_examples(path: str | Path, config: DataConfig, target_path: str | Path | None = None) -> ExampleFile:
     """Read the examples of a file, or of two parallel text files.
 
     Args:
@@ -157,6 +158,8 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
             (unless bad lines are skipped).
         ConfigError: The configured columns are invalid.
     """
+    path = Path(path)
+    target_path = None if target_path is None else Path(target_path)
     columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
         description = f"the pair {path} and {target_path}"
@@ -164,7 +167,8 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
     return _read_pairs(path, config, columns)
 
 
-def is_header_unknown(path: Path, config: DataConfig, target_path: Path | None = None) -> bool:
+@check_arguments
+def is_header_unknown(path: str | Path, config: DataConfig, target_path: str | Path | None = None) -> bool:
     """Return whether a file may have a header and neither the settings nor the flags say whether it has one.
 
     Args:
@@ -172,10 +176,13 @@ def is_header_unknown(path: Path, config: DataConfig, target_path: Path | None =
         config: The data settings.
         target_path: The file of targets, if the files are parallel.
     """
+    path = Path(path)
+    target_path = None if target_path is None else Path(target_path)
     format = "text" if target_path is not None else resolve_format(path, config)
     return format in TABLE_FORMATS and _selected_columns(config, PAIR_ROLES).header == "auto"
 
 
+@check_arguments
 def has_header(config: DataConfig) -> bool:
     """Return whether files of pairs have a header under these settings.
 
@@ -185,24 +192,28 @@ def has_header(config: DataConfig) -> bool:
     return _selected_columns(config, PAIR_ROLES).header is True
 
 
-def count_columns(path: Path, config: DataConfig) -> int:
+@check_arguments
+def count_columns(path: str | Path, config: DataConfig) -> int:
     """Return the number of columns in the first line of a TSV or CSV file; 0 for other formats and for pipes.
 
     Args:
         path: The file.
         config: The data settings, which define its format.
     """
+    path = Path(path)
     format = resolve_format(path, config)
     return count_table_columns(read_lines(path), format, str(path)) if format in TABLE_FORMATS and path.is_file() else 0
 
 
-def describe_used_columns(path: Path, config: DataConfig) -> str:
+@check_arguments
+def describe_used_columns(path: str | Path, config: DataConfig) -> str:
     """Describe which columns of a TSV or CSV file are used; "" if all are, or if they are selected by name.
 
     Args:
         path: The file.
         config: The data settings.
     """
+    path = Path(path)
     selected = _selected_columns(config, PAIR_ROLES).selected
     if config.header is True or None in map(column_number, selected.values()):
         return ""
@@ -211,7 +222,8 @@ def describe_used_columns(path: Path, config: DataConfig) -> str:
     return f"the file has {width} columns; used are {used}" if width > len(set(selected.values())) else ""
 
 
-def column_note(path: Path, config: DataConfig, target_path: Path | None = None) -> str:
+@check_arguments
+def column_note(path: str | Path, config: DataConfig, target_path: str | Path | None = None) -> str:
     """Return `describe_used_columns` unless a setting selects columns or the files are parallel; then "".
 
     Args:
@@ -219,11 +231,14 @@ def column_note(path: Path, config: DataConfig, target_path: Path | None = None)
         config: The data settings.
         target_path: The file of targets, if the files are parallel.
     """
+    path = Path(path)
+    target_path = None if target_path is None else Path(target_path)
     are_columns_set = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMN_SETTINGS)
     return "" if are_columns_set or target_path is not None else describe_used_columns(path, config)
 
 
-def read_grouped_examples(path: Path, config: DataConfig, group: str) -> tuple[ExampleFile, list[str]]:
+@check_arguments
+def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> tuple[ExampleFile, list[str]]:
     """Read the examples of a file, and the group of each from a further column.
 
     Args:
@@ -238,6 +253,7 @@ def read_grouped_examples(path: Path, config: DataConfig, group: str) -> tuple[E
         DataError: As in `read_examples`.
         ConfigError: As in `read_examples`, also for the group column.
     """
+    path = Path(path)
     if not group:
         raise argument_error("group", "a column: a name, or a number from 1", group)
     columns = _selected_columns(config, (*PAIR_ROLES, "group"), group)
@@ -259,14 +275,17 @@ class InputFormat(NamedTuple):
     """Receives notes about the first line."""
 
 
+Lines = Annotated[Iterable[bytes], UNCHECKED]
+"""Lines with their line ends, which are checked one at a time as they are read."""
 STANDARD_INPUT = "standard input"
 """Name of the standard input in messages."""
 FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
 """Default formats of files, and of lines from a stream."""
 
 
+@check_arguments
 def read_sources(
-    path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
+    path: str | Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
 ) -> Iterator[Example | BadLine]:
     """Read the sources of a file for prediction. The targets of the examples are empty.
 
@@ -283,11 +302,16 @@ def read_sources(
     Raises:
         DataError: The file cannot be read, or its header lacks the configured columns. Raised before the first item.
     """
+    path = Path(path)
     yield from _checked_sources(_file_records(path, config, input_format, _source_columns(config)), config, str(path))
 
 
+@check_arguments
 def parse_sources(
-    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
+    lines: Annotated[Iterable[bytes], UNCHECKED],
+    name: str,
+    config: DataConfig,
+    input_format: InputFormat = STREAM_FORMAT,
 ) -> Iterator[Example | BadLine]:
     """Parse lines as sources for prediction, one at a time: a line is requested after the previous one was processed.
 
@@ -306,6 +330,7 @@ def parse_sources(
     yield from _checked_sources(_parse_lines(lines, name, config, input_format, _source_columns(config)), config, name)
 
 
+@check_arguments
 def pair_config(config: DataConfig) -> DataConfig:
     """Return the data settings for a single input of pairs.
 
@@ -321,7 +346,10 @@ def pair_config(config: DataConfig) -> DataConfig:
     return msgspec.structs.replace(config, format="tsv", source_column="1", target_column="2", features_column=features)
 
 
-def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT) -> Iterator[Example | BadLine]:
+@check_arguments
+def read_pairs(
+    path: str | Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
+) -> Iterator[Example | BadLine]:
     """Read the pairs of a file for scoring: one item for each record, in order.
 
     A line is valid under the conditions for a training file, except that a blank line is an empty pair.
@@ -338,14 +366,19 @@ def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_
         DataError: As in `read_sources`.
         ArgumentError: The format of the input is "text", which has no targets.
     """
+    path = Path(path)
     config = _checked_pair_config(config, input_format)
     yield from _checked_pairs(
         _file_records(path, config, input_format, _selected_columns(config, PAIR_ROLES)), config, str(path)
     )
 
 
+@check_arguments
 def parse_pairs(
-    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
+    lines: Annotated[Iterable[bytes], UNCHECKED],
+    name: str,
+    config: DataConfig,
+    input_format: InputFormat = STREAM_FORMAT,
 ) -> Iterator[Example | BadLine]:
     """Parse lines as pairs for scoring, one at a time.
 

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pellucid.arguments import argument_error, check_arguments
 from pellucid.errors import DataError, abbreviate_reason, suggest
 from pellucid.files import os_error_text, wrap_os_errors
 
@@ -39,8 +40,9 @@ class RecordError(Exception):
     """An invalid record. Caught within this package, where it becomes a `BadLine` or a `DataError`."""
 
 
+@check_arguments
 @contextmanager
-def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
+def open_data_file(path: str | Path) -> Iterator[io.BufferedReader]:
     """Open a file, and decompress it if it is gzip-compressed, under any name.
 
     Args:
@@ -50,6 +52,7 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
         DataError: The file is missing, unreadable or damaged, or named .gz without being compressed. Also raised for
             errors while the block reads.
     """
+    path = Path(path)
     with wrap_os_errors("read", path, DataError):
         try:
             with path.open("rb") as file:
@@ -69,7 +72,8 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
             ) from error
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
+@check_arguments
+def read_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the lines of a file with their line ends.
 
     Args:
@@ -78,6 +82,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     Raises:
         DataError: As in `open_data_file` and `check_lines`.
     """
+    path = Path(path)
     with open_data_file(path) as file:
         lines = _whole_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
         yield from check_lines(lines, str(path))
@@ -185,6 +190,32 @@ def _damaged(name: str, error: Exception, location: str = "") -> DataError:
         f"cannot read {name}{location}: the gzip file is damaged or cut short ({abbreviate_reason(error)}); copy or "
         "download it again"
     )
+
+
+def typed_lines(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """Return the lines of a caller, checked to be bytes: of a list at once, of a binary stream not at all.
+
+    Args:
+        lines: The lines.
+
+    Raises:
+        ArgumentError: `lines` is not iterable, or a line is not bytes; of an iterator, when the line is read.
+    """
+    if isinstance(lines, LineStream | io.BufferedIOBase | io.RawIOBase):
+        return lines
+    if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
+        raise argument_error("lines", "lines as bytes, such as a file that is open in binary mode", lines)
+    if isinstance(lines, list | tuple) and {*map(type, lines)} <= {bytes}:
+        return lines
+    return _checked_bytes(lines)
+
+
+def _checked_bytes(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines; raise `ArgumentError` for one that is not bytes."""
+    for index, line in enumerate(lines):
+        if type(line) is not bytes:
+            raise argument_error(f"lines[{index}]", "bytes", line)
+        yield line
 
 
 def check_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_names, is_column_name, name_note
 from pellucid.data.lines import (
@@ -22,6 +23,7 @@ from pellucid.data.lines import (
     line_text,
     open_data_file,
     read_lines,
+    typed_lines,
 )
 from pellucid.errors import ConfigError, DataError, abbreviate_reason, parse_whole_number, quote, suggest
 from pellucid.files import repeated_key
@@ -615,32 +617,38 @@ SUFFIXES: dict[str, Format] = {
 }
 
 
-def resolve_format(path: Path, config: DataConfig) -> Format:
+@check_arguments
+def resolve_format(path: str | Path, config: DataConfig) -> Format:
     """Return the format of a file of pairs: as configured; for "auto", by its file name, with TSV as the default.
 
     Args:
         path: The file.
         config: The data settings.
     """
+    path = Path(path)
     return _format_from_name(path, "tsv") if config.format == "auto" else config.format
 
 
-def resolve_input_format(path: Path, config: DataConfig) -> Format:
+@check_arguments
+def resolve_input_format(path: str | Path, config: DataConfig) -> Format:
     """Return the format of an input file: by its file name, else as configured, else TSV.
 
     Args:
         path: The file.
         config: The data settings of the run.
     """
+    path = Path(path)
     return _format_from_name(path, "tsv" if config.format == "auto" else config.format)
 
 
-def has_known_suffix(path: Path) -> bool:
+@check_arguments
+def has_known_suffix(path: str | Path) -> bool:
     """Return whether a file name determines the format.
 
     Args:
         path: The file.
     """
+    path = Path(path)
     return _format_from_name(path, "auto") != "auto"
 
 
@@ -678,7 +686,7 @@ def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Co
     Raises:
         DataError: The format is Parquet, which cannot be parsed as lines.
     """
-    lines = check_lines(lines, name)
+    lines = check_lines(typed_lines(lines), name)
     match format:
         case "parquet":
             raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
@@ -133,7 +134,8 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
 
-def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
+@check_arguments
+def load_vocabularies(path: str | Path, config: DataConfig) -> Vocabularies:
     """Load the vocabularies of a run.
 
     Args:
@@ -144,6 +146,7 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
         RunError: The file is missing or malformed, a symbol cannot be produced by the tokenizers of the run, or a
             maximum length exceeds that of the configuration.
     """
+    path = Path(path)
     content = read_bytes(path)
     try:
         vocabularies = decode_json(content, Vocabularies)
@@ -177,6 +180,7 @@ def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
         yield np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.dtype("<u4"))
 
 
+@check_arguments
 def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
     """Return the vocabulary of sequences of symbols, sorted by descending frequency and then by code point.
 
@@ -187,6 +191,7 @@ def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Voca
     return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
 
 
+@check_arguments
 def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokenizers:
     """Return the tokenizers of a configuration, with subword models trained on the examples where it asks for them.
 
@@ -208,6 +213,7 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
     return build_tokenizers(config, SubwordModels(source, target))
 
 
+@check_arguments
 def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: int) -> Vocabularies:
     """Return the vocabularies of training examples, one for each column.
 
@@ -232,6 +238,7 @@ def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_
     )
 
 
+@check_arguments
 def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
     """Return a vocabulary without one symbol.
 

@@ -354,7 +354,7 @@ def checked_outputs(traces: Sequence[Trace]) -> list[Trace]:
 def _has_output_fields(trace: Trace) -> bool:
     """Return whether the fields of the source and the output have exactly their types and agree with each other."""
     source, target, top = trace.source, trace.target, trace.top_symbols
-    if not (type(source) is type(target) is type(top) is tuple and {*map(type, top)} <= {tuple}):
+    if not ({type(source), type(target), type(top)} == {tuple} and {*map(type, top)} <= {tuple}):
         return False
     if {*map(type, chain((trace.text, trace.output, trace.task), source, target, *top))} != {str}:
         return False

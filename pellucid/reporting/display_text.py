@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
+from pellucid.arguments import argument_error, check_arguments, python_scalar
+
 _SIGNS = {" ": "␣", "\t": "⇥", "\n": "⏎", "\x7f": "␡", "\u00a0": "⍽"}
 _ASCII_SIGNS = {" ": "_", "_": "\\_", "\\": "\\\\", "⟨": "<", "⟩": ">"}
 _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
@@ -13,6 +15,7 @@ _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
 _JOINERS = ("\u200c", "\u200d")
 
 
+@check_arguments
 def visible_symbol(symbol: str) -> str:
     """Return a symbol with every character visible.
 
@@ -35,6 +38,7 @@ def visible_symbol(symbol: str) -> str:
     return "".join(parts) or "⟨empty⟩"
 
 
+@check_arguments
 def visible_text(text: str) -> str:
     """Return a text as `visible_symbol` does, but with single spaces between words unchanged.
 
@@ -44,6 +48,7 @@ def visible_text(text: str) -> str:
     return "".join(visible_pieces(grapheme_clusters(text))) or "⟨empty⟩"
 
 
+@check_arguments
 def visible_pieces(pieces: Sequence[str]) -> list[str]:
     """Return the grapheme clusters of a text as `visible_text` does.
 
@@ -57,6 +62,7 @@ def visible_pieces(pieces: Sequence[str]) -> list[str]:
     ]
 
 
+@check_arguments
 def visible_message(line: str) -> str:
     """Return a message as `visible_symbol` does, but with all spaces unchanged.
 
@@ -66,6 +72,7 @@ def visible_message(line: str) -> str:
     return "".join(" " if piece == " " else visible_symbol(piece) for piece in grapheme_clusters(line))
 
 
+@check_arguments
 def ascii_symbol(symbol: str) -> str:
     r"""Return a symbol in ASCII: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, other characters are escaped.
 
@@ -75,6 +82,7 @@ def ascii_symbol(symbol: str) -> str:
     return "".join(_ascii_character(character) for character in symbol) or "<empty>"
 
 
+@check_arguments
 def grapheme_clusters(text: str) -> list[str]:
     """Return the grapheme clusters of a text: each base character with the marks and joiners that follow it.
 
@@ -91,6 +99,7 @@ def grapheme_clusters(text: str) -> list[str]:
     return pieces
 
 
+@check_arguments
 def wrap_columns(text: str, width: int) -> list[str]:
     """Split a visible text into lines of a maximum display width, never within a grapheme cluster.
 
@@ -109,6 +118,7 @@ def wrap_columns(text: str, width: int) -> list[str]:
     return lines
 
 
+@check_arguments
 def truncate_columns(text: str, max_width: int, ellipsis: str = "…") -> str:
     """Return a visible text of a maximum display width, with a sign where it is truncated.
 
@@ -120,6 +130,7 @@ def truncate_columns(text: str, max_width: int, ellipsis: str = "…") -> str:
     return text if cell_len(text) <= max_width else wrap_columns(text, max_width - cell_len(ellipsis))[0] + ellipsis
 
 
+@check_arguments
 def format_fraction(value: float) -> str:
     """Return a fraction of 1 as text: "0.93", with four decimals from 0.995, and ">0.9999" rather than "1.0000".
 
@@ -137,10 +148,12 @@ def format_probability(log_probability: float) -> str:
     Args:
         log_probability: Natural logarithm of the probability.
     """
+    if type(python_scalar(log_probability)) not in (int, float):  # as a checked argument, NaN would be refused
+        raise argument_error("log_probability", "a number", log_probability)
     if math.isnan(log_probability):
         return "unknown"
     if log_probability >= math.log(0.01):
-        return format_fraction(math.exp(log_probability))
+        return format_fraction(math.exp(min(log_probability, 0.0)))
     if log_probability < -1e9:  # probability 0 in a trace, and values that a float cannot distinguish from it
         return "0"
     exponent = math.floor(log_probability / math.log(10))

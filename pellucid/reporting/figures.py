@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import matplotlib
 import numpy as np
@@ -25,7 +25,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from rich.cells import cell_len
 
-from pellucid.decoding.trace import Trace
+from pellucid.arguments import PROBABILITY, argument_error, check_arguments
+from pellucid.decoding.trace import Trace, checked_fields
 from pellucid.evaluation.metrics import GroupAccuracy, ValidationMetric
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.display_text import format_probability, truncate_columns, visible_symbol
@@ -171,6 +172,7 @@ SHADES = LinearSegmentedColormap.from_list("pellucid", ["#ffffff", "#a9c4ee", "#
 """Color map for weights from 0 to 1: one hue that darkens steadily, also readable in grayscale."""
 
 
+@check_arguments
 def attention_figure(trace: Trace) -> Figure:
     """Return the attention matrix of a trace: source horizontally, target vertically, weights from 0 to 1.
 
@@ -179,6 +181,7 @@ def attention_figure(trace: Trace) -> Figure:
     Args:
         trace: The trace.
     """
+    trace = checked_fields(trace)
     T, S = max(len(trace.target), 1), max(len(trace.source), 1)
     source, target = (
         [truncate_columns(visible_symbol(symbol), 24) for symbol in side] for side in (trace.source, trace.target)
@@ -219,6 +222,7 @@ def attention_figure(trace: Trace) -> Figure:
     return freeze_layout(figure)
 
 
+@check_arguments
 def curves_figure(
     log: Sequence[Mapping[str, Any]],
     validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics,
@@ -254,6 +258,7 @@ def curves_figure(
     return freeze_layout(figure)
 
 
+@check_arguments
 def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     """Return a figure of accuracy by target position, with the 95 % interval as a band.
 
@@ -263,6 +268,7 @@ def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     return _accuracy_figure(accuracies, "target position")
 
 
+@check_arguments
 def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     """Return a figure of accuracy by source length, with the 95 % interval as a band.
 
@@ -272,6 +278,7 @@ def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     return _accuracy_figure(accuracies, "source length")
 
 
+@check_arguments
 def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
     """Return the mean attention weights of traces, shape (T, S) of the longest target and the longest source.
 
@@ -281,6 +288,7 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
     Args:
         traces: The traces.
     """
+    traces = [checked_fields(trace, f"traces[{index}]") for index, trace in enumerate(traces)]
     T = max((len(trace.target) for trace in traces), default=0)
     S = max((len(trace.source) for trace in traces), default=0)
     total, count = np.zeros((T, S)), np.zeros((T, 1))
@@ -291,21 +299,33 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
     return total / np.maximum(count, 1)
 
 
+@check_arguments
 def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
     """Return a figure of mean attention weights: a line for each target position, and below an image.
 
     Args:
         traces: The traces.
     """
-    return mean_weights_figure(mean_attention(traces))
+    mean = mean_attention(traces)
+    if not mean.size:
+        raise argument_error("traces", "at least one trace with an output", traces)
+    return mean_weights_figure(mean)
 
 
-def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
+MIN_DRAWN_WEIGHT = 1e-30
+"""Smaller weights are drawn as 0: matplotlib cannot place ticks between numbers near 1e-320."""
+
+
+@check_arguments
+def mean_weights_figure(mean: Annotated[Float[np.ndarray, "T S"], PROBABILITY]) -> Figure:
     """Return a figure of mean attention weights: above, a line for each target position; below, an image.
 
     Args:
         mean: Mean weights, shape (T, S).
     """
+    if not mean.size:
+        raise argument_error("mean", "at least one weight", mean)
+    mean = np.where(mean < MIN_DRAWN_WEIGHT, 0.0, mean)
     T, S = mean.shape
     figure = empty_figure(7.2, 5.6)
     lines, matrix = figure.subplots(2, 1, sharex=True)
@@ -337,6 +357,7 @@ def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
     return freeze_layout(figure)
 
 
+@check_arguments
 def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     """Return a figure as PNG. Equal figures give equal bytes. Characters without a font are shown as code points.
 
@@ -350,6 +371,7 @@ def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     return buffer.getvalue()
 
 
+@check_arguments
 def to_svg(figure: Figure) -> str:
     """Return a figure as an SVG document. Equal figures give equal text. Labels stay text in the reader's fonts.
 
@@ -472,6 +494,7 @@ LINE_HEIGHT = 0.95
 """Distance between lines in inches."""
 
 
+@check_arguments
 def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
     """Return the displayed source symbols and tags of a trace.
 
@@ -481,6 +504,7 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
     Returns:
         Source symbols without features, and tags; each abbreviated to `MAX_LABEL_WIDTH`.
     """
+    trace = checked_fields(trace)
     symbols = trace.source[trace.features :]
     source, tags = (
         [truncate_columns(visible_symbol(symbol), MAX_LABEL_WIDTH) for symbol in side]
@@ -489,12 +513,14 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
     return source, tags
 
 
+@check_arguments
 def tags_figure(trace: Trace) -> Figure:
     """Return a figure of the source symbols in lines, with the tag below each and a bar for its probability between.
 
     Args:
         trace: Trace of a tagger.
     """
+    trace = checked_fields(trace)
     source, tags = tag_labels(trace)
     cell = 0.2 + 0.095 * max([2, *(cell_len(label) for label in (*source, *tags))])
     n = min(max(1, int(LINE_WIDTH / cell)), max(1, len(tags)))

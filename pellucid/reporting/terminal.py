@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from rich.cells import cell_len
 
-from pellucid.decoding.trace import Trace
+from pellucid.arguments import check_arguments
+from pellucid.decoding.trace import Trace, checked_fields
 from pellucid.reporting.display_text import (
     ascii_symbol,
     format_probability,
@@ -75,17 +76,20 @@ class _TargetRow(NamedTuple):
     chance: str
 
 
+@check_arguments
 def attention_caption(trace: Trace) -> str:
     """Return a sentence that describes the weights of a trace.
 
     Args:
         trace: The trace.
     """
+    trace = checked_fields(trace)
     if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
     return get_task(trace.task).labels.weights
 
 
+@check_arguments
 def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
     """Return the attention matrix of a trace as text, without a final newline.
 
@@ -97,6 +101,7 @@ def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only
         color: Whether to draw weights as 24-bit background colors instead of block characters.
         ascii_only: Whether to use ASCII only.
     """
+    trace = checked_fields(trace)
     characters = _ASCII if ascii_only else _UNICODE
     width = max(width, 40)
     lines = list(_headline(trace, characters, width))
@@ -110,6 +115,7 @@ def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only
     return "\n".join(line.rstrip() for line in lines)
 
 
+@check_arguments
 def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
     """Return the legend of the shades of `render_trace`: the lower bound of each, or the colors from 0 to 1.
 

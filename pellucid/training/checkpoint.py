@@ -18,6 +18,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from pellucid.arguments import check_arguments
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, parse_json, write_atomic
@@ -74,8 +75,9 @@ class TensorFile(NamedTuple):
         return self.file.read(promised)
 
 
+@check_arguments
 @contextmanager
-def open_tensors(path: Path) -> Iterator[TensorFile]:
+def open_tensors(path: str | Path) -> Iterator[TensorFile]:
     """Open a safetensors file and read its header.
 
     Args:
@@ -85,6 +87,7 @@ def open_tensors(path: Path) -> Iterator[TensorFile]:
         RunError: It is not a regular safetensors file, or has an unsupported tensor type. The message names the file
             and the field of the header.
     """
+    path = Path(path)
     with open_regular(path) as file:
         length_field = file.read(LENGTH_FIELD_SIZE)
         length = int.from_bytes(length_field, "little")

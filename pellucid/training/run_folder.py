@@ -23,7 +23,7 @@ import msgspec
 import torch
 from msgspec import Meta
 
-from pellucid.arguments import convert_argument
+from pellucid.arguments import check_arguments, convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import config_differences, load_config, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
@@ -165,7 +165,8 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     return build_predictor(config, vocabularies, network.eval(), str(folder))
 
 
-def members(folder: Path) -> list[Path]:
+@check_arguments
+def members(folder: str | Path) -> list[Path]:
     """Return the run folders of an ensemble folder in order; any other folder is returned itself.
 
     A member is a direct subfolder with a single run. It may be a symbolic link, and so may any file of a run.
@@ -176,6 +177,7 @@ def members(folder: Path) -> list[Path]:
     Raises:
         RunError: The list of members is not valid.
     """
+    folder = Path(folder)
     path = folder / ENSEMBLE
     if not file_exists(path):
         return [folder]
@@ -187,7 +189,8 @@ def members(folder: Path) -> list[Path]:
         raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {reason}") from error
 
 
-def load_run_config(folder: Path) -> Config:
+@check_arguments
+def load_run_config(folder: str | Path) -> Config:
     """Return the configuration of a run folder.
 
     Args:
@@ -197,6 +200,7 @@ def load_run_config(folder: Path) -> Config:
         RunError: The run was written in an older format, whose settings have other names.
         ConfigError: The file is not valid.
     """
+    folder = Path(folder)
     try:
         return load_config(folder / CONFIG)
     except ConfigError:
@@ -204,7 +208,8 @@ def load_run_config(folder: Path) -> Config:
         raise
 
 
-def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
+@check_arguments
+def load_run_vocabularies(folder: str | Path, config: Config) -> Vocabularies:
     """Return the vocabularies of a run folder.
 
     Args:
@@ -215,6 +220,7 @@ def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
         RunError: The file is not valid, or does not fit the task of the configuration.
         ConfigError: A setting of the configuration defines no tokenizer; the message names the run's file.
     """
+    folder = Path(folder)
     try:
         vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
     except ConfigError as error:
@@ -224,12 +230,14 @@ def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
     return vocabularies
 
 
-def has_run(folder: Path) -> bool:
+@check_arguments
+def has_run(folder: str | Path) -> bool:
     """Return whether the folder holds a run.
 
     Args:
         folder: Any folder.
     """
+    folder = Path(folder)
     return file_exists(folder / CONFIG)
 
 
@@ -370,12 +378,14 @@ def _remove_lock(folder: Path, new_folders: Sequence[Path]) -> None:
             remove_empty_folders(new_folders)
 
 
-def in_use(folder: Path) -> bool:
+@check_arguments
+def in_use(folder: str | Path) -> bool:
     """Return whether a training on this machine holds the lock of the folder.
 
     Args:
         folder: Run folder.
     """
+    folder = Path(folder)
     try:
         with open_regular(folder / LOCK) as file:
             return not _try_lock(file, fcntl.LOCK_SH)
@@ -434,21 +444,25 @@ def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
     return any(record["event"] == "stopped" for record in log)
 
 
-def read_log(folder: Path) -> list[dict[str, Any]]:
+@check_arguments
+def read_log(folder: str | Path) -> list[dict[str, Any]]:
     """Return the records of a log; damaged lines are skipped (see `log_damage`).
 
     Args:
         folder: Run folder.
     """
+    folder = Path(folder)
     return [record for record in _log_lines(folder) if record is not None]
 
 
-def log_damage(folder: Path) -> list[str]:
+@check_arguments
+def log_damage(folder: str | Path) -> list[str]:
     """Return a sentence about damaged lines in the log, if there are any.
 
     Args:
         folder: Run folder.
     """
+    folder = Path(folder)
     count = sum(record is None for record in _log_lines(folder))
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
 

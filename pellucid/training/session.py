@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import Config
 from pellucid.config.toml import validate_config
 from pellucid.data.batches import EncodedExamples
@@ -87,7 +88,8 @@ class FileSaved(NamedTuple):
 RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved
 
 
-def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[RunEvent]:
+@check_arguments
+def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume its training.
 
     Closing the generator between two events stops the training after it has saved its state.
@@ -104,6 +106,7 @@ def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[R
         DataError: A data file cannot be read.
         RunError: The folder holds other files, is in use, or holds a run with other settings.
     """
+    folder = Path(folder)
     data = config.data
     config = msgspec.structs.replace(config, data=resolve_data(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.

@@ -17,6 +17,7 @@ import safetensors.numpy
 from jaxtyping import Float
 from msgspec import Meta
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import Feedback
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabulary
 from pellucid.decoding.predictor import Predictor
@@ -135,7 +136,8 @@ def thin_snapshots(folder: Path, validation: int) -> None:
             remove_file(path)
 
 
-def check_snapshots(folder: Path) -> None:
+@check_arguments
+def check_snapshots(folder: str | Path) -> None:
     """Check all snapshots of a run.
 
     Args:
@@ -144,6 +146,7 @@ def check_snapshots(folder: Path) -> None:
     Raises:
         RunError: A snapshot is damaged; the message says what to do.
     """
+    folder = Path(folder)
     for path in _paths(folder):
         try:
             _read(path)
@@ -151,7 +154,8 @@ def check_snapshots(folder: Path) -> None:
             raise RunError(f"{error}; remove this file to resume without it") from error
 
 
-def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapshot]:
+@check_arguments
+def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingSnapshot]:
     """Return the snapshots of a run in order of their updates; a snapshot removed meanwhile is left out.
 
     Args:
@@ -161,6 +165,7 @@ def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapsho
     Raises:
         RunError: A snapshot is damaged, or is of another run (its sizes differ).
     """
+    folder = Path(folder)
     result = []
     for path in _paths(folder):
         if _snapshot_number(path).update > after_update:
