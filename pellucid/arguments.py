@@ -598,7 +598,10 @@ def _shape_text(sizes: Iterable[str]) -> str:
 
 def _shape_hint(value: object) -> str:
     """Return the shape of an array for the end of a message."""
-    shape = getattr(value, "shape", None)
+    try:
+        shape = getattr(value, "shape", None)
+    except Exception:  # methods of the value may raise anything
+        return ""
     return f" of shape {_shape_text(map(str, shape))}" if isinstance(shape, tuple) and shape else ""
 
 

@@ -216,7 +216,6 @@ def unused_settings(config: Config) -> list[Requirement]:
     return [requirement for requirement in USE_CONDITIONS if requirement.is_violated(config)]
 
 
-@check_arguments
 def reject_unused(config: Config, keys: Collection[str] | None = None) -> None:
     """Raise `ConfigError` for the first setting that has no effect in this configuration.
 

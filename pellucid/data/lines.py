@@ -10,8 +10,8 @@ import io
 import os
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -201,16 +201,17 @@ def typed_lines(lines: Iterable[bytes]) -> Iterable[bytes]:
     Raises:
         ArgumentError: `lines` is not iterable, or a line is not bytes; of an iterator, when the line is read.
     """
-    if isinstance(lines, LineStream | io.BufferedIOBase | io.RawIOBase):
+    if issubclass(type(lines), LineStream | io.BufferedIOBase | io.RawIOBase):
         return lines
-    if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
-        raise argument_error("lines", "lines as bytes, such as a file that is open in binary mode", lines)
-    if isinstance(lines, list | tuple) and {*map(type, lines)} <= {bytes}:
+    if type(lines) in (list, tuple) and {*map(type, lines)} <= {bytes}:
         return lines
-    return _checked_bytes(lines)
+    if not issubclass(type(lines), str | bytes | bytearray | Mapping):
+        with suppress(Exception):  # methods of a value may raise anything
+            return _checked_bytes(iter(lines))
+    raise argument_error("lines", "lines as bytes, such as a file that is open in binary mode", lines)
 
 
-def _checked_bytes(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _checked_bytes(lines: Iterator[bytes]) -> Iterator[bytes]:
     """Yield lines; raise `ArgumentError` for one that is not bytes."""
     for index, line in enumerate(lines):
         if type(line) is not bytes:

@@ -242,7 +242,7 @@ class Trace:
         """Return the trace of a record whose fields have the right types."""
         T, S = len(record.target), len(record.source)
         _check_record(record)
-        if error := _tags_error(record):
+        if error := _tags_error(record.task, S - record.features, T):
             raise DataError(error)
         log_probabilities = decode_field(record, "log_probabilities", (T,))
         per_position = get_task_settings(record.task).per_position
@@ -380,7 +380,7 @@ def _checked_fields(trace: Trace) -> Trace:
     if len(top) != T or len({*map(len, top)}) > 1:
         raise ArgumentError(f"top_symbols: expected as many symbols for each of {T} steps, the length of target")
     _check_numbers(plain)
-    if error := _tags_error(trace):
+    if error := _tags_error(plain["task"], S - plain["features"], T):
         raise ArgumentError(error)
     _check_log_probabilities("log_probabilities", trace.log_probabilities, (T,))
     _check_log_probabilities("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
@@ -458,12 +458,11 @@ def _check_weights(name: str, weights: Float[np.ndarray, "..."]) -> None:
         raise ArgumentError(f"{name}: expected weights from 0 to 1, got {_first_of(weights, outside)}")
 
 
-def _tags_error(trace: Trace | TraceRecord) -> str:
+def _tags_error(task: Task, positions: int, tags: int) -> str:
     """Return what is wrong with the number of tags of a trace; "" if nothing is, and for other tasks."""
-    positions = len(trace.source) - trace.features
-    if not get_task_settings(trace.task).per_position or len(trace.target) == positions:
+    if not get_task_settings(task).per_position or tags == positions:
         return ""
-    return f"target: expected a tag for each of {positions} source positions, got {len(trace.target)} tags"
+    return f"target: expected a tag for each of {positions} source positions, got {tags} tags"
 
 
 def _first_of(values: np.ndarray, mask: np.ndarray) -> str:

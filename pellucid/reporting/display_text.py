@@ -148,8 +148,11 @@ def format_probability(log_probability: float) -> str:
     Args:
         log_probability: Natural logarithm of the probability.
     """
-    if type(python_scalar(log_probability)) not in (int, float):  # as a checked argument, NaN would be refused
-        raise argument_error("log_probability", "a number", log_probability)
+    try:  # NaN would be refused as a checked argument; methods of a value may raise anything
+        number = python_scalar(log_probability)
+        log_probability = float(number if type(number) in (int, float) else "")  # type: ignore[arg-type]
+    except Exception:
+        raise argument_error("log_probability", "a number", log_probability) from None
     if math.isnan(log_probability):
         return "unknown"
     if log_probability >= math.log(0.01):
