@@ -247,8 +247,8 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
         return _convert_scalar(value, kind)
     if hasattr(kind, "_fields"):
         return _convert_named_tuple(value, kind)
-    if not isinstance(value, kind):
-        raise TypeMismatchError(describe_type(kind), value)
+    if not isinstance(value, Callable if origin is Callable else kind):  # type: ignore[arg-type]
+        raise TypeMismatchError("a function" if origin is Callable else describe_type(kind), value)
     return value
 
 

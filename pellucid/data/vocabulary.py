@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
 
-from pellucid.arguments import check_arguments
+from pellucid.arguments import UNCHECKED, argument_error, check_arguments
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
@@ -181,13 +181,15 @@ def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
 
 
 @check_arguments
-def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
+def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], min_count: int) -> Vocabulary:
     """Return the vocabulary of sequences of symbols, sorted by descending frequency and then by code point.
 
     Args:
         sequences: Sequences of symbols.
         min_count: Minimum number of occurrences of a symbol.
     """
+    if not hasattr(type(sequences), "__iter__"):
+        raise argument_error("sequences", "an iterable of sequences of symbols", sequences)
     return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
 
 

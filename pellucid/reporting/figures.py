@@ -26,7 +26,7 @@ from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from rich.cells import cell_len
 
 from pellucid.arguments import PROBABILITY, argument_error, check_arguments
-from pellucid.decoding.trace import Trace, checked_fields
+from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import GroupAccuracy, ValidationMetric
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.display_text import format_probability, truncate_columns, visible_symbol
@@ -181,7 +181,6 @@ def attention_figure(trace: Trace) -> Figure:
     Args:
         trace: The trace.
     """
-    trace = checked_fields(trace)
     T, S = max(len(trace.target), 1), max(len(trace.source), 1)
     source, target = (
         [truncate_columns(visible_symbol(symbol), 24) for symbol in side] for side in (trace.source, trace.target)
@@ -288,7 +287,6 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
     Args:
         traces: The traces.
     """
-    traces = [checked_fields(trace, f"traces[{index}]") for index, trace in enumerate(traces)]
     T = max((len(trace.target) for trace in traces), default=0)
     S = max((len(trace.source) for trace in traces), default=0)
     total, count = np.zeros((T, S)), np.zeros((T, 1))
@@ -306,10 +304,7 @@ def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
     Args:
         traces: The traces.
     """
-    mean = mean_attention(traces)
-    if not mean.size:
-        raise argument_error("traces", "at least one trace with an output", traces)
-    return mean_weights_figure(mean)
+    return mean_weights_figure(mean_attention(traces))
 
 
 MIN_DRAWN_WEIGHT = 1e-30
@@ -323,8 +318,8 @@ def mean_weights_figure(mean: Annotated[Float[np.ndarray, "T S"], PROBABILITY]) 
     Args:
         mean: Mean weights, shape (T, S).
     """
-    if not mean.size:
-        raise argument_error("mean", "at least one weight", mean)
+    if len(mean) and not mean.size:
+        raise argument_error("mean", "at least one source position", mean)
     mean = np.where(mean < MIN_DRAWN_WEIGHT, 0.0, mean)
     T, S = mean.shape
     figure = empty_figure(7.2, 5.6)
@@ -504,7 +499,6 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
     Returns:
         Source symbols without features, and tags; each abbreviated to `MAX_LABEL_WIDTH`.
     """
-    trace = checked_fields(trace)
     symbols = trace.source[trace.features :]
     source, tags = (
         [truncate_columns(visible_symbol(symbol), MAX_LABEL_WIDTH) for symbol in side]
@@ -520,7 +514,6 @@ def tags_figure(trace: Trace) -> Figure:
     Args:
         trace: Trace of a tagger.
     """
-    trace = checked_fields(trace)
     source, tags = tag_labels(trace)
     cell = 0.2 + 0.095 * max([2, *(cell_len(label) for label in (*source, *tags))])
     n = min(max(1, int(LINE_WIDTH / cell)), max(1, len(tags)))

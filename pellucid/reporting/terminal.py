@@ -13,7 +13,7 @@ from jaxtyping import Float
 from rich.cells import cell_len
 
 from pellucid.arguments import check_arguments
-from pellucid.decoding.trace import Trace, checked_fields
+from pellucid.decoding.trace import Trace
 from pellucid.reporting.display_text import (
     ascii_symbol,
     format_probability,
@@ -83,7 +83,6 @@ def attention_caption(trace: Trace) -> str:
     Args:
         trace: The trace.
     """
-    trace = checked_fields(trace)
     if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
     return get_task(trace.task).labels.weights
@@ -101,7 +100,6 @@ def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only
         color: Whether to draw weights as 24-bit background colors instead of block characters.
         ascii_only: Whether to use ASCII only.
     """
-    trace = checked_fields(trace)
     characters = _ASCII if ascii_only else _UNICODE
     width = max(width, 40)
     lines = list(_headline(trace, characters, width))
