@@ -259,8 +259,8 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
         return _convert_scalar(value, kind)
     if hasattr(kind, "_fields"):
         return _convert_named_tuple(value, kind)
-    if not isinstance(value, kind):
-        raise TypeMismatchError(describe_type(kind), value)
+    if not isinstance(value, Callable if origin is Callable else kind):
+        raise TypeMismatchError("a function" if origin is Callable else describe_type(kind), value)
     return value
 
 
@@ -489,6 +489,8 @@ LogProbability = Annotated[float, LOG_PROBABILITY]
 PROBABILITY = Meta(ge=0.0, le=1 + ROUNDING)
 """Bounds of a probability or an attention weight."""
 
+UNCHECKED = Meta(title="unchecked")
+"""Mark of a parameter that `check_arguments` passes on: `Annotated[Iterable[bytes], UNCHECKED]`."""
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 _within_checked: ContextVar[bool] = ContextVar("within_checked", default=False)
@@ -498,8 +500,9 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
     """Return a function that converts its arguments by their annotations, as `convert_argument` does; a decorator.
 
     Array dimensions with the same name must be equal: for `points: Float[np.ndarray, "n 2"]` and `onto:
-    Float[np.ndarray, "n 2"]`, both n. Arguments without annotation are not checked, nor are calls from within a checked
-    function.
+    Float[np.ndarray, "n 2"]`, both n. Arguments without annotation are not checked, and a parameter marked as
+    `UNCHECKED` is passed on: its items are checked as they are read. Calls from within a checked function are not
+    checked again.
 
     Args:
         function: A function or method with annotated parameters; `self` needs no annotation.
@@ -516,7 +519,7 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
             return function(*args, **kwargs)
         bound, kinds, sizes = signature.bind(*args, **kwargs), _field_types(function), dict[str, _Size]()
         for name, value in bound.arguments.items():
-            if name in kinds:
+            if name in kinds and UNCHECKED not in getattr(kinds[name], "__metadata__", ()):
                 bound.arguments[name] = converted = convert_argument(name, value, kinds[name])
                 _check_sizes(name, converted, kinds[name], sizes)
         token = _within_checked.set(True)
@@ -609,7 +612,10 @@ def _shape_text(sizes: Iterable[str]) -> str:
 
 def _shape_hint(value: object) -> str:
     """Return the shape of an array for the end of a message."""
-    shape = getattr(value, "shape", None)
+    try:
+        shape = getattr(value, "shape", None)
+    except Exception:  # methods of the value may raise anything
+        return ""
     return f" of shape {_shape_text(map(str, shape))}" if isinstance(shape, tuple) and shape else ""
 
 

@@ -1,13 +1,15 @@
 """pellucid score: one output line per pair, and scores equal to those of prediction."""
 
 import json
+from pathlib import Path
 
 import pytest
 from command_line import Done, complaint, outputs, pellucid
-from trained_runs import digits_run
+from trained_runs import copies, digits_run, small_config, train_to_end
 
 from pellucid.data.examples import Example
 from pellucid.training.run_folder import load
+from pellucid.training.session import TrainingFiles
 
 PAIRS = [Example("one", "1"), Example("nine two", "92"), Example("three", "5")]
 TEXT = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS)
@@ -56,3 +58,35 @@ def test_several_runs_score_as_an_ensemble() -> None:
     assert [float(line) for line in outputs(done.out)] == pytest.approx(
         [float(line) for line in outputs(score().out)], abs=1e-4
     )
+
+
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train a small model on two parallel text files."""
+    folder, paths = tmp_path_factory.mktemp("parallel"), list[Path]()
+    for name, examples in (("train", copies(40, seed=1)), ("valid", copies(10, seed=2))):
+        for role in ("source", "target"):
+            paths.append(folder / f"{name}.{role}")
+            paths[-1].write_text("".join(f"{getattr(example, role)}\n" for example in examples))
+    train, train_target, valid, valid_target = paths
+    files = TrainingFiles(train, valid, train_target, valid_target)
+    train_to_end(files, folder / "run", small_config({"epochs": 1}, data={"format": "text"}))
+    return folder / "run"
+
+
+def test_pairs_of_a_run_trained_on_parallel_files_are_tsv(parallel: Path, tmp_path: Path) -> None:
+    """Once a `TypeError`: each line of the training files has one field."""
+    pairs = [Example("ab", "ab"), Example("c", "d")]
+    expected = [trace.score for trace in load(parallel).force(pairs)]
+    text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
+    (tmp_path / "pairs").write_text(text)
+    for arguments in ([], [tmp_path / "pairs"], ["--input-format", "tsv"]):
+        done = pellucid("score", parallel, *arguments, stdin=text.encode())
+        assert done.code == 0 and [float(line) for line in outputs(done.out)] == pytest.approx(expected, abs=1e-4)
+    one_column = pellucid("score", parallel, stdin=b"ab\n")
+    assert complaint(one_column).startswith("standard input:1: expected 2 columns, got 1 (tabs separate columns)")
+
+
+def test_text_is_no_format_of_pairs() -> None:
+    done = score("--input-format", "text")
+    assert complaint(done).startswith("--input-format: expected auto, tsv, csv, jsonl or parquet, got 'text'")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sample_answers import answered
 from sample_traces import made
 from test_assessment import ROWS, tokenizers
@@ -197,6 +198,48 @@ def test_a_trace_with_a_wrong_field_is_refused_by_its_name(name: str) -> None:
     for function in jointly:
         with pytest.raises(ArgumentError, match=rf"^traces\[1\]\.{name}: expected "):
             function([TRACE, trace])
+
+
+WRONG_OUTPUT_FIELDS = {
+    "text": None,
+    "source": 5,
+    "target": None,
+    "features": torch.tensor(math.nan),
+    "finished": np.zeros(2),
+    "task": None,
+    "top_symbols": None,
+    "log_probabilities": [-0.5, -0.5],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_OUTPUT_FIELDS)
+def test_scores_are_of_traces_whose_outputs_fit(name: str) -> None:
+    """Once a bare `TypeError`, or a length that is a tensor of NaN."""
+    trace, tagged = replace(TRACE), replace(TAGGED[0])
+    for wrong in (trace, tagged):
+        object.__setattr__(wrong, name, WRONG_OUTPUT_FIELDS[name])
+    calls: list[Callable[[], object]] = [
+        lambda: score_traces([TRACE, trace], [["a"], ["a"]], tokenizers()),
+        lambda: score_labels([*TAGS, *TAGS], [*TAGGED, tagged]),
+        lambda: score_positions(SCORED[:2], [*POINTED, tagged]),
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentError, match=rf"^traces\[1\]\.{name}: expected "):
+            call()
+
+
+def test_other_fields_of_a_scored_trace_are_not_read() -> None:
+    trace = replace(TRACE)
+    object.__setattr__(trace, "attention", None)
+    assert score_traces([trace], [["a"]], tokenizers()) == score_traces([TRACE], [["a"]], tokenizers())
+
+
+def test_a_list_of_log_probabilities_has_no_score() -> None:
+    """Once an `AttributeError`."""
+    trace = replace(TRACE)
+    object.__setattr__(trace, "log_probabilities", [-0.5, -0.5])
+    with pytest.raises(ArgumentError, match=r"^log_probabilities: expected an array of floating-point numbers, got \["):
+        _ = trace.score
 
 
 def assess(answered: DecodedExamples) -> Assessment:

@@ -24,13 +24,17 @@ from pellucid.config.settings import DataConfig, Format
 from pellucid.data.examples import (
     BadLine,
     Example,
+    InputFormat,
     describe_used_columns,
+    parse_pairs,
     parse_sources,
     read_examples,
+    read_grouped_examples,
+    read_pairs,
     read_sources,
     resolve_format,
 )
-from pellucid.errors import ConfigError, DataError
+from pellucid.errors import ArgumentError, ConfigError, DataError
 
 CONFIG = DataConfig()
 SKIPPING = DataConfig(on_bad_line="skip")
@@ -866,6 +870,31 @@ def test_text_lines_are_sources(write: Write) -> None:
 def test_text_lines_may_have_features() -> None:
     config = DataConfig(format="text", source_column="2", features_column="word")
     assert parsed(b"go\tV;PST\nbe\n", config) == [("go", "V;PST"), ("be", "")]
+
+
+def test_pairs_beside_parallel_files_are_tsv(write: Write) -> None:
+    """The settings of columns apply to other files than parallel text; its features are in column 2 of the sources."""
+    plain = DataConfig(format="text")
+    tagged = DataConfig(format="text", source_column="2", target_column="word", features_column="2")
+    for name in ("pairs", "pairs.tsv"):
+        for config, line, pair in ((plain, "a\tb", Example("a", "b")), (tagged, "a\tb\tV", Example("a", "b", "V"))):
+            assert list(read_pairs(write(f"{line}\n", name), config)) == [pair]
+            assert list(parse_pairs([f"{line}\n".encode()], "<stdin>", config)) == [pair]
+    (bad,) = parse_pairs([b"a\n"], "<stdin>", plain)
+    assert str(bad) == "<stdin>:1: expected 2 columns, got 1 (tabs separate columns)"
+
+
+def test_lines_of_text_are_not_pairs(write: Write) -> None:
+    path, text = write("a\tb\n"), InputFormat("text")
+    for pairs in (read_pairs(path, CONFIG, text), parse_pairs([b"a\tb\n"], "<stdin>", CONFIG, text)):
+        with pytest.raises(ArgumentError, match=r"^input_format\.format: expected a format of pairs: auto, tsv, csv"):
+            list(pairs)
+
+
+def test_groups_need_a_column(write: Write) -> None:
+    """Once a `TypeError`: the last of two fields was taken as the group."""
+    with pytest.raises(ArgumentError, match=r"^group: expected a column: a name, or a number from 1, got ''$"):
+        read_grouped_examples(write("a\tb\n"), CONFIG, "")
 
 
 def test_a_known_suffix_overrides_the_configured_format(write: Write, tmp_path: Path) -> None:

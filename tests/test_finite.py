@@ -3,10 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import safetensors.torch
+import torch
 from command_line import complaint, pellucid
 from tasks import TASKS, task_run
 from trained_runs import Trained, copies_run, copy_of, digits_run
@@ -17,11 +20,21 @@ from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
-from pellucid.errors import RunError
+from pellucid.errors import NotFiniteError, RunError
+from pellucid.inspection.attribution import attribute, input_x_gradient, occlusion
 from pellucid.inspection.distributions import step_distributions
+from pellucid.inspection.permutation import permute_attention
+from pellucid.inspection.replay import build_replays
+from pellucid.inspection.score_decomposition import decompose_scores
+from pellucid.inspection.state_space import collect_states
+from pellucid.inspection.states import trace_states
 from pellucid.kernels.dispatch import disable_kernels, is_numba_available
 from pellucid.training.checkpoint import parameter_file
 from pellucid.training.run_folder import ENSEMBLE, load
+from pellucid.viewer.handlers import compare_what_if, decode_source
+from pellucid.viewer.inputs import open_run, read_example_file
+from pellucid.viewer.page_contents import assemble_page
+from pellucid.viewer.schema import AttentionOverride, DecodeRequest, WhatIfRequest
 
 PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
 
@@ -121,6 +134,59 @@ def test_an_ensemble_names_its_members(tmp_path: Path) -> None:
             decode(load(tmp_path))
         told = f"{tmp_path / 'one'} with {tmp_path / 'other'} gives numbers that are not finite"
         assert str(caught.value).startswith(told)
+
+
+INSPECTIONS: dict[str, Callable[[Predictor, Trace], object]] = {
+    "distributions": lambda model, trace: step_distributions(model, [trace]),
+    "decomposition": lambda model, trace: decompose_scores(model, [trace]),
+    "attribution": attribute,
+    "occlusion": lambda model, trace: occlusion(model, next(build_replays(model, [trace]))),
+    "gradient": lambda model, trace: input_x_gradient(model, next(build_replays(model, [trace]))),
+    "permutation": lambda model, trace: permute_attention(model, trace, 3),
+    "states": lambda model, trace: trace_states(model, [trace]),
+    "gates": lambda model, trace: trace_states(model, [trace], gates=True),
+    "corpus": lambda model, trace: collect_states(model, [trace]),
+}
+
+
+@pytest.mark.parametrize("damage", ["huge", "nan"])
+@pytest.mark.parametrize("name", INSPECTIONS)
+def test_every_inspection_names_the_run(tmp_path: Path, name: str, damage: str) -> None:
+    """Once NaN without a word, for the parameters with which a prediction is refused."""
+    run = copies_run().run
+    (trace,) = load(run).predict(["dcba"])
+    INSPECTIONS[name](load(run), trace)
+    model = load(saturate_parameters(run, tmp_path / "run"))
+    if damage == "nan":
+        with torch.no_grad():
+            for parameter in model.network.parameters():
+                parameter.fill_(math.nan)
+    with pytest.raises(NotFiniteError) as caught:
+        INSPECTIONS[name](model, trace)
+    assert str(caught.value).startswith(f"{tmp_path / 'run'} gives numbers that are not finite")
+
+
+def test_the_page_reports_numbers_that_are_not_finite() -> None:
+    """What-if requests and painted attention, of a model that was finite when the page was opened."""
+    trained = digits_run()
+    viewed = open_run(trained.run, "run", "cpu", None)
+    page = assemble_page([viewed], [read_example_file(trained.files.valid, trained.config.data)], 3, True)
+    plain = DecodeRequest(text="one", attribution=True, states=True)
+    override = AttentionOverride(step=0, weights=[1.0, 0.0, 0.0])
+    painted = msgspec.structs.replace(plain, attention_overrides=[override])
+    requests: list[Callable[[], Any]] = [
+        lambda: decode_source(page, painted),
+        lambda: compare_what_if(page, WhatIfRequest(before=plain, after=painted)),
+        lambda: compare_what_if(page, WhatIfRequest(before=painted, after=plain)),
+    ]
+    for request in requests:
+        request()
+    with torch.no_grad():
+        for parameter in viewed.loaded_predictor.network.parameters():
+            parameter.fill_(math.nan)
+    for request in requests:
+        with pytest.raises(NotFiniteError, match="gives numbers that are not finite"):
+            request()
 
 
 def test_a_finite_model_is_not_affected() -> None:

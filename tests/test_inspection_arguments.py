@@ -278,6 +278,7 @@ def test_a_trace_that_the_model_cannot_read_again_is_refused(
     ("name", "value"),
     [
         ("text", None),
+        ("source", None),
         ("target", None),
         ("features", "x"),
         ("attention", [[1.0], [0.5, 0.5]]),

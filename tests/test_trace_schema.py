@@ -36,7 +36,7 @@ from pellucid.decoding.trace_schema import (
     finite_log_probability,
     list_array,
 )
-from pellucid.errors import DataError
+from pellucid.errors import ArgumentError, DataError
 from pellucid.tasks.task_settings import BUILT_IN
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
@@ -82,6 +82,7 @@ def traces(draw: st.DrawFn) -> dict[str, Any]:
     task: Task = draw(st.sampled_from(list(BUILT_IN)))
     S, T, k = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(1, 3))
     features = draw(st.integers(0, S))
+    T = S - features if task == "tag" else T  # each source position has a tag
     likely = -np.sort(-array_of(draw, (T, k), LOGS), axis=1)
     heads, looks = draw(st.none() | st.integers(1, 2)), draw(st.none() | st.integers(1, 3))
     return dict(
@@ -269,6 +270,22 @@ def test_a_record_of_other_types_is_refused() -> None:
         record = msgspec.structs.replace(small().to_record(), **changes)
         with pytest.raises(DataError, match="this is not a trace of schema version 1"):
             Trace.from_record(record)
+
+
+@pytest.mark.parametrize("source", [[], ["a"], ["V", "a", "b", "c"]])
+def test_every_position_has_one_tag(source: list[str]) -> None:
+    """The attention of tags is not stored; once it was any size that the source had."""
+    features = int(len(source) > 1)
+    text = trace_json(task="tag", source=source, features=features, unknown=[])
+    message = rf"^target: expected a tag for each of {len(source) - features} source positions, got 2 tags$"
+    with pytest.raises(DataError, match=message):
+        Trace.from_json(text)
+    fitting = Trace.from_json(trace_json(task="tag", source=["V", "a", "b"], features=1, unknown=[]))
+    assert fitting.attention.tolist() == [[0, 1, 0], [0, 0, 1]]
+    object.__setattr__(fitting, "source", ("a",))
+    object.__setattr__(fitting, "features", 0)
+    with pytest.raises(ArgumentError, match=r"^trace\.target: expected a tag for each of 1 source positions, got 2"):
+        fitting.to_json()
 
 
 def test_tags_of_a_long_source_take_little_memory() -> None:

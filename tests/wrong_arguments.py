@@ -25,9 +25,11 @@ import torch
 import pellucid
 from pellucid import api
 from pellucid.config.settings import Config, SearchConfig
-from pellucid.data.examples import Example
+from pellucid.config.toml import build_config
+from pellucid.data.examples import Example, parse_pairs, parse_sources, read_examples
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
+from pellucid.reporting.display_text import format_probability
 
 Call = Callable[[Any], object]
 
@@ -151,8 +153,14 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "load_config.path": pellucid.load_config,
         "load_config.overrides": lambda v: pellucid.load_config(f"{run}/config.toml", v),
         "load_config.regular": lambda v: pellucid.load_config(f"{run}/config.toml", None, v),
+        "build_config.settings": lambda v: build_config(v, "settings"),
         "load_lexicon.path": lambda v: pellucid.load_lexicon(v, model.config.data),
         "load_lexicon.config": lambda v: pellucid.load_lexicon(pairs, v),
+        "parse_sources.lines": lambda v: parse_sources(v, "lines", model.config.data),
+        "parse_pairs.lines": lambda v: parse_pairs(v, "lines", model.config.data),
+        "read_examples.path": lambda v: read_examples(v, model.config.data),
+        "read_examples.config": lambda v: read_examples(pairs, v),
+        "format_probability.log_probability": format_probability,
         "predict.sources": model.predict,
         "predict.features": lambda v: model.predict(sources, v),
         "predict.prefixes": lambda v: model.predict(sources, prefixes=v),

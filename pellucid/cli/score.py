@@ -7,13 +7,15 @@ from typing import Literal, TypeGuard
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.search_flags import MoreRuns, RunFolder
 from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line, read_chunks, split_paths
-from pellucid.config.settings import Device, Format, Header
-from pellucid.data.examples import Example, InputFormat, parse_pairs, read_pairs
+from pellucid.config.settings import Device, Header
+from pellucid.data.examples import Example, InputFormat, pair_config, parse_pairs, read_pairs
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import DataError
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
+PairFormat = Literal["auto", "tsv", "csv", "jsonl", "parquet"]
+"""Formats of a file of pairs."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ class ScoreArguments:
     format: ScoreFormat = "text"
     """Output format. text: log-probability of the target, including the end symbol of a sequence; tsv: source, target,
     log-probability, log-probability of each symbol; jsonl: trace."""
-    input_format: Format = "auto"
-    """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
-    training file."""
+    input_format: PairFormat = "auto"
+    """Format of the input; auto: from the file name, else the format of the training file, else TSV (also of a run that
+    was trained on two parallel files)."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """At a line that cannot be read: stop with an error, or write an empty output and report it."""
     header: Header = "auto"
@@ -62,7 +64,7 @@ def main(arguments: list[str]) -> int:
     runs, file = split_paths(args.run, args.more, "score")
     predictor = load(runs[0] if len(runs) == 1 else runs, args.device)
     use_threads(predictor.config.threads)
-    notes, data = DecodingNotes(), predictor.config.data
+    notes, data = DecodingNotes(), pair_config(predictor.config.data)
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
     for chunk in read_chunks(file, data, input_format, (read_pairs, parse_pairs)):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pellucid.arguments import check_arguments
+
 Size = Literal["tiny", "small", "base", "large"]
 Task = Annotated[str, Meta(title="task")]
 """Name of a task: transduce, tag, classify, point, or one that is registered (tasks/task_settings.py)."""
@@ -342,6 +344,7 @@ class Config(Settings, frozen=True, kw_only=True):
     search: SearchConfig
 
 
+@check_arguments
 def memory_size(encoder: EncoderConfig) -> int:
     """Return D, the size of an encoder state: 2 H for concatenated directions, else H.
 

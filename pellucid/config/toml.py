@@ -14,7 +14,13 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.arguments import TypeMismatchError, convert_argument, convert_setting, copy_bounded_mapping
+from pellucid.arguments import (
+    TypeMismatchError,
+    check_arguments,
+    convert_argument,
+    convert_setting,
+    copy_bounded_mapping,
+)
 from pellucid.config.presets import PRESETS, SHARED_PRESET
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.config.validation import check_consistency
@@ -68,7 +74,8 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     return build_config(overlaid, origin=str(file))
 
 
-def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
+@check_arguments
+def read_toml(path: str | Path, regular: bool = True) -> dict[str, Any]:
     """Return the tables of a TOML file of at most `MAX_SETTINGS_SIZE` bytes.
 
     Args:
@@ -79,6 +86,7 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
         ConfigError: The file is missing, too large or not TOML, a line has more than `MAX_DOTS` dots, values are nested
             too deeply, or a whole number has more than 64 bits, which TOML does not allow.
     """
+    path = Path(path)
     # Python's parser raises ValueError for numbers of more than 4,300 digits, RecursionError for deeply nested lists.
     content = read_bytes(path, ConfigError, MAX_SETTINGS_SIZE, regular)
     if max(line.count(b".") for line in content.split(b"\n")) > MAX_DOTS:
@@ -118,6 +126,7 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
         raise ConfigError(f"{origin}: {error}") from error
 
 
+@check_arguments
 def validate_config(config: Config) -> Config:
     """Return a configuration after checking it; values are converted to the types of their settings.
 
@@ -130,6 +139,7 @@ def validate_config(config: Config) -> Config:
     return _validated(_build_struct(_to_dict(config, Config), Config))
 
 
+@check_arguments
 def override_settings(config: Config, overrides: Mapping[str, Any]) -> Config:
     """Return a configuration with some settings replaced; the presets are not applied again.
 
@@ -161,7 +171,8 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
         elif isinstance(settings, Mapping):
             table = copy_bounded_mapping(settings)
         else:
-            raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {describe_value(settings)}")
+            location = f"{prefix.rstrip('.')}: " if prefix else ""
+            raise ConfigError(f"{location}expected a table, got {describe_value(settings)}")
     except TypeMismatchError as error:
         raise ConfigError(error.message(prefix.rstrip(".")).removeprefix(": ")) from None
     except ConfigError:
@@ -223,6 +234,7 @@ def _validated(config: Config) -> Config:
     return config
 
 
+@check_arguments
 def flatten_config(config: Config) -> dict[str, Any]:
     """Return all settings by their full keys: {"size": "base", "encoder.num_layers": 1, ...}.
 
@@ -232,6 +244,7 @@ def flatten_config(config: Config) -> dict[str, Any]:
     return dict(_leaves(msgspec.to_builtins(config), ""))
 
 
+@check_arguments
 def config_differences(saved: Config, current: Config) -> list[str]:
     """Return a line for each setting that differs: "training.patience: 0 (never) in the run, 2 now".
 
@@ -264,6 +277,7 @@ def _shown(key: str, value: object) -> str:
     return f"{quote(value)} ({'derived ' if meaning['derives'] else ''}{meaning['meaning']})"
 
 
+@check_arguments
 def to_toml(config: Config) -> str:
     """Return a configuration as TOML, with the meaning of each setting in a comment above it.
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import Config, SearchConfig, memory_size
 from pellucid.errors import ConfigError, quote
 from pellucid.tasks.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
@@ -174,6 +175,7 @@ USE_CONDITIONS: Sequence[Requirement] = (
 """Conditions without which a setting has no effect."""
 
 
+@check_arguments
 def check_consistency(config: Config) -> None:
     """Check that no setting contradicts the others.
 
@@ -208,6 +210,7 @@ def check_consistency(config: Config) -> None:
     _check_length_limits(config.search, config.data.max_length)
 
 
+@check_arguments
 def unused_settings(config: Config) -> list[Requirement]:
     """Return the settings that have no effect in this configuration but are not at their defaults, with what they need.
 
@@ -232,6 +235,7 @@ def reject_unused(config: Config, keys: Collection[str] | None = None) -> None:
             raise ConfigError(f"{requirement.message(config)}; otherwise it has no effect")
 
 
+@check_arguments
 def reset_unused(config: Config) -> Config:
     """Return a configuration with all settings that have no effect reset to their defaults.
 

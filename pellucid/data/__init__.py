@@ -1,5 +1,5 @@
 """Readers, tokenizers, vocabularies, batches, Arrow corpora, synthetic data.
 
-Imports: config, errors, files.
+Imports: arguments, config, errors, files.
 Start with: examples.py.
 """

@@ -6,8 +6,11 @@ stripped, normalized, truncated or skipped silently.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgspec
+
+from pellucid.arguments import UNCHECKED, argument_error, check_arguments
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_cells, header_note
 from pellucid.data.lines import read_lines
@@ -109,6 +112,7 @@ __all__ = [
     "describe_used_columns",
     "has_header",
     "is_header_unknown",
+    "pair_config",
     "parse_pairs",
     "parse_sources",
     "read_examples",
@@ -145,7 +149,8 @@ class ExampleFile(NamedTuple):
     blank: int
 
 
-def read_examples(path: Path, config: DataConfig, target_path: Path | None = None) -> ExampleFile:
+@check_arguments
+def read_examples(path: str | Path, config: DataConfig, target_path: str | Path | None = None) -> ExampleFile:
     """Read the examples of a file, or of two parallel text files.
 
     Args:
@@ -164,6 +169,8 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
         ConfigError: A configured column or tokenizer is invalid, a column is selected by name but the file has no
             header, or the format "text" has no file of targets.
     """
+    path = Path(path)
+    target_path = None if target_path is None else Path(target_path)
     columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
         description = f"the pair {path} and {target_path}"
@@ -171,7 +178,8 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
     return _read_pairs(path, config, columns)
 
 
-def is_header_unknown(path: Path, config: DataConfig, target_path: Path | None = None) -> bool:
+@check_arguments
+def is_header_unknown(path: str | Path, config: DataConfig, target_path: str | Path | None = None) -> bool:
     """Return whether a file may have a header and neither the settings nor the flags say whether it has one.
 
     Args:
@@ -182,10 +190,13 @@ def is_header_unknown(path: Path, config: DataConfig, target_path: Path | None =
     Raises:
         ConfigError: A configured column is invalid.
     """
+    path = Path(path)
+    target_path = None if target_path is None else Path(target_path)
     format = "text" if target_path is not None else resolve_format(path, config)
     return format in TABLE_FORMATS and _selected_columns(config, PAIR_ROLES).header == "auto"
 
 
+@check_arguments
 def has_header(config: DataConfig) -> bool:
     """Return whether TSV and CSV files have a header by these settings: `header` is true, or a column has a name.
 
@@ -198,7 +209,8 @@ def has_header(config: DataConfig) -> bool:
     return _selected_columns(config, PAIR_ROLES).header is True
 
 
-def count_columns(path: Path, config: DataConfig) -> int:
+@check_arguments
+def count_columns(path: str | Path, config: DataConfig) -> int:
     """Return the number of columns of a TSV or CSV file, by its first record; 0 for other formats and for pipes.
 
     Args:
@@ -208,11 +220,13 @@ def count_columns(path: Path, config: DataConfig) -> int:
     Raises:
         DataError: The file cannot be read.
     """
+    path = Path(path)
     format = resolve_format(path, config)
     return count_table_columns(read_lines(path), format, str(path)) if format in TABLE_FORMATS and path.is_file() else 0
 
 
-def describe_used_columns(path: Path, config: DataConfig) -> str:
+@check_arguments
+def describe_used_columns(path: str | Path, config: DataConfig) -> str:
     """Describe which columns of a TSV or CSV file are used: "the file has 3 columns; used are 1 as source, …".
 
     Args:
@@ -227,6 +241,7 @@ def describe_used_columns(path: Path, config: DataConfig) -> str:
         DataError: The file cannot be read.
         ConfigError: A configured column is invalid.
     """
+    path = Path(path)
     selected = _selected_columns(config, PAIR_ROLES).selected
     if config.header is True or None in map(column_number, selected.values()):
         return ""
@@ -235,7 +250,8 @@ def describe_used_columns(path: Path, config: DataConfig) -> str:
     return f"the file has {width} columns; used are {used}" if width > len(set(selected.values())) else ""
 
 
-def column_note(path: Path, config: DataConfig, target_path: Path | None = None) -> str:
+@check_arguments
+def column_note(path: str | Path, config: DataConfig, target_path: str | Path | None = None) -> str:
     """Return `describe_used_columns`; "" if a setting selects columns, or the files are parallel.
 
     Args:
@@ -246,11 +262,14 @@ def column_note(path: Path, config: DataConfig, target_path: Path | None = None)
     Raises:
         DataError: The file cannot be read.
     """
+    path = Path(path)
+    target_path = None if target_path is None else Path(target_path)
     are_columns_set = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMN_SETTINGS)
     return "" if are_columns_set or target_path is not None else describe_used_columns(path, config)
 
 
-def read_grouped_examples(path: Path, config: DataConfig, group: str) -> tuple[ExampleFile, list[str]]:
+@check_arguments
+def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> tuple[ExampleFile, list[str]]:
     """Read the examples of a file, and the group of each from a further column.
 
     Args:
@@ -265,6 +284,9 @@ def read_grouped_examples(path: Path, config: DataConfig, group: str) -> tuple[E
         DataError: As in `read_examples`.
         ConfigError: As in `read_examples`, also for the group column.
     """
+    path = Path(path)
+    if not group:
+        raise argument_error("group", "a column: a name, or a number from 1", group)
     columns = _selected_columns(config, (*PAIR_ROLES, "group"), group)
     groups: dict[int, str] = {}
     reading = _read_pairs(path, config, columns, groups)
@@ -284,14 +306,17 @@ class InputFormat(NamedTuple):
     """Function that receives notes about the first line; None for no notes."""
 
 
+Lines = Annotated[Iterable[bytes], UNCHECKED]
+"""Lines with their line ends, which are checked one at a time as they are read."""
 STANDARD_INPUT = "standard input"
 """Name of the standard input in messages."""
 FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
 """Default formats of files, and of lines from a stream, which have no header."""
 
 
+@check_arguments
 def read_sources(
-    path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
+    path: str | Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
 ) -> Iterator[Example | BadLine]:
     """Read the sources of a file for prediction. The targets of the examples are empty.
 
@@ -311,11 +336,16 @@ def read_sources(
         HeaderError: The header is "auto", and the first line consists of usual column names.
         ConfigError: A configured column or tokenizer is invalid.
     """
+    path = Path(path)
     yield from _checked_sources(_file_records(path, config, input_format, _source_columns(config)), config, str(path))
 
 
+@check_arguments
 def parse_sources(
-    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
+    lines: Annotated[Iterable[bytes], UNCHECKED],
+    name: str,
+    config: DataConfig,
+    input_format: InputFormat = STREAM_FORMAT,
 ) -> Iterator[Example | BadLine]:
     """Parse lines as sources for prediction, one at a time: a line is requested after the previous one was processed.
 
@@ -337,7 +367,26 @@ def parse_sources(
     yield from _checked_sources(_parse_lines(lines, name, config, input_format, _source_columns(config)), config, name)
 
 
-def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT) -> Iterator[Example | BadLine]:
+@check_arguments
+def pair_config(config: DataConfig) -> DataConfig:
+    """Return the data settings for a single input of pairs.
+
+    A run that is trained on two parallel text files has no file of pairs. Its pairs are TSV with the source in column
+    1, the target in column 2, and features in column 3 if it is trained with features.
+
+    Args:
+        config: The data settings of the run.
+    """
+    if config.format != "text":
+        return config
+    features = "3" if config.features_column else ""
+    return msgspec.structs.replace(config, format="tsv", source_column="1", target_column="2", features_column=features)
+
+
+@check_arguments
+def read_pairs(
+    path: str | Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
+) -> Iterator[Example | BadLine]:
     """Read the pairs of a file for scoring: one item for each record, in order.
 
     A line is valid under the conditions for a training file, except that a blank line is an example with empty source
@@ -345,7 +394,7 @@ def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_
 
     Args:
         path: The file.
-        config: The data settings of the run.
+        config: The data settings of the run; see `pair_config`.
         input_format: Format of the file, where the user specifies it.
 
     Yields:
@@ -355,21 +404,28 @@ def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_
         DataError: As in `read_sources`.
         HeaderError: As in `read_sources`.
         ConfigError: As in `read_sources`, or a column is selected by name but the file has no header.
+        ArgumentError: The format of the input is "text", which has no targets.
     """
+    path = Path(path)
+    config = _checked_pair_config(config, input_format)
     yield from _checked_pairs(
         _file_records(path, config, input_format, _selected_columns(config, PAIR_ROLES)), config, str(path)
     )
 
 
+@check_arguments
 def parse_pairs(
-    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
+    lines: Annotated[Iterable[bytes], UNCHECKED],
+    name: str,
+    config: DataConfig,
+    input_format: InputFormat = STREAM_FORMAT,
 ) -> Iterator[Example | BadLine]:
     """Parse lines as pairs for scoring, one at a time; a blank line is an example with empty source and target.
 
     Args:
         lines: The lines, with line ends.
         name: Name of the stream for messages.
-        config: The data settings of the run.
+        config: The data settings of the run; see `pair_config`.
         input_format: Format of the lines, where the user specifies it.
 
     Yields:
@@ -379,10 +435,19 @@ def parse_pairs(
         DataError: As in `parse_sources`.
         HeaderError: As in `parse_sources`.
         ConfigError: As in `parse_sources`, or a column is selected by name but the lines have no header.
+        ArgumentError: The format of the lines is "text", which has no targets.
     """
+    config = _checked_pair_config(config, input_format)
     yield from _checked_pairs(
         _parse_lines(lines, name, config, input_format, _selected_columns(config, PAIR_ROLES)), config, name
     )
+
+
+def _checked_pair_config(config: DataConfig, input_format: InputFormat) -> DataConfig:
+    """Return `pair_config`; raise `ArgumentError` if the input is said to be text, which has no targets."""
+    if input_format.format == "text":
+        raise argument_error("input_format.format", "a format of pairs: auto, tsv, csv, jsonl or parquet", "text")
+    return pair_config(config)
 
 
 def _file_records(path: Path, config: DataConfig, input_format: InputFormat, columns: ColumnSelection) -> Records:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import DataConfig, Header
 from pellucid.errors import DataError, quote
 
@@ -42,6 +43,7 @@ class HeaderError(DataError):
     """A first line that looks like a header, where the user has not said whether it is one."""
 
 
+@check_arguments
 def config_for_file(config: DataConfig, header: Header = "auto") -> DataConfig:
     """Return the data settings for a file other than the training file.
 

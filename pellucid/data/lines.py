@@ -10,12 +10,13 @@ import io
 import os
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pellucid.arguments import argument_error, check_arguments
 from pellucid.errors import DataError, abbreviate_reason, suggest
 from pellucid.files import os_error_text, wrap_os_errors
 
@@ -39,8 +40,9 @@ class RecordError(Exception):
     """An invalid record. Caught within this package, where it becomes a `BadLine` or a `DataError`."""
 
 
+@check_arguments
 @contextmanager
-def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
+def open_data_file(path: str | Path) -> Iterator[io.BufferedReader]:
     """Open a file, and decompress it if it is gzip-compressed, under any name.
 
     Args:
@@ -53,6 +55,7 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
         DataError: The file is missing, unreadable or damaged, or named .gz without being compressed. Also raised for
             system errors and damage while the block reads.
     """
+    path = Path(path)
     with wrap_os_errors("read", path, DataError):
         try:
             with path.open("rb") as file:
@@ -72,7 +75,8 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
             ) from error
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
+@check_arguments
+def read_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the lines of a file with their line ends, the first without a byte order mark.
 
     Args:
@@ -81,6 +85,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     Raises:
         DataError: As in `open_data_file` and `check_lines`.
     """
+    path = Path(path)
     with open_data_file(path) as file:
         lines = _whole_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
         yield from check_lines(lines, str(path))
@@ -191,6 +196,33 @@ def _damaged(name: str, error: Exception, location: str = "") -> DataError:
         f"cannot read {name}{location}: the gzip file is damaged or cut short ({abbreviate_reason(error)}); copy or "
         "download it again"
     )
+
+
+def typed_lines(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """Return the lines of a caller, checked to be bytes: of a list at once, of a binary stream not at all.
+
+    Args:
+        lines: The lines.
+
+    Raises:
+        ArgumentError: `lines` is not iterable, or a line is not bytes; of an iterator, when the line is read.
+    """
+    if issubclass(type(lines), LineStream | io.BufferedIOBase | io.RawIOBase):
+        return lines
+    if type(lines) in (list, tuple) and {*map(type, lines)} <= {bytes}:
+        return lines
+    if not issubclass(type(lines), str | bytes | bytearray | Mapping):
+        with suppress(Exception):  # methods of a value may raise anything
+            return _checked_bytes(iter(lines))
+    raise argument_error("lines", "lines as bytes, such as a file that is open in binary mode", lines)
+
+
+def _checked_bytes(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield lines; raise `ArgumentError` for one that is not bytes."""
+    for index, line in enumerate(lines):
+        if type(line) is not bytes:
+            raise argument_error(f"lines[{index}]", "bytes", line)
+        yield line
 
 
 def check_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:

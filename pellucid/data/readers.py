@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_names, is_column_name, name_note
 from pellucid.data.lines import (
@@ -22,6 +23,7 @@ from pellucid.data.lines import (
     line_text,
     open_data_file,
     read_lines,
+    typed_lines,
 )
 from pellucid.errors import ConfigError, DataError, abbreviate_reason, parse_whole_number, quote, suggest
 from pellucid.files import repeated_key
@@ -644,32 +646,38 @@ SUFFIXES: dict[str, Format] = {
 }
 
 
-def resolve_format(path: Path, config: DataConfig) -> Format:
+@check_arguments
+def resolve_format(path: str | Path, config: DataConfig) -> Format:
     """Return the format of a file of pairs: the configured one; for "auto", by the file name, else TSV.
 
     Args:
         path: The file.
         config: The data settings.
     """
+    path = Path(path)
     return _format_from_name(path, "tsv") if config.format == "auto" else config.format
 
 
-def resolve_input_format(path: Path, config: DataConfig) -> Format:
+@check_arguments
+def resolve_input_format(path: str | Path, config: DataConfig) -> Format:
     """Return the format of an input file: by the file name, else the configured one, else TSV.
 
     Args:
         path: The file.
         config: The data settings of the run.
     """
+    path = Path(path)
     return _format_from_name(path, "tsv" if config.format == "auto" else config.format)
 
 
-def has_known_suffix(path: Path) -> bool:
+@check_arguments
+def has_known_suffix(path: str | Path) -> bool:
     """Return whether a file name determines the format: .tsv, .csv, .jsonl, .ndjson or .parquet, also before .gz.
 
     Args:
         path: The file.
     """
+    path = Path(path)
     return _format_from_name(path, "auto") != "auto"
 
 
@@ -713,7 +721,7 @@ def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Co
             reader of the format.
         ConfigError: During iteration, as in the reader of the format.
     """
-    lines = check_lines(lines, name)
+    lines = check_lines(typed_lines(lines), name)
     match format:
         case "parquet":
             raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")

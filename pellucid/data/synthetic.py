@@ -4,11 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from string import ascii_lowercase
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from msgspec import Meta
 
+from pellucid.arguments import argument_error, check_arguments
+from pellucid.config.settings import Seed
 from pellucid.data.examples import Example
 from pellucid.data.lines import RecordError, decode_line, read_lines
 from pellucid.errors import DataError, quote
@@ -17,16 +20,26 @@ from pellucid.files import write_text
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
+PairCount = Annotated[int, Meta(ge=0, le=2**24)]
+DigitCount = Annotated[int, Meta(ge=1, le=10_000)]
+"""Number of digits of a pair."""
+WordCount = Annotated[int, Meta(ge=0, le=2**24)]
+
+
+@check_arguments
 def spell_digits(digits: str) -> str:
     """Return digits as words: "98" becomes "nine eight".
 
     Args:
         digits: Decimal digits.
     """
+    if digits and not (digits.isascii() and digits.isdigit()):
+        raise argument_error("digits", "decimal digits", digits)
     return " ".join(DIGIT_WORDS[int(digit)] for digit in digits)
 
 
-def spelled_digits(count: int, minimum: int, maximum: int, seed: int) -> list[Example]:
+@check_arguments
+def spelled_digits(count: PairCount, minimum: DigitCount, maximum: DigitCount, seed: Seed) -> list[Example]:
     """Return pairs such as ("nine eight", "98") with uniformly distributed lengths and digits.
 
     Args:
@@ -35,6 +48,8 @@ def spelled_digits(count: int, minimum: int, maximum: int, seed: int) -> list[Ex
         maximum: Maximum number of digits of a pair, included.
         seed: Seed, which determines the pairs.
     """
+    if minimum > maximum:
+        raise argument_error("minimum", f"at most maximum ({maximum})", minimum)
     generator = np.random.default_rng(seed)
     lengths = generator.integers(minimum, maximum + 1, size=count)
     rows = generator.integers(0, 10, size=(count, maximum)).tolist()
@@ -42,6 +57,7 @@ def spelled_digits(count: int, minimum: int, maximum: int, seed: int) -> list[Ex
     return [Example(spell_digits(target), target) for target in targets]
 
 
+@check_arguments
 def digit_spans(symbols: Sequence[str], digits: str) -> list[tuple[int, int]] | None:
     """Return the source positions [first, stop) of the word of each digit.
 
@@ -63,7 +79,8 @@ def digit_spans(symbols: Sequence[str], digits: str) -> list[tuple[int, int]] | 
     return [(stop - len(word), stop) for word, stop in zip(words, stops.tolist(), strict=True)]
 
 
-def write_pairs(path: Path, examples: Sequence[Example]) -> None:
+@check_arguments
+def write_pairs(path: str | Path, examples: Sequence[Example]) -> None:
     """Write source and target of pairs as TSV, atomically. Their texts must contain no tab and no line break.
 
     Args:
@@ -73,6 +90,7 @@ def write_pairs(path: Path, examples: Sequence[Example]) -> None:
     Raises:
         RunError: The file cannot be written.
     """
+    path = Path(path)
     write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
 
 
@@ -257,7 +275,8 @@ class WordList:
         ]
 
 
-def read_words(path: Path, min_length: int = 3, max_length: int = 16) -> WordList:
+@check_arguments
+def read_words(path: str | Path, min_length: WordCount = 3, max_length: WordCount = 16) -> WordList:
     """Read the words of a file with one word per line.
 
     Words of other lengths, or with other characters than a to z and "-", are skipped, such as names and abbreviations,
@@ -271,6 +290,7 @@ def read_words(path: Path, min_length: int = 3, max_length: int = 16) -> WordLis
     Raises:
         DataError: The file is missing, unreadable or no text, or it contains fewer than two different such words.
     """
+    path = Path(path)
     if not path.exists():
         raise DataError(
             f"{path} does not exist: install a word list (Debian: apt-get install wamerican), or give a file with "
@@ -286,7 +306,8 @@ def read_words(path: Path, min_length: int = 3, max_length: int = 16) -> WordLis
     return WordList(words)
 
 
-def split_words(words: Sequence[str], dev: int, test: int, seed: int) -> WordSplit:
+@check_arguments
+def split_words(words: Sequence[str], dev: WordCount, test: WordCount, seed: Seed) -> WordSplit:
     """Split words at random into training, validation and test words.
 
     Args:

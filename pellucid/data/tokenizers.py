@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.config.settings import DataConfig, Normalization
+from pellucid.arguments import check_arguments
+from pellucid.config.settings import Count, DataConfig, Normalization
 from pellucid.errors import ConfigError, quote, suggest
 
 WORD_PATTERN = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
@@ -97,7 +98,8 @@ class SubwordModels(msgspec.Struct, frozen=True):
 NO_SUBWORDS = SubwordModels()
 
 
-def train_subwords(texts: Sequence[str], max_subwords: int, min_subword_count: int = 1) -> SubwordModel:
+@check_arguments
+def train_subwords(texts: Sequence[str], max_subwords: Count, min_subword_count: Count = 1) -> SubwordModel:
     """Train byte-pair encoding on texts.
 
     Pairs that occur at least twice are merged. A subword is rare if it occurs fewer than `min_subword_count` times by
@@ -264,6 +266,7 @@ class Tokenizers(NamedTuple):
     features: Tokenizer
 
 
+@check_arguments
 def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) -> Tokenizers:
     """Return the tokenizers of a configuration.
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from pellucid.arguments import check_arguments
+from pellucid.config.settings import Count
 from pellucid.data.lines import RecordError, decode_line, is_blank, read_lines, strip_newline
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.errors import DataError, parse_whole_number, quote
@@ -24,7 +26,8 @@ class PretrainedVectors(NamedTuple):
     """Vector of each symbol."""
 
 
-def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> PretrainedVectors:
+@check_arguments
+def read_vectors(path: str | Path, vocabulary: Vocabulary, size: Count, key: str) -> PretrainedVectors:
     """Read the pretrained vectors of the symbols of a vocabulary, separated by spaces as "symbol number number ...".
 
     A first line of two whole numbers (number of lines, size of a vector) is a header. Of several lines of a symbol, the
@@ -43,6 +46,7 @@ def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Pre
         DataError: The file cannot be read, a vector has another size, a number of a symbol of the vocabulary is
             malformed or not finite, or the file contains no vector.
     """
+    path = Path(path)
     values, vectors = dict[int, list[float]](), 0
     for number, line in enumerate(read_lines(path), start=1):
         try:

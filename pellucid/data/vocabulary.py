@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
 
+from pellucid.arguments import UNCHECKED, argument_error, check_arguments
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
@@ -146,7 +147,8 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
 
-def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
+@check_arguments
+def load_vocabularies(path: str | Path, config: DataConfig) -> Vocabularies:
     """Load the vocabularies of a run.
 
     Args:
@@ -158,6 +160,7 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
             longest source or target exceeds `config.max_length`.
         ConfigError: The configuration names an unknown kind of tokenizer.
     """
+    path = Path(path)
     content = read_bytes(path)
     try:
         vocabularies = decode_json(content, Vocabularies)
@@ -191,7 +194,8 @@ def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
         yield np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.dtype("<u4"))
 
 
-def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
+@check_arguments
+def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], min_count: int) -> Vocabulary:
     """Return the vocabulary of sequences of symbols, sorted by descending frequency and then by code point.
 
     Args:
@@ -201,9 +205,12 @@ def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Voca
     Raises:
         DataError: A symbol has a reserved name or is too long.
     """
+    if not hasattr(type(sequences), "__iter__"):
+        raise argument_error("sequences", "an iterable of sequences of symbols", sequences)
     return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
 
 
+@check_arguments
 def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokenizers:
     """Return the tokenizers of a configuration, with subword models trained on the examples where it asks for them.
 
@@ -225,6 +232,7 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
     return build_tokenizers(config, SubwordModels(source, target))
 
 
+@check_arguments
 def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: int) -> Vocabularies:
     """Return the vocabularies of training examples, one for each column.
 
@@ -249,6 +257,7 @@ def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_
     )
 
 
+@check_arguments
 def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
     """Return a vocabulary without one symbol.
 

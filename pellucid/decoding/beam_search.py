@@ -220,11 +220,19 @@ def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequ
         ]
     )
     if not all(outputs) or np.isnan(numbers).any():
-        raise NotFiniteError(
-            f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large "
-            "for float32"
-        )
+        raise not_finite_error(name)
     return outputs
+
+
+def not_finite_error(name: str) -> NotFiniteError:
+    """Return the error for a network whose results are not finite.
+
+    Args:
+        name: The run folder of the network; "" if it has none.
+    """
+    return NotFiniteError(
+        f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large for float32"
+    )
 
 
 def backtrace(

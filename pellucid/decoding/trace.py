@@ -2,8 +2,9 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args, get_origin
 
@@ -155,6 +156,7 @@ class Trace:
     @property
     def score(self) -> float:
         """Log-probability of the output given the source: the sum over its steps; 0 without steps."""
+        _check_array("log_probabilities", self.log_probabilities, (None,))
         return float(self.log_probabilities.sum(dtype=np.float64))
 
     def to_json(self, compact: bool = False) -> str:
@@ -248,6 +250,8 @@ class Trace:
         """Return the trace of a record whose fields have the right types."""
         T, S = len(record.target), len(record.source)
         _check_record(record)
+        if error := _tags_error(record.task, S - record.features, T):
+            raise DataError(error)
         log_probabilities = decode_field(record, "log_probabilities", (T,))
         per_position = get_task_settings(record.task).per_position
         symbols, values = _padded_candidates(record)
@@ -343,6 +347,40 @@ def checked_fields(trace: Trace, argument: str = "trace") -> Trace:
         raise ArgumentError(f"{argument}.{error}") from None
 
 
+def checked_outputs(traces: Sequence[Trace]) -> list[Trace]:
+    """Return traces whose source, output and log-probabilities fit, as `checked_fields` does in ten times the time.
+
+    The other fields are checked only in a trace in which one of these does not have exactly its declared type.
+
+    Args:
+        traces: Any traces, which error messages call "traces[0]", "traces[1]", ….
+
+    Raises:
+        ArgumentError: The message names the first field that does not fit.
+    """
+    return [
+        trace if _has_output_fields(trace) else checked_fields(trace, f"traces[{index}]")
+        for index, trace in enumerate(traces)
+    ]
+
+
+def _has_output_fields(trace: Trace) -> bool:
+    """Return whether the fields of the source and the output have exactly their types and agree with each other."""
+    source, target, top = trace.source, trace.target, trace.top_symbols
+    if not ({type(source), type(target), type(top)} == {tuple} and {*map(type, top)} <= {tuple}):
+        return False
+    if {*map(type, chain((trace.text, trace.output, trace.task), source, target, *top))} != {str}:
+        return False
+    if type(trace.features) is not int or type(trace.finished) is not bool:
+        return False
+    if not (is_task(trace.task) and 0 <= trace.features <= len(source) and len(top) == len(target)):
+        return False
+    values: Any = trace.log_probabilities
+    if type(values) is not np.ndarray or values.dtype.kind != "f" or values.shape != (len(target),):
+        return False
+    return bool((values <= ROUNDING).all())  # false for NaN
+
+
 def _checked_fields(trace: Trace) -> Trace:
     """Return `checked_fields`; the errors name the field alone."""
     plain = dict[str, Any]()
@@ -355,6 +393,8 @@ def _checked_fields(trace: Trace) -> Trace:
     if len(top) != T or len({*map(len, top)}) > 1:
         raise ArgumentError(f"top_symbols: expected as many symbols for each of {T} steps, the length of target")
     _check_numbers(plain)
+    if error := _tags_error(plain["task"], S - plain["features"], T):
+        raise ArgumentError(error)
     _check_log_probabilities("log_probabilities", trace.log_probabilities, (T,))
     _check_log_probabilities("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
     _check_array("attention", trace.attention, (T, S))
@@ -429,6 +469,13 @@ def _check_weights(name: str, weights: Float[np.ndarray, "..."]) -> None:
     outside = ~((weights >= 0) & (weights <= 1 + ROUNDING))
     if outside.any():
         raise ArgumentError(f"{name}: expected weights from 0 to 1, got {_first_of(weights, outside)}")
+
+
+def _tags_error(task: Task, positions: int, tags: int) -> str:
+    """Return what is wrong with the number of tags of a trace; "" if nothing is, and for other tasks."""
+    if not get_task_settings(task).per_position or tags == positions:
+        return ""
+    return f"target: expected a tag for each of {positions} source positions, got {tags} tags"
 
 
 def _first_of(values: np.ndarray, mask: np.ndarray) -> str:

@@ -13,7 +13,7 @@ from pellucid.arguments import check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import MAX_BEAM_SIZE
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import Trace, checked_outputs
 from pellucid.errors import InputError
 from pellucid.evaluation.calibration import Calibration, measure_calibration
 from pellucid.evaluation.confusion import SymbolConfusions, count_confusions
@@ -73,14 +73,15 @@ def score_traces(
         tokenizers: The tokenizers to split the references with; their `ignored_tag` is empty for no such tag.
 
     Raises:
-        ArgumentError: The numbers of traces and references differ, or an argument has the wrong type.
+        ArgumentError: The numbers of traces and references differ, or an argument or a field of a trace has the wrong
+            type.
     """
     check_lengths({"traces": traces, "references": references})
     return [
         _score_trace(
             trace, tuple(tuple(tokenizers.target.split(text)) for text in texts), tokenizers.target.ignored_tag
         )
-        for trace, texts in zip(traces, references, strict=True)
+        for trace, texts in zip(checked_outputs(traces), references, strict=True)
     ]
 
 

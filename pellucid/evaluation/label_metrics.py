@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from pellucid.arguments import argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import Task
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import Trace, checked_outputs
 from pellucid.evaluation.confusion import pair_symbols
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, bootstrap_ratio, wilson_interval
 
@@ -211,6 +211,7 @@ def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) ->
     """
     check_not_empty("scored", scored, "example")
     check_lengths({"scored": scored, "traces": traces})
+    traces = checked_outputs(traces)
     accuracy, interval = _label_accuracy(scored, per_position=False)
     hits = sum(_in_top_k(*pair) for pair in zip(scored, traces, strict=True))
     top_k_accuracy, top_k_interval = 100 * hits / len(scored), wilson_interval(hits, len(scored)).percent
@@ -233,6 +234,7 @@ def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> La
     """
     check_not_empty("scored", scored, "example")
     check_lengths({"scored": scored, "traces": traces})
+    traces = checked_outputs(traces)
     per_position = traces[0].per_position
     accuracy, interval = _label_accuracy(scored, per_position)
     pairs = Counter(pair for example in scored for pair in pair_symbols(example))

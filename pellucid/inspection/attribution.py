@@ -23,7 +23,14 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import MAX_POSITIONS, Replay, build_replays, evaluation_context
+from pellucid.inspection.replay import (
+    MAX_POSITIONS,
+    Replay,
+    build_replays,
+    check_finite,
+    checked_traces,
+    evaluation_context,
+)
 from pellucid.model.recurrence import Inputs
 
 MAX_KEY_SCALARS = 2**24
@@ -44,6 +51,7 @@ class Attribution(NamedTuple):
 
 
 @check_arguments
+@check_finite
 def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     """Return occlusion and gradient × input of a trace, for the log-probability of each symbol of its output.
 
@@ -66,6 +74,7 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
         Occlusion: Li, Monroe & Jurafsky 2016, section 3. Gradient × input: Denil et al. 2014; Li et al. 2016 (NAACL),
             section 5.
     """
+    (trace,) = checked_traces(transducer, [trace], "trace")
     # Tensors that are created in torch's inference mode have no gradients.
     with torch.inference_mode(False), evaluation_context(transducer, len(trace.source)):
         for replay in build_replays(transducer, [trace], "trace"):
@@ -76,6 +85,7 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     return Attribution(zeros, zeros, None, None)
 
 
+@check_finite
 def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the occlusion scores of one trace; `attribute` describes them.
 
@@ -105,6 +115,7 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
     return (log_probabilities[:1] - log_probabilities[1:]).T
 
 
+@check_finite
 def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the gradient × input scores of one trace; `attribute` describes them.
 

@@ -19,10 +19,11 @@ from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
-from pellucid.inspection.replay import build_replays, evaluation_context, examples_of
+from pellucid.inspection.replay import build_replays, check_log_probabilities, evaluation_context, examples_of
 
 
 @check_arguments
+@check_log_probabilities
 def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:
     """Return the log-probabilities of all symbols at every step of each trace, given the symbols before it.
 

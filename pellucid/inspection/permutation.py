@@ -22,7 +22,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
-from pellucid.inspection.replay import build_replays, checked_traces, evaluation_context
+from pellucid.inspection.replay import build_replays, check_finite, checked_traces, evaluation_context
 from pellucid.model.attention import NoAttention
 from pellucid.model.network import require_seq2seq
 
@@ -40,6 +40,7 @@ class PermutationResult(NamedTuple):
 
 
 @check_arguments
+@check_finite
 def permute_attention(
     transducer: Predictor, trace: Trace, permutations: Permutations = 100, seed: Seed = 1
 ) -> PermutationResult:

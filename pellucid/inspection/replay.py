@@ -3,9 +3,10 @@
 B traces of a batch, S source positions, T target positions, H hidden.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import wraps
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from pellucid.arguments import argument_error
 from pellucid.data.batches import Ragged, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
+from pellucid.decoding.beam_search import not_finite_error
 from pellucid.decoding.forced_attention import ForcedAttentionInference
 from pellucid.decoding.inference import SingleModelInference
 from pellucid.decoding.outputs import BatchLengthLimits
@@ -29,6 +31,54 @@ from pellucid.model.memory import State, Step
 
 MAX_POSITIONS = 2**15
 """Maximum number of padded source positions in a batch, which bounds the memory of keys and states."""
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+Inspection = Callable[Concatenate[Predictor, Parameters], Returned]
+"""Function that computes with the networks of its first argument."""
+
+
+def check_finite(function: Inspection[Parameters, Returned]) -> Inspection[Parameters, Returned]:
+    """Return a function that raises `NotFiniteError`, with the run folder, if a number of its result is not finite.
+
+    Args:
+        function: A function whose first argument is the model that it computes with.
+    """
+    return _check_numbers(function, np.isfinite)
+
+
+def check_log_probabilities(function: Inspection[Parameters, Returned]) -> Inspection[Parameters, Returned]:
+    """Return a function as `check_finite` does, for a result of log-probabilities, which may be −∞.
+
+    Args:
+        function: A function whose first argument is the model that it computes with.
+    """
+    return _check_numbers(function, lambda numbers: numbers < np.inf)  # false for NaN
+
+
+def _check_numbers(
+    function: Inspection[Parameters, Returned], is_valid: Callable[[np.ndarray], np.ndarray]
+) -> Inspection[Parameters, Returned]:
+    """Return a function that raises `NotFiniteError` if its result holds a number that is not valid."""
+
+    @wraps(function)
+    def checked(transducer: Predictor, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        result = function(transducer, *args, **kwargs)
+        if not all(is_valid(numbers).all() for numbers in _float_arrays(result)):
+            raise not_finite_error(transducer.name)
+        return result
+
+    return cast(Inspection[Parameters, Returned], checked)
+
+
+def _float_arrays(value: object) -> Iterator[np.ndarray]:
+    """Yield all floating-point numbers and arrays of a result."""
+    if isinstance(value, float | np.ndarray | Tensor):
+        numbers = np.asarray(value)
+        if numbers.dtype.kind == "f":
+            yield numbers
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _float_arrays(item)
 
 
 class ReplaySize(NamedTuple):

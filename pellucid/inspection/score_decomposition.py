@@ -18,7 +18,14 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
-from pellucid.inspection.replay import Replay, build_replays, evaluation_context, replay_steps, start_replay
+from pellucid.inspection.replay import (
+    Replay,
+    build_replays,
+    check_finite,
+    evaluation_context,
+    replay_steps,
+    start_replay,
+)
 from pellucid.inspection.states import layer_outputs
 from pellucid.model.attention import MonotonicAttention, NoAttention
 from pellucid.model.decoder import AttendThenStep
@@ -60,6 +67,7 @@ class MeanComponents(NamedTuple):
 
 
 @check_arguments
+@check_finite
 def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDecomposition:
     """Return how much of attention is temporal and how much is driven by the input.
 

@@ -15,6 +15,7 @@ from pellucid.arguments import argument_error, check_arguments
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError
+from pellucid.inspection.replay import check_finite
 from pellucid.inspection.states import empty_states, trace_states
 
 
@@ -143,6 +144,7 @@ class CorpusStates(NamedTuple):
 
 
 @check_arguments
+@check_finite
 def collect_states(
     transducer: Predictor, traces: Sequence[Trace], max_states: Annotated[int, Meta(ge=1)] = 200_000
 ) -> CorpusStates:

@@ -16,7 +16,15 @@ from pellucid.config.settings import memory_size
 from pellucid.decoding.outputs import to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.inspection.replay import Replay, ReplayStep, build_replays, evaluation_context, replay_steps, start_replay
+from pellucid.inspection.replay import (
+    Replay,
+    ReplayStep,
+    build_replays,
+    check_finite,
+    evaluation_context,
+    replay_steps,
+    start_replay,
+)
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.decoder import AttendThenStep, Decoder
 from pellucid.model.encoder import Encoder
@@ -126,6 +134,7 @@ class DecodingStates(NamedTuple):
 
 
 @check_arguments
+@check_finite
 def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[DecodingStates]:
     """Return the encoder and decoder states of each trace, with the forced attention of the predictor's options.
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
+from pellucid.arguments import argument_error, check_arguments, python_scalar
+
 _SIGNS = {" ": "␣", "\t": "⇥", "\n": "⏎", "\x7f": "␡", "\u00a0": "⍽"}
 _ASCII_SIGNS = {" ": "_", "_": "\\_", "\\": "\\\\", "⟨": "<", "⟩": ">"}
 _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
@@ -13,6 +15,7 @@ _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
 _JOINERS = ("\u200c", "\u200d")
 
 
+@check_arguments
 def visible_symbol(symbol: str) -> str:
     """Return a symbol with every character visible.
 
@@ -35,6 +38,7 @@ def visible_symbol(symbol: str) -> str:
     return "".join(parts) or "⟨empty⟩"
 
 
+@check_arguments
 def visible_text(text: str) -> str:
     """Return a text with every character visible, as `visible_symbol` does, but single spaces between words unchanged.
 
@@ -44,6 +48,7 @@ def visible_text(text: str) -> str:
     return "".join(visible_pieces(grapheme_clusters(text))) or "⟨empty⟩"
 
 
+@check_arguments
 def visible_pieces(pieces: Sequence[str]) -> list[str]:
     """Return the grapheme clusters of a text, each made visible as in `visible_text`.
 
@@ -60,6 +65,7 @@ def visible_pieces(pieces: Sequence[str]) -> list[str]:
     ]
 
 
+@check_arguments
 def visible_message(line: str) -> str:
     """Return a line of a message with every character visible, as `visible_symbol` does, but with all spaces unchanged.
 
@@ -69,6 +75,7 @@ def visible_message(line: str) -> str:
     return "".join(" " if piece == " " else visible_symbol(piece) for piece in grapheme_clusters(line))
 
 
+@check_arguments
 def ascii_symbol(symbol: str) -> str:
     r"""Return a symbol in ASCII: a space becomes _, an underscore \_, a backslash \\, ⟨ and ⟩ become < and >.
 
@@ -80,6 +87,7 @@ def ascii_symbol(symbol: str) -> str:
     return "".join(_ascii_character(character) for character in symbol) or "<empty>"
 
 
+@check_arguments
 def grapheme_clusters(text: str) -> list[str]:
     """Return the grapheme clusters of a text: each base character with the combining marks that follow it.
 
@@ -102,6 +110,7 @@ def grapheme_clusters(text: str) -> list[str]:
     return pieces
 
 
+@check_arguments
 def wrap_columns(text: str, width: int) -> list[str]:
     """Split a visible text into lines of a maximum display width, anywhere except within a grapheme cluster.
 
@@ -123,6 +132,7 @@ def wrap_columns(text: str, width: int) -> list[str]:
     return lines
 
 
+@check_arguments
 def truncate_columns(text: str, max_width: int, ellipsis: str = "…") -> str:
     """Return a visible text, truncated at its end with an ellipsis if it is wider than a maximum.
 
@@ -134,6 +144,7 @@ def truncate_columns(text: str, max_width: int, ellipsis: str = "…") -> str:
     return text if cell_len(text) <= max_width else wrap_columns(text, max_width - cell_len(ellipsis))[0] + ellipsis
 
 
+@check_arguments
 def format_fraction(value: float) -> str:
     """Return a fraction as text: "0.93" or "1.00", with four decimals from 0.995 to below 1.
 
@@ -153,10 +164,15 @@ def format_probability(log_probability: float) -> str:
     Args:
         log_probability: Natural logarithm of the probability; NaN becomes "unknown", and less than −10⁹ "0".
     """
+    try:  # NaN would be refused as a checked argument; methods of a value may raise anything
+        number = python_scalar(log_probability)
+        log_probability = float(number if type(number) in (int, float) else "")  # type: ignore[arg-type]
+    except Exception:
+        raise argument_error("log_probability", "a number", log_probability) from None
     if math.isnan(log_probability):
         return "unknown"
     if log_probability >= math.log(0.01):
-        return format_fraction(math.exp(log_probability))
+        return format_fraction(math.exp(min(log_probability, 0.0)))
     if log_probability < -1e9:  # probability 0 in a trace, and values that a float cannot distinguish from it
         return "0"
     exponent = math.floor(log_probability / math.log(10))

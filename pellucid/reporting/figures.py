@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import matplotlib
 import numpy as np
@@ -25,6 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from rich.cells import cell_len
 
+from pellucid.arguments import PROBABILITY, argument_error, check_arguments
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import GroupAccuracy, ValidationMetric
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
@@ -175,6 +176,7 @@ SHADES = LinearSegmentedColormap.from_list("pellucid", ["#ffffff", "#a9c4ee", "#
 """Color map for weights from 0 to 1: one hue that darkens steadily, also readable in grayscale."""
 
 
+@check_arguments
 def attention_figure(trace: Trace) -> Figure:
     """Draw the attention matrix of a trace: source horizontally, output vertically, white for 0 to dark blue for 1.
 
@@ -224,6 +226,7 @@ def attention_figure(trace: Trace) -> Figure:
     return freeze_layout(figure)
 
 
+@check_arguments
 def curves_figure(
     log: Sequence[Mapping[str, Any]],
     validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics,
@@ -260,6 +263,7 @@ def curves_figure(
     return freeze_layout(figure)
 
 
+@check_arguments
 def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     """Draw accuracy by target position, with the 95 % interval as a band.
 
@@ -269,6 +273,7 @@ def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     return _accuracy_figure(accuracies, "target position")
 
 
+@check_arguments
 def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     """Draw accuracy by source length, with the 95 % interval as a band.
 
@@ -278,6 +283,7 @@ def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     return _accuracy_figure(accuracies, "source length")
 
 
+@check_arguments
 def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
     """Return the mean attention weights of traces by target position (rows) and source position (columns).
 
@@ -300,6 +306,7 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
     return total / np.maximum(count, 1)
 
 
+@check_arguments
 def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
     """Draw the mean attention weights of traces by absolute target and source position, as `mean_weights_figure` does.
 
@@ -309,12 +316,20 @@ def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
     return mean_weights_figure(mean_attention(traces))
 
 
-def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
+MIN_DRAWN_WEIGHT = 1e-30
+"""Smaller weights are drawn as 0: matplotlib cannot place ticks between numbers near 1e-320."""
+
+
+@check_arguments
+def mean_weights_figure(mean: Annotated[Float[np.ndarray, "T S"], PROBABILITY]) -> Figure:
     """Draw mean attention weights: above, a line over the source for each target position; below, a shaded matrix.
 
     Args:
         mean: Mean weights, from `mean_attention`.
     """
+    if len(mean) and not mean.size:
+        raise argument_error("mean", "at least one source position", mean)
+    mean = np.where(mean < MIN_DRAWN_WEIGHT, 0.0, mean)
     T, S = mean.shape
     figure = empty_figure(7.2, 5.6)
     lines, matrix = figure.subplots(2, 1, sharex=True)
@@ -346,6 +361,7 @@ def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
     return freeze_layout(figure)
 
 
+@check_arguments
 def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     """Return a figure as the bytes of a PNG image. Equal figures give equal bytes.
 
@@ -361,6 +377,7 @@ def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     return buffer.getvalue()
 
 
+@check_arguments
 def to_svg(figure: Figure) -> str:
     """Return a figure as an SVG document. Equal figures give equal text. Labels stay text in the reader's fonts.
 
@@ -483,6 +500,7 @@ LINE_HEIGHT = 0.95
 """Distance between lines in inches."""
 
 
+@check_arguments
 def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
     """Return the displayed source symbols and tags of a trace.
 
@@ -500,6 +518,7 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
     return source, tags
 
 
+@check_arguments
 def tags_figure(trace: Trace) -> Figure:
     """Draw source symbols in lines, each with its tag below and, between them, a bar for the tag's probability.
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from rich.cells import cell_len
 
+from pellucid.arguments import check_arguments
 from pellucid.decoding.trace import Trace
 from pellucid.reporting.display_text import (
     ascii_symbol,
@@ -75,6 +76,7 @@ class _TargetRow(NamedTuple):
     chance: str
 
 
+@check_arguments
 def attention_caption(trace: Trace) -> str:
     """Return the sentence that explains the attention weights of a trace's task, or says that there are none.
 
@@ -86,6 +88,7 @@ def attention_caption(trace: Trace) -> str:
     return get_task(trace.task).labels.weights
 
 
+@check_arguments
 def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
     """Return a trace as text for the terminal, without a final newline.
 
@@ -112,6 +115,7 @@ def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only
     return "\n".join(line.rstrip() for line in lines)
 
 
+@check_arguments
 def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
     """Return the legend of the shades of `render_trace`: the lowest weight of each, or the colors from 0 to 1.
 

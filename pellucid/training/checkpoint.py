@@ -18,6 +18,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from pellucid.arguments import check_arguments
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, parse_json, write_atomic
@@ -82,8 +83,9 @@ class TensorFile(NamedTuple):
         return self.file.read(promised)
 
 
+@check_arguments
 @contextmanager
-def open_tensors(path: Path) -> Iterator[TensorFile]:
+def open_tensors(path: str | Path) -> Iterator[TensorFile]:
     """Open a safetensors file for a block and read its header, but no tensor.
 
     Args:
@@ -96,6 +98,7 @@ def open_tensors(path: Path) -> Iterator[TensorFile]:
         RunError: The file is missing, not regular, or unreadable (also inside the block); it does not begin with a
             whole header of at most `MAX_HEADER` bytes; or a tensor type is not in `ITEM_SIZES`.
     """
+    path = Path(path)
     with open_regular(path) as file:
         length_field = file.read(LENGTH_FIELD_SIZE)
         length = int.from_bytes(length_field, "little")

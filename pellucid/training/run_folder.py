@@ -23,7 +23,7 @@ import msgspec
 import torch
 from msgspec import Meta
 
-from pellucid.arguments import convert_argument
+from pellucid.arguments import check_arguments, convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import config_differences, load_config, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
@@ -167,7 +167,8 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     return build_predictor(config, vocabularies, network.eval(), str(folder))
 
 
-def member_folders(folder: Path) -> list[Path]:
+@check_arguments
+def member_folders(folder: str | Path) -> list[Path]:
     """Return the run folders that the `ensemble.json` of a folder lists, in its order; [folder] if it has no such file.
 
     The members are direct subfolders, which need not exist. A member may be a symbolic link, and so may any file of a
@@ -180,6 +181,7 @@ def member_folders(folder: Path) -> list[Path]:
         RunError: `ensemble.json` cannot be read, lists no member or more than `MAX_MEMBERS`, or a name twice or that is
             no name of a subfolder.
     """
+    folder = Path(folder)
     path = folder / ENSEMBLE
     if not file_exists(path):
         return [folder]
@@ -191,7 +193,8 @@ def member_folders(folder: Path) -> list[Path]:
         raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {reason}") from error
 
 
-def load_run_config(folder: Path) -> Config:
+@check_arguments
+def load_run_config(folder: str | Path) -> Config:
     """Return the configuration in the `config.toml` of a run folder.
 
     Args:
@@ -202,6 +205,7 @@ def load_run_config(folder: Path) -> Config:
             settings had other names, or damaged.
         ConfigError: The file is missing or not valid in any other case.
     """
+    folder = Path(folder)
     try:
         return load_config(folder / CONFIG)
     except ConfigError:
@@ -209,7 +213,8 @@ def load_run_config(folder: Path) -> Config:
         raise
 
 
-def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
+@check_arguments
+def load_run_vocabularies(folder: str | Path, config: Config) -> Vocabularies:
     """Return the vocabularies in the `vocabulary.json` of a run folder.
 
     Args:
@@ -221,6 +226,7 @@ def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
             lengths or its task.
         ConfigError: A setting of the configuration defines no tokenizer; the message names the run's `config.toml`.
     """
+    folder = Path(folder)
     try:
         vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
     except ConfigError as error:
@@ -230,7 +236,8 @@ def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
     return vocabularies
 
 
-def has_run(folder: Path) -> bool:
+@check_arguments
+def has_run(folder: str | Path) -> bool:
     """Return whether a folder holds a run, with or without a model: whether it has a `config.toml`.
 
     Args:
@@ -239,6 +246,7 @@ def has_run(folder: Path) -> bool:
     Raises:
         RunError: This cannot be determined, for example without permission.
     """
+    folder = Path(folder)
     return file_exists(folder / CONFIG)
 
 
@@ -387,12 +395,14 @@ def _remove_lock(folder: Path, new_folders: Sequence[Path]) -> None:
             remove_empty_folders(new_folders)
 
 
-def in_use(folder: Path) -> bool:
+@check_arguments
+def in_use(folder: str | Path) -> bool:
     """Return whether a training on this machine holds the lock of a folder.
 
     Args:
         folder: Run folder. False if it has no lock file, or one that cannot be opened.
     """
+    folder = Path(folder)
     try:
         with open_regular(folder / LOCK) as file:
             return not _try_lock(file, fcntl.LOCK_SH)
@@ -457,7 +467,8 @@ def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
     return any(record["event"] == "stopped" for record in log)
 
 
-def read_log(folder: Path) -> list[dict[str, Any]]:
+@check_arguments
+def read_log(folder: str | Path) -> list[dict[str, Any]]:
     """Return the records of the log of a run in order; damaged lines are left out (see `parse_record`, `log_damage`).
 
     Args:
@@ -466,10 +477,12 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     Raises:
         RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
     """
+    folder = Path(folder)
     return [record for record in _log_lines(folder) if record is not None]
 
 
-def log_damage(folder: Path) -> list[str]:
+@check_arguments
+def log_damage(folder: str | Path) -> list[str]:
     """Return a list of one sentence with the number of damaged lines in the log, or an empty list.
 
     Args:
@@ -478,6 +491,7 @@ def log_damage(folder: Path) -> list[str]:
     Raises:
         RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
     """
+    folder = Path(folder)
     count = sum(record is None for record in _log_lines(folder))
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
 

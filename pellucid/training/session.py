@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import Config
 from pellucid.config.toml import validate_config
 from pellucid.data.batches import EncodedExamples
@@ -90,7 +91,8 @@ class FileSaved(NamedTuple):
 RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved
 
 
-def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[RunEvent]:
+@check_arguments
+def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
     Closing the generator between two events of the training loop saves a checkpoint. The number of threads and torch's
@@ -116,6 +118,7 @@ def train_run(files: TrainingFiles, folder: Path, config: Config) -> Generator[R
             cannot be written.
         DivergenceError: A loss, gradient or parameter is not finite.
     """
+    folder = Path(folder)
     data = config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.

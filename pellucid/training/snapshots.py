@@ -17,6 +17,7 @@ import safetensors.numpy
 from jaxtyping import Float
 from msgspec import Meta
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import Feedback
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabulary
 from pellucid.decoding.predictor import Predictor
@@ -148,7 +149,8 @@ def thin_snapshots(folder: Path, validation: int) -> None:
             remove_file(path)
 
 
-def check_snapshots(folder: Path) -> None:
+@check_arguments
+def check_snapshots(folder: str | Path) -> None:
     """Read all snapshots of a run, before it is resumed, to find damaged ones.
 
     Args:
@@ -157,6 +159,7 @@ def check_snapshots(folder: Path) -> None:
     Raises:
         RunError: A snapshot is damaged (the message asks to remove it), or the folder of snapshots is a file.
     """
+    folder = Path(folder)
     for path in _paths(folder):
         try:
             _read(path)
@@ -164,7 +167,8 @@ def check_snapshots(folder: Path) -> None:
             raise RunError(f"{error}; remove this file to resume without it") from error
 
 
-def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapshot]:
+@check_arguments
+def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingSnapshot]:
     """Return the snapshots of a run in order of their validations; a snapshot removed meanwhile is left out.
 
     Args:
@@ -175,6 +179,7 @@ def read_snapshots(folder: Path, after_update: int = -1) -> list[TrainingSnapsho
         RunError: A snapshot is damaged, or its embeddings have other shapes than those of the first one read; or the
             folder of snapshots is a file.
     """
+    folder = Path(folder)
     result = []
     for path in _paths(folder):
         if _snapshot_number(path).update > after_update:

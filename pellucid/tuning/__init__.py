@@ -1,5 +1,5 @@
 """Hyperparameter search.
 
-Imports: config, errors, files, kernels, training, viewer, worker_pool.
+Imports: arguments, config, errors, files, kernels, training, viewer, worker_pool.
 Start with: search.py.
 """

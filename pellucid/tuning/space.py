@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import Config, Settings
 from pellucid.config.toml import build_config, flatten_config, read_toml
 from pellucid.config.validation import reset_unused
@@ -81,7 +82,8 @@ class _LinkForm(Settings, frozen=True, kw_only=True):
 _DimensionForm = _ChoicesForm | _RangeForm | _MultiplesForm | _LinkForm
 
 
-def load_space(path: Path, base: Config) -> SearchSpace:
+@check_arguments
+def load_space(path: str | Path, base: Config) -> SearchSpace:
     """Read a search space from a TOML file.
 
     Args:
@@ -93,6 +95,7 @@ def load_space(path: Path, base: Config) -> SearchSpace:
             than those of `FORMS`, a value is not allowed, a link is circular, or the space is empty. The message names
             file, key and what was expected.
     """
+    path = Path(path)
     return _parse_space(read_toml(path, regular=False), base, str(path))
 
 
@@ -138,6 +141,7 @@ def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], 
     return reset_unused(build_config(settings, origin))
 
 
+@check_arguments
 def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
     """Return the values of a configuration that lie within the space, by full key; the first trial has them.
 
@@ -153,6 +157,7 @@ def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
     }
 
 
+@check_arguments
 def describe_space(space: SearchSpace) -> list[str]:
     """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log".
 

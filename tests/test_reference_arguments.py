@@ -1,0 +1,207 @@
+"""Functions of data, config, reporting, training and tuning refuse invalid arguments by an error that names them."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_answers import answered
+from sample_traces import small
+from trained_runs import copies_run
+from wrong_calls import arguments, faults, name_of
+
+from pellucid.config import settings, toml, validation
+from pellucid.data import examples, headers, lines, readers, synthetic, tokenizers, vectors, vocabulary
+from pellucid.data.examples import Example
+from pellucid.errors import ArgumentError
+from pellucid.reporting import display_text, figures, terminal
+from pellucid.training import checkpoint, run_folder, session, snapshots
+from pellucid.tuning import space
+
+RUN = copies_run()
+CONFIG = RUN.config
+DATA = CONFIG.data
+PAIRS = [Example("ab", "b"), Example("c", "c")]
+KNOWN = run_folder.load_run_vocabularies(RUN.run, CONFIG)
+TAGS = answered("tag", "ab", ["B-x", "O"])
+SPLIT = tokenizers.build_tokenizers(DATA)
+LOG = run_folder.read_log(RUN.run)
+VECTORS = RUN.run.parent / "vectors.txt"
+VECTORS.write_text("a 1 2\nb 2 3\n")
+SPACE_FILE = RUN.run.parent / "space.toml"
+SPACE_FILE.write_text("[training]\nlearning_rate = [0.001, 0.1, 'log']\n")
+
+FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
+    settings.memory_size: {"encoder": CONFIG.encoder},
+    toml.read_toml: {"path": RUN.run / "config.toml"},
+    toml.validate_config: {"config": CONFIG},
+    toml.override_settings: {"config": CONFIG, "overrides": {"seed": 2}},
+    toml.flatten_config: {"config": CONFIG},
+    toml.config_differences: {"saved": CONFIG, "current": CONFIG},
+    toml.to_toml: {"config": CONFIG},
+    validation.check_consistency: {"config": CONFIG},
+    validation.unused_settings: {"config": CONFIG},
+    validation.reset_unused: {"config": CONFIG},
+    examples.read_examples: {"path": RUN.files.train, "config": DATA},
+    examples.is_header_unknown: {"path": RUN.files.train, "config": DATA},
+    examples.has_header: {"config": DATA},
+    examples.count_columns: {"path": RUN.files.train, "config": DATA},
+    examples.describe_used_columns: {"path": RUN.files.train, "config": DATA},
+    examples.column_note: {"path": RUN.files.train, "config": DATA},
+    examples.read_grouped_examples: {"path": RUN.files.train, "config": DATA, "group": "2"},
+    examples.read_sources: {"path": RUN.files.train, "config": DATA},
+    examples.parse_sources: {"lines": [b"ab\n"], "name": "lines", "config": DATA},
+    examples.pair_config: {"config": DATA},
+    examples.read_pairs: {"path": RUN.files.train, "config": DATA},
+    examples.parse_pairs: {"lines": [b"ab\tb\n"], "name": "lines", "config": DATA},
+    headers.config_for_file: {"config": DATA},
+    lines.open_data_file: {"path": RUN.files.train},
+    lines.read_lines: {"path": RUN.files.train},
+    readers.resolve_format: {"path": RUN.files.train, "config": DATA},
+    readers.resolve_input_format: {"path": RUN.files.train, "config": DATA},
+    readers.has_known_suffix: {"path": RUN.files.train},
+    vectors.read_vectors: {"path": VECTORS, "vocabulary": KNOWN.source, "size": 2, "key": "encoder.embedding_size"},
+    vocabulary.load_vocabularies: {"path": RUN.run / "vocabulary.json", "config": DATA},
+    vocabulary.build_vocabulary: {"sequences": [["a", "b"], ["a"]], "min_count": 1},
+    vocabulary.learn_tokenizers: {"examples": PAIRS, "config": DATA},
+    vocabulary.learn_vocabularies: {"examples": PAIRS, "tokenizers": SPLIT, "min_count": 1},
+    vocabulary.remove_symbol: {"vocabulary": KNOWN.source, "symbol": "a"},
+    tokenizers.train_subwords: {"texts": ["abab", "ab"], "max_subwords": 10},
+    tokenizers.build_tokenizers: {"config": DATA},
+    synthetic.spell_digits: {"digits": "12"},
+    synthetic.spelled_digits: {"count": 2, "minimum": 1, "maximum": 2, "seed": 1},
+    synthetic.digit_spans: {"symbols": ["one", "two"], "digits": "12"},
+    synthetic.write_pairs: {"path": RUN.run.parent / "written.tsv", "examples": PAIRS},
+    synthetic.read_words: {"path": RUN.files.train},
+    synthetic.split_words: {"words": ["ab", "b", "c"], "dev": 1, "test": 1, "seed": 1},
+    display_text.visible_symbol: {"symbol": "a"},
+    display_text.visible_text: {"text": "ab"},
+    display_text.visible_pieces: {"pieces": ["a", "b"]},
+    display_text.visible_message: {"line": "ab"},
+    display_text.ascii_symbol: {"symbol": "é"},
+    display_text.grapheme_clusters: {"text": "ab"},
+    display_text.wrap_columns: {"text": "ab cd", "width": 3},
+    display_text.truncate_columns: {"text": "abcd", "max_width": 3},
+    display_text.format_fraction: {"value": 0.5},
+    figures.attention_figure: {"trace": small()},
+    figures.curves_figure: {"log": LOG},
+    figures.tag_labels: {"trace": TAGS},
+    figures.tags_figure: {"trace": TAGS},
+    figures.mean_attention: {"traces": [small()]},
+    figures.mean_attention_figure: {"traces": [small()]},
+    figures.mean_weights_figure: {"mean": np.eye(2)},
+    terminal.attention_caption: {"trace": small()},
+    terminal.render_trace: {"trace": small()},
+    terminal.shade_legend: {},
+    run_folder.member_folders: {"folder": RUN.run},
+    run_folder.load_run_config: {"folder": RUN.run},
+    run_folder.load_run_vocabularies: {"folder": RUN.run, "config": CONFIG},
+    run_folder.has_run: {"folder": RUN.run},
+    run_folder.in_use: {"folder": RUN.run},
+    run_folder.read_log: {"folder": RUN.run},
+    run_folder.log_damage: {"folder": RUN.run},
+    snapshots.read_snapshots: {"folder": RUN.run},
+    snapshots.check_snapshots: {"folder": RUN.run},
+    session.train_run: {"files": RUN.files, "folder": RUN.run, "config": CONFIG},
+    checkpoint.open_tensors: {"path": RUN.run / "model.safetensors"},
+    space.load_space: {"path": SPACE_FILE, "base": CONFIG},
+}
+
+
+ARGUMENTS = [pair for pair in arguments(FUNCTIONS) if pair[1] not in ("lines", "sequences")]
+"""Lines and sequences are checked item by item, after the check of types under pytest; see `wrong_arguments.py`."""
+
+
+@pytest.mark.parametrize(("function", "name"), ARGUMENTS, ids=name_of)
+def test_an_invalid_argument_is_one_error_that_names_it(
+    function: Callable[..., Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # values such as "x" are paths, which some functions write
+    assert faults(function, FUNCTIONS[function], name) == []
+
+
+EXCEPTIONS = {
+    "config.toml.size_preset": "converts its argument, which `wrong_arguments.py` calls",
+    "config.toml.load_config": "converts its arguments, which `wrong_arguments.py` calls",
+    "config.toml.build_config": "reports wrong settings as ConfigError, which test_arguments.py calls",
+    "config.toml.is_section": "accepts any type",
+    "config.toml.setting_choices": "accepts any type",
+    "config.validation.reject_unused": "`keys` may be any collection, also a set",
+    "data.batch_loaders": "prepares batches of encoded examples, for the training loop",
+    "data.batches": "encodes examples for the training loop and for prediction, which check them",
+    "data.corpus": "stores encoded examples of a run folder",
+    "data.examples.check_first_line": "examines what read_sources and read_pairs return",
+    "data.examples.length_error": "is called for each example",
+    "data.examples.pair_error": "is called for each example",
+    "data.extended_vocabulary": "encodes examples for prediction, which checks them",
+    "data.headers": "examines single cells of a file, except config_for_file",
+    "data.lines": "decodes single lines, except open_data_file and read_lines",
+    "data.readers": "parses single records for examples.py, which checks its arguments, except the formats of files",
+    "data.synthetic.draw_digits": "samples of the experiments with digits",
+    "data.synthetic.make_typos": "samples of the experiments with typos",
+    "data.synthetic.numbers_to_text": "samples of the experiments with digits",
+    "data.synthetic.reverse_inputs": "samples of the experiments with digits",
+    "data.target_encoding": "encodes targets for the training loop",
+    "data.vocabulary.code_points": "counts the characters of a column",
+    "reporting.display_text.format_probability": "accepts NaN; `wrong_arguments.py` calls it",
+    "reporting.figures": "draws parts of figures with Matplotlib's objects, except figures of traces, weights and logs",
+    "reporting.progress": "prints the events of a training",
+    "reporting.tables": "formats the results of an evaluation, which checks its arguments",
+    "training.checkpoint": "stores the parameters of a training, except open_tensors",
+    "training.ensemble_training": "runs the trainings of `pellucid.train`, which checks its arguments",
+    "training.log_records": "is called for each line of a log",
+    "training.loop": "is part of the training loop",
+    "training.model_card": "is part of a training",
+    "training.optimizer": "is part of an update",
+    "training.progress_check": "is part of resuming a training",
+    "training.run_folder.load": "converts its arguments, which `wrong_arguments.py` calls",
+    "training.run_folder": "writes the run folder of a training that holds its lock, except what reads a run folder",
+    "training.scheduled_sampling": "is part of an update",
+    "training.snapshots": "writes the snapshots of a training, except what reads them",
+    "training.training_data": "reads the files of `pellucid.train`, which checks its arguments",
+    "tuning.search": "runs the trials of the subcommand tune",
+    "tuning.space": "proposes the values of trials, except load_space",
+}
+"""Functions, and modules of functions, that do not check their arguments, or are called elsewhere, and why."""
+
+
+def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield each public function of the packages with its module and name: "data.lines.read_lines"."""
+    for package in ("config", "data", "reporting", "training", "tuning"):
+        folder = importlib.import_module(f"pellucid.{package}").__path__
+        for module in pkgutil.iter_modules(folder):
+            loaded = importlib.import_module(f"pellucid.{package}.{module.name}")
+            for name, value in vars(loaded).items():
+                if inspect.isfunction(value) and value.__module__ == loaded.__name__ and not name.startswith("_"):
+                    yield f"{package}.{module.name}.{name}", value
+
+
+def test_every_public_function_is_called_with_invalid_arguments_or_is_an_exception() -> None:
+    found = dict(public_functions())
+    called = {name for name, function in found.items() if function in FUNCTIONS}
+    assert len(called) == len(FUNCTIONS)
+    excepted = {name for name in found if name in EXCEPTIONS or name.rpartition(".")[0] in EXCEPTIONS}
+    assert sorted(found.keys() - called - excepted) == []
+    assert sorted(name for name in EXCEPTIONS if name in called) == []
+    assert sorted(name for name in EXCEPTIONS if not any(f"{each}.".startswith(f"{name}.") for each in found)) == []
+
+
+@pytest.mark.parametrize("function", [function for function in FUNCTIONS if "path" in FUNCTIONS[function]], ids=name_of)
+def test_paths_may_be_text(function: Callable[..., Any]) -> None:
+    given = FUNCTIONS[function]
+    if function in (synthetic.read_words, space.load_space):
+        return  # the files of this test are not theirs
+    one, other = (function(**{**given, "path": kind(given["path"])}) for kind in (str, Path))
+    if isinstance(one, Iterator):
+        assert list(one) == list(other)
+
+
+def test_settings_of_a_run_are_not_its_data_settings() -> None:
+    with pytest.raises(ArgumentError, match=r"^config: expected a DataConfig, got Config\("):
+        examples.read_examples(RUN.files.train, CONFIG)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"^config: expected a Config, got None$"):
+        toml.validate_config(None)  # type: ignore[arg-type]
