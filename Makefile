@@ -19,7 +19,7 @@ setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constr
 # The checks before the tests use one core each, so they run side by side; no test then waits for kernels.
 test: .venv/test.stamp chromium ## run every check: style, types, the built page, tests
 	$(MAKE) --jobs 3 lint check-page kernels docs
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/test.stamp ## check style and types
 	$(BIN)/ruff check
@@ -54,10 +54,11 @@ web/node_modules/.stamp: web/package.json web/package-lock.json
 
 # The browser of the tests in tests/browser. A server must have it; a desk may do without, and skips them.
 chromium:
-	@if [ -x /usr/bin/chromium ]; then :; \
+	@if [ -x /usr/bin/chromium-headless-shell ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update && apt-get install --yes --no-install-recommends chromium; \
-	else echo "/usr/bin/chromium is missing: tests in a browser are skipped (as root: apt-get install chromium)" >&2; \
+	    apt-get update && apt-get install --yes --no-install-recommends chromium-headless-shell; \
+	elif [ -x /usr/bin/chromium ]; then :; \
+	else echo "Chromium is missing: tests in a browser are skipped (as root: apt-get install chromium-headless-shell)" >&2; \
 	    [ -z "$$CI" ]; fi
 
 docs: .venv/test.stamp ## build the documentation site, in build/site

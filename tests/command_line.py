@@ -3,13 +3,15 @@
 import atexit
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +19,7 @@ from typing import NamedTuple
 from trained_runs import shared_folder
 
 SERVER = """
-import faulthandler, gc, json, os, resource, sys, traceback
+import faulthandler, gc, json, os, resource, select, socket, sys, traceback
 from contextlib import suppress
 from importlib import import_module
 import pellucid.training.ensemble_training, pellucid.worker_pool
@@ -33,15 +35,22 @@ for verb in SUBCOMMANDS:
         import_module(f"pellucid.cli.{verb}").main(["--no-such-flag"])  # the arguments of the verb are then known
 pellucid.worker_pool.START_METHOD = "fork"  # workers import nothing anew; this process has one thread
 
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("ready", flush=True)
 gc.freeze()
-for line in sys.stdin:
-    request = json.loads(line)
+while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:  # standard input ends with the tests
+    connection, _ = listener.accept()
+    sent, streams, _, _ = socket.recv_fds(connection, 65536, 3)
+    while more := connection.recv(65536):
+        sent += more
+    request = json.loads(sent)
     child = os.fork()
     if not child:
         os.chdir(request["folder"])
         for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-            flags = os.O_RDONLY if name == "stdin" else os.O_WRONLY | os.O_CREAT
-            os.dup2(os.open(request[name], flags), descriptor)
+            os.dup2(streams[descriptor], descriptor)
             setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", encoding="utf-8"))
         faulthandler.dump_traceback_later(request["seconds"], exit=True, file=sys.stderr)
         if request["limit"]:
@@ -56,14 +65,30 @@ for line in sys.stdin:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    for descriptor in streams:
+        os.close(descriptor)
     _, status = os.waitpid(child, 0)
-    print(os.waitstatus_to_exitcode(status), flush=True)
+    connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    connection.close()
 """
 """Does once what takes seconds, then runs each command in a fork of itself."""
 
 
 SECONDS = 200
 """No quick command takes so long: one that serves, or waits, ends with exit code 1 and its stack on standard error."""
+
+
+CLIENT = """#!{python} -ISE
+import json, os, socket, sys
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({address!r})
+request = {{"arguments": sys.argv[1:], "folder": os.getcwd(), "limit": 0, "seconds": {seconds}}}
+socket.send_fds(connection, [b" "], [0, 1, 2])
+connection.sendall(json.dumps(request).encode())
+connection.shutdown(socket.SHUT_WR)
+sys.exit(int(connection.recv(16)))
+"""
+"""A program that has the server run its command line, for scripts of the shell."""
 
 
 class Done(NamedTuple):
@@ -75,42 +100,56 @@ class Done(NamedTuple):
 
 
 @cache
-def server() -> "subprocess.Popen[str]":
-    """The one process that all quick commands are forks of."""
+def server() -> str:
+    """The address of the one process that all quick commands are forks of."""
+    address = tempfile.mkdtemp() + "/socket"
     served = subprocess.Popen(
-        [sys.executable, "-c", SERVER],
+        [sys.executable, "-c", SERVER, address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=shared_folder(),
         env=environment(),
     )
+    atexit.register(shutil.rmtree, Path(address).parent)
     atexit.register(served.wait)
     atexit.register(served.kill)
-    return served
+    assert served.stdout is not None and served.stdout.readline() == "ready\n"
+    return address
 
 
 def pellucid(
     *arguments: object, stdin: bytes = b"", folder: Path | None = None, stdout: Path | None = None, limit: int = 0
 ) -> Done:
     """Run a command quickly. `limit` is the size in bytes beyond which no file can grow."""
-    with tempfile.TemporaryDirectory() as streams:
+    with tempfile.TemporaryDirectory() as streams, ExitStack() as stack:
         read, out, err = (Path(streams) / name for name in ("stdin", "stdout", "stderr"))
         read.write_bytes(stdin)
+        opened = [stack.enter_context(read.open("rb"))]
+        opened += [stack.enter_context(path.open("wb")) for path in (stdout or out, err)]
         request = {
             "arguments": [str(argument) for argument in arguments],
             "folder": str(folder or shared_folder()),
             "limit": limit,
             "seconds": SECONDS,
-            "stdin": str(read),
-            "stdout": str(stdout or out),
-            "stderr": str(err),
         }
-        process = server()
-        assert process.stdin is not None and process.stdout is not None
-        print(json.dumps(request), file=process.stdin, flush=True)
-        code = int(process.stdout.readline())
+        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+        connection.connect(server())
+        socket.send_fds(connection, [b" "], [file.fileno() for file in opened])
+        connection.sendall(json.dumps(request).encode())
+        connection.shutdown(socket.SHUT_WR)
+        code = int(connection.recv(16))
         return Done(code, "" if stdout else out.read_bytes().decode(), err.read_bytes().decode())
+
+
+@contextmanager
+def quick_commands() -> Iterator[Mapping[str, str]]:
+    """An environment in which `pellucid` in a script is run quickly, as by the function of this name."""
+    with tempfile.TemporaryDirectory() as folder:
+        client = Path(folder) / "pellucid"
+        client.write_text(CLIENT.format(python=sys.executable, address=server(), seconds=SECONDS), "utf-8")
+        client.chmod(0o755)
+        yield environment({"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
 
 
 def command(*arguments: object) -> list[str]:

@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import gc
 import os
 import signal
 
@@ -10,6 +11,26 @@ from hypothesis import settings
 
 # The networks of tests are so small that a second thread would only wait for the first; also in processes of their own.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+SLOWEST_FIRST = (
+    *("test_readme", "test_guides", "test_custom_task", "test_page_saving", "test_killed", "test_cli_tune"),
+    *("test_page_screenshots", "test_cli_train", "test_resume", "test_device", "test_run_folder_damage"),
+    *("test_page_corpus", "test_page_navigation", "test_ensemble_training", "test_transducer", "test_arguments"),
+    *("test_lesson_pages", "test_bench_child", "test_spanish_faithful", "test_recipes_experiments", "test_gpu"),
+)
+"""Files that take longest. They start first, so that no process has a long one to itself at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slowest files first."""
+    order = {name: place for place, name in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt from garbage collection what stays until the end: thousands of tests and the checks of every function."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

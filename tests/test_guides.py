@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from command_line import quick_commands
 from test_kernels_unroll import memory_of
 from trained_runs import train_to_end
 
@@ -22,10 +24,8 @@ MARKED = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
 SHELL = re.compile(r"<!-- run -->\n```sh\n(.*?)```", re.DOTALL)
 
 
-def run(command: list[str], script: str, folder: Path) -> str:
+def run(command: list[str], script: str, folder: Path, environment: Mapping[str, str] | None = None) -> str:
     """Return the standard output of a program that reads a script from standard input, in a folder."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path}
     done = subprocess.run(
         command, input=script, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -51,7 +51,8 @@ def test_the_python_examples_run(tmp_path: Path) -> None:
 def test_the_commands_of_the_tasks_run(tmp_path: Path) -> None:
     (script,) = SHELL.findall((ROOT / "docs" / "guides" / "tagging-and-classifying.md").read_text("utf-8"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    shown = run(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path)
+    with quick_commands() as environment:
+        shown = run(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment)
     for said in ("+-+++++-+", "even", "5", "sequence accuracy", "top-3 accuracy"):
         assert said in shown
 

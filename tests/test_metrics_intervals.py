@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.metrics import RESAMPLES, Z95, ConfidenceInterval, bootstrap_ratio, wilson_interval
+from pellucid.evaluation import metrics
+from pellucid.evaluation.metrics import (
+    RESAMPLES,
+    Z95,
+    ConfidenceInterval,
+    bootstrap_ratio,
+    resample_sums,
+    wilson_interval,
+)
 
 
 @st.composite
@@ -111,3 +119,14 @@ def test_intervals_of_few_examples() -> None:
     assert bootstrap_ratio([4], [4]) == (1.0, 1.0), "one example shows no spread"
     assert bootstrap_ratio([4, 0], [4, 4]) == (0.0, 1.0), "each alone is a quarter of the resamples"
     assert bootstrap_ratio([4] * 4 + [0], [4] * 5) == (0.4, 1.0)
+
+
+@pytest.mark.parametrize("chunk", [1, 250, 2**20])
+def test_resamples_are_drawn_one_after_another_whatever_the_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Intervals that were reported before stay the same: the multiplicities of a resample follow those of the last."""
+    monkeypatch.setattr(metrics, "CHUNK_COUNTS", chunk)
+    table = np.random.default_rng(5).integers(0, 4, size=(200, 2))
+    rows, counts = np.unique(table, axis=0, return_counts=True)
+    generator = np.random.default_rng(1)
+    expected = [generator.multinomial(200, counts / 200) @ rows for _ in range(RESAMPLES)]
+    np.testing.assert_array_equal(resample_sums(table, np.random.default_rng(1)), expected)

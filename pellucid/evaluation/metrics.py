@@ -21,6 +21,8 @@ Z95 = 1.959963984540054
 """Quantile 0.975 of the standard normal distribution: 95 % of the mass lies within this many standard deviations."""
 
 RESAMPLES = 1000
+CHUNK_COUNTS = 2**20
+"""Maximum number of multiplicities that are drawn at a time; more distinct rows are drawn one resample at a time."""
 Count = Annotated[int, Meta(ge=0, le=2**31)]
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 """A whole number; the bound keeps the sum over all examples within 64 bits."""
@@ -133,7 +135,10 @@ def resample_sums(
     check_not_empty("table", table, "row")
     rows, counts = np.unique(table, axis=0, return_counts=True)
     total = int(counts.sum())
-    return np.array([generator.multinomial(total, counts / total) @ rows for _ in range(RESAMPLES)])
+    # One call draws many resamples, as many as fit in the memory of a chunk; the numbers drawn do not depend on it.
+    chunk = max(1, CHUNK_COUNTS // len(rows))
+    sizes = [min(chunk, RESAMPLES - first) for first in range(0, RESAMPLES, chunk)]
+    return np.concatenate([generator.multinomial(total, counts / total, size=size) @ rows for size in sizes])
 
 
 @check_arguments
