@@ -54,7 +54,7 @@ from pellucid.tasks.registry import (
     build_predictor,
     vocabulary_error,
 )
-from pellucid.training.checkpoint import check_formats, check_header, load_network
+from pellucid.training.checkpoint import check_formats, check_header, load_network, read_progress
 from pellucid.training.events import Progress
 from pellucid.training.log_records import parse_record
 
@@ -147,9 +147,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     if not file_exists(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
     if not file_exists(folder / MODEL):
-        if any(record["event"] == "validated" for record in read_log(folder)):
-            raise RunError(f"{folder / MODEL} is missing, but the log records a validation: restore the file")
-        raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+        raise missing_model_error(folder)
     config = load_run_config(folder)
     vocabularies = load_run_vocabularies(folder, config)
     try:
@@ -163,6 +161,32 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     load_network(folder / MODEL, network)
     move_to_device(network, device)
     return build_predictor(config, vocabularies, network.eval(), str(folder))
+
+
+def missing_model_error(folder: Path) -> RunError:
+    """Return the error for a run folder without a model: no validation yet, or a model that is lost.
+
+    A training killed between the checkpoint and the model of a best validation leaves no model. The training command
+    then writes it from the checkpoint.
+
+    Args:
+        folder: Run folder.
+    """
+    progress = None
+    if file_exists(folder / TRAINING):
+        with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
+            progress = read_progress(folder / TRAINING)
+    if progress is not None and progress.best is not None and progress.best_update == progress.update:
+        return RunError(
+            f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
+        )
+    never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
+    if never_validated or not any(record["event"] == "validated" for record in read_log(folder)):
+        return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+    advice = "restore the file"
+    if not file_exists(folder / TRAINING):
+        advice += ", or give the training command again; it trains from the start"
+    return RunError(f"{folder / MODEL} is missing, but the log records a validation: {advice}")
 
 
 def members(folder: Path) -> list[Path]:
