@@ -23,7 +23,7 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import header_note
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import DataError, InputError, RunError, quote
+from pellucid.errors import DataError, InputError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
 from pellucid.files import file_exists
 from pellucid.model.network import parameter_count
@@ -37,6 +37,7 @@ from pellucid.training.run_folder import (
     load_run_config,
     log_damage,
     members,
+    missing_model_error,
     read_log,
 )
 from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
@@ -139,9 +140,9 @@ class ViewedRun:
 
     @property
     def loaded_predictor(self) -> Predictor:
-        """Predictor of the run; `RunError` before the first validation."""
+        """Predictor of the run; `RunError` if it has no model."""
         if self.predictor is None:
-            raise RunError(f"{self.folder} holds no model yet: the first validation of its training is pending")
+            raise missing_model_error(self.folder)
         return self.predictor
 
     @property
