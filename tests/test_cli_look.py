@@ -234,6 +234,16 @@ def test_compared_run_without_a_model_is_named_before_any_decoding(tmp_path: Pat
     assert not page.exists()
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_page_of_a_run_without_a_model_is_refused_for_that_reason(tmp_path: Path, given: bool) -> None:
+    bare = bare_run(tmp_path / "bare", digits_run().run)
+    file = [digits_run().files.valid] if given else []
+    for name in ("a.html", "a.png"):
+        assert complaint(pellucid("look", bare, *file, "--export", tmp_path / name)) == (
+            f"{bare} holds no model yet: its training has not reached a first validation"
+        )
+
+
 def test_missing_file_is_an_error() -> None:
     assert "no source" in complaint(look("-", stdin=b""))
     assert "standard input:1: invalid UTF-8" in complaint(look("-", stdin=b"\xff\n"))
