@@ -102,7 +102,7 @@ def test_a_model_of_an_earlier_validation_must_be_restored(tmp_path: Path) -> No
     model = tmp_path / "run" / "model.safetensors"
     model.unlink()
     assert message(model.parent) == f"{model} is missing, but the log records a validation: restore the file"
-    with pytest.raises(RunError, match="cannot read .*model.safetensors"):
+    with pytest.raises(RunError, match=r"cannot read .*model\.safetensors"):
         train_to_end(files, model.parent, config)
 
 
@@ -143,8 +143,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: Callable[[Pat
     spoil(folder / name)
     if (name, spoil) == ("config.toml", cut):
         (folder / name).write_text("size = [")
-    if (name, spoil) != ("config.toml", empty):
-        assert str(folder / name) in message(folder)
+    assert str(folder / name) in message(folder)
 
 
 def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:

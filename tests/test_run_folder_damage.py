@@ -16,7 +16,7 @@ import torch
 from tasks import task_run
 from trained_runs import assert_same_outcome, copies_run, copy_of, digits_run
 
-from pellucid.config.toml import load_config
+from pellucid.config.toml import flatten_config, load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
 from pellucid.training import run_folder
@@ -27,6 +27,7 @@ from pellucid.training.run_folder import (
     cut_log,
     in_use,
     load,
+    load_run_config,
     lock_run_folder,
     log_damage,
     members,
@@ -210,6 +211,42 @@ def test_impossible_settings_are_refused(run: Path, content: str, told: str) -> 
     assert message.startswith(f"{run / 'config.toml'}") and told in message and len(message) < 1000
     with pytest.raises(ConfigError):
         load_config(run / "config.toml")
+
+
+def without_settings(text: str, kind: str) -> str:
+    """The text of a whole configuration, cut at a section, without one line, or empty."""
+    if kind == "search":
+        return text[: text.index("[search]")]
+    return "" if kind == "all" else re.sub(rf"(?m)^{kind} = .*\n", "", text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [("search", "search.max_length"), ("beam_size", "search.beam_size"), ("seed", "seed"), ("all", "size")],
+)
+def test_a_configuration_that_lacks_settings_is_refused_and_the_training_command_restores_it(
+    run: Path, kind: str, first: str
+) -> None:
+    """Presets must not replace them in silence: the outputs would be those of other settings."""
+    config = run / "config.toml"
+    whole = config.read_bytes()
+    keys = [key for key in flatten_config(load_config(config)) if kind in key or kind == "all"]
+    others = f" and {len(keys) - 1} other settings" if len(keys) > 1 else ""
+    config.write_text(without_settings(whole.decode(), kind), "utf-8")
+    told = f"{config} lacks {first}{others}: restore the file, or give the training command again"
+    assert refusal(lambda: load(run)) == refusal(lambda: load_run_config(run)) == told
+    (built,) = (event for event in train_run(*copies_run()._replace(run=run)) if isinstance(event, ModelBuilt))
+    assert f"{config} lacked settings: it is written anew" in built.warnings and config.read_bytes() == whole
+    load(run)
+
+
+def test_a_configuration_that_lacks_settings_and_differs_is_not_of_this_training(run: Path) -> None:
+    config = run / "config.toml"
+    text = re.sub(r"(?m)^epochs = .*$", "epochs = 2", without_settings(config.read_text("utf-8"), "search"))
+    config.write_text(text, "utf-8")
+    message = refusal(lambda: resume(run))
+    assert "different configuration" in message and "training.epochs: 2.0 in the run, 3.0" in message
+    assert "search." not in message and config.read_text("utf-8") == text
 
 
 @pytest.mark.parametrize("key", ["longest_source", "longest_target"])

@@ -25,7 +25,7 @@ from msgspec import Meta
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
-from pellucid.config.toml import config_differences, load_config, to_toml
+from pellucid.config.toml import config_differences, is_complete, load_saved_config, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
@@ -211,21 +211,35 @@ def members(folder: Path) -> list[Path]:
         raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {reason}") from error
 
 
-def load_run_config(folder: Path) -> Config:
+def load_run_config(folder: Path, base: Config | None = None) -> Config:
     """Return the configuration of a run folder.
 
     Args:
         folder: Run folder.
+        base: Configuration with the values of missing settings; without it, a missing setting is an error.
 
     Raises:
         RunError: The run was written in an older format, whose settings have other names.
-        ConfigError: The file is not valid.
+        ConfigError: The file is not valid, or lacks a setting.
     """
     try:
-        return load_config(folder / CONFIG)
+        return load_saved_config(folder / CONFIG, base)
     except ConfigError:
         check_formats(folder / MODEL, folder / TRAINING)
         raise
+
+
+def repair_config(folder: Path, config: Config) -> list[str]:
+    """Write the configuration of a run anew if settings are missing in its file, and return a sentence that says so.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+    """
+    if is_complete(folder / CONFIG):
+        return []
+    write_text(folder / CONFIG, to_toml(config))
+    return [f"{folder / CONFIG} lacked settings: it is written anew"]
 
 
 def load_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
@@ -298,7 +312,7 @@ def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabulari
 
 
 def check_same_config(folder: Path, config: Config) -> None:
-    """Check that the run in a folder, if any, has the same settings.
+    """Check that the run in a folder, if any, has the same settings. Missing ones are ignored: see `repair_config`.
 
     Args:
         folder: Run folder.
@@ -311,7 +325,7 @@ def check_same_config(folder: Path, config: Config) -> None:
         if file_exists(folder / TRAINING):
             raise RunError(f"{folder} holds a training but no {CONFIG}: restore the file, or name another run folder")
         return
-    differences = config_differences(load_run_config(folder), config)
+    differences = config_differences(load_run_config(folder, config), config)
     if differences:
         listed = (f"  {difference}" for difference in differences)
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
