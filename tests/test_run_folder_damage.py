@@ -638,6 +638,31 @@ def test_a_damaged_card_is_reported_and_written_again(run: Path, kind: str) -> N
     assert refusal(lambda: resume(run)) == f"{card} is a named pipe, not a regular file"
 
 
+@pytest.mark.parametrize("card_left", ["whole", "none", "of an equal length"])
+def test_a_card_never_gives_the_scores_of_another_validation(run: Path, card_left: str) -> None:
+    """The log lacks the best validation, whose parameters the model has, and holds an earlier one."""
+    log, card = run / "log.jsonl", run / "card.md"
+    best = max(each["update"] for each in read_log(run) if each["event"] == "validated" and each["best"])
+    lines = log.read_bytes().splitlines(keepends=True)
+    (at,) = (at for at, line in enumerate(lines) if b'"validated"' in line and b'"update": %d,' % best in line)
+    log.write_bytes(b"".join([*lines[:at], b"{}\n", *lines[at + 1 :]]))
+    assert any(each["event"] == "validated" and each["best"] for each in read_log(run))
+    whole = card.read_text("utf-8")
+    if card_left == "none":
+        card.unlink()
+    elif card_left != "whole":
+        card.write_text(whole.replace("# A", "# a", 1), "utf-8")
+    left = card.read_text("utf-8") if card.exists() else ""
+    resume(run)
+    if left:
+        assert card.read_text("utf-8") == left
+    else:
+        scores, following = "## Scores on the development data\n\n", "\n\n## Limitations"
+        start, end = whole.index(scores) + len(scores), whole.index(following)
+        unknown = f"Unknown: `log.jsonl` lacks the best validation, at update {best}."
+        assert card.read_text("utf-8") == whole[:start] + unknown + whole[end:]
+
+
 def test_a_damaged_model_is_reported_and_written_again_from_the_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     events = train_run(copies_run().files, run, copies_run().config)

@@ -7,8 +7,8 @@ from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import configured_task
-from pellucid.tasks.task import Task
 from pellucid.training.loop import TrainingState
+from pellucid.training.run_folder import best_validation
 from pellucid.version import __version__
 
 
@@ -19,12 +19,6 @@ def build_model_card(session: TrainingState, log: list[dict[str, Any]]) -> str:
         session: Training state of the run.
         log: Records of the training log.
     """
-    task = configured_task(session.config)
-    best = max(
-        (record for record in log if record["event"] == "validated" and record["best"]),
-        key=lambda record: record["update"],
-        default=None,
-    )
     return "\n".join(
         [
             "# A Pellucid model",
@@ -33,7 +27,7 @@ def build_model_card(session: TrainingState, log: list[dict[str, Any]]) -> str:
             "",
             "## Scores on the development data",
             "",
-            *(_scores(best, len(session.development), task) if best else ["No validation was made."]),
+            *_scores(session, log),
             "",
             "## Limitations",
             "",
@@ -87,8 +81,14 @@ def _about(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
-    """Return the best validation."""
+def _scores(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
+    """Return the scores of the best validation, whose parameters the model has."""
+    progress, task = session.progress, configured_task(session.config)
+    if progress.best is None:
+        return ["No validation was made."]
+    best = best_validation(log, progress)
+    if best is None:  # the scores of another validation are not those of the model
+        return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
     scores = [
         f"{metric.name} {best[metric.key]:.2f} %" for metric in task.metrics.validation_metrics if metric.key in best
     ]
@@ -97,4 +97,8 @@ def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
         scores[0] += f" (word error rate {100 - best['exact_match']:.2f} %)"
         method = ", by greedy decoding"
     lines = [*scores, f"cross-entropy {best['loss']:.4f} per {task.labels.symbol}"]
-    return [f"On {examples:,} examples{method}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]
+    return [
+        f"On {len(session.development):,} examples{method}, at update {best['update']:,}:",
+        "",
+        *(f"* {line}" for line in lines),
+    ]

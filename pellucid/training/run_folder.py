@@ -491,6 +491,17 @@ def log_damage(folder: Path) -> list[str]:
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
 
 
+def best_validation(log: Sequence[dict[str, Any]], progress: Progress) -> dict[str, Any] | None:
+    """Return the log record of the best validation, or None if the log lacks it.
+
+    Args:
+        log: Records of the log.
+        progress: Progress in the checkpoint.
+    """
+    best_records = (record for record in log if record["event"] == "validated" and record["best"])
+    return next((record for record in best_records if record["update"] == progress.best_update), None)
+
+
 def missing_validation(folder: Path, progress: Progress) -> list[str]:
     """Return a sentence if the best validation is missing from the log.
 
@@ -500,8 +511,7 @@ def missing_validation(folder: Path, progress: Progress) -> list[str]:
     """
     if progress.best is None:
         return []
-    best_records = (record for record in read_log(folder) if record["event"] == "validated" and record["best"])
-    if any(record["update"] == progress.best_update for record in best_records):
+    if best_validation(read_log(folder), progress) is not None:
         return []
     return [f"{folder / LOG} lacks the best validation, at update {progress.best_update:,}: lines were removed"]
 
