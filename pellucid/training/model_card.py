@@ -7,6 +7,7 @@ from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import configured_task
+from pellucid.tasks.task import Task
 from pellucid.training.loop import TrainingState
 from pellucid.training.run_folder import best_validation
 from pellucid.version import __version__
@@ -27,7 +28,7 @@ def build_model_card(session: TrainingState, log: list[dict[str, Any]]) -> str:
             "",
             "## Scores on the development data",
             "",
-            *_scores(session, log),
+            *_best_scores(session, log),
             "",
             "## Limitations",
             "",
@@ -81,14 +82,19 @@ def _about(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _scores(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
-    """Return the scores of the best validation, whose parameters the model has."""
-    progress, task = session.progress, configured_task(session.config)
+def _best_scores(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
+    """Return the scores of the best validation, whose parameters the model has; never those of another one."""
+    progress = session.progress
     if progress.best is None:
         return ["No validation was made."]
     best = best_validation(log, progress)
-    if best is None:  # the scores of another validation are not those of the model
+    if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
+    return _scores(best, len(session.development), configured_task(session.config))
+
+
+def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
+    """Return the best validation."""
     scores = [
         f"{metric.name} {best[metric.key]:.2f} %" for metric in task.metrics.validation_metrics if metric.key in best
     ]
@@ -97,8 +103,4 @@ def _scores(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
         scores[0] += f" (word error rate {100 - best['exact_match']:.2f} %)"
         method = ", by greedy decoding"
     lines = [*scores, f"cross-entropy {best['loss']:.4f} per {task.labels.symbol}"]
-    return [
-        f"On {len(session.development):,} examples{method}, at update {best['update']:,}:",
-        "",
-        *(f"* {line}" for line in lines),
-    ]
+    return [f"On {examples:,} examples{method}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]
