@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from trained_runs import shared_folder
 
@@ -125,7 +125,7 @@ def pellucid(
     with tempfile.TemporaryDirectory() as streams, ExitStack() as stack:
         read, out, err = (Path(streams) / name for name in ("stdin", "stdout", "stderr"))
         read.write_bytes(stdin)
-        opened = [stack.enter_context(read.open("rb"))]
+        opened: list[BinaryIO] = [stack.enter_context(read.open("rb"))]
         opened += [stack.enter_context(path.open("wb")) for path in (stdout or out, err)]
         request = {
             "arguments": [str(argument) for argument in arguments],

@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 from command_line import Done, command, complaint, environment, pellucid
+from page_data import bare_run, begun_run
 from trained_runs import contents, copy_of, digits_run
 
 from pellucid.config.toml import load_config, to_toml
@@ -218,6 +219,29 @@ def test_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     assert "pellucid look RUN FILE --export page.html" in complaint(
         pellucid("look", run, "--export", tmp_path / "a.html")
     )
+
+
+def test_compared_run_without_a_model_is_named_before_any_decoding(tmp_path: Path) -> None:
+    whole, page = begun_run(tmp_path / "whole"), tmp_path / "a.html"
+    killed, bare = copy_of(whole, tmp_path / "killed"), bare_run(tmp_path / "bare", whole)
+    (killed / "model.safetensors").unlink()
+    advice = "give the training command again; it writes the model from the checkpoint"
+    for run, expected in (
+        (killed, f"{killed / 'model.safetensors'} is missing: {advice}"),
+        (bare, f"{bare} holds no model yet: its training has not reached a first validation"),
+    ):
+        assert complaint(pellucid("look", whole, run, digits_run().files.valid, "--export", page)) == expected
+    assert not page.exists()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_page_of_a_run_without_a_model_is_refused_for_that_reason(tmp_path: Path, given: bool) -> None:
+    bare = bare_run(tmp_path / "bare", digits_run().run)
+    file = [digits_run().files.valid] if given else []
+    for name in ("a.html", "a.png"):
+        assert complaint(pellucid("look", bare, *file, "--export", tmp_path / name)) == (
+            f"{bare} holds no model yet: its training has not reached a first validation"
+        )
 
 
 def test_missing_file_is_an_error() -> None:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -674,6 +675,21 @@ def test_parquet_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     pq.write_table(columns, path, compression="none", use_dictionary=False, write_page_checksum=True)
     path.write_bytes(path.read_bytes().replace(b"abcdef", b"abcxef"))
     assert "cannot read x.parquet as Parquet: could not verify page integrity, CRC checksum" in error_message(path)
+
+
+def test_parquet_beyond_the_bound_of_gzip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may hold any number of zeros: it is not decompressed further than the bound."""
+    monkeypatch.setattr("pellucid.data.readers.MAX_UNSEEKABLE_PARQUET", 2**21, raising=False)
+    path = tmp_path / "x.parquet"
+    path.write_bytes(gzip.compress(bytes(2**26), 1))
+    tracemalloc.start()
+    message = error_message(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**24 and message == (
+        "x.parquet has more than 2,097,152 bytes: Parquet from a pipe or with gzip is read into memory; give an "
+        "uncompressed file"
+    )
 
 
 # ---- two parallel files

@@ -148,7 +148,7 @@ def test_a_model_that_is_not_there_or_not_whole(tmp_path: Path, run: Path, verb:
         assert str(run / name) in complaint(pellucid(verb, run, file)), name
         (run / name).write_bytes(whole)
     (run / "model.safetensors").unlink()
-    missing = f"{run / 'model.safetensors'} is missing, but the log records a validation: restore the file"
+    missing = f"{run / 'model.safetensors'} is missing: give the training command again"
     assert missing in complaint(pellucid(verb, run, file))
 
 

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trained_runs import copies_run, copy_of, digits_run
+from trained_runs import copies_run, copy_of, digits_run, train_to_end
 
 import pellucid
 from pellucid.config.toml import flatten_config
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
 from pellucid.training import run_folder as run_module
-from pellucid.training.events import Progress
+from pellucid.training.events import Progress, UpdateCompleted, ValidationCompleted
 from pellucid.training.run_folder import append_log, cut_log, has_run, in_use, load, lock_run_folder, read_log
+from pellucid.training.session import train_run
 
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
 
@@ -61,18 +62,61 @@ def test_other_folders_and_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
-    for name in ("model.safetensors", "log.jsonl"):
+    for name in ("model.safetensors", "training.safetensors", "log.jsonl"):
         (folder / name).unlink()
     assert message(folder) == f"{folder} holds no model yet: its training has not reached a first validation"
 
 
-def test_a_removed_model_file_is_reported_as_missing(tmp_path: Path) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+def test_a_log_ahead_of_the_checkpoint_does_not_claim_a_model(tmp_path: Path) -> None:
+    """A training killed between the log and the checkpoint of its first validation, after an earlier checkpoint."""
+    files, _, config = copies_run()
+    training = train_run(files, tmp_path / "run", config)
+    next(event for event in training if isinstance(event, UpdateCompleted))
+    training.close()
+    shutil.copy(copies_run().run / "log.jsonl", tmp_path / "run")
+    assert message(tmp_path / "run").endswith("run holds no model yet: its training has not reached a first validation")
+
+
+@pytest.mark.parametrize("left", ["nothing", "a link to nowhere"])
+def test_a_model_that_the_training_command_writes_from_the_checkpoint(tmp_path: Path, left: str) -> None:
+    """The state of a training killed between its checkpoint and its model."""
+    files, whole, config = copies_run()
+    folder = copy_of(whole, tmp_path / "run")
     (folder / "model.safetensors").unlink()
-    told = f"{folder / 'model.safetensors'} is missing, but the log records a validation: restore the file"
-    assert message(folder) == told
-    (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
-    assert message(folder) == told
+    if left != "nothing":
+        (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
+    assert message(folder) == (
+        f"{folder / 'model.safetensors'} is missing: give the training command again; it writes the model from the "
+        "checkpoint"
+    )
+    train_to_end(files, folder, config)
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_model_of_an_earlier_validation_must_be_restored(tmp_path: Path) -> None:
+    files, _, config = copies_run()
+    training = train_run(files, tmp_path / "run", config)
+    next(event for event in training if isinstance(event, ValidationCompleted))
+    next(event for event in training if isinstance(event, UpdateCompleted))
+    training.close()
+    model = tmp_path / "run" / "model.safetensors"
+    model.unlink()
+    assert message(model.parent) == f"{model} is missing, but the log records a validation: restore the file"
+    with pytest.raises(RunError, match=r"cannot read .*model\.safetensors"):
+        train_to_end(files, model.parent, config)
+
+
+def test_a_run_with_its_log_alone_can_be_trained_again(tmp_path: Path) -> None:
+    files, whole, config = copies_run()
+    folder = copy_of(whole, tmp_path / "run")
+    for name in ("model.safetensors", "training.safetensors"):
+        (folder / name).unlink()
+    assert message(folder) == (
+        f"{folder / 'model.safetensors'} is missing, but the log records a validation: restore the file, or give the "
+        "training command again; it trains from the start"
+    )
+    train_to_end(files, folder, config)
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 def cut(path: Path) -> None:
@@ -99,8 +143,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: Callable[[Pat
     spoil(folder / name)
     if (name, spoil) == ("config.toml", cut):
         (folder / name).write_text("size = [")
-    if (name, spoil) != ("config.toml", empty):
-        assert str(folder / name) in message(folder)
+    assert str(folder / name) in message(folder)
 
 
 def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 from tasks import task_run
 from trained_runs import assert_same_outcome, copies_run, copy_of, digits_run
 
-from pellucid.config.toml import load_config
+from pellucid.config.toml import flatten_config, load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
 from pellucid.training import run_folder
@@ -27,6 +27,7 @@ from pellucid.training.run_folder import (
     cut_log,
     in_use,
     load,
+    load_run_config,
     lock_run_folder,
     log_damage,
     member_folders,
@@ -210,6 +211,42 @@ def test_impossible_settings_are_refused(run: Path, content: str, told: str) -> 
     assert message.startswith(f"{run / 'config.toml'}") and told in message and len(message) < 1000
     with pytest.raises(ConfigError):
         load_config(run / "config.toml")
+
+
+def without_settings(text: str, kind: str) -> str:
+    """The text of a whole configuration, cut at a section, without one line, or empty."""
+    if kind == "search":
+        return text[: text.index("[search]")]
+    return "" if kind == "all" else re.sub(rf"(?m)^{kind} = .*\n", "", text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [("search", "search.max_length"), ("beam_size", "search.beam_size"), ("seed", "seed"), ("all", "size")],
+)
+def test_a_configuration_that_lacks_settings_is_refused_and_the_training_command_restores_it(
+    run: Path, kind: str, first: str
+) -> None:
+    """Presets must not replace them in silence: the outputs would be those of other settings."""
+    config = run / "config.toml"
+    whole = config.read_bytes()
+    keys = [key for key in flatten_config(load_config(config)) if kind in key or kind == "all"]
+    others = f" and {len(keys) - 1} other settings" if len(keys) > 1 else ""
+    config.write_text(without_settings(whole.decode(), kind), "utf-8")
+    told = f"{config} lacks {first}{others}: restore the file, or give the training command again"
+    assert refusal(lambda: load(run)) == refusal(lambda: load_run_config(run)) == told
+    (built,) = (event for event in train_run(*copies_run()._replace(run=run)) if isinstance(event, ModelBuilt))
+    assert f"{config} lacked settings: it is written anew" in built.warnings and config.read_bytes() == whole
+    load(run)
+
+
+def test_a_configuration_that_lacks_settings_and_differs_is_not_of_this_training(run: Path) -> None:
+    config = run / "config.toml"
+    text = re.sub(r"(?m)^epochs = .*$", "epochs = 2", without_settings(config.read_text("utf-8"), "search"))
+    config.write_text(text, "utf-8")
+    message = refusal(lambda: resume(run))
+    assert "different configuration" in message and "training.epochs: 2.0 in the run, 3.0" in message
+    assert "search." not in message and config.read_text("utf-8") == text
 
 
 @pytest.mark.parametrize("key", ["longest_source", "longest_target"])
@@ -599,6 +636,31 @@ def test_a_damaged_card_is_reported_and_written_again(run: Path, kind: str) -> N
     card.unlink()
     os.mkfifo(card)
     assert refusal(lambda: resume(run)) == f"{card} is a named pipe, not a regular file"
+
+
+@pytest.mark.parametrize("card_left", ["whole", "none", "of an equal length"])
+def test_a_card_never_gives_the_scores_of_another_validation(run: Path, card_left: str) -> None:
+    """The log lacks the best validation, whose parameters the model has, and holds an earlier one."""
+    log, card = run / "log.jsonl", run / "card.md"
+    best = max(each["update"] for each in read_log(run) if each["event"] == "validated" and each["best"])
+    lines = log.read_bytes().splitlines(keepends=True)
+    (at,) = (at for at, line in enumerate(lines) if b'"validated"' in line and b'"update": %d,' % best in line)
+    log.write_bytes(b"".join([*lines[:at], b"{}\n", *lines[at + 1 :]]))
+    assert any(each["event"] == "validated" and each["best"] for each in read_log(run))
+    whole = card.read_text("utf-8")
+    if card_left == "none":
+        card.unlink()
+    elif card_left != "whole":
+        card.write_text(whole.replace("# A", "# a", 1), "utf-8")
+    left = card.read_text("utf-8") if card.exists() else ""
+    resume(run)
+    if left:
+        assert card.read_text("utf-8") == left
+    else:
+        scores, following = "## Scores on the development data\n\n", "\n\n## Limitations"
+        start, end = whole.index(scores) + len(scores), whole.index(following)
+        unknown = f"Unknown: `log.jsonl` lacks the best validation, at update {best}."
+        assert card.read_text("utf-8") == whole[:start] + unknown + whole[end:]
 
 
 def test_a_damaged_model_is_reported_and_written_again_from_the_checkpoint(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
     model = open_run(folder, "run", "cpu", None)
     contents = assemble_page([model], [], 30, True).contents
     assert contents.examples == [] and contents.card is not None and contents.card.has_attention
-    with pytest.raises(RunError, match="holds no model yet"):
+    with pytest.raises(RunError, match=r"model\.safetensors is missing: give the training command again"):
         model.loaded_predictor  # noqa: B018 (it is what raises)
 
 

@@ -176,6 +176,9 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     if models[0].predictor is not None:
         use_threads(models[0].predictor.config.threads)
     sources = _read_examples(args, models[0])
+    if sources or not served:
+        for model in models:
+            model.loaded_predictor  # noqa: B018 (raises before any example is decoded)
     if not sources and not served:
         raise InputError(
             f"{_missing_file_text(args.runs[0])}; an exported page requires a file of pairs or sources: "

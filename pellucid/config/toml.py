@@ -74,6 +74,44 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     return build_config(overlaid, origin=str(file))
 
 
+def load_saved_config(path: Path, base: Config | None = None) -> Config:
+    """Load the configuration that a training saved, which holds every setting.
+
+    Args:
+        path: The file.
+        base: Configuration with the values of missing settings; without it, a missing setting is an error.
+
+    Raises:
+        ConfigError: As in `load_config`, or a setting is missing.
+    """
+    settings = read_toml(path)
+    try:
+        if base is not None:
+            return override_settings(base, settings)
+        config = _overlay_preset(settings)
+        if not (missing := _missing_settings(settings)):
+            return _validated(config)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    others = f" and {len(missing) - 1:,} other settings" if len(missing) > 1 else ""
+    raise ConfigError(f"{path} lacks {missing[0]}{others}: restore the file, or give the training command again")
+
+
+def is_complete(path: Path) -> bool:
+    """Return whether a TOML file holds every setting.
+
+    Args:
+        path: The file.
+    """
+    return not _missing_settings(read_toml(path))
+
+
+def _missing_settings(settings: Mapping[str, Any]) -> list[str]:
+    """Return the full keys of the settings that are missing."""
+    present = {key for key, _ in _leaves(settings, "")}
+    return [key for key in flatten_config(size_preset("base")) if key not in present]
+
+
 @check_arguments
 def read_toml(path: str | Path, regular: bool = True) -> dict[str, Any]:
     """Return the tables of a TOML file of at most `MAX_SETTINGS_SIZE` bytes.
@@ -117,13 +155,19 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
         ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
     """
     try:
-        nested = _to_dict(settings, Config)
-        size: Size = convert_setting("size", nested.get("size", "base"), Size)
-        task = _convert_task(nested.get("task", DEFAULT_TASK))
-        preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
-        return _validated(_build_struct(_merge(preset_settings, nested), Config))
+        return _validated(_overlay_preset(settings))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
+
+
+def _overlay_preset(settings: Mapping[str, Any]) -> Config:
+    """Return the preset overlaid by some settings; raise `ConfigError` for an unknown key or an invalid value."""
+    nested = _to_dict(settings, Config)
+    size: Size = convert_setting("size", nested.get("size", "base"), Size)
+    task = _convert_task(nested.get("task", DEFAULT_TASK))
+    preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
+    config: Config = _build_struct(_merge(preset_settings, nested), Config)
+    return config
 
 
 @check_arguments

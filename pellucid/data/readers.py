@@ -335,6 +335,9 @@ MAX_CSV_FIELD = 2**31 - 1
 """Maximum field size that the csv module accepts on every system."""
 PARQUET_BATCH_ROWS = 8192
 """Number of Parquet rows in memory at once."""
+MAX_UNSEEKABLE_PARQUET = 2**28
+"""Maximum size of Parquet from a pipe or a gzip-compressed file, in bytes after decompression: it is read into memory.
+"""
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
 
 
@@ -437,10 +440,10 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
     from pyarrow.parquet import ParquetFile
 
     with open_data_file(path) as file:
-        # Parquet is read from its end, so pipes and compressed files are read into memory first.
         is_seekable_file = isinstance(file.raw, io.FileIO) and file.seekable()
+        content = file if is_seekable_file else _read_parquet_content(file, path)
         try:
-            table = ParquetFile(file if is_seekable_file else io.BytesIO(file.read()), page_checksum_verification=True)
+            table = ParquetFile(content, page_checksum_verification=True)
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
             names = _parquet_columns(named, columns, str(path))
             first = 1
@@ -454,6 +457,24 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
                 )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
+
+
+def _read_parquet_content(file: io.BufferedReader, path: Path) -> io.BytesIO:
+    """Return the content of a pipe or a compressed file in memory, because Parquet is read from its end.
+
+    Raises:
+        DataError: It has more than `MAX_UNSEEKABLE_PARQUET` bytes.
+    """
+    content = io.BytesIO()
+    while piece := file.read(2**20):
+        content.write(piece)
+        if content.tell() > MAX_UNSEEKABLE_PARQUET:
+            raise DataError(
+                f"{path} has more than {MAX_UNSEEKABLE_PARQUET:,} bytes: Parquet from a pipe or with gzip is read into "
+                "memory; give an uncompressed file"
+            )
+    content.seek(0)
+    return content
 
 
 def _split_rows(lines: Iterable[bytes], name: str, split: Callable[[str], list[str]]) -> Records:

@@ -259,6 +259,20 @@ def save_session(path: Path, session: TrainingState, fingerprint: str) -> None:
     write_atomic(path, _content(tensors, metadata))
 
 
+def read_progress(path: Path) -> Progress:
+    """Return the progress in the header of a checkpoint.
+
+    Args:
+        path: Checkpoint file.
+
+    Raises:
+        RunError: It is not a checkpoint of this version.
+    """
+    with open_tensors(path) as stored:
+        _check_format(stored, SESSION_FORMAT)
+        return _progress(path, stored.metadata)
+
+
 def restore_session(path: Path, session: TrainingState, fingerprint: str) -> None:
     """Restore a training state from a checkpoint, bit for bit.
 

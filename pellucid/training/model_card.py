@@ -9,6 +9,7 @@ from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import configured_task
 from pellucid.tasks.task import Task
 from pellucid.training.loop import TrainingState
+from pellucid.training.run_folder import best_validation
 from pellucid.version import __version__
 
 
@@ -19,12 +20,6 @@ def build_model_card(session: TrainingState, log: list[dict[str, Any]]) -> str:
         session: Training state of the run.
         log: Records of the training log.
     """
-    task = configured_task(session.config)
-    best = max(
-        (record for record in log if record["event"] == "validated" and record["best"]),
-        key=lambda record: record["update"],
-        default=None,
-    )
     return "\n".join(
         [
             "# A Pellucid model",
@@ -33,7 +28,7 @@ def build_model_card(session: TrainingState, log: list[dict[str, Any]]) -> str:
             "",
             "## Scores on the development data",
             "",
-            *(_scores(best, len(session.development), task) if best else ["No validation was made."]),
+            *_best_scores(session, log),
             "",
             "## Limitations",
             "",
@@ -86,6 +81,17 @@ def _about(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
         f"* Target: {len(vocabularies.target.symbols)} symbols ({quote(config.data.target_symbols)}), "
         f"longest {vocabularies.longest_target}.",
     ]
+
+
+def _best_scores(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
+    """Return the scores of the best validation, whose parameters the model has; never those of another one."""
+    progress = session.progress
+    if progress.best is None:
+        return ["No validation was made."]
+    best = best_validation(log, progress)
+    if best is None:
+        return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
+    return _scores(best, len(session.development), configured_task(session.config))
 
 
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:

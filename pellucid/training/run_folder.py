@@ -25,7 +25,7 @@ from msgspec import Meta
 
 from pellucid.arguments import check_arguments, convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
-from pellucid.config.toml import config_differences, load_config, to_toml
+from pellucid.config.toml import config_differences, is_complete, load_saved_config, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
@@ -54,7 +54,7 @@ from pellucid.tasks.registry import (
     build_predictor,
     vocabulary_error,
 )
-from pellucid.training.checkpoint import check_formats, check_header, load_network
+from pellucid.training.checkpoint import check_formats, check_header, load_network, read_progress
 from pellucid.training.events import Progress
 from pellucid.training.log_records import parse_record
 
@@ -149,9 +149,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     if not file_exists(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
     if not file_exists(folder / MODEL):
-        if any(record["event"] == "validated" for record in read_log(folder)):
-            raise RunError(f"{folder / MODEL} is missing, but the log records a validation: restore the file")
-        raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+        raise missing_model_error(folder)
     config = load_run_config(folder)
     vocabularies = load_run_vocabularies(folder, config)
     try:
@@ -165,6 +163,32 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     load_network(folder / MODEL, network)
     move_to_device(network, device)
     return build_predictor(config, vocabularies, network.eval(), str(folder))
+
+
+def missing_model_error(folder: Path) -> RunError:
+    """Return the error for a run folder without a model: no validation yet, or a model that is lost.
+
+    A training killed between the checkpoint and the model of a best validation leaves no model. The training command
+    then writes it from the checkpoint.
+
+    Args:
+        folder: Run folder.
+    """
+    progress = None
+    if file_exists(folder / TRAINING):
+        with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
+            progress = read_progress(folder / TRAINING)
+    if progress is not None and progress.best is not None and progress.best_update == progress.update:
+        return RunError(
+            f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
+        )
+    never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
+    if never_validated or not any(record["event"] == "validated" for record in read_log(folder)):
+        return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+    advice = "restore the file"
+    if not file_exists(folder / TRAINING):
+        advice += ", or give the training command again; it trains from the start"
+    return RunError(f"{folder / MODEL} is missing, but the log records a validation: {advice}")
 
 
 @check_arguments
@@ -194,23 +218,37 @@ def member_folders(folder: str | Path) -> list[Path]:
 
 
 @check_arguments
-def load_run_config(folder: str | Path) -> Config:
+def load_run_config(folder: str | Path, base: Config | None = None) -> Config:
     """Return the configuration in the `config.toml` of a run folder.
 
     Args:
         folder: Run folder.
+        base: Configuration with the values of missing settings; without it, a missing setting is an error.
 
     Raises:
         RunError: The file is not valid, and the model or checkpoint beside it is of another format version, in which
             settings had other names, or damaged.
-        ConfigError: The file is missing or not valid in any other case.
+        ConfigError: The file is missing, not valid in any other case, or lacks a setting.
     """
     folder = Path(folder)
     try:
-        return load_config(folder / CONFIG)
+        return load_saved_config(folder / CONFIG, base)
     except ConfigError:
         check_formats(folder / MODEL, folder / TRAINING)
         raise
+
+
+def repair_config(folder: Path, config: Config) -> list[str]:
+    """Write the configuration of a run anew if settings are missing in its file, and return a sentence that says so.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+    """
+    if is_complete(folder / CONFIG):
+        return []
+    write_text(folder / CONFIG, to_toml(config))
+    return [f"{folder / CONFIG} lacked settings: it is written anew"]
 
 
 @check_arguments
@@ -293,7 +331,7 @@ def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabulari
 
 
 def check_same_config(folder: Path, config: Config) -> None:
-    """Check that the run in a folder, if any, has the same settings.
+    """Check that the run in a folder, if any, has the same settings. Missing ones are ignored: see `repair_config`.
 
     Args:
         folder: Run folder, which need not exist.
@@ -308,7 +346,7 @@ def check_same_config(folder: Path, config: Config) -> None:
         if file_exists(folder / TRAINING):
             raise RunError(f"{folder} holds a training but no {CONFIG}: restore the file, or name another run folder")
         return
-    differences = config_differences(load_run_config(folder), config)
+    differences = config_differences(load_run_config(folder, config), config)
     if differences:
         listed = (f"  {difference}" for difference in differences)
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
@@ -496,6 +534,17 @@ def log_damage(folder: str | Path) -> list[str]:
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
 
 
+def best_validation(log: Sequence[dict[str, Any]], progress: Progress) -> dict[str, Any] | None:
+    """Return the log record of the best validation, or None if the log lacks it.
+
+    Args:
+        log: Records of the log.
+        progress: Progress in the checkpoint.
+    """
+    best_records = (record for record in log if record["event"] == "validated" and record["best"])
+    return next((record for record in best_records if record["update"] == progress.best_update), None)
+
+
 def missing_validation(folder: Path, progress: Progress) -> list[str]:
     """Return a list of one sentence if the log lacks the best validation of a checkpoint, or an empty list.
 
@@ -508,8 +557,7 @@ def missing_validation(folder: Path, progress: Progress) -> list[str]:
     """
     if progress.best is None:
         return []
-    best_records = (record for record in read_log(folder) if record["event"] == "validated" and record["best"])
-    if any(record["update"] == progress.best_update for record in best_records):
+    if best_validation(read_log(folder), progress) is not None:
         return []
     return [f"{folder / LOG} lacks the best validation, at update {progress.best_update:,}: lines were removed"]
 

@@ -187,7 +187,7 @@ def _repair_folder(session: TrainingState, folder: Path) -> list[str]:
     The log and the snapshots are written before the checkpoint, so they may be ahead. The best model is written after
     it, so it may be missing; then it equals that of the checkpoint.
     """
-    progress, messages = session.progress, list[str]()
+    progress, messages = session.progress, run.repair_config(folder, session.config)
     if progress.best is not None and progress.best_update == progress.update:
         model = _best_model(session)
         if not has_content(folder / run.MODEL, model):

@@ -23,7 +23,7 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import header_note
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import DataError, InputError, RunError, quote
+from pellucid.errors import DataError, InputError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
 from pellucid.files import file_exists
 from pellucid.model.network import parameter_count
@@ -37,6 +37,7 @@ from pellucid.training.run_folder import (
     load_run_config,
     log_damage,
     member_folders,
+    missing_model_error,
     read_log,
 )
 from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
@@ -144,10 +145,10 @@ class ViewedRun:
         """Predictor of the model.
 
         Raises:
-            RunError: The run has no model before the first validation of its training.
+            RunError: The run has no model: it has not reached its first validation, or the file is missing.
         """
         if self.predictor is None:
-            raise RunError(f"{self.folder} holds no model yet: the first validation of its training is pending")
+            raise missing_model_error(self.folder)
         return self.predictor
 
     @property
