@@ -35,6 +35,7 @@ from pellucid.data.examples import (
     read_sources,
     resolve_format,
 )
+from pellucid.data.readers import ColumnSelection, parquet_records
 from pellucid.errors import ArgumentError, ConfigError, DataError
 
 CONFIG = DataConfig()
@@ -614,12 +615,12 @@ def test_invalid_parquet_rows_are_bad_lines(tmp_path: Path) -> None:
 
 
 def test_parquet_rows_are_numbered_across_batches(tmp_path: Path) -> None:
-    texts: list[str | None] = [str(number) for number in range(1, 9_001)]
-    texts[8_499] = None
+    texts: list[str | None] = [str(number) for number in range(1, 70_001)]
+    texts[69_499] = None
     reading = read_examples(table(tmp_path / "x.parquet", {"s": texts, "t": texts}), SKIPPING)
-    assert [bad.line for bad in reading.bad] == [8_500]
+    assert [bad.line for bad in reading.bad] == [69_500]
     assert all(example.source == str(line) for example, line in zip(reading.examples, reading.lines, strict=True))
-    assert len(reading.examples) == 8_999
+    assert len(reading.examples) == 69_999
 
 
 def test_invalid_parquet_columns_are_reported(tmp_path: Path) -> None:
@@ -690,6 +691,36 @@ def test_parquet_beyond_the_bound_of_gzip_is_refused(tmp_path: Path, monkeypatch
         "x.parquet has more than 2,097,152 bytes: Parquet from a pipe or with gzip is read into memory; give an "
         "uncompressed file"
     )
+
+
+@pytest.mark.parametrize("kind", [{"use_dictionary": False}, {}, {"encoding": "DELTA_BYTE_ARRAY"}])
+def test_parquet_cells_are_bounded_like_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("pellucid.data.readers.MAX_LINE_BYTES", 1000)
+    texts = ["a" * 10] * 70 + ["b" * 1000, "c" * 1001] + ["d"] * 8
+    options = {"use_dictionary": False, "column_encoding": {"s": "DELTA_BYTE_ARRAY"}} if "encoding" in kind else kind
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"s": texts, "t": ["y"] * 80}), path, **options)
+    assert error_message(path, SKIPPING) == "x.parquet:72: the value of 's' has more than 1,000 bytes: is this text?"
+    pq.write_table(pa.table({"s": texts[:71], "t": ["y"] * 71}), path, **options)
+    assert len(read_examples(path, SKIPPING).examples) == 71
+    pq.write_table(pa.table({"s": ["c" * 4001], "t": ["y"]}), path, **options)
+    assert error_message(path, SKIPPING) == "x.parquet: values of 's' have more than 1,000 bytes: is this text?"
+
+
+@pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY"])
+def test_repeated_long_parquet_cells_are_read_in_small_batches(tmp_path: Path, encoding: str) -> None:
+    """Two hundred values of 4 MB take 800 MB; a dictionary or a prefix holds them in 4 MB of the file."""
+    options: dict[str, Any] = {"use_dictionary": ["s"]}
+    if encoding == "DELTA_BYTE_ARRAY":
+        options = {"use_dictionary": False, "column_encoding": {"s": encoding}}
+    path, before = tmp_path / "x.parquet", pa.total_allocated_bytes()
+    pq.write_table(pa.table({"s": ["a" * 2**22] * 200, "t": ["y"] * 200}), path, compression="zstd", **options)
+    assert path.stat().st_size < 2**20
+    records = parquet_records(path, ColumnSelection({"source": "s", "target": "t"}))
+    sizes = [pa.total_allocated_bytes() - before for _ in records]
+    assert len(sizes) == 200 and max(sizes) < (2**26 if encoding == "RLE_DICTIONARY" else 2**29)
 
 
 # ---- two parallel files

@@ -333,8 +333,12 @@ def _list_names(names: Sequence[str]) -> str:
 
 MAX_CSV_FIELD = 2**31 - 1
 """Maximum field size that the csv module accepts on every system."""
-PARQUET_BATCH_ROWS = 8192
-"""Number of Parquet rows in memory at once."""
+PARQUET_BATCH_ROWS = 2**16
+"""Maximum number of Parquet rows in memory at once."""
+PARQUET_BATCH_BYTES = 2**25
+"""Approximate maximum size of the values of one column in a batch of Parquet rows, in bytes."""
+PREFIX_ENCODING = "DELTA_BYTE_ARRAY"
+"""Encoding in which a value repeats a prefix of the value before it, so that many values may be stored in few bytes."""
 MAX_UNSEEKABLE_PARQUET = 2**28
 """Maximum size of Parquet from a pipe or a gzip-compressed file, in bytes after decompression: it is read into memory.
 """
@@ -447,7 +451,12 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
             names = _parquet_columns(named, columns, str(path))
             first = 1
-            for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=list(dict.fromkeys(names))):
+            # A dictionary is not expanded: a batch may refer thousands of times to one long value.
+            dictionaries = _dictionary_columns(table.metadata, names)
+            table = ParquetFile(
+                content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
+            )
+            for batch in _parquet_batches(table, names, str(path)):
                 yield from _batch_records([batch.column(name) for name in names], names, first, str(path))
                 first += batch.num_rows
             if first - 1 != table.metadata.num_rows:
@@ -457,6 +466,39 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
                 )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
+
+
+def _dictionary_columns(metadata: Any, names: Sequence[str]) -> list[str]:  # noqa: ANN401 (pyarrow has no types)
+    """Return the columns that are stored with a dictionary, and whose encodings pyarrow reads without expanding it."""
+    columns = [column for group in _column_chunks(metadata, names) for column in group]
+    prefixed = {column.path_in_schema for column in columns if PREFIX_ENCODING in column.encodings}
+    return sorted({column.path_in_schema for column in columns if column.has_dictionary_page} - prefixed)
+
+
+def _column_chunks(metadata: Any, names: Sequence[str]) -> list[list[Any]]:  # noqa: ANN401
+    """Return the metadata of the selected columns in each row group."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    columns = [[group.column(index) for index in range(group.num_columns)] for group in groups]
+    return [[column for column in group if column.path_in_schema in names] for group in columns]
+
+
+def _parquet_batches(table: Any, names: Sequence[str], name: str) -> Iterator[Any]:  # noqa: ANN401
+    """Yield batches of rows, with fewer rows where the values are long."""
+    for index, columns in enumerate(_column_chunks(table.metadata, names)):
+        rows = PARQUET_BATCH_ROWS
+        for column in columns:
+            size, count = max(column.total_uncompressed_size, 1), max(table.metadata.row_group(index).num_rows, 1)
+            if size > (count + 1) * MAX_LINE_BYTES:
+                raise DataError(
+                    f"{name}: values of {quote(column.path_in_schema)} have more than {MAX_LINE_BYTES:,} bytes: is "
+                    "this text?"
+                )
+            # No value is larger than its column chunk. Prefixes apart, all values together are not larger.
+            limit = (
+                MAX_LINE_BYTES // size if PREFIX_ENCODING in column.encodings else PARQUET_BATCH_BYTES * count // size
+            )
+            rows = min(rows, limit)
+        yield from table.iter_batches(max(rows, 1), row_groups=[index], columns=list(dict.fromkeys(names)))
 
 
 def _read_parquet_content(file: io.BufferedReader, path: Path) -> io.BytesIO:
@@ -645,8 +687,9 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
 
 def _batch_records(arrays: list[Any], names: list[str], first: int, name: str) -> Records:
     """Yield the records of a Parquet batch. Values are decoded one by one: invalid UTF-8 affects its own row only."""
-    values = [array.cast("large_binary").to_pylist() for array in arrays]
-    for number, row in enumerate(zip(*values, strict=True), first):
+    for array, column in zip(arrays, names, strict=True):
+        _check_cells(array, column, first, name)
+    for number, row in enumerate(zip(*map(_cell_values, arrays), strict=True), first):
         if None in row:
             yield BadLine(name, number, f"the value of {quote(names[row.index(None)])} is null, not a string")
             continue
@@ -654,6 +697,46 @@ def _batch_records(arrays: list[Any], names: list[str], first: int, name: str) -
             yield Record(number, [decode_utf8(value) for value in row])
         except RecordError as error:
             yield BadLine(name, number, str(error))
+
+
+def _check_cells(array: Any, column: str, first: int, name: str) -> None:  # noqa: ANN401
+    """Raise `DataError` for a value beyond `MAX_LINE_BYTES`, before it is converted."""
+    import pyarrow.compute as pc
+
+    values, indices = _dictionary_parts(array)
+    if indices is not None and (pc.max(indices).as_py() or 0) >= len(values):
+        raise DataError(f"cannot read {name} as Parquet: it is damaged: a value refers beyond its dictionary")
+    if not pc.any(pc.greater(pc.binary_length(values), MAX_LINE_BYTES)).as_py():
+        return
+    for number, value in enumerate(array, first):
+        if value.is_valid and (pc.binary_length(getattr(value, "value", value)).as_py() or 0) > MAX_LINE_BYTES:
+            raise DataError(
+                f"{name}:{number}: the value of {quote(column)} has more than {MAX_LINE_BYTES:,} bytes: is this text?"
+            )
+
+
+def _dictionary_parts(array: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return the values of a column as bytes, and the indices into them; None if there is one value per row."""
+    if hasattr(array, "dictionary"):
+        return array.dictionary.cast("large_binary"), array.indices
+    return array.cast("large_binary"), None
+
+
+def _cell_values(array: Any) -> Iterator[bytes | None]:  # noqa: ANN401
+    """Yield the values of a column; those of a dictionary are converted once, and long ones one by one."""
+    import pyarrow.compute as pc
+
+    values, indices = _dictionary_parts(array)
+    if indices is not None and (pc.sum(pc.binary_length(values).take(indices)).as_py() or 0) <= PARQUET_BATCH_BYTES:
+        values, indices = values.take(indices), None
+    if indices is not None:
+        used = indices.unique().drop_null()
+        known = dict(zip(used.to_pylist(), values.take(used).to_pylist(), strict=True))
+        yield from (known.get(index) for index in indices.to_pylist())
+    elif values.nbytes <= PARQUET_BATCH_BYTES:
+        yield from values.to_pylist()
+    else:
+        yield from (value.as_py() for value in values)
 
 
 TABLE_FORMATS = ("tsv", "csv")
