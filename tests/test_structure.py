@@ -12,7 +12,7 @@ from pellucid.tasks.task_settings import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pellucid"
-USUAL_FUNCTION_LINES = 25
+USUAL_FUNCTION_LINES = 18
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
@@ -24,7 +24,11 @@ def functions(tree: ast.AST) -> list[Function]:
 
 
 def lines_of(function: Function) -> int:
-    return (function.end_lineno or function.lineno) - function.lineno + 1
+    """Number of lines of the signature and of the body without its docstring."""
+    first = function.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring = (first.end_lineno or first.lineno) - first.lineno + 1 if documented else 0
+    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring
 
 
 def parameters_of(function: Function) -> list[ast.arg]:
