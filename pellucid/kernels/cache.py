@@ -1,6 +1,5 @@
 """The folder that keeps compiled kernels for the next process. This module does not need Numba."""
 
-import fcntl
 import hashlib
 import os
 import platform
@@ -10,6 +9,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+
+from pellucid.file_lock import wait_for_lock
 
 COMPLETE = "complete"
 """Name of the file that lists the digests of the kernels, written once all of them are compiled. A compilation may be
@@ -63,7 +64,8 @@ def mark_filled() -> None:
     folder = cache_folder()
     if folder is not None:
         with suppress(OSError):
-            (folder / COMPLETE).write_text("".join(f"{digest} {name}\n" for name, digest in _digests(folder)), "utf-8")
+            lines = "".join(f"{digest} {name}\n" for name, digest in _digests(folder))
+            (folder / COMPLETE).write_text(lines, "utf-8", newline="\n")
 
 
 @contextmanager
@@ -73,8 +75,8 @@ def compile_lock() -> Iterator[None]:
     if folder is None:
         yield
         return
-    with folder.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with folder.with_suffix(".lock").open("wb") as file:
+        wait_for_lock(file)
         yield
 
 
