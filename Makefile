@@ -71,13 +71,11 @@ lock: ## pin all dependencies with hashes, in requirements.lock and constraints.
 	{ sed -n '/^#/p' constraints.txt; sed -n 's/ *\\$$//; /^[a-z0-9]/p' requirements.lock; } >constraints.new
 	mv constraints.new constraints.txt
 
-dist: .venv/test.stamp ## build and check the wheel and the source distribution, in dist
+dist: .venv/test.stamp ## build the wheel and the source distribution, in dist, and try them without the clone
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,release]'
 	$(BIN)/zizmor --offline --quiet .github/workflows
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist
-	$(BIN)/twine check --strict dist/*
-	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/python tests/installed_wheel.py dist
 
 demo: setup ## train on spelled-out digits and look at the result, in runs/demo
 	$(BIN)/pellucid recipe digits-attention --out runs/demo
