@@ -9,7 +9,7 @@ BIN = .venv/bin
 # Tests start Python some hundred times: what one process compiles, the next ones load.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup test lint format kernels page check-page fresh-page chromium docs dist demo lessons bench-g2p bench-peers clean
+.PHONY: help setup test lint format kernels page check-page fresh-page chromium docs lock dist demo lessons bench-g2p bench-peers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -64,13 +64,19 @@ chromium:
 docs: .venv/test.stamp ## build the documentation site, in build/site
 	$(BIN)/python docs/build_site.py
 
-dist: .venv/test.stamp ## build and check the wheel and the source distribution, in dist
+# The versions stay as they are as long as pyproject.toml permits them; a new one:
+# make lock LOCK_FLAGS='--upgrade-package NAME==VERSION'.
+lock: ## pin all dependencies with hashes, in requirements.lock and constraints.txt; needs uv
+	uv pip compile --quiet --universal --python-version 3.11.5 --all-extras --generate-hashes \
+	    --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml $(LOCK_FLAGS)
+	{ sed -n '/^#/p' constraints.txt; sed -n 's/ *\\$$//; /^[a-z0-9]/p' requirements.lock; } >constraints.new
+	mv constraints.new constraints.txt
+
+dist: .venv/test.stamp ## build the wheel and the source distribution, in dist, and try them without the clone
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,release]'
 	$(BIN)/zizmor --offline --quiet .github/workflows
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist
-	$(BIN)/twine check --strict dist/*
-	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/python tests/installed_wheel.py dist
 
 demo: setup ## train on spelled-out digits and look at the result, in runs/demo
 	$(BIN)/pellucid recipe digits-attention --out runs/demo

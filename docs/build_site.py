@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pellucid
 from pellucid.cli import SUBCOMMANDS, main
 from pellucid.config.settings import Size
-from pellucid.config.toml import preset, to_toml
+from pellucid.config.toml import size_preset, to_toml
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "docs"
@@ -73,7 +73,7 @@ def read_settings(size: Size) -> dict[str, tuple[str, str]]:
     """
     settings: dict[str, tuple[str, str]] = {}
     section, description = "", ""
-    for line in to_toml(preset(size)).splitlines():
+    for line in to_toml(size_preset(size)).splitlines():
         if line.startswith("["):
             section = line.strip("[]") + "."
         elif line.startswith("# "):

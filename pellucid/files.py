@@ -5,9 +5,10 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from errno import EISDIR
+from errno import EISDIR, ELOOP
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
@@ -26,6 +27,9 @@ NESTING_ERROR = "it is nested too deeply"
 Decoded = TypeVar("Decoded")
 MAX_GROWTH = 2**20
 """Maximum number of bytes by which a file may grow between the checks of its size and its content."""
+BUSY_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Seconds between the attempts to replace or remove a file, 1.88 in all. Windows refuses both while another process has
+the file open, which a viewer, a virus scanner or an indexer does for a moment."""
 FILE_KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFCHR: "a device",
@@ -135,7 +139,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
+            _retry_while_busy(lambda: os.replace(temporary, path))
         except BaseException:
             if temporary and os.path.exists(temporary):
                 os.unlink(temporary)
@@ -152,7 +156,7 @@ def remove_file(path: Path) -> None:
         RunError: A file cannot be removed.
     """
     with wrap_os_errors("remove", path):
-        path.unlink(missing_ok=True)
+        _retry_while_busy(lambda: path.unlink(missing_ok=True))
     remove_temporaries(path.parent, path.name.__eq__)
 
 
@@ -248,8 +252,12 @@ def open_regular(path: Path, kind: type[InputError] = RunError, mode: str = "rb"
 
 def _open_nonblocking(path: str, flags: int) -> int:
     """Open a file without waiting for the other end of a named pipe, and without writing through a link."""
-    follow = os.O_NOFOLLOW if flags & os.O_WRONLY else 0
-    return os.open(path, flags | follow | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+    writing = bool(flags & os.O_WRONLY)
+    if writing and not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
+        raise OSError(ELOOP, os.strerror(ELOOP))
+    for name in (*(["O_NOFOLLOW"] if writing else []), "O_NONBLOCK", "O_NOCTTY"):
+        flags |= getattr(os, name, 0)
+    return os.open(path, flags, 0o666)
 
 
 @contextmanager
@@ -439,6 +447,15 @@ def remove_empty_folders(folders: Sequence[Path]) -> None:
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
+
+
+def _retry_while_busy(action: Callable[[], None]) -> None:
+    """Replace or remove a file; repeat this for `BUSY_PAUSES` while it fails with `PermissionError`."""
+    for pause in BUSY_PAUSES:
+        with suppress(PermissionError):
+            return action()
+        time.sleep(pause)
+    return action()
 
 
 def _make_temporary(path: Path) -> tuple[int, str]:

@@ -11,7 +11,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from ctypes import c_bool
 from functools import partial
 from multiprocessing import get_context, parent_process, resource_tracker
@@ -29,6 +29,8 @@ ProgressCallback = Callable[[object], None]
 START_METHOD: Literal["spawn", "fork"] = "spawn"
 """Start method of `multiprocessing`. Threads and GPU contexts do not survive a fork; processes without them may fork.
 """
+SIGKILL = 9
+"""Number of the signal that the system sends if memory runs out. Windows has none."""
 EVENT_TIMEOUT = 0.2
 """Seconds for which a parent waits for events before it returns to its other work."""
 
@@ -105,13 +107,9 @@ class Worker:
         context = get_context("fork") if START_METHOD == "fork" else get_context("spawn")
         self.connection, child_connection = context.Pipe()
         self.stop = context.RawValue(c_bool)
-        resource_tracker.ensure_running()  # starting it later would unblock the signal
-        former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _block_sigint():
             self.process = context.Process(target=_run_worker, args=(task, child_connection, self.stop), daemon=True)
             self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, former)
         child_connection.close()  # otherwise the connection would outlive the process
 
     def submit(self, number: int, job: object) -> None:
@@ -306,9 +304,23 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
+@contextmanager
+def _block_sigint() -> Iterator[None]:
+    """Block SIGINT in the block, and in processes started there, on systems that can."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where the tracker of shared memory is missing, too
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+
 def _exit_message(code: int | None) -> str:
     """Return the error message for a process that ended during a job."""
     if code is not None and code < 0:
-        memory = "; memory may have run out: run fewer jobs in parallel" if -code == signal.SIGKILL else ""
+        memory = "; memory may have run out: run fewer jobs in parallel" if -code == SIGKILL else ""
         return f"a worker process was killed by signal {-code} ({signal.strsignal(-code)}){memory}"
     return f"a worker process ended during a job (exit code {code})"

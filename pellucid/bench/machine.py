@@ -2,9 +2,9 @@
 
 import os
 import platform
-import resource
 import sys
 import time
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class MachineInfo(msgspec.Struct, frozen=True):
     system: str
     """Operating system and its release."""
     load: float
-    """Load average over the last minute."""
+    """Load average over the last minute; 0 on Windows, which has none."""
     versions: dict[str, str]
     """Versions of Pellucid, Python and `PACKAGES` by name; "none" for a package that is not installed."""
     date: str
@@ -44,14 +44,14 @@ def describe_machine() -> MachineInfo:
         processor=_processor_name(),
         cores=os.cpu_count() or 1,
         system=f"{platform.system()} {platform.release()}",
-        load=os.getloadavg()[0],
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
         versions={**versions, **{name: _package_version(name) for name in PACKAGES}},
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )
 
 
 def peak_memory_mib() -> float:
-    """Return the peak resident memory of this process so far, in MiB.
+    """Return the peak resident memory of this process so far, in MiB; 0 on Windows, where it is not measured.
 
     On Linux it is that of the current program only (VmHWM): `ru_maxrss`, which other systems use, also includes the
     parent process before exec.
@@ -61,8 +61,11 @@ def peak_memory_mib() -> float:
         for line in status.read_text("utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (MIB if sys.platform == "darwin" else 1024)
+    with suppress(ImportError):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (MIB if sys.platform == "darwin" else 1024)
+    return 0.0
 
 
 def _processor_name() -> str:

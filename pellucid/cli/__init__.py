@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     # By default, waiting OpenMP threads of PyTorch spin, which triples the time on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     command_line = list(sys.argv[1:] if arguments is None else arguments)

@@ -1,5 +1,6 @@
 """Assessment of runs on files of pairs, for the subcommand evaluate."""
 
+import os
 import re
 import shutil
 import sys
@@ -143,7 +144,7 @@ def _stored_input(file: Path) -> Iterator[Path]:
         try:
             yield path
         except InputError as error:
-            raise type(error)(str(error).replace(f"{folder}/", "")) from error
+            raise type(error)(str(error).replace(f"{folder}{os.sep}", "")) from error
 
 
 def _inputs_by_group(runs: Sequence[Path], file: Path, target: Path | None) -> Iterator[AssessmentInputs]:

@@ -3,7 +3,6 @@
 Numba is imported by the decorators alone, because it takes a second.
 """
 
-import fcntl
 import hashlib
 import inspect
 import os
@@ -15,6 +14,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
+
+from pellucid.file_lock import wait_for_lock
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -120,7 +121,8 @@ def mark_filled() -> None:
     folder = cache_folder()
     if folder is not None:
         with suppress(OSError):
-            (folder / COMPLETE).write_text("".join(f"{digest} {name}\n" for name, digest in _digests(folder)), "utf-8")
+            lines = "".join(f"{digest} {name}\n" for name, digest in _digests(folder))
+            (folder / COMPLETE).write_text(lines, "utf-8", newline="\n")
 
 
 @contextmanager
@@ -130,8 +132,8 @@ def compile_lock() -> Iterator[None]:
     if folder is None:
         yield
         return
-    with folder.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with folder.with_suffix(".lock").open("wb") as file:
+        wait_for_lock(file)
         yield
 
 

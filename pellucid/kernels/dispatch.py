@@ -87,7 +87,7 @@ def _compile_in_child() -> None:
         RuntimeError: The process failed; the message is the last line of its error output.
     """
     command = [sys.executable, "-c", PROGRAM, *sys.path]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    completed = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if completed.returncode:
         raise RuntimeError((completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"])[-1])
 

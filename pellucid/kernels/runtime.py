@@ -227,4 +227,5 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pellucid")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of its parent's threads
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of its parent's threads

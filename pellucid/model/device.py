@@ -1,7 +1,6 @@
 """Device, threads and precision of the network."""
 
 import os
-import resource
 from contextlib import AbstractContextManager
 from functools import cache, partial
 
@@ -10,7 +9,7 @@ import torch
 from pellucid.config.settings import Config, Device, Precision
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.runtime import tune_malloc
-from pellucid.model.network import Network, address_space, gibibytes
+from pellucid.model.network import Network, address_space, gibibytes, process_limit
 from pellucid.worker_pool import available_cores
 
 POOLS = 2
@@ -40,8 +39,7 @@ def use_threads(threads: int) -> None:
             f"threads = {threads}: a forked process computes with one thread, because a fork does not copy threads; "
             f"set threads = 1, or start the process with the method 'spawn'"
         )
-    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
-    required = POOLS * (threads - 1) * (DEFAULT_STACK if stack == resource.RLIM_INFINITY else stack)
+    required = POOLS * (threads - 1) * (process_limit("RLIMIT_STACK") or DEFAULT_STACK)
     if threads > torch.get_num_threads() and required > address_space():
         raise ConfigError(
             f"threads = {threads}: their stacks need {gibibytes(required)} of memory, but this process may allocate "
@@ -60,7 +58,8 @@ def prepare_for_forks() -> int:
     Returns:
         The id of the process that first called this. In a process with another id, it or its parent was forked.
     """
-    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
+    if hasattr(os, "register_at_fork"):  # Windows has no fork
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
     return os.getpid()
 
 

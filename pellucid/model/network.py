@@ -1,7 +1,6 @@
 """The parts that the networks of all tasks are built from."""
 
 import os
-import resource
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -171,7 +170,7 @@ def available_memory(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    limits = [_system_value("SC_PHYS_PAGES") * _system_value("SC_PAGE_SIZE") or sys.maxsize]
     if MEMINFO.exists():
         lines = (line.split() for line in MEMINFO.read_text("ascii").splitlines())
         limits += [int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"]
@@ -186,11 +185,33 @@ def address_space() -> int:
     They are three quarters of the remainder of the limit (`ulimit -v`); the rest is for unplanned allocations. A
     process that reaches this limit within a library often ends without a message.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
+    limit = process_limit("RLIMIT_AS")
+    if limit is None:
         return sys.maxsize
-    used = int(STATM.read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE") if STATM.exists() else 0
+    used = int(STATM.read_text("ascii").split()[0]) * _system_value("SC_PAGE_SIZE") if STATM.exists() else 0
     return max(0, limit - used) * 3 // 4
+
+
+def process_limit(name: str) -> int | None:
+    """Return a limit of this process in bytes; None if there is none, or if the system has no such limits (Windows).
+
+    Args:
+        name: Name of the limit in the module `resource`, such as "RLIMIT_AS".
+    """
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit, _ = resource.getrlimit(getattr(resource, name))
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _system_value(name: str) -> int:
+    """Return a number that the system is configured with; 0 if it does not tell (Windows)."""
+    try:
+        return max(0, os.sysconf(name))
+    except (AttributeError, ValueError, OSError):
+        return 0
 
 
 def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "load"], device: torch.device) -> None:

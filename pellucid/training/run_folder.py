@@ -10,7 +10,6 @@ card.md               the model card
 snapshots/            at each validation, the outputs of four examples and the embeddings
 """
 
-import fcntl
 import json
 import os
 import time
@@ -30,6 +29,7 @@ from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import ArgumentError, ConfigError, RunError, abbreviate_reason, quote
+from pellucid.file_lock import try_lock
 from pellucid.files import (
     MAX_SETTINGS_SIZE,
     decode_json,
@@ -87,7 +87,7 @@ class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Check that every member is the name of a subfolder."""
         for name in self.members:
-            if name in ("", ".", "..") or "/" in name or "\0" in name:
+            if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
                 raise ValueError(f"{quote(name)} is not the name of a folder")
             if len(os.fsencode(name)) > MAX_NAME:
                 raise ValueError(f"{quote(name)} is not the name of a folder: it has more than {MAX_NAME} bytes")
@@ -406,7 +406,7 @@ def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterato
     new_folders = make_folder(folder)
     with open_regular_file(folder / LOCK, mode="ab") as file:
         # `in_use` holds the lock for a moment, so the lock is tried three times.
-        if not any(_try_lock(file, fcntl.LOCK_EX, pause) for pause in (0.0, 0.05, 0.2)):
+        if not any(_try_lock_after(pause, file) for pause in (0.0, 0.05, 0.2)):
             raise RunError(f"{folder} is in use: another training is writing to it")
         if not _is_at(file, folder / LOCK):
             raise RunError(f"{folder} was in use: another training has just ended there without a file; try again")
@@ -414,7 +414,7 @@ def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterato
             remove_temporaries(folder, file_names.__contains__)
             yield FolderLock(folder, file)
         finally:
-            _remove_lock(folder, new_folders)
+            _remove_lock(file, folder, new_folders)
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
@@ -425,11 +425,15 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
         return False
 
 
-def _remove_lock(folder: Path, new_folders: Sequence[Path]) -> None:
+def _remove_lock(file: IO[bytes], folder: Path, new_folders: Sequence[Path]) -> None:
     """Remove the lock from an otherwise empty folder, and then the empty folders among `new_folders`."""
     with suppress(OSError):
         if [path.name for path in folder.iterdir()] == [LOCK] and not (folder / LOCK).stat().st_size:
-            (folder / LOCK).unlink()
+            try:
+                (folder / LOCK).unlink()
+            except PermissionError:  # Windows removes no open file
+                file.close()
+                (folder / LOCK).unlink()
             remove_empty_folders(new_folders)
 
 
@@ -443,19 +447,15 @@ def in_use(folder: str | Path) -> bool:
     folder = Path(folder)
     try:
         with open_regular(folder / LOCK) as file:
-            return not _try_lock(file, fcntl.LOCK_SH)
+            return not try_lock(file, shared=True)
     except RunError:
         return False
 
 
-def _try_lock(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
-    """Return whether the lock can be taken within a number of seconds; closing the file releases it."""
+def _try_lock_after(pause: float, file: IO[bytes]) -> bool:
+    """Return whether the lock can be taken after a pause in seconds."""
     time.sleep(pause)
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return try_lock(file)
 
 
 def append_log(folder: Path, *records: dict[str, Any]) -> None:

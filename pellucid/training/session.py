@@ -324,7 +324,11 @@ def _conclude(session: TrainingState, folder: Path) -> None:
         )
     if not file_exists(folder / run.CARD):
         write_text(folder / run.CARD, build_model_card(session, run.read_log(folder)))
-    remove_file(folder / run.CORPUS)  # needed only to resume, and possibly larger than all other files
+    try:
+        remove_file(folder / run.CORPUS)  # needed only to resume, and possibly larger than all other files
+    except RunError as error:
+        if not isinstance(error.__cause__, PermissionError):  # Windows removes no file that is mapped into memory
+            raise
 
 
 def _record(event: Event) -> dict[str, Any] | None:

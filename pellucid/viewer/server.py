@@ -362,7 +362,8 @@ def open_socket(port: int) -> socket.socket:
         InputError: The port is out of range, in use, or not permitted.
     """
     server_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if os.name == "posix":  # elsewhere it would share a port that is in use
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         server_socket.bind((HOST, port))
     except (OSError, OverflowError) as error:

@@ -124,4 +124,4 @@ PRIMITIVE_TYPES = {
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(typescript_source(), encoding="utf-8")
+    Path(sys.argv[1]).write_text(typescript_source(), encoding="utf-8", newline="\n")
