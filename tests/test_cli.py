@@ -61,7 +61,7 @@ def test_dissimilar_subcommand_gets_no_suggestion() -> None:
     ("verb", "flag", "right"),
     [
         ("train", "--encoder.hiden-size", "--encoder.hidden-size"),
-        ("predict", "--formt", "--format"),
+        ("predict", "--output-formt", "--output-format"),
         ("evaluate", "--jsn", "--json"),
         ("look", "--exprt", "--export"),
     ],

@@ -19,7 +19,7 @@ from pellucid.data.examples import Example
             ["train", "a", "--valid", "b", "--run", "c", "--training.epochs", "x"],
             "--training.epochs: expected a number, got 'x'",
         ),
-        (["recipe", "scan", "--out", "o", "--seeds", "two"], "--seeds: expected a whole number, got 'two'"),
+        (["recipe", "scan", "--run", "o", "--seeds", "two"], "--seeds: expected a whole number, got 'two'"),
     ],
 )
 def test_non_number_is_an_error_with_the_expected_type(given: list[str], message: str) -> None:

@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class DataConfig(Settings, frozen=True, kw_only=True):
     """Reading and tokenizing of data files, in training and in later commands with the run."""
 
-    format: Format = "auto"
+    input_format: Format = "auto"
     """Format of data files: tsv, csv, jsonl, parquet or text (one source per line, with a parallel file of targets).
     auto: by the file name, else tsv."""
     header: Header = "auto"
@@ -91,7 +91,7 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     min_count: Count = 1
     """Minimum number of occurrences of a symbol in the training file. Rarer symbols are encoded as unknown; rarer
     subwords are split. Tags, classes and positions of targets are always kept."""
-    max_length: Count = 1000
+    max_sequence_length: Count = 1000
     """Maximum number of symbols of a source or target, in training and in later inputs; a longer line is a bad line."""
     aligned: bool = False
     """Require that each target has as many symbols as its source; other pairs are bad lines. task = "tag" sets it."""

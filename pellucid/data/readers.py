@@ -651,7 +651,7 @@ def resolve_format(path: Path, config: DataConfig) -> Format:
         path: The file.
         config: The data settings.
     """
-    return _format_from_name(path, "tsv") if config.format == "auto" else config.format
+    return _format_from_name(path, "tsv") if config.input_format == "auto" else config.input_format
 
 
 def resolve_input_format(path: Path, config: DataConfig) -> Format:
@@ -661,7 +661,7 @@ def resolve_input_format(path: Path, config: DataConfig) -> Format:
         path: The file.
         config: The data settings of the run.
     """
-    return _format_from_name(path, "tsv" if config.format == "auto" else config.format)
+    return _format_from_name(path, "tsv" if config.input_format == "auto" else config.input_format)
 
 
 def has_known_suffix(path: Path) -> bool:

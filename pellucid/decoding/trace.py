@@ -171,7 +171,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Trace":
-        """Return the trace that `to_json`, `predict --format jsonl`, a saved file or the page wrote.
+        """Return the trace that `to_json`, `predict --output-format jsonl`, a saved file or the page wrote.
 
         Args:
             text: One trace in JSON.
