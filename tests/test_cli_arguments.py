@@ -118,5 +118,7 @@ def test_invalid_preset_is_reported_as_a_flag() -> None:
     ],
 )
 def test_number_out_of_bounds_is_an_error(tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
-    message = complaint(pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments))
+    message = complaint(
+        pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments)
+    )
     assert message.startswith(f"{told} ")

@@ -43,7 +43,10 @@ def test_limit_bounds_the_shown_examples() -> None:
     assert look("-", "--max-examples", "2", stdin=b"one\n" * 5).out.count("one →") == 2
     done = look(digits_run().files.valid, "--terminal")
     count = len(digits_run().files.valid.read_text("utf-8").splitlines())
-    assert done.out.count("→") >= 10 and f"10 of {count:,} sources are shown; raise --max-examples to show more" in done.err
+    assert (
+        done.out.count("→") >= 10
+        and f"10 of {count:,} sources are shown; raise --max-examples to show more" in done.err
+    )
     done = look("-", "--max-examples", 2, stdin=b"one\ntwo\nsix\n")
     assert "2 sources are shown, and no more are read" in done.err
     assert "shown" not in look("-", "--max-examples", 4, stdin=b"one\ntwo\nsix\n").err

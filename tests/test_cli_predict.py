@@ -132,7 +132,9 @@ def test_line_break_in_a_source_is_escaped(tmp_path: Path) -> None:
     assert len(outputs(predict(tmp_path / "a.csv", "--output-format", "jsonl").out)) == 2
 
 
-@pytest.mark.parametrize("arguments", [(), ("--nbest", 3), ("--output-format", "tsv"), ("--output-format", "tsv", "--nbest", 3)])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--nbest", 3), ("--output-format", "tsv"), ("--output-format", "tsv", "--nbest", 3)]
+)
 def test_control_characters_of_symbols_are_escaped(tmp_path: Path, arguments: tuple[object, ...]) -> None:
     """Symbols of a vocabulary from a stranger, and of JSON lines, may be any character."""
     run = copy_of(digits_run().run, tmp_path / "run")

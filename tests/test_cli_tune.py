@@ -158,7 +158,16 @@ def test_diverging_trials_fail_and_the_search_stops_after_several(tmp_path: Path
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [1e30, 2e30, 3e30] }\n")
     files = copies_run().files
     space = ("--space", tmp_path / "space.toml")
-    asked = ("tune", files.train, "--valid", files.valid, "--run", tmp_path / "out", *space, *flags(copies_run().config))
+    asked = (
+        "tune",
+        files.train,
+        "--valid",
+        files.valid,
+        "--run",
+        tmp_path / "out",
+        *space,
+        *flags(copies_run().config),
+    )
     asked = (*asked, "--training.warmup-ratio", 0, "--jobs", 1, "--trials")
     done = pellucid(*asked, 5)
     assert done.code == 1 and "Traceback" not in done.err and done.out == ""
@@ -172,7 +181,19 @@ def test_failed_trials_are_retried_and_counted_once(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [0.01, 1e30] }\n")
     files, out = copies_run().files, tmp_path / "out"
     config = (*flags(copies_run().config), "--training.warmup-ratio", 0, "--training.learning-rate", 1e30)
-    asked = ("tune", files.train, "--valid", files.valid, "--run", out, "--space", tmp_path / "space.toml", *config, "--jobs", 1)
+    asked = (
+        "tune",
+        files.train,
+        "--valid",
+        files.valid,
+        "--run",
+        out,
+        "--space",
+        tmp_path / "space.toml",
+        *config,
+        "--jobs",
+        1,
+    )
     for tries in (1, 2, 3):
         done = pellucid(*asked, "--trials", 1)
         assert done.code == 1 and "no result: 1 trial failed; the first: training diverged" in done.err

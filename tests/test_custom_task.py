@@ -276,7 +276,9 @@ def test_the_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask, tm
 def test_the_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", trained_task.run, trained_task.dev)
-    shown, *_ = commands((*look, "--terminal", "--max-examples", 2), *((*look, "--export", tmp_path / name) for name in names))
+    shown, *_ = commands(
+        (*look, "--terminal", "--max-examples", 2), *((*look, "--export", tmp_path / name) for name in names)
+    )
     assert shown.out.endswith("The weights point at both ends of the span.\n")
     page = exported_contents(tmp_path / "page.html")
     assert page.card is not None and page.card.task == "span" and page.card.has_attention and page.corpus is not None

@@ -232,7 +232,9 @@ def test_positions_other_than_those_of_the_configuration_are_refused(tmp_path: P
     if damage in ("longer", "shorter"):
         size += 100 if damage == "longer" else -100
         settings = config.read_text("utf-8")
-        config.write_text(re.sub(r"(?m)^max_sequence_length = \d\d+$", f"max_sequence_length = {size}", settings, count=1), "utf-8")
+        config.write_text(
+            re.sub(r"(?m)^max_sequence_length = \d\d+$", f"max_sequence_length = {size}", settings, count=1), "utf-8"
+        )
         assert load_config(config).data.max_sequence_length == size
         told = f"got {len(symbols)} symbols"
     elif damage == "swapped":

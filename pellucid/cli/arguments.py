@@ -150,7 +150,9 @@ def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
             section, dot, last = name.rpartition(".")
             written = f"{section}{dot}no-{last}" if negated and dot else f"--no-{name[2:]}" if negated else name
             written = name if flag.kind == Header else written
-            (shared if len(names) > 1 else expanded).extend([written if value is None else f"{written}={value}", *values])
+            (shared if len(names) > 1 else expanded).extend(
+                [written if value is None else f"{written}={value}", *values]
+            )
     return [*shared, *expanded]
 
 
@@ -160,7 +162,12 @@ def _split_argument(argument: str, flags: Mapping[str, ArgumentSpec]) -> tuple[s
     if equals and (flag_text.startswith("--") or _is_letter(flag_text, flags)):
         return flag_text, value
     flag, _ = _find_flag(argument[:2], flags)
-    if not argument.startswith("--") and flag is not None and flag.kind in (int, float) and NUMBER.fullmatch(argument[2:]):
+    if (
+        not argument.startswith("--")
+        and flag is not None
+        and flag.kind in (int, float)
+        and NUMBER.fullmatch(argument[2:])
+    ):
         return argument[:2], argument[2:]
     return (flag_text if argument.startswith("--") else argument), None
 

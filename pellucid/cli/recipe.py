@@ -65,7 +65,9 @@ def main(arguments: list[str]) -> int:
     if args.seeds < 1:
         raise InputError(f"--seeds: expected 1 or more, got {args.seeds}")
     if args.max_train_samples < 0:
-        raise InputError(f"--max-train-samples: expected 1 or more, or 0 for the recipe's own number, got {args.max_train_samples}")
+        raise InputError(
+            f"--max-train-samples: expected 1 or more, or 0 for the recipe's own number, got {args.max_train_samples}"
+        )
     from pellucid.reporting.progress import multi_progress
 
     request = RecipeRequest(args.run, args.seeds, args.max_train_samples, args.data or data_folder(), only)

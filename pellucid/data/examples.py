@@ -470,7 +470,9 @@ def _read_pairs(
     """Read all pairs of a file; `last_fields` receives the last column of each line unless it is None."""
     format = resolve_format(path, config)
     if format == "text":
-        raise ConfigError(f'data.input_format = "text" needs two parallel files: give the file of targets as well as {path}')
+        raise ConfigError(
+            f'data.input_format = "text" needs two parallel files: give the file of targets as well as {path}'
+        )
     records = read_records(path, format, columns)
     records = records if last_fields is None else split_last_field(records, last_fields)
     location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""

@@ -69,7 +69,9 @@ class PointingTask(LabelingTask):
             The first wrong symbol or the wrong number of symbols, and what was expected.
         """
         symbols, size = vocabularies.target.symbols, config.data.max_sequence_length
-        expected = f"target.symbols: expected the positions 1 to {size} in order (data.max_sequence_length of the run), got "
+        expected = (
+            f"target.symbols: expected the positions 1 to {size} in order (data.max_sequence_length of the run), got "
+        )
         for position, symbol in enumerate(symbols, 1):
             if symbol != str(position):
                 return f"{expected}{quote(symbol)} in place {position}"
