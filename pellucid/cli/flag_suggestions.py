@@ -7,7 +7,10 @@ from pellucid.cli.flag_names import SETTING_FLAGS
 from pellucid.cli.foreign_flags import FOREIGN_FLAGS
 from pellucid.errors import abbreviate, quote
 
-GENERIC_WORDS = frozenset("column config count length max min no num number on ratio size symbols type value".split())
+GENERIC_WORDS = frozenset(
+    ("column", "config", "count", "length", "max", "min", "no", "num", "number", "on", "ratio", "size", "symbols")
+    + ("type", "value")
+)
 """Words of flags that say nothing alone: flags that share only these do not suggest each other."""
 MIN_EDIT_LENGTH = 4
 """Minimum length of a word that may be a misspelling of another; shorter ones are too often within one edit."""

@@ -38,9 +38,9 @@ def help_page(verb: str) -> str:
         verb: Name of the subcommand.
     """
     page = HELP_PAGES[verb]
-    lines = [f"usage: pellucid {verb} {page.usage}", "", *wrap(page.summary, PAGE_WIDTH), ""]
-    for option in page.options:
-        lines += _option_lines(option)
+    lines = [f"usage: pellucid {verb} {page.usage}", "", *wrap(page.summary, PAGE_WIDTH)]
+    if page.options:
+        lines += ["", *(line for option in page.options for line in _option_lines(option))]
     examples = [f"  pellucid {example}" for example in page.examples]
     return "\n".join([*lines, "", "Examples:", *examples, "", f"All options: pellucid {verb} --help-all"])
 

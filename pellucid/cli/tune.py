@@ -1,4 +1,4 @@
-"""Subcommand tune: pellucid tune TRAIN --valid VALID --run DIR [--trials N] [--minutes M] [--jobs J] [--space FILE] [flags]"""
+"""Subcommand tune: pellucid tune TRAIN --valid VALID --run DIR [--trials N] [--minutes M] [--space FILE] [flags]"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ MAX_LISTED = 5
 class TuneArguments(SettingFlags):
     """Search hyperparameters, or resume a search.
 
-    Each trial trains with different hyperparameters and is scored on the validation set by --metric. The first trial uses
-    the given settings: preset, TOML file and flags, as for train; later ones take the searched settings from the search
-    space. The built-in space leaves out settings that differ from the preset. The same command resumes a search.
+    Each trial trains with different hyperparameters and is scored on the validation set by --metric. The first trial
+    uses the given settings: preset, TOML file and flags, as for train; later ones take the searched settings from the
+    search space. The built-in space leaves out settings that differ from the preset. The same command resumes a search.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]

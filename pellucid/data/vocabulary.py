@@ -166,8 +166,8 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
     for name in ("longest_source", "longest_target"):
         if getattr(vocabularies, name) > config.max_sequence_length:
             raise RunError(
-                f"{path}: {name}: expected at most {config.max_sequence_length} (data.max_sequence_length of the run), got "
-                f"{getattr(vocabularies, name)}"
+                f"{path}: {name}: expected at most {config.max_sequence_length} (data.max_sequence_length of the run), "
+                f"got {getattr(vocabularies, name)}"
             )
     tokenizers = build_tokenizers(config, vocabularies.pieces)
     for name in Tokenizers._fields:

@@ -203,7 +203,8 @@ def tokenize_source(example: Example, number: int, tokenizers: Tokenizers, confi
         config: Data settings of the model.
 
     Raises:
-        DataError: The source has more than `data.max_sequence_length` symbols, or has features and the model reads none.
+        DataError: The source has more than `data.max_sequence_length` symbols, or has features and the model reads
+            none.
     """
     source, limit = tokenizers.source.split(example.source), config.max_sequence_length
     if len(source) > limit:

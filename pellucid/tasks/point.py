@@ -59,7 +59,7 @@ class PointingTask(LabelingTask):
         return learn_position_vocabularies(examples, tokenizers, config)
 
     def vocabulary_error(self, config: Config, vocabularies: Vocabularies) -> str:
-        """Return an error message if saved target symbols are not 1 to `data.max_sequence_length` in order; "" if they are.
+        """Return an error message if saved target symbols are not 1 to `data.max_sequence_length` in order, else "".
 
         Args:
             config: Configuration of the run.

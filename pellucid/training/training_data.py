@@ -339,8 +339,8 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
     """Return training data with synthetic pairs after its examples, and the numbers of both.
 
     For n examples, n · `augmentation_ratio` pairs are made; those whose source is empty or has more than
-    `data.max_sequence_length` symbols are left out. Synthetic pairs are treated like others, also for the vocabularies. They
-    depend on the seed of the configuration.
+    `data.max_sequence_length` symbols are left out. Synthetic pairs are treated like others, also for the vocabularies.
+    They depend on the seed of the configuration.
 
     Args:
         data: Training data as texts.
