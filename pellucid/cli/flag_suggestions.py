@@ -8,8 +8,7 @@ from pellucid.cli.foreign_flags import FOREIGN_FLAGS
 from pellucid.errors import abbreviate, quote
 
 GENERIC_WORDS = frozenset(
-    ("column", "config", "count", "length", "max", "min", "no", "num", "number", "on", "ratio", "size", "symbols")
-    + ("type", "value")
+    "column config count length max min no num number on ratio size symbols type value".split()  # noqa: SIM905
 )
 """Words of flags that say nothing alone: flags that share only these do not suggest each other."""
 MIN_EDIT_LENGTH = 4
