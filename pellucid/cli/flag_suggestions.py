@@ -63,7 +63,7 @@ def similar_flags(name: str, flags: Iterable[str]) -> list[str]:
     """Return the flags that an unknown flag may mean; none if there are more than `MAX_SUGGESTIONS`.
 
     A flag within one edit is alone. Otherwise each word of the unknown flag is a word of the flag, in any order, and
-    one of them is not generic. A flag with a section counts only if no shorter one stands for it.
+    one of them is not generic. Flags with a section count only if no flag without one is similar.
 
     Args:
         name: Unknown flag without hyphens at its start.
@@ -78,6 +78,7 @@ def similar_flags(name: str, flags: Iterable[str]) -> list[str]:
     if not set(words) - GENERIC_WORDS:
         return []
     similar = [flag for flag in candidates if _has_words(words, re.split(r"[-.]", flag.lstrip("-")))]
+    similar = [flag for flag in similar if "." not in flag] or similar
     return similar if len(similar) <= MAX_SUGGESTIONS else []
 
 

@@ -20,7 +20,7 @@ _ADAM = "the constants of Adam are fixed; pellucid train --optimizer chooses ada
 _LOG = "the log is log.jsonl in the run folder; pellucid look shows it"
 _CHECKPOINTS = "the run folder keeps the best model and the state to resume from"
 _VERBOSE = "pellucid predict --output-format jsonl writes the details of each output"
-_TRANSFORMER = "there are no Transformers here"
+_TRANSFORMER = "Pellucid has no Transformers"
 _NGRAMS = "repeated n-grams are not blocked; pellucid train --coverage-loss and predict --coverage-penalty prevent them"
 _LOWERCASE = "texts are not changed but for Unicode normalization; convert the file to lower case before"
 _SYMBOLS = "symbols are set for each side: pellucid train --source-symbols words --target-symbols characters"
@@ -68,7 +68,6 @@ FOREIGN_FLAGS: dict[str, tuple[str, ...]] = {
     "beta2": (_ADAM,),
     "momentum": (_ADAM,),
     "wd": ("--weight-decay",),
-    "l2": ("--weight-decay",),
     "max-grad-norm": ("--clip-norm",),
     "clip-grad-norm": ("--clip-norm",),
     "gradient-clip-norm": ("--clip-norm",),
