@@ -79,13 +79,13 @@ dist: .venv/test.stamp ## build the wheel and the source distribution, in dist, 
 	$(BIN)/python tests/installed_wheel.py dist
 
 demo: setup ## train on spelled-out digits and look at the result, in runs/demo
-	$(BIN)/pellucid recipe digits-attention --out runs/demo
+	$(BIN)/pellucid recipe digits-attention --run runs/demo
 
 lessons: .venv/test.stamp ## run the lessons and write their pages, pictures and notebooks, in docs/lessons
 	$(BIN)/python docs/lessons/build.py
 
 bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p-sigmorphon2020
-	$(BIN)/pellucid recipe g2p-sigmorphon2020 --out runs/g2p-sigmorphon2020
+	$(BIN)/pellucid recipe g2p-sigmorphon2020 --run runs/g2p-sigmorphon2020
 
 bench-peers: setup ## time Pellucid beside JoeyNMT, OpenNMT-py, eole and yoyodyne, in runs/peers
 	$(BIN)/python benchmarks/peers/run.py --lanes 2

@@ -91,7 +91,8 @@ def settings_page() -> Iterator[str]:
     yield (
         "Every setting of a TOML file (`--config`), of a run's `config.toml` and of `pellucid.train(config=...)`. "
         "The flag of `encoder.hidden_size` is `--encoder.hidden-size`; settings of `data` and the general ones have "
-        "flags without a prefix. "
+        "flags without a prefix. Most others have one, too: `--epochs` is `--training.epochs`, and `--hidden-size` "
+        "sets that of encoder and decoder. "
         "A task may have other defaults.\n"
     )
     for section, (title, summary) in SECTIONS.items():
@@ -120,10 +121,11 @@ def _cell(text: str) -> str:
 
 def commands_page() -> Iterator[str]:
     """Yield the lines of the reference of the command line: the help of every subcommand."""
-    yield "# Command line\n\nThe help of every subcommand, as `pellucid SUBCOMMAND --help` prints it.\n"
-    yield f"```text\n{_help([])}\n```\n"
+    yield "# Command line\n\nThe help of every subcommand, as `pellucid SUBCOMMAND --help` and `--help-all` print it.\n"
+    yield f"```text\n{_help(['--help'])}\n```\n"
     for name, summary in SUBCOMMANDS.items():
-        yield f"## pellucid {name}\n\n{summary[0].upper()}{summary[1:]}.\n\n```text\n{_help([name])}\n```\n"
+        yield f"## pellucid {name}\n\n{summary[0].upper()}{summary[1:]}.\n\n```text\n{_help([name, '--help'])}\n```\n"
+        yield f"### All options of {name}\n\n```text\n{_help([name, '--help-all'])}\n```\n"
 
 
 def _help(arguments: list[str]) -> str:
@@ -131,7 +133,7 @@ def _help(arguments: list[str]) -> str:
     output = StringIO()
     plain = patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"})
     with plain, redirect_stdout(output), suppress(SystemExit):
-        main([*arguments, "--help"])
+        main(arguments)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 

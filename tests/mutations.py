@@ -275,7 +275,7 @@ def verbs(case: Case) -> Mapping[str, Callable[[], object]]:
     page = str(case.folder.parent / "page.html")
     short = ["--search.max-length", "20"] if case.trained.config.task == "transduce" else []
     found: dict[str, Callable[[], object]] = {
-        "predict": lambda: predict.main([run, dev, "--format", "jsonl"]),
+        "predict": lambda: predict.main([run, dev, "--output-format", "jsonl"]),
         "beam": lambda: predict.main([run, dev, "--nbest", "2", *short]),
         "score": lambda: score.main([run, dev]),
         "evaluate": lambda: evaluate.main([run, dev, "--json"]),

@@ -81,7 +81,7 @@ def test_parallel_files_train_the_same_model(tmp_path: Path) -> None:
     train, dev = ((paths[name, "source"], paths[name, "target"]) for name in ("train", "dev"))
     transducer = pellucid.train(train, dev, tmp_path / "run", SETTINGS)
     assert outcome(tmp_path / "run")["moments"] == plain_moments()
-    assert transducer.config.data.format == "text"
+    assert transducer.config.data.input_format == "text"
 
 
 def test_validation_file_may_have_another_format(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
     """What was read without complaint must not be refused after an epoch, when it is decoded."""
     tagged = [Example(e.source, e.target, "A;B;C;D") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[:9])
-    settings = {**SETTINGS, "data": {"features_column": "3", "max_length": 3}}
+    settings = {**SETTINGS, "data": {"features_column": "3", "max_sequence_length": 3}}
     transducer = pellucid.train(train, dev, tmp_path / "run", settings)
     assert len(transducer.predict(["abc"], features=["A;B;C;D"])[0].source) == 7
     with pytest.raises(DataError, match="source 1 has 4 symbols"):

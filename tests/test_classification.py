@@ -128,6 +128,8 @@ def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
 
 def test_models_of_different_tasks_form_no_ensemble() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
-    point, kind = (answerer_of(config_of(task, data={"max_length": 2}), pairs) for task in ("point", "classify"))
+    point, kind = (
+        answerer_of(config_of(task, data={"max_sequence_length": 2}), pairs) for task in ("point", "classify")
+    )
     with pytest.raises(RunError, match="differ in task"):
         build_ensemble([point, kind], ["one", "other"])

@@ -16,7 +16,7 @@ def test_help_lists_every_subcommand() -> None:
     """In a process, for this one costs nothing."""
     done = pellucid("--help")
     assert done.code == 0 and done.err == ""
-    assert all(f"  {verb:<10}{about}" in done.out for verb, about in SUBCOMMANDS.items())
+    assert all(f"  {verb:<12}{about}" in done.out for verb, about in SUBCOMMANDS.items())
 
 
 @pytest.mark.parametrize("flag", ["-h", "help"])
@@ -61,7 +61,7 @@ def test_dissimilar_subcommand_gets_no_suggestion() -> None:
     ("verb", "flag", "right"),
     [
         ("train", "--encoder.hiden-size", "--encoder.hidden-size"),
-        ("predict", "--formt", "--format"),
+        ("predict", "--output-formt", "--output-format"),
         ("evaluate", "--jsn", "--json"),
         ("look", "--exprt", "--export"),
     ],

@@ -19,7 +19,7 @@ from pellucid.data.examples import Example
             ["train", "a", "--valid", "b", "--run", "c", "--training.epochs", "x"],
             "--training.epochs: expected a number, got 'x'",
         ),
-        (["recipe", "scan", "--out", "o", "--seeds", "two"], "--seeds: expected a whole number, got 'two'"),
+        (["recipe", "scan", "--run", "o", "--seeds", "two"], "--seeds: expected a whole number, got 'two'"),
     ],
 )
 def test_non_number_is_an_error_with_the_expected_type(given: list[str], message: str) -> None:
@@ -88,20 +88,20 @@ def test_unwritable_page_is_an_error_before_decoding(verb: list[str], tmp_path: 
 
 def test_help_shows_the_type_of_each_flag() -> None:
     for verb in ("predict", "evaluate", "train", "tune", "score", "look", "recipe", "bench"):
-        done = pellucid(verb, "--help")
+        done = pellucid(verb, "--help-all")
         assert done.code == 0 and "None" not in done.out and "False" not in done.out and "(default: )" not in done.out
-    assert "1,024" in pellucid("predict", "--help").out
+    assert "1,024" in pellucid("predict", "--help-all").out
 
 
 def test_help_shows_the_range_and_the_default_of_each_number() -> None:
-    out = " ".join(pellucid("train", "--help").out.replace("│", " ").split())
+    out = " ".join(pellucid("train", "--help-all").out.replace("│", " ").split())
     for text in (
         "--threads INT CPU threads for training, and for later commands with the run; 0 uses all cores. Results are "
         "bit-for-bit reproducible for the same number of threads. (0 to 1,024; default: 1)",
-        "(0 to below 1; default: 0.05)",
-        "(above 0 to 3.4e+38; default: 0.002)",
-        "(1e-06 or more; default: 1.0)",
-        "empty for none. (1 to 1,024) --encoder.filters INT",
+        "(0 to below 1; default: 0.05; also --warmup-ratio)",
+        "(above 0 to 3.4e+38; default: 0.002; also -l, --learning-rate)",
+        "(1e-06 or more; default: 1.0; also --eval-interval)",
+        "empty for none. (1 to 1,024; also --convolutions) --encoder.filters INT",
     ):
         assert text in out, text
 

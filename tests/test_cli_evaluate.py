@@ -271,9 +271,9 @@ def test_json_output_has_no_control_characters(tmp_path: Path) -> None:
     file = write_pairs(tmp_path / "odd.tsv", [Example("1\x7f\x9b2", "x\x7f\x9b\u2028y")])
     for done in (
         evaluate(file, "--json"),
-        pellucid("predict", digits_run().run, file, "--format", "jsonl"),
-        pellucid("predict", digits_run().run, file, "--format", "jsonl", "--nbest", "2"),
-        pellucid("score", digits_run().run, file, "--format", "jsonl"),
+        pellucid("predict", digits_run().run, file, "--output-format", "jsonl"),
+        pellucid("predict", digits_run().run, file, "--output-format", "jsonl", "--nbest", "2"),
+        pellucid("score", digits_run().run, file, "--output-format", "jsonl"),
     ):
         assert done.code == 0 and done.out.removesuffix("\n").isprintable(), done
         assert "1\x7f\x9b2" in json.dumps(json.loads(done.out), ensure_ascii=False)

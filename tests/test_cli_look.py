@@ -41,13 +41,16 @@ def test_terminal_view_respects_width_and_ascii() -> None:
 
 
 def test_limit_bounds_the_shown_examples() -> None:
-    assert look("-", "--limit", "2", stdin=b"one\n" * 5).out.count("one →") == 2
+    assert look("-", "--max-examples", "2", stdin=b"one\n" * 5).out.count("one →") == 2
     done = look(digits_run().files.valid, "--terminal")
     count = len(digits_run().files.valid.read_text("utf-8").splitlines())
-    assert done.out.count("→") >= 10 and f"10 of {count:,} sources are shown; raise --limit to show more" in done.err
-    done = look("-", "--limit", 2, stdin=b"one\ntwo\nsix\n")
+    assert (
+        done.out.count("→") >= 10
+        and f"10 of {count:,} sources are shown; raise --max-examples to show more" in done.err
+    )
+    done = look("-", "--max-examples", 2, stdin=b"one\ntwo\nsix\n")
     assert "2 sources are shown, and no more are read" in done.err
-    assert "shown" not in look("-", "--limit", 4, stdin=b"one\ntwo\nsix\n").err
+    assert "shown" not in look("-", "--max-examples", 4, stdin=b"one\ntwo\nsix\n").err
 
 
 def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:

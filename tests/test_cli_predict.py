@@ -59,7 +59,7 @@ def test_empty_lines_have_empty_outputs(lines: list[str], end: str, closed: bool
 
 
 def test_beam_search_equals_python_and_scores_no_lower_than_greedy() -> None:
-    done = predict("--beam-size", 5, "--format", "tsv", stdin="".join(f"{source}\n" for source in SOURCES))
+    done = predict("--beam-size", 5, "--output-format", "tsv", stdin="".join(f"{source}\n" for source in SOURCES))
     assert done.code == 0 and done.err == ""
     rows = [line.split("\t") for line in done.out.splitlines()]
     transducer = load(digits_run().run)
@@ -109,14 +109,14 @@ def test_input_format_of_standard_input_is_applied_or_refused(kind: str) -> None
 
 
 def test_tsv_has_source_output_and_log_probability() -> None:
-    rows = [line.split("\t") for line in outputs(predict("--format", "tsv", stdin="one\n\nnine two\n").out)]
+    rows = [line.split("\t") for line in outputs(predict("--output-format", "tsv", stdin="one\n\nnine two\n").out)]
     traces = load(digits_run().run).predict(["one", "", "nine two"])
     assert [row[:2] for row in rows] == [[trace.text, trace.output] for trace in traces]
     assert [float(row[2]) for row in rows] == pytest.approx([trace.score for trace in traces], abs=1e-5)
 
 
 def test_jsonl_has_the_complete_trace() -> None:
-    lines = [json.loads(line) for line in outputs(predict("--format", "jsonl", stdin="one\n\nnine é\n").out)]
+    lines = [json.loads(line) for line in outputs(predict("--output-format", "jsonl", stdin="one\n\nnine é\n").out)]
     traces = load(digits_run().run).predict(["one", "", "nine é"])
     assert [line["output"] for line in lines] == [trace.output for trace in traces]
     assert lines[2]["unknown"] == [5] and lines[2]["source"] == list("nine é")
@@ -127,12 +127,14 @@ def test_jsonl_has_the_complete_trace() -> None:
 
 def test_line_break_in_a_source_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"one\ntwo",x\nthree,y\n')
-    rows = outputs(predict(tmp_path / "a.csv", "--format", "tsv").out)
+    rows = outputs(predict(tmp_path / "a.csv", "--output-format", "tsv").out)
     assert len(rows) == 2 and rows[0].startswith("one\\ntwo\t") and rows[1].startswith("three\t")
-    assert len(outputs(predict(tmp_path / "a.csv", "--format", "jsonl").out)) == 2
+    assert len(outputs(predict(tmp_path / "a.csv", "--output-format", "jsonl").out)) == 2
 
 
-@pytest.mark.parametrize("arguments", [(), ("--nbest", 3), ("--format", "tsv"), ("--format", "tsv", "--nbest", 3)])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--nbest", 3), ("--output-format", "tsv"), ("--output-format", "tsv", "--nbest", 3)]
+)
 def test_control_characters_of_symbols_are_escaped(tmp_path: Path, arguments: tuple[object, ...]) -> None:
     """Symbols of a vocabulary from a stranger, and of JSON lines, may be any character."""
     run = copy_of(digits_run().run, tmp_path / "run")
@@ -183,13 +185,13 @@ def test_bad_line_stops_by_default() -> None:
     ("form", "nothing"), [("text", ""), ("tsv", "\t\t"), ("jsonl", '{"output":null,"error":"standard input:')]
 )
 def test_skipped_line_has_an_empty_output(form: str, nothing: str) -> None:
-    done = predict("--on-bad-line", "skip", "--format", form, stdin=BAD)
+    done = predict("--on-bad-line", "skip", "--output-format", form, stdin=BAD)
     lines = outputs(done.out)
     assert done.code == 0 and len(lines) == 4
     assert all(lines[at] == nothing or (form == "jsonl" and lines[at].startswith(nothing)) for at in (1, 2))
     assert "no output for standard input:2: invalid UTF-8" in done.err
     assert "no output for standard input:3: NUL byte" in done.err
-    assert [lines[0], lines[3]] == outputs(predict("--format", form, stdin="one\nfour\n").out)
+    assert [lines[0], lines[3]] == outputs(predict("--output-format", form, stdin="one\nfour\n").out)
 
 
 def test_many_skipped_lines_are_summarized() -> None:
@@ -221,37 +223,37 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     tagged.append(Example("aa", "x", "V"))
     files = TrainingFiles(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}, data={"features_column": "3"}))
-    done = pellucid("predict", tmp_path / "run", files.valid, "--format", "jsonl")
+    done = pellucid("predict", tmp_path / "run", files.valid, "--output-format", "jsonl")
     traces = [json.loads(line) for line in outputs(done.out)]
     assert [trace["source"] for trace in traces] == [[*e.features.split(";"), *e.source] for e in tagged[6:]]
-    alone = json.loads(pellucid("predict", tmp_path / "run", "--format", "jsonl", stdin=b"ab\n").out)
+    alone = json.loads(pellucid("predict", tmp_path / "run", "--output-format", "jsonl", stdin=b"ab\n").out)
     assert alone["source"] == ["a", "b"] and alone["features"] == 0
 
 
 def test_lattice_without_jsonl_is_refused() -> None:
-    for arguments in (("--lattice",), ("--lattice", "--format", "jsonl", "--sample", 2)):
-        assert "--lattice requires --format jsonl" in complaint(predict(*arguments, stdin="one\n"))
+    for arguments in (("--lattice",), ("--lattice", "--output-format", "jsonl", "--sample", 2)):
+        assert "--lattice requires --output-format jsonl" in complaint(predict(*arguments, stdin="one\n"))
 
 
 def test_nbest_lists_have_a_line_per_input_line() -> None:
     """An output a line as TSV, a list a line as JSON, one line with tabs between as text."""
     stdin = "one\n\nnine two\n"
     lists = load(digits_run().run).nbest(["one", "", "nine two"], 3)
-    rows = [line.split("\t") for line in outputs(predict("--nbest", 3, "--format", "tsv", stdin=stdin).out)]
+    rows = [line.split("\t") for line in outputs(predict("--nbest", 3, "--output-format", "tsv", stdin=stdin).out)]
     assert [(int(r[0]), int(r[1]), r[4]) for r in rows] == [
         (line, trace.rank, trace.output) for line, traces in enumerate(lists, 1) for trace in traces
     ]
     assert sum(float(row[2]) for row in rows) == pytest.approx(3, abs=1e-4)
     text = outputs(predict("--nbest", 3, stdin=stdin).out)
     assert text == ["\t".join(trace.output for trace in traces) for traces in lists]
-    told = [json.loads(line) for line in outputs(predict("--nbest", 3, "--format", "jsonl", stdin=stdin).out)]
+    told = [json.loads(line) for line in outputs(predict("--nbest", 3, "--output-format", "jsonl", stdin=stdin).out)]
     assert [[trace["output"] for trace in line] for line in told] == [[t.output for t in each] for each in lists]
     some = outputs(predict("--beam-size", 4, "--top-mass", 0.5, stdin=stdin).out)
     assert len(some) == 3 and some[0].split("\t")[0] == lists[0][0].output
 
 
 def test_bad_line_keeps_its_place_among_nbest_lists() -> None:
-    done = predict("--nbest", 2, "--on-bad-line", "skip", "--format", "tsv", stdin=BAD)
+    done = predict("--nbest", 2, "--on-bad-line", "skip", "--output-format", "tsv", stdin=BAD)
     numbers = [line.split("\t")[:2] for line in outputs(done.out)]
     assert [pair for pair in numbers if pair[0] in "23"] == [["2", "0"], ["3", "0"]] and numbers[-1][0] == "4"
 
@@ -296,7 +298,7 @@ def test_constraints_and_hypothesis_scores_are_set_by_flags() -> None:
         2,
     )
     assert all(len(line) >= 2 for line in outputs(predict(*ranked, stdin="one\ntwo\n").out))
-    told = json.loads(predict("--beam-size", 2, "--lattice", "--format", "jsonl", stdin="one\n").out)
+    told = json.loads(predict("--beam-size", 2, "--lattice", "--output-format", "jsonl", stdin="one\n").out)
     assert told["lattice"]["symbols"] and told["output"] == expected(["one"])[0]
 
 

@@ -23,16 +23,16 @@ def test_every_pair_has_a_line_in_every_format() -> None:
     traces = load(digits_run().run).force(PAIRS)
     wanted = [trace.score for trace in traces]
     assert [float(line) for line in outputs(score().out)] == pytest.approx(wanted, abs=1e-4)
-    rows = [line.split("\t") for line in outputs(score("--format", "tsv").out)]
+    rows = [line.split("\t") for line in outputs(score("--output-format", "tsv").out)]
     assert [row[:2] for row in rows] == [[pair.source, pair.target] for pair in PAIRS]
     assert [sum(map(float, row[3].split())) for row in rows] == pytest.approx(wanted, abs=1e-4)
-    told = [json.loads(line) for line in outputs(score("--format", "jsonl").out)]
+    told = [json.loads(line) for line in outputs(score("--output-format", "jsonl").out)]
     assert [line["origin"] for line in told] == ["given"] * 3 and len(told[1]["attention"]) == 3
     assert wanted[0] > wanted[2]
 
 
 def test_score_of_a_prediction_equals_its_log_probability() -> None:
-    said = pellucid("predict", digits_run().run, "--format", "tsv", stdin=b"one\nnine two\n").out
+    said = pellucid("predict", digits_run().run, "--output-format", "tsv", stdin=b"one\nnine two\n").out
     rows = [line.split("\t") for line in outputs(said)]
     again = outputs(score(stdin="".join(f"{row[0]}\t{row[1]}\n" for row in rows)).out)
     assert [float(line) for line in again] == pytest.approx([float(row[2]) for row in rows], abs=1e-4)
@@ -48,8 +48,8 @@ def test_blank_and_bad_lines_keep_their_places() -> None:
 
 
 def test_blank_line_has_empty_fields() -> None:
-    assert score("--format", "tsv", stdin="\n").out == "\t\t\t\n" and score(stdin="\n").out == "\n"
-    assert json.loads(score("--format", "jsonl", stdin="\n").out) == {"output": None}
+    assert score("--output-format", "tsv", stdin="\n").out == "\t\t\t\n" and score(stdin="\n").out == "\n"
+    assert json.loads(score("--output-format", "jsonl", stdin="\n").out) == {"output": None}
 
 
 def test_several_runs_score_as_an_ensemble() -> None:

@@ -70,13 +70,13 @@ def test_flags_override_the_file_and_the_file_overrides_the_preset(tmp_path: Pat
     files = copy_files(tmp_path)
     done = pellucid(
         *("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", "--config", tmp_path / "a.toml"),
-        *("--size=tiny", "--encoder.num-layers", "1", "--max-length", "50"),
+        *("--size=tiny", "--encoder.num-layers", "1", "--max-sequence-length", "50"),
     )
     assert done.code == 0
     config = load_config(tmp_path / "run" / "config.toml")
     assert (config.size, config.seed, config.encoder.hidden_size, config.encoder.num_layers) == ("tiny", 5, 7, 1)
     assert (config.decoder.hidden_size, config.training.epochs) == (32, 0.1)
-    assert (config.data.max_length, config.data.on_bad_line) == (50, "skip")
+    assert (config.data.max_sequence_length, config.data.on_bad_line) == (50, "skip")
 
 
 def test_two_parallel_files_are_read(tmp_path: Path) -> None:

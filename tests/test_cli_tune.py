@@ -29,7 +29,7 @@ def given(trained: Trained, out: Path, trials: int) -> list[object]:
     """The command that searches around a small configuration."""
     space = out.parent / "space.toml"
     space.write_text(SPACE)
-    files = ("tune", trained.files.train, trained.files.valid, "--out", out, "--space", space)
+    files = ("tune", trained.files.train, "--valid", trained.files.valid, "--run", out, "--space", space)
     return [*files, *flags(trained.config), "--trials", trials]
 
 
@@ -108,15 +108,15 @@ def test_different_study_is_refused_with_the_differences(searched: tuple[Path, s
     before = contents(out)
     message = complaint(pellucid(*given(copies_run(), out, 5), "--seed", 3))
     assert message == f"{out} holds a study with other settings (seed); name a new folder"
-    message = complaint(pellucid("tune", *_files(tmp_path), "--out", out, *flags(copies_run().config)))
+    message = complaint(pellucid("tune", *_files(tmp_path), "--run", out, *flags(copies_run().config)))
     assert message == f"{out} holds a study with other data and space; name a new folder"
     assert contents(out) == before
 
 
-def _files(folder: Path) -> tuple[Path, Path]:
+def _files(folder: Path) -> tuple[Path, str, Path]:
     (folder / "a.tsv").write_text("a\tb\nc\td\n")
     (folder / "b.tsv").write_text("a\td\n")
-    return folder / "a.tsv", folder / "b.tsv"
+    return folder / "a.tsv", "--valid", folder / "b.tsv"
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
@@ -158,7 +158,16 @@ def test_diverging_trials_fail_and_the_search_stops_after_several(tmp_path: Path
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [1e30, 2e30, 3e30] }\n")
     files = copies_run().files
     space = ("--space", tmp_path / "space.toml")
-    asked = ("tune", files.train, files.valid, "--out", tmp_path / "out", *space, *flags(copies_run().config))
+    asked = (
+        "tune",
+        files.train,
+        "--valid",
+        files.valid,
+        "--run",
+        tmp_path / "out",
+        *space,
+        *flags(copies_run().config),
+    )
     asked = (*asked, "--training.warmup-ratio", 0, "--jobs", 1, "--trials")
     done = pellucid(*asked, 5)
     assert done.code == 1 and "Traceback" not in done.err and done.out == ""
@@ -172,7 +181,19 @@ def test_failed_trials_are_retried_and_counted_once(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [0.01, 1e30] }\n")
     files, out = copies_run().files, tmp_path / "out"
     config = (*flags(copies_run().config), "--training.warmup-ratio", 0, "--training.learning-rate", 1e30)
-    asked = ("tune", files.train, files.valid, "--out", out, "--space", tmp_path / "space.toml", *config, "--jobs", 1)
+    asked = (
+        "tune",
+        files.train,
+        "--valid",
+        files.valid,
+        "--run",
+        out,
+        "--space",
+        tmp_path / "space.toml",
+        *config,
+        "--jobs",
+        1,
+    )
     for tries in (1, 2, 3):
         done = pellucid(*asked, "--trials", 1)
         assert done.code == 1 and "no result: 1 trial failed; the first: training diverged" in done.err
@@ -188,12 +209,12 @@ def test_failed_trials_are_retried_and_counted_once(tmp_path: Path) -> None:
 
 def test_invalid_searches_are_refused(tmp_path: Path) -> None:
     files = copies_run().files
-    asked = ("tune", files.train, files.valid, "--out")
+    asked = ("tune", files.train, "--valid", files.valid, "--run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("Dear")
     assert "(letter.txt)" in complaint(pellucid(*asked, tmp_path / "other"))
     assert "nothing.tsv" in complaint(
-        pellucid("tune", tmp_path / "nothing.tsv", files.valid, "--out", tmp_path / "out")
+        pellucid("tune", tmp_path / "nothing.tsv", "--valid", files.valid, "--run", tmp_path / "out")
     )
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "study.journal").write_text("no journal\n")
@@ -206,7 +227,7 @@ def test_missing_optuna_is_an_error_with_the_install_command(tmp_path: Path) -> 
         "import importlib.util as u\nfound = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'optuna' else found(name, *rest)\n"
     )
-    asked = command("tune", *_files(tmp_path), "--out", tmp_path / "out")
+    asked = command("tune", *_files(tmp_path), "--run", tmp_path / "out")
     path = os.pathsep.join([str(tmp_path / "without"), str(Path(cli.__file__).parents[2])])
     done = subprocess.run(asked, env=environment({"PYTHONPATH": path}), capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1

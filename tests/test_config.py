@@ -289,7 +289,9 @@ def test_invalid_toml_is_reported_with_its_line(tmp_path: Path) -> None:
         load_config(tmp_path / "latin.toml")
 
 
-@pytest.mark.parametrize("key", ["seed", "size", "device", "data.max_length", "training.epochs", "data.format"])
+@pytest.mark.parametrize(
+    "key", ["seed", "size", "device", "data.max_sequence_length", "training.epochs", "data.input_format"]
+)
 @pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "0x" + "f" * 5000, "1" * 4300, "[" + "1" * 4300 + "]"])
 def test_a_number_with_thousands_of_digits_is_reported(tmp_path: Path, key: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:

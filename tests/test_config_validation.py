@@ -100,7 +100,7 @@ def test_reset_unused_resets_unused_settings_only() -> None:
 
 
 def searching(search: dict[str, Any]) -> Config:
-    return build_config({"search": search, "data": {"max_length": 100}}, "test")
+    return build_config({"search": search, "data": {"max_sequence_length": 100}}, "test")
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def trained_task(registered: None, tmp_path_factory: pytest.TempPathFactory) -> 
     """A run that has nearly learned where the x begin and end."""
     folder = tmp_path_factory.mktemp("span")
     train, dev = write_pairs(folder / "train.tsv", pairs(300, 1)), write_pairs(folder / "dev.tsv", pairs(40, 2))
-    sizes = ("--size", "tiny", "--max-length", 20)
+    sizes = ("--size", "tiny", "--max-sequence-length", 20)
     course = ("--training.epochs", 12, "--training.batch-size", 20, "--training.learning-rate", 0.02)
     (said,) = commands(("train", train, "--valid", dev, "--run", folder / "run", "--task", "span", *sizes, *course))
     return TrainedTask(folder / "run", dev, said)
@@ -232,7 +232,7 @@ def test_the_task_is_trained_and_reported_with_its_own_scores(trained_task: Trai
 def test_the_task_predicts_texts_and_traces(trained_task: TrainedTask, tmp_path: Path) -> None:
     sources = write_pairs(tmp_path / "sources.tsv", [Example("abxxc", ""), Example("xa", "")])
     predict = ("predict", trained_task.run, sources)
-    texts, jsonl = commands(predict, (*predict, "--format", "jsonl"))
+    texts, jsonl = commands(predict, (*predict, "--output-format", "jsonl"))
     assert texts.out == "3-4\n1-1\n"
     lines = jsonl.out.splitlines()
     traces = [Trace.from_json(line) for line in lines]
@@ -276,7 +276,9 @@ def test_the_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask, tm
 def test_the_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", trained_task.run, trained_task.dev)
-    shown, *_ = commands((*look, "--terminal", "--limit", 2), *((*look, "--export", tmp_path / name) for name in names))
+    shown, *_ = commands(
+        (*look, "--terminal", "--max-examples", 2), *((*look, "--export", tmp_path / name) for name in names)
+    )
     assert shown.out.endswith("The weights point at both ends of the span.\n")
     page = exported_contents(tmp_path / "page.html")
     assert page.card is not None and page.card.task == "span" and page.card.has_attention and page.corpus is not None

@@ -111,14 +111,14 @@ def test_auto_uses_the_file_name(name: str, expected: Format) -> None:
 
 @pytest.mark.parametrize("format", ["tsv", "csv", "jsonl", "parquet", "text"])
 def test_a_configured_format_overrides_the_file_name(format: Format) -> None:
-    assert resolve_format(Path("a.parquet"), DataConfig(format=format)) == format
+    assert resolve_format(Path("a.parquet"), DataConfig(input_format=format)) == format
 
 
 def test_text_needs_a_second_file(write: Write) -> None:
     path = write("a\n")
     with pytest.raises(ConfigError) as caught:
-        read_examples(path, DataConfig(format="text"))
-    expected = f'data.format = "text" needs two parallel files: give the file of targets as well as {path}'
+        read_examples(path, DataConfig(input_format="text"))
+    expected = f'data.input_format = "text" needs two parallel files: give the file of targets as well as {path}'
     assert str(caught.value) == expected
 
 
@@ -290,8 +290,8 @@ TEXT_HINT = ": is this a binary file, or text in another encoding?"
         (b"a\tb\xed\xa0\x80", "invalid UTF-8 at byte 4 (0xed)" + TEXT_HINT),
         (b"a\tb\xc3", "invalid UTF-8 at byte 4 (0xc3)" + TEXT_HINT),
         (b"a\0\tb", "NUL byte at byte 2: is this a binary or UTF-16 file?"),
-        (b"x" * 1001 + b"\tb", "the source has 1001 symbols, more than data.max_length = 1000"),
-        (b"a\t" + b"y" * 200_000, "the target has 200000 symbols, more than data.max_length = 1000"),
+        (b"x" * 1001 + b"\tb", "the source has 1001 symbols, more than data.max_sequence_length = 1000"),
+        (b"a\t" + b"y" * 200_000, "the target has 200000 symbols, more than data.max_sequence_length = 1000"),
     ],
 )
 def test_a_bad_line_stops_or_is_skipped_with_its_number(write: Write, line: bytes, reason: str) -> None:
@@ -314,13 +314,13 @@ def test_the_last_selected_column_determines_the_required_number(write: Write) -
 
 def test_lengths_count_symbols_not_characters(write: Write) -> None:
     path = write("abcdef\ta b c\n" + "abc\ta b c d\n" + "abcd\t \x0b \n" + "a\u0301e\u0301i\u0301\tx\n")
-    config = DataConfig(target_symbols="words", max_length=3, on_bad_line="skip")
+    config = DataConfig(target_symbols="words", max_sequence_length=3, on_bad_line="skip")
     reading = read_examples(path, config)
     assert reading.examples == [("a\u0301e\u0301i\u0301", "x", "")]
     assert [(bad.line, bad.reason) for bad in reading.bad] == [
-        (1, "the source has 6 symbols, more than data.max_length = 3"),
-        (2, "the target has 4 symbols, more than data.max_length = 3"),
-        (3, "the source has 4 symbols, more than data.max_length = 3"),
+        (1, "the source has 6 symbols, more than data.max_sequence_length = 3"),
+        (2, "the target has 4 symbols, more than data.max_sequence_length = 3"),
+        (3, "the source has 4 symbols, more than data.max_sequence_length = 3"),
     ]
 
 
@@ -335,7 +335,7 @@ def test_a_text_of_the_maximum_length_is_valid(write: Write) -> None:
 
 def test_a_long_line_is_valid_with_a_higher_maximum(write: Write) -> None:
     long = "x" * 200_000
-    config = DataConfig(max_length=200_000)
+    config = DataConfig(max_sequence_length=200_000)
     for name, content in [
         ("x.tsv", f"{long}\ty\n"),
         ("x.csv", f'"{long}",y\n'),
@@ -504,7 +504,7 @@ def test_csv_reports_a_quote_that_spans_lines(write: Write) -> None:
     path = write('a,"b\n' + "c,d\n" * 300 + 'e,f"\ng,h\n', "x.csv")
     assert pairs(path, SKIPPING) == [("g", "h")]
     spans = "(it spans 302 lines: is a quote missing?)"
-    assert reasons(path) == [(1, f"the target has 1205 symbols {spans}, more than data.max_length = 1000")]
+    assert reasons(path) == [(1, f"the target has 1205 symbols {spans}, more than data.max_sequence_length = 1000")]
 
 
 # ---- JSON lines
@@ -748,7 +748,7 @@ def test_bad_parallel_lines_name_their_file(write: Write) -> None:
         (str(source), 3, "the target is empty"),
         (str(source), 4, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
         (str(target), 5, "invalid UTF-8 at byte 2 (0xff)" + TEXT_HINT),
-        (str(source), 6, "the source has 1001 symbols, more than data.max_length = 1000"),
+        (str(source), 6, "the source has 1001 symbols, more than data.max_sequence_length = 1000"),
     ]
 
 
@@ -878,7 +878,7 @@ def test_every_line_gives_one_source(write: Write) -> None:
         (" ", ""),
         (5, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
         ("", ""),
-        (7, "the source has 1001 symbols, more than data.max_length = 1000"),
+        (7, "the source has 1001 symbols, more than data.max_sequence_length = 1000"),
         ("", ""),
         ("g", ""),
     ]
@@ -890,13 +890,13 @@ def test_every_line_gives_one_source(write: Write) -> None:
 def test_arbitrary_lines_give_one_item_each(lines: list[bytes]) -> None:
     content = [b"first\n", *(line + b"\n" for line in lines)]
     for format in ("tsv", "text"):
-        items = list(parse_sources(content, "<stdin>", DataConfig(format=format, features_column="4")))
+        items = list(parse_sources(content, "<stdin>", DataConfig(input_format=format, features_column="4")))
         assert len(items) == len(content)
         assert all(item.line == n for n, item in enumerate(items, 1) if isinstance(item, BadLine))
 
 
 def test_white_space_is_an_empty_source_of_words() -> None:
-    assert parsed(b"\x0b\n", DataConfig(source_symbols="words", max_length=2)) == [("\x0b", "")]
+    assert parsed(b"\x0b\n", DataConfig(source_symbols="words", max_sequence_length=2)) == [("\x0b", "")]
 
 
 def test_a_line_without_a_tab_is_a_source() -> None:
@@ -909,20 +909,20 @@ def test_a_line_without_a_tab_is_a_source() -> None:
 
 
 def test_text_lines_are_sources(write: Write) -> None:
-    config = DataConfig(format="text")
+    config = DataConfig(input_format="text")
     for lines in (predicted(write("a\tb\n\nc,\n", "words.txt"), config), parsed(b"a\tb\n\nc,\n", config)):
         assert lines == [("a\tb", ""), ("", ""), ("c,", "")]
 
 
 def test_text_lines_may_have_features() -> None:
-    config = DataConfig(format="text", source_column="2", features_column="word")
+    config = DataConfig(input_format="text", source_column="2", features_column="word")
     assert parsed(b"go\tV;PST\nbe\n", config) == [("go", "V;PST"), ("be", "")]
 
 
 def test_pairs_beside_parallel_files_are_tsv(write: Write) -> None:
     """The settings of columns apply to other files than parallel text; its features are in column 2 of the sources."""
-    plain = DataConfig(format="text")
-    tagged = DataConfig(format="text", source_column="2", target_column="word", features_column="2")
+    plain = DataConfig(input_format="text")
+    tagged = DataConfig(input_format="text", source_column="2", target_column="word", features_column="2")
     for name in ("pairs", "pairs.tsv"):
         for config, line, pair in ((plain, "a\tb", Example("a", "b")), (tagged, "a\tb\tV", Example("a", "b", "V"))):
             assert list(read_pairs(write(f"{line}\n", name), config)) == [pair]
@@ -945,7 +945,7 @@ def test_groups_need_a_column(write: Write) -> None:
 
 
 def test_a_known_suffix_overrides_the_configured_format(write: Write, tmp_path: Path) -> None:
-    config = DataConfig(format="text")
+    config = DataConfig(input_format="text")
     assert predicted(write('"a,b",c\n', "x.csv"), config) == [("a,b", "")]
     assert predicted(write("a\tb\n", "x.tsv"), config) == [("a", "")]
     assert predicted(write("a\tb\n", "x.txt"), config) == [("a\tb", "")]
@@ -959,7 +959,7 @@ def test_a_known_suffix_overrides_the_configured_format(write: Write, tmp_path: 
         ("", ""),
         (3, "the value of 's' is null, not a string"),
     ]
-    assert predicted(write("a,b\n", "y.txt"), DataConfig(format="csv")) == [("a", "")]
+    assert predicted(write("a,b\n", "y.txt"), DataConfig(input_format="csv")) == [("a", "")]
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,10 @@ def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
     """Every verb that decodes."""
     dev = trained.files.valid
     return [
-        *(["predict", run, dev, *more] for more in ([], ["--beam-size", 3], ["--sample", 2], ["--format", "jsonl"])),
+        *(
+            ["predict", run, dev, *more]
+            for more in ([], ["--beam-size", 3], ["--sample", 2], ["--output-format", "jsonl"])
+        ),
         *(["score", run, dev], ["evaluate", run, dev], ["evaluate", run, dev, "--json"]),
         *(["look", run, dev, "--terminal"], ["look", run, dev, "--export", to / "a.html"]),
         ["look", run, dev, "--export", to / "a.svg"],

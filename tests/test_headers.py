@@ -220,7 +220,7 @@ def test_a_line_to_predict_with_more_columns_than_the_training_file_is_bad(tmp_p
     known, what = FILE_FORMAT._replace(columns=2), "commas" if separator == "," else "tabs"
     expected = f"expected at most 2 columns, got 3 ({what} separate columns)"
     lines = path.read_bytes().splitlines(keepends=True)
-    config = DataConfig(format="csv" if separator == "," else "tsv", header=False)
+    config = DataConfig(input_format="csv" if separator == "," else "tsv", header=False)
     for items in (
         list(read_sources(path, config, known)),
         list(parse_sources(lines, str(path), config, known._replace(header=False))),
@@ -239,7 +239,7 @@ def test_a_header_determines_the_columns(tmp_path: Path) -> None:
 
 
 def test_text_with_features_has_at_most_two_columns() -> None:
-    config = DataConfig(format="text", features_column="3")
+    config = DataConfig(input_format="text", features_column="3")
     items = list(parse_sources([b"a\tN\tx\n", b"b\tV\n", b"c\n"], "<stdin>", config))
     assert [isinstance(item, BadLine) for item in items] == [True, False, False]
 

@@ -54,7 +54,7 @@ FILES: dict[str, tuple[bytes | None, str]] = {
     "empty target": (b"ab\tab\nabc\t\n", "{file}:2: the target is empty"),
     "long": (
         f"ab\tab\n{LONG}\tab\n".encode(),
-        "{file}:2: the source has 200000 symbols, more than data.max_length",
+        "{file}:2: the source has 200000 symbols, more than data.max_sequence_length",
     ),
 }
 
@@ -233,7 +233,7 @@ def test_a_disk_that_is_full_when_python_ends_is_told_once() -> None:
 
 
 def test_an_odd_locale_changes_no_byte() -> None:
-    done = shell('echo "aé" | LC_ALL=C PYTHONIOENCODING=ascii "$@" --format tsv', "predict", copies_run().run)
+    done = shell('echo "aé" | LC_ALL=C PYTHONIOENCODING=ascii "$@" --output-format tsv', "predict", copies_run().run)
     assert done.code == 0 and done.out.startswith("aé\t") and "Traceback" not in done.err
 
 

@@ -160,7 +160,7 @@ def test_an_unclosed_quote_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
 
     read: list[object] = []
     with pytest.raises(DataError, match=r"^x\.csv:2: the record has more than 100 bytes: is a quote missing\?$"):
-        for item in parse_sources(endless(), "x.csv", DataConfig(format="csv")):
+        for item in parse_sources(endless(), "x.csv", DataConfig(input_format="csv")):
             read.append(item)
     assert len(read) == 1 and taken < 25
 

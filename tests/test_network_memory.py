@@ -20,8 +20,8 @@ from pellucid.model.network import (
     available_memory,
     check_memory,
     loading_memory,
+    min_training_memory,
     network_memory,
-    training_memory,
 )
 from pellucid.tasks.registry import build_meta_network, build_network
 from pellucid.training.run_folder import load
@@ -63,8 +63,8 @@ def test_training_memory_counts_gradients_moments_averages_and_a_checkpoint(
 ) -> None:
     config = config_of({"training": training})
     network = build_meta_network(config, vocabularies())
-    assert training_memory(config, network, CPU) == cpu * network_memory(network)
-    assert training_memory(config, network, torch.device("cuda")) == cuda * network_memory(network)
+    assert min_training_memory(config, network, CPU) == cpu * network_memory(network)
+    assert min_training_memory(config, network, torch.device("cuda")) == cuda * network_memory(network)
     assert loading_memory(network, CPU) == 3 * network_memory(network)
     assert loading_memory(network, torch.device("cuda")) == network_memory(network)
 
@@ -74,7 +74,7 @@ def test_frozen_vectors_count_once() -> None:
     size = 4 * WIDTH * WIDTH
     networks = [build_meta_network(config, vocabularies()) for config in (learned, fixed)]
     assert network_memory(networks[0]) == network_memory(networks[1])
-    assert training_memory(learned, networks[0], CPU) - training_memory(fixed, networks[1], CPU) == 10 * size
+    assert min_training_memory(learned, networks[0], CPU) - min_training_memory(fixed, networks[1], CPU) == 10 * size
 
 
 def test_the_error_names_settings_required_and_available_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_the_error_names_settings_required_and_available_memory(monkeypatch: pyt
     sizes = {"encoder": {"hidden_size": 2**14}, "decoder": {"num_layers": 2}}
     told = error_message(config_of(sizes))
     network = build_meta_network(config_of(sizes), vocabularies())
-    need = f"{training_memory(config_of(sizes), network, CPU) / 2**30:,.1f}"
+    need = f"{min_training_memory(config_of(sizes), network, CPU) / 2**30:,.1f}"
     assert "GiB of memory to train, but 3.0 GiB are available: lower encoder.hidden_size (now 16384) or " in told
     assert told.endswith("decoder.num_layers (now 2)") and f"needs at least {need} GiB" in told and "\n" not in told
     monkeypatch.setattr(footprint, "available_memory", lambda device: 0)

@@ -9,7 +9,7 @@ from pellucid.decoding.ensemble import ensemble
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.errors import InputError
 from pellucid.inspection.distributions import step_distributions
-from pellucid.inspection.permutation import permute_attention, permuted_rows
+from pellucid.inspection.permutation import permute_attention, row_and_permutations
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "copying"])
@@ -59,6 +59,6 @@ def test_ensembles_are_permuted_and_models_without_attention_refused() -> None:
 
 
 def test_rows_keep_their_weights() -> None:
-    rows = permuted_rows(torch.tensor([0.1, 0.2, 0.7]), 50, np.random.default_rng(1))
+    rows = row_and_permutations(torch.tensor([0.1, 0.2, 0.7]), 50, np.random.default_rng(1))
     assert rows.shape == (51, 3) and rows[0].tolist() == pytest.approx([0.1, 0.2, 0.7])
     assert torch.equal(rows.sort(dim=1).values, rows[:1].expand(51, -1)) and len(set(map(tuple, rows.tolist()))) == 6

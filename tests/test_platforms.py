@@ -116,7 +116,7 @@ def test_a_member_is_a_subfolder_on_windows_too(tmp_path: Path, monkeypatch: pyt
     def windows_name(path: Any) -> Any:  # noqa: ANN401
         return PureWindowsPath(path) if isinstance(path, str) else path
 
-    content = f'{{"member_folders": ["{name}"]}}'.replace("\\", "\\\\")
+    content = f'{{"members": ["{name}"]}}'.replace("\\", "\\\\")
     (tmp_path / ENSEMBLE).write_bytes(content.encode())
     monkeypatch.setattr(run_folder, "Path", windows_name)
     with pytest.raises(RunError, match="is not the name of a folder"):

@@ -16,7 +16,7 @@ def test_recipe_list_has_every_recipe() -> None:
 
 
 def test_error_for_misspelled_recipe_suggests_nearest(tmp_path: Path) -> None:
-    message = complaint(pellucid("recipe", "digits-atention", "--out", tmp_path / "out"))
+    message = complaint(pellucid("recipe", "digits-atention", "--run", tmp_path / "out"))
     assert message.startswith("there is no recipe 'digits-atention'; did you mean 'digits-attention'?")
     assert not (tmp_path / "out").exists()
 

@@ -29,7 +29,16 @@ def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
         lines = "".join(f"{each.source}\t{each.target}\n" for each in copies(count, seed=count))
         (tmp_path / "spelling-codespell").mkdir(exist_ok=True)
         (tmp_path / "spelling-codespell" / f"{part}.tsv").write_text(lines)
-    arguments = ("recipe", "spelling-codespell", "--out", tmp_path / "out", "--samples", 24, "--data", tmp_path)
+    arguments = (
+        "recipe",
+        "spelling-codespell",
+        "--run",
+        tmp_path / "out",
+        "--max-train-samples",
+        24,
+        "--data",
+        tmp_path,
+    )
     done = pellucid(*arguments)
     assert done.code == 0
     assert "codespell: 24 of 3,600 training pairs, 20 of 30 validation pairs, at most 30 epochs\n" in done.err

@@ -254,7 +254,7 @@ def test_a_vocabulary_with_too_long_training_texts_is_refused(run: Path, key: st
     told = json.loads((run / "vocabulary.json").read_text("utf-8")) | {key: 1001}
     (run / "vocabulary.json").write_text(json.dumps(told), "utf-8")
     assert refusal(lambda: load(run)) == (
-        f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.max_length of the run), got 1001"
+        f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.max_sequence_length of the run), got 1001"
     )
 
 
@@ -263,14 +263,16 @@ def test_positions_other_than_those_of_the_configuration_are_refused(tmp_path: P
     """The symbols of a pointer are the positions of the longest source, in order."""
     run = copy_of(task_run("point").run, tmp_path / "run")
     config, vocabulary = run / "config.toml", run / "vocabulary.json"
-    content, size = json.loads(vocabulary.read_text("utf-8")), load_config(config).data.max_length
+    content, size = json.loads(vocabulary.read_text("utf-8")), load_config(config).data.max_sequence_length
     symbols = content["target"]["symbols"]
     assert symbols == [str(position) for position in range(1, size + 1)]
     if damage in ("longer", "shorter"):
         size += 100 if damage == "longer" else -100
         settings = config.read_text("utf-8")
-        config.write_text(re.sub(r"(?m)^max_length = \d\d+$", f"max_length = {size}", settings, count=1), "utf-8")
-        assert load_config(config).data.max_length == size
+        config.write_text(
+            re.sub(r"(?m)^max_sequence_length = \d\d+$", f"max_sequence_length = {size}", settings, count=1), "utf-8"
+        )
+        assert load_config(config).data.max_sequence_length == size
         told = f"got {len(symbols)} symbols"
     elif damage == "swapped":
         symbols[3:5] = symbols[4], symbols[3]
@@ -282,7 +284,7 @@ def test_positions_other_than_those_of_the_configuration_are_refused(tmp_path: P
     message = refusal(lambda: load(run))
     assert message.startswith(f"{vocabulary}: target.symbols: ") and told in message and len(message) < 1000
     if damage != "tags":
-        assert f"expected the positions 1 to {size} in order (data.max_length of the run)" in message
+        assert f"expected the positions 1 to {size} in order (data.max_sequence_length of the run)" in message
 
 
 @pytest.mark.parametrize("key", ["source_symbols", "target_symbols", "features_symbols"])

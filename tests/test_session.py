@@ -51,8 +51,8 @@ def test_a_run_holds_its_files_and_no_pickle() -> None:
 def test_the_saved_settings_are_those_given() -> None:
     """But for the format and the header, which may have been found out by then."""
     saved = load_config(copies_run().run / "config.toml")
-    found = {"format": saved.data.format, "header": saved.data.header}
-    assert found == {"format": "tsv", "header": False}
+    found = {"input_format": saved.data.input_format, "header": saved.data.header}
+    assert found == {"input_format": "tsv", "header": False}
     given = msgspec.structs.replace(copies_run().config.data, **found)
     assert saved == msgspec.structs.replace(copies_run().config, data=given)
 

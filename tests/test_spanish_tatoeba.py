@@ -109,7 +109,7 @@ def test_one_system_can_be_selected_and_unknown_ones_are_refused(data: Path, tmp
         InputError, match=r"has no system 'word'; did you mean 'words'\? \(there are: words, subwords\)"
     ):
         list(find_recipe("spanish-tatoeba")(RecipeRequest(tmp_path / "out", data=data, only=["word"])))
-    message = complaint(pellucid("recipe", "spanish-faithful", "--out", tmp_path / "out", "--only", "words"))
+    message = complaint(pellucid("recipe", "spanish-faithful", "--run", tmp_path / "out", "--only", "words"))
     assert "has only one experiment" in message
 
 

@@ -190,7 +190,7 @@ def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
     with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a string, got None$"):
         found.extend(PLAIN.predict(bad))
     assert [trace.text for trace in found] == ["a", "b", "c", "a"]
-    limited = transducer_of({"data": {"max_length": 4}})
+    limited = transducer_of({"data": {"max_sequence_length": 4}})
     with pytest.raises(DataError, match="source 5 has 5 symbols"):
         list(limited.predict(iter(["a", "b", "c", "a", "abcab"])))
     with pytest.raises(DataError, match="source 4 is empty"):
@@ -203,7 +203,7 @@ def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
 @pytest.mark.parametrize("bad", [0, 1, 6, 1030])
 def test_every_result_before_an_error_is_yielded(bad: int) -> None:
     """Of a part of 1,024 sources too, whichever of them is at fault."""
-    texts, limited = ["a"] * (bad + 3), transducer_of({"data": {"max_length": 4}})
+    texts, limited = ["a"] * (bad + 3), transducer_of({"data": {"max_sequence_length": 4}})
     prefixes, found = ["v"] * len(texts), list[Trace]()
     texts[bad] = "abcab"
     with pytest.raises(DataError, match=rf"^source {bad + 1} has 5 symbols"):

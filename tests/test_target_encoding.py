@@ -27,7 +27,7 @@ def test_rare_classes_are_classes_and_rare_source_symbols_unknown() -> None:
 
 
 def test_the_position_vocabulary_has_all_possible_positions() -> None:
-    config = config_of("point", data={"max_length": 12})
+    config = config_of("point", data={"max_sequence_length": 12})
     known = vocabularies_for(config, [Example("abc", "2"), Example("abcd", "2")])
     assert known.target.symbols == tuple(str(number) for number in range(1, 13)) and known.target.counts[1] == 2
     target = encode_labels([Example("abcdefghijk", "11")], build_tokenizers(config.data), known).target

@@ -93,7 +93,9 @@ def test_each_line_has_its_output(task: Task) -> None:
     wanted = [trace.output for trace in load(run).predict(sources)]
     done = pellucid("predict", run, stdin=text)
     assert done.code == 0 and outputs(done.out) == wanted
-    traces = [json.loads(line) for line in outputs(pellucid("predict", run, "--format", "jsonl", stdin=text).out)]
+    traces = [
+        json.loads(line) for line in outputs(pellucid("predict", run, "--output-format", "jsonl", stdin=text).out)
+    ]
     assert [trace["output"] for trace in traces] == wanted and all(trace["task"] == task for trace in traces)
 
 

@@ -206,7 +206,13 @@ def test_settings_and_names_belong_to_the_key(tmp_path: Path) -> None:
     moved = TrainingFiles(files.train.rename(tmp_path / "moved.tsv"), files.valid)
     shutil.copy(moved.train, files.train)
     keys = [reading._corpus_key(one, DATA) for one in (files, moved, both, TrainingFiles(files.valid, files.train))]
-    changed = {"min_count": 2, "source_symbols": "words", "format": "tsv", "max_length": 9, "header": True}
+    changed = {
+        "min_count": 2,
+        "source_symbols": "words",
+        "input_format": "tsv",
+        "max_sequence_length": 9,
+        "header": True,
+    }
     keys += [
         reading._corpus_key(files, msgspec.structs.replace(DATA, **{name: value})) for name, value in changed.items()
     ]

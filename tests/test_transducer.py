@@ -224,7 +224,7 @@ def test_features_for_a_model_without_them_are_a_data_error() -> None:
 
 def test_a_source_may_be_as_long_as_the_limit_but_not_longer_and_features_do_not_count() -> None:
     """The same limit as for the lines of a file, which counts the source alone."""
-    transducer = transducer_of({"data": {"max_length": 4, "features_column": "3"}}, features="VN")
+    transducer = transducer_of({"data": {"max_sequence_length": 4, "features_column": "3"}}, features="VN")
     assert transducer.predict(["abca"], ["V;N"])[0].source == ("V", "N", "a", "b", "c", "a")
     with pytest.raises(DataError, match=r"source 2 has 5 symbols; data\.max_length is 4"):
         transducer.predict(["a", "abcab"], ["", ""])
@@ -329,7 +329,7 @@ def test_each_source_may_have_its_own_prefix() -> None:
 
 def test_scored_targets_have_a_maximum_length() -> None:
     """As long as what is trained on, or what the model itself may write."""
-    short = transducer_of({"data": {"max_length": 30}})
+    short = transducer_of({"data": {"max_sequence_length": 30}})
     longest = max(30, short.max_length)
     assert len(short.force([Example("a", "v" * longest)])[0].symbols) == longest
     with pytest.raises(DataError, match=rf"^target 2 has {longest + 1} symbols; at most {longest} can be scored$"):

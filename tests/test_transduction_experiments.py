@@ -235,9 +235,9 @@ def test_error_for_unknown_experiment_lists_all(tmp_path: Path) -> None:
 
 
 def test_only_requires_a_recipe_with_experiments(tmp_path: Path) -> None:
-    message = complaint(pellucid("recipe", "digits-data", "--only", "arm", "--out", tmp_path / "out"))
+    message = complaint(pellucid("recipe", "digits-data", "--only", "arm", "--run", tmp_path / "out"))
     assert message.startswith("digits-data has only one experiment")
-    message = complaint(pellucid("recipe", "scan", "--only", "simple,x", "--out", tmp_path / "out"))
+    message = complaint(pellucid("recipe", "scan", "--only", "simple,x", "--run", tmp_path / "out"))
     assert message.startswith("scan has no experiment 'x' (there are: simple, length)")
 
 

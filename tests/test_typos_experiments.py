@@ -134,9 +134,9 @@ def test_film_animates_every_symbol_without_a_script(faithful: tuple[Path, list[
 
 
 def test_missing_word_list_is_an_error(tmp_path: Path) -> None:
-    message = complaint(pellucid("recipe", "typo-faithful", "--out", tmp_path / "out", "--words", tmp_path / "none"))
+    message = complaint(pellucid("recipe", "typo-faithful", "--run", tmp_path / "out", "--words", tmp_path / "none"))
     assert "apt-get install wamerican" in message and not (tmp_path / "out").exists()
-    message = complaint(pellucid("recipe", "digits-data", "--out", tmp_path / "out", "--words", tmp_path / "none"))
+    message = complaint(pellucid("recipe", "digits-data", "--run", tmp_path / "out", "--words", tmp_path / "none"))
     assert "--words applies to the typo recipes" in message
 
 

@@ -207,7 +207,7 @@ def test_parallel_validation_files_are_found(tmp_path: Path) -> None:
         for side in range(2):
             (tmp_path / f"{name}.{side}").write_text("".join(f"{line.split(chr(9))[side]}\n" for line in lines))
     files = TrainingFiles(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
-    settings = {"size": "tiny", "training": {"epochs": 1}, "data": {"format": "text"}}
+    settings = {"size": "tiny", "training": {"epochs": 1}, "data": {"input_format": "text"}}
     (tmp_path / "dev.0").write_text("six six\n" + (tmp_path / "dev.0").read_text())
     (tmp_path / "dev.1").write_text("66\n" + (tmp_path / "dev.1").read_text())
     train_to_end(files, tmp_path / "run", build_config(settings, origin="test"))

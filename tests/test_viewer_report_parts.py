@@ -18,7 +18,7 @@ from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, Validation
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.viewer.pages import built_page
-from pellucid.viewer.report_parts import ExampleOutput, accuracy_charts, compare_texts, learning_charts, split_tags
+from pellucid.viewer.report_parts import ExampleOutput, accuracy_charts, compare_texts, split_tags, training_curves
 from pellucid.viewer.report_schema import (
     MarkedText,
     ReportCharts,
@@ -219,7 +219,7 @@ def test_unwritable_report_is_an_error(tmp_path: Path) -> None:
 
 
 def test_learning_charts_equal_the_log() -> None:
-    (part,) = learning_charts(LOG, get_task("transduce").metrics.validation_metrics)
+    (part,) = training_curves(LOG, get_task("transduce").metrics.validation_metrics)
     loss, exact, errors = part.charts
     training, validation = loss.lines
     assert len(training.points) == 200
@@ -228,7 +228,7 @@ def test_learning_charts_equal_the_log() -> None:
     assert [(point.x, point.y) for point in exact.lines[0].points] == [(16000, 50), (32000, 60)]
     assert exact.lines[0].points[1].label == "60.0 % after 32,000 samples"
     assert (exact.low, exact.high) == (0, 60) and errors.high == 10
-    assert learning_charts([{"event": "started"}], get_task("tag").metrics.validation_metrics) == []
+    assert training_curves([{"event": "started"}], get_task("tag").metrics.validation_metrics) == []
 
 
 def test_learning_charts_show_the_metrics_of_the_task() -> None:
@@ -238,7 +238,7 @@ def test_learning_charts_show_the_metrics_of_the_task() -> None:
     def drawn(log: list[dict[str, object]], task: Task) -> list[str]:
         return [
             chart.title
-            for part in learning_charts(log, get_task(task).metrics.validation_metrics)
+            for part in training_curves(log, get_task(task).metrics.validation_metrics)
             for chart in part.charts
         ]
 
@@ -251,7 +251,7 @@ def test_learning_charts_show_the_metrics_of_the_task() -> None:
 
 def test_learning_charts_omit_non_finite_values() -> None:
     log = [{"event": "stepped", "samples": n, "loss": [1.0, math.nan, math.inf][n]} for n in range(3)]
-    (part,) = learning_charts(log, get_task("transduce").metrics.validation_metrics)
+    (part,) = training_curves(log, get_task("transduce").metrics.validation_metrics)
     (loss,) = part.charts
     assert [point.y for line in loss.lines for point in line.points] == [1.0]
 

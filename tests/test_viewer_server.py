@@ -145,7 +145,7 @@ def test_incomplete_request_is_no_server_error(port: int, caplog: pytest.LogCapt
     [
         (json.dumps({"text": "one", "prefix": ["1"] * 5000 + ["⟨end⟩"]}).encode(), "prefix: expected at most"),
         (json.dumps({"text": "one", "prefix": ["1"] * 5000}).encode(), "prefix: the prefix and"),
-        (json.dumps({"text": "one " * 5000}).encode(), "data.max_length"),
+        (json.dumps({"text": "one " * 5000}).encode(), "data.max_sequence_length"),
         (b'{"text": "one", "features": ["V"]}', "features"),
         (b'{"text": "one", "prefix": ["x"]}', "prefix: the model never writes"),
         (b'{"text": "one", "beam_size": 0}', "beam_size"),

@@ -191,7 +191,7 @@ for name, network in networks.items():
 # ## Try it
 #
 # ```sh
-# pellucid recipe digits-data --out runs/digits-data
+# pellucid recipe digits-data --run runs/digits-data
 # ```
 #
 # prints samples, shapes and gradients and writes them as a report. In the notebook, draw the batch with

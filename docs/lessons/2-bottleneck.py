@@ -171,7 +171,7 @@ for run in (constant, decaying):
 # ## Try it
 #
 # ```sh
-# pellucid recipe digits-positions --out runs/positions
+# pellucid recipe digits-positions --run runs/positions
 # ```
 #
 # In the notebook, add `digits=(5, 5)` to the plan: how many digits can ten numbers encode?

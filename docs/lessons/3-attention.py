@@ -207,7 +207,7 @@ Image(to_png(figure, 100), alt="Accuracy by position, with padding attended and 
 # ## Try it
 #
 # ```sh
-# pellucid recipe digits-bidirectional --out runs/bidirectional
+# pellucid recipe digits-bidirectional --run runs/bidirectional
 # ```
 #
 # trains this network with masked padding and a bidirectional encoder; `digits-attention-faithful --seeds 3` trains the

@@ -190,7 +190,7 @@ Image(to_png(figure, 100), alt="Mean attention weights of Pellucid's network, a 
 # ## Try it
 #
 # ```sh
-# pellucid recipe digits-attention --out runs/demo
+# pellucid recipe digits-attention --run runs/demo
 # ```
 #
 # trains with more samples, prints three decodings and writes a report. `digits-fewest --seeds 3` computes the table for

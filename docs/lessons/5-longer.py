@@ -140,7 +140,7 @@ Image(to_png(attention_figure(trace), 90), alt="Location-sensitive attention on 
 # ## Try it
 #
 # ```sh
-# pellucid recipe digits-extrapolate --out runs/extrapolate
+# pellucid recipe digits-extrapolate --run runs/extrapolate
 # ```
 #
 # tests fourteen lengths with 200 pairs each. In the notebook, compute the initial state of the decoder from the

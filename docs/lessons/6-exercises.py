@@ -181,5 +181,5 @@ Image(to_png(figure, 100), alt="Accuracy of the attention network over the sampl
 # ```
 #
 # lists a recipe for each exercise, with longer trainings and any number of seeds; for example
-# `pellucid recipe digits-optimizers --seeds 3 --out runs/optimizers`. In the notebook, use
+# `pellucid recipe digits-optimizers --seeds 3 --run runs/optimizers`. In the notebook, use
 # `DigitsArchitecture("attention")` in the second exercise: what is the effect of the mask there?

@@ -30,15 +30,17 @@ SUBCOMMANDS = {
     "look": "show outputs and attention weights, in the browser, a file or the terminal",
     "bench": "measure speed and memory",
     "recipe": "run a reference experiment, from data to report",
+    "completion": "print a script that completes command lines in bash, zsh or fish",
 }
 
 USAGE = f"""usage: pellucid SUBCOMMAND ...
 
 Train, evaluate and inspect recurrent encoder-decoder models with attention on your own pairs of sequences.
 
-{chr(10).join(f"  {name:<10}{summary}" for name, summary in SUBCOMMANDS.items())}
+{chr(10).join(f"  {name:<12}{summary}" for name, summary in SUBCOMMANDS.items())}
 
-"pellucid SUBCOMMAND --help" documents the options of a subcommand. Version {__version__}."""
+"pellucid SUBCOMMAND --help" shows what most people set, with examples, and
+"pellucid SUBCOMMAND --help-all" all options. Version {__version__}."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,6 +78,11 @@ def _run_subcommand(command_line: list[str]) -> int:
             f"there is no subcommand {quote(command_line[0])}{suggest(command_line[0], SUBCOMMANDS)} "
             "(pellucid --help lists all)"
         )
+    if {"-h", "--help"} & set(command_line):
+        from pellucid.cli.help_pages import help_page
+
+        print(help_page(command_line[0]))
+        return 0
     if sys.stdout is None and command_line[0] != "train":
         raise InputError("standard output is closed")
     for name in ("stdout", "stderr"):

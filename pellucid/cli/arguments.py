@@ -1,11 +1,13 @@
 """Parsing of command lines with tyro: settings as flags, over a TOML file, over the presets of size and task."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from io import StringIO
+from itertools import takewhile
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -21,6 +23,8 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
+from pellucid.cli.flag_names import SETTING_FLAGS, SHORT_FLAGS, other_names
+from pellucid.cli.flag_suggestions import unknown_flag_error
 from pellucid.config.settings import (
     AttentionConfig,
     Config,
@@ -65,6 +69,8 @@ class ArgumentSpec(NamedTuple):
     flagged: bool
     """True for a flag, False for a positional argument."""
     required: bool
+    targets: tuple[str, ...] = ()
+    """Flags that a flag without its section stands for; empty for all others."""
 
 
 def argument_error(kind: type, arguments: Sequence[str], default: object = None) -> str:
@@ -78,51 +84,143 @@ def argument_error(kind: type, arguments: Sequence[str], default: object = None)
     Returns:
         Message about the first wrong argument, else about missing arguments; "" if there is no error.
     """
-    flags = {flag.name: flag for flag in _argument_specs(kind, "--", default)}
-    switches = {f"--no-{name[2:]}": flag for name, flag in flags.items() if flag.values == "none"}
+    flags = known_flags(kind)
     given_flags, positionals, remaining = set[str](), list[str](), list(arguments)
     while remaining:
         argument = remaining.pop(0)
-        if not argument.startswith("--") or argument == "--":
+        flag_text, value = _split_argument(argument, flags)
+        flag, _ = _find_flag(flag_text, flags)
+        if flag is None and (not argument.startswith("--") or argument == "--"):
             positionals.append(argument)
             continue
-        flag_text, equals, value = argument.partition("=")
-        name = flag_text.replace("_", "-")
-        flag = flags.get(name, switches.get(name))
-        if flag is None or not flag.flagged:
-            return f"there is no flag {abbreviate(flag_text)}{_suggest_flag(name, flags)}"
-        error = _flag_error(flag, flag_text, value if equals else None, remaining)
+        if flag is None:
+            return unknown_flag_error(flag_text, flags, _flags_of_subcommands(kind))
+        error = _flag_error(flag, flag_text, value, remaining, flags)
         if error:
             return error
-        given_flags.add(flag.name)
-    return _positional_error(list(flags.values()), positionals) or _required_error(
-        flags.values(), given_flags, positionals
-    )
+        given_flags |= {flag.name, *flag.targets}
+    specs = list(_argument_specs(kind, "--", default))
+    unknown_flag = next((word for word in positionals if word.startswith("-") and word not in ("-", "--")), None)
+    if unknown_flag is not None:
+        return unknown_flag_error(unknown_flag.partition("=")[0], flags, _flags_of_subcommands(kind))
+    return _positional_error(specs, positionals) or _required_error(specs, given_flags, positionals)
 
 
-def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with an explicit value for each flag of type `Header` that is written as a switch.
+@cache
+def known_flags(kind: type) -> Mapping[str, ArgumentSpec]:
+    """Return the specification of every flag of a subcommand by its name, also of those without their section.
 
-    --header becomes --header true, and --no-header becomes --header false.
+    Args:
+        kind: Dataclass of the arguments.
+    """
+    flags = {flag.name: flag for flag in _argument_specs(kind, "--", None) if flag.flagged}
+    shorter = {
+        name: flags[targets[0]]._replace(name=name, targets=targets)
+        for name, targets in SETTING_FLAGS.items()
+        if targets[0] in flags and name not in flags
+    }
+    return {**flags, **shorter}
+
+
+def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
+    """Return the command line in the form that tyro reads.
+
+    A letter becomes its flag (-e becomes --training.epochs), a flag without section the flag or flags with it, and
+    --header or --no-header gets an explicit value. The flags of encoder and decoder that one flag stands for precede
+    all others, which so take precedence.
 
     Args:
         kind: Dataclass of the arguments.
         arguments: Command line of the subcommand.
-
-    Returns:
-        The command line with these values; a flag that already has one stays.
     """
-    names = {flag.name for flag in _argument_specs(kind, "--", None) if flag.kind == Header}
-    expanded = list[str]()
-    for index, argument in enumerate(arguments):
-        if argument in names:
-            has_value = index + 1 < len(arguments) and arguments[index + 1] in HEADER_CHOICES
-            expanded += [argument] if has_value else [argument, "true"]
-        elif argument.startswith("--no-") and f"--{argument[5:]}" in names:
-            expanded += [f"--{argument[5:]}", "false"]
-        else:
+    flags, expanded, shared, remaining = known_flags(kind), list[str](), list[str](), list(arguments)
+    while remaining:
+        argument = remaining.pop(0)
+        flag_text, value = _split_argument(argument, flags)
+        flag, negated = _find_flag(flag_text, flags)
+        if flag is None:
             expanded.append(argument)
-    return expanded
+            continue
+        names = flag.targets or (flag.name,)
+        if flag.kind == Header and value is None:
+            has_value = bool(remaining) and remaining[0] in HEADER_CHOICES and not negated
+            value = remaining.pop(0) if has_value else str(not negated).lower()
+        values = _take_values(flag, remaining, flags) if value is None else []
+        for name in names:
+            section, dot, last = name.rpartition(".")
+            written = f"{section}{dot}no-{last}" if negated and dot else f"--no-{name[2:]}" if negated else name
+            written = name if flag.kind == Header else written
+            (shared if len(names) > 1 else expanded).extend(
+                [written if value is None else f"{written}={value}", *values]
+            )
+    return [*shared, *expanded]
+
+
+def _split_argument(argument: str, flags: Mapping[str, ArgumentSpec]) -> tuple[str, str | None]:
+    """Return the flag of an argument as it is written, and the value after "=" or after a letter (-n5), or None."""
+    flag_text, equals, value = argument.partition("=")
+    if equals and (flag_text.startswith("--") or _is_letter(flag_text, flags)):
+        return flag_text, value
+    flag, _ = _find_flag(argument[:2], flags)
+    if (
+        not argument.startswith("--")
+        and flag is not None
+        and flag.kind in (int, float)
+        and NUMBER.fullmatch(argument[2:])
+    ):
+        return argument[:2], argument[2:]
+    return (flag_text if argument.startswith("--") else argument), None
+
+
+def _find_flag(flag_text: str, flags: Mapping[str, ArgumentSpec]) -> tuple[ArgumentSpec | None, bool]:
+    """Return the specification of a written flag, or None, and whether it is the negation of a switch."""
+    name = flag_text.replace("_", "-")
+    if not flag_text.startswith("--"):
+        letter = flag_text[1:] if flag_text.startswith("-") else ""
+        return flags.get(SHORT_FLAGS.get(letter, "")), False
+    if name in flags:
+        return flags[name], False
+    section, dot, last = name[2:].rpartition(".")
+    positive = f"--{section}{dot}{last.removeprefix('no-')}"
+    flag = flags.get(positive) if last.startswith("no-") else None
+    return (flag, True) if flag is not None and (flag.values == "none" or flag.kind == Header) else (None, False)
+
+
+def _is_letter(text: str, flags: Mapping[str, ArgumentSpec]) -> bool:
+    """Return whether a text is the letter of a flag of the subcommand, such as "-e"."""
+    return not text.startswith("--") and _find_flag(text, flags)[0] is not None
+
+
+def _is_flag(text: str, flags: Mapping[str, ArgumentSpec]) -> bool:
+    """Return whether an argument begins a flag, so that it is no value."""
+    return text.startswith("--") or _is_letter(text, flags)
+
+
+def _take_values(flag: ArgumentSpec, remaining: list[str], flags: Mapping[str, ArgumentSpec]) -> list[str]:
+    """Remove the values of a flag from the remaining arguments and return them."""
+    count = {"none": 0, "any": len(remaining)}.get(flag.values, 1)
+    values = list(takewhile(lambda text: not _is_flag(text, flags), remaining[:count]))
+    del remaining[: len(values)]
+    return values
+
+
+@cache
+def _flags_of_subcommands(kind: type) -> Mapping[str, Collection[str]]:
+    """Return the flags of every subcommand but that of `kind`, by its name."""
+    from pellucid.cli import SUBCOMMANDS
+
+    kinds = {verb: argument_class(verb) for verb in SUBCOMMANDS}
+    return {verb: frozenset(known_flags(other)) for verb, other in kinds.items() if other is not kind}
+
+
+def argument_class(verb: str) -> type:
+    """Return the dataclass of the arguments of a subcommand.
+
+    Args:
+        verb: Name of the subcommand.
+    """
+    kind: type = getattr(import_module(f"pellucid.cli.{verb}"), f"{verb.capitalize()}Arguments")
+    return kind
 
 
 def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
@@ -132,14 +230,18 @@ def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
         kind: Dataclass of the arguments.
         arguments: Command line of the subcommand.
     """
-    valued = {
-        flag.name for flag in _argument_specs(kind, "--", None) if flag.flagged and flag.values in ("one", "repeated")
-    }
-    for index, argument in enumerate(arguments):
-        if argument.replace("_", "-") in valued:
-            error = _missing_value(argument, arguments[index + 1 :])
+    flags, remaining = known_flags(kind), list(arguments)
+    while remaining:
+        flag_text, value = _split_argument(remaining.pop(0), flags)
+        flag, _ = _find_flag(flag_text, flags)
+        if flag is None or flag.kind == Header:
+            continue
+        if flag.values in ("one", "repeated") and value is None:
+            error = _missing_value(flag_text, remaining, flags)
             if error:
                 return error
+        if value is None:
+            _take_values(flag, remaining, flags)
     return ""
 
 
@@ -206,27 +308,26 @@ def unwrap_type(kind: Any) -> Any:  # noqa: ANN401 (any type)
     return kind
 
 
-def _flag_error(flag: ArgumentSpec, flag_text: str, value: str | None, remaining: list[str]) -> str:
+def _flag_error(
+    flag: ArgumentSpec, flag_text: str, value: str | None, remaining: list[str], flags: Mapping[str, ArgumentSpec]
+) -> str:
     """Return the error of one flag; its values are removed from `remaining`."""
+    if flag.kind == Header and value is None:
+        del remaining[: int(remaining[:1] in [[choice] for choice in HEADER_CHOICES])]
+        return ""
     if flag.values == "none":
         return f"{flag_text} is a switch and takes no value, got {quote(value)}" if value is not None else ""
-    if value is not None:
-        values = [value]
-    elif flag.values == "any":
-        values = []
-        while remaining and not remaining[0].startswith("--"):
-            values.append(remaining.pop(0))
-    else:
-        error = _missing_value(flag_text, remaining)
+    if value is None and flag.values != "any":
+        error = _missing_value(flag_text, remaining, flags)
         if error:
             return error
-        values = [remaining.pop(0)]
+    values = _take_values(flag, remaining, flags) if value is None else [value]
     return next(filter(None, (_value_error(flag, flag_text, text) for text in values)), "")
 
 
-def _missing_value(flag_text: str, following: Sequence[str]) -> str:
+def _missing_value(flag_text: str, following: Sequence[str], flags: Mapping[str, ArgumentSpec]) -> str:
     """Return the error of a flag without its value; empty if a value follows."""
-    if following and not following[0].startswith("--"):
+    if following and not _is_flag(following[0], flags):
         return ""
     return f"{flag_text}: expected a value, got {f'the flag {abbreviate(following[0])}' if following else 'nothing'}"
 
@@ -249,11 +350,6 @@ def _value_error(flag: ArgumentSpec, flag_text: str, text: str) -> str:
 def _positional_error(flags: Sequence[ArgumentSpec], positionals: Sequence[str]) -> str:
     """Return the error of the positional arguments; empty if they are valid."""
     specs = [flag for flag in flags if not flag.flagged]
-    short_flag = next(
-        (argument for argument in positionals if argument.startswith("-") and argument not in ("-", "--")), None
-    )
-    if short_flag is not None:
-        return f"there is no flag {abbreviate(short_flag)}{_suggest_flag(short_flag, [flag.name for flag in flags])}"
     if len(positionals) > len(specs) and all(spec.values == "one" for spec in specs):
         expected = " ".join([*(spec.name for spec in specs), "and flags"])
         return f"unexpected argument {quote(positionals[len(specs)])}: expected {expected}"
@@ -311,21 +407,18 @@ def _metavar(notes: Sequence[Any]) -> str:
     return next((note.metavar for note in notes if getattr(note, "metavar", None)), "")
 
 
-def _suggest_flag(flag_text: str, names: Iterable[str]) -> str:
-    """Return a suggestion of the most similar flag: by its full name, else by its last part."""
-    flags = [name for name in names if name.startswith("--")]
-    flags_by_last_part = {name.rpartition(".")[2].lstrip("-"): name for name in reversed(flags)}
-    return suggest(flag_text, flags) or suggest(flag_text.lstrip("-"), flags_by_last_part)
-
-
 def _join_words(names: Sequence[str], word: str) -> str:
     """Return words joined by commas, with `word` before the last."""
     return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 ArgumentsT = TypeVar("ArgumentsT")
-DEFAULT_TEXTS = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(default: off)"}
+DEFAULT_TEXTS = {"None": "", "''": "", "": "", "True": "default: on", "False": "default: off"}
 """Texts of special defaults in help, by their representation."""
+
+
+HELP_ALL = "--help-all"
+"""Flag that prints all arguments of a subcommand. The page of --help is in cli/help_pages.py."""
 
 
 def parse_arguments(
@@ -344,17 +437,17 @@ def parse_arguments(
 
     Raises:
         InputError: An argument is wrong, unknown or missing.
-        SystemExit: With code 0, after --help has been printed.
+        SystemExit: With code 0, after all arguments have been printed for --help-all.
     """
-    wants_help, help_hint = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
-    arguments = expand_header_flags(kind, arguments)
+    wants_help, help_hint = HELP_ALL in arguments, f"(pellucid {verb} --help)"
     if not wants_help and (error := missing_value_error(kind, arguments)):
         raise InputError(f"{error} {help_hint}")
+    expanded = ["--help"] if wants_help else expand_arguments(kind, arguments)
     defaults: Any = tyro.MISSING_NONPROP if default is None else default
     try:
         with redirect_stderr(StringIO()) as stderr:
             args: ArgumentsT = tyro.cli(
-                kind, prog=f"pellucid {verb}", args=arguments, default=defaults, registry=_constructor_registry()
+                kind, prog=f"pellucid {verb}", args=expanded, default=defaults, registry=_constructor_registry()
             )
     except SystemExit as exit_request:
         if not exit_request.code:
@@ -400,7 +493,7 @@ def _constructor_registry() -> ConstructorRegistry:
         spec = ConstructorRegistry.get_struct_spec(info)
         visited.pop()
         return (
-            replace(spec, fields=tuple(map(_with_default_hint, spec.fields)))
+            replace(spec, fields=tuple(_with_default_hint(field, _section(value_type)) for field in spec.fields))
             if isinstance(spec, StructConstructorSpec)
             else None
         )
@@ -408,14 +501,22 @@ def _constructor_registry() -> ConstructorRegistry:
     return registry
 
 
-def _with_default_hint(field: StructFieldSpec) -> StructFieldSpec:
-    """Return a field whose help is one paragraph, with its range and default as `_default_text` displays them.
+def _section(kind: type) -> str:
+    """Return the section of the settings of a struct with a dot, such as "training."; "" for all other arguments."""
+    sections = [name for name, section in get_type_hints(Config).items() if section is kind and name != "data"]
+    return f"{sections[0]}." if sections else ""
+
+
+def _with_default_hint(field: StructFieldSpec, section: str) -> StructFieldSpec:
+    """Return a field whose help is one paragraph, with its range, default and other names, as `_default_text` displays
+    them.
 
     The field's own annotations take precedence.
     """
     base_type, *annotations = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
     base_type = Literal[setting_choices(Task)] if field.type == Task else base_type
-    hint = partial(_default_text, value_range=_value_range(field.type))
+    names = other_names(f"--{section}{field.name.replace('_', '-')}")
+    hint = partial(_default_text, value_range=_value_range(field.type), names=names)
     annotated_type: Any = Annotated[(base_type, tyro.conf.arg(help_behavior_hint=hint), *annotations)]
     return replace(field, type=annotated_type, helptext=partial(_help_paragraph, field.helptext))
 
@@ -426,12 +527,11 @@ def _help_paragraph(text: str | Callable[[], str | None] | None) -> str | None:
     return None if text is None else " ".join(text.split())
 
 
-def _default_text(label: str, value_range: str = "") -> str:
-    """Return the text of the range and the default of a flag in help."""
-    default = DEFAULT_TEXTS.get(label, f"(default: {label})")
-    if not value_range:
-        return default
-    return f"({value_range}; {default[1:]}" if default else f"({value_range})"
+def _default_text(label: str, value_range: str = "", names: Sequence[str] = ()) -> str:
+    """Return the text of the range, the default and the other names of a flag in help."""
+    default = DEFAULT_TEXTS.get(label, f"default: {label}")
+    parts = [*filter(None, (value_range, default)), *([f"also {', '.join(names)}"] if names else [])]
+    return f"({'; '.join(parts)})" if parts else ""
 
 
 def _value_range(kind: Any) -> str:  # noqa: ANN401 (any type)
@@ -540,6 +640,7 @@ def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: The file of --config is missing, or invalid.
     """
+    arguments = expand_arguments(SettingFlags, arguments)
     file, values = (
         _flag_value(arguments, "--config"),
         {name: _flag_value(arguments, f"--{name}") for name in ("size", "task")},

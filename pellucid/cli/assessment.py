@@ -257,9 +257,9 @@ def _data_config(trained: DataConfig, file: Path, options: AssessmentOptions) ->
     """Return the data configuration of the file: format by option, else by file name, else as in training."""
     format = options.input_format
     if format == "auto" and not has_known_suffix(file):
-        format = trained.format
+        format = trained.input_format
     file_config = config_for_file(trained, options.search.header)
-    return msgspec.structs.replace(file_config, on_bad_line=options.search.on_bad_line, format=format)
+    return msgspec.structs.replace(file_config, on_bad_line=options.search.on_bad_line, input_format=format)
 
 
 def _read_pairs(

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 STDIN_PATH = Path("-")
 """FILE argument for standard input."""
+MAX_PAGE_EXAMPLES = 200
+"""Maximum number of examples on the page if --max-examples is not given."""
+MAX_PRINTED_EXAMPLES = 10
+"""Maximum number of examples in the terminal if --max-examples is not given."""
 EXPORT_SUFFIXES = (".html", ".png", ".svg", ".json", ".tex")
 
 
@@ -52,8 +56,9 @@ class LookArguments:
     """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
     the training file does (never on standard input in TSV); otherwise it is read as an example, and one that looks like
     column names is an error."""
-    max_examples: int = 200
-    """Maximum number of examples on the page, 1 or more. Scores and statistics are computed on all examples of FILE."""
+    max_examples: int | None = None
+    """Maximum number of examples, 1 or more. Default: 200 on the page, whose scores and statistics are computed on all
+    examples of FILE; 10 in the terminal."""
     port: int = 0
     """Port of the local server (127.0.0.1), 0 to 65535; 0: any free port."""
     open: bool = True
@@ -62,8 +67,6 @@ class LookArguments:
     """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
-    limit: int = 10
-    """Maximum number of examples in the terminal, 1 or more."""
     width: Limit = 0
     """Width of the output in the terminal, in columns; 0: width of the terminal."""
     ascii: bool = False
@@ -111,9 +114,8 @@ def _check_arguments(args: LookArguments) -> None:
     check_path_order(args.paths, "look")
     if args.export is not None and args.terminal:
         raise InputError("--terminal and --export exclude each other")
-    for name, value in (("limit", args.limit), ("max-examples", args.max_examples)):
-        if value < 1:
-            raise InputError(f"--{name}: expected 1 or more, got {value}")
+    if args.max_examples is not None and args.max_examples < 1:
+        raise InputError(f"--max-examples: expected 1 or more, got {args.max_examples}")
     if args.export is not None and args.export.suffix not in EXPORT_SUFFIXES:
         endings = f"{', '.join(EXPORT_SUFFIXES[:-1])} or {EXPORT_SUFFIXES[-1]}"
         ending = args.export.suffix or "no ending"
@@ -188,7 +190,8 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
         print_message(f"decoding {len(each.examples):,} examples of {each.name}")
         if each.note:
             print_message(f"{each.name}: {each.note}")
-    return assemble_page(models, sources, args.max_examples, served, pending_file=args.file.name if args.file else "")
+    max_examples = MAX_PAGE_EXAMPLES if args.max_examples is None else args.max_examples
+    return assemble_page(models, sources, max_examples, served, pending_file=args.file.name if args.file else "")
 
 
 def _read_examples(args: LookArguments, model: "ViewedRun") -> "list[ViewedFile]":
@@ -219,7 +222,8 @@ def _print_traces(args: LookArguments) -> None:
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not args.ascii
     width = args.width or shutil.get_terminal_size((120, 24)).columns
-    traces, num_remaining = _decode_first(args, args.limit)
+    max_examples = MAX_PRINTED_EXAMPLES if args.max_examples is None else args.max_examples
+    traces, num_remaining = _decode_first(args, max_examples)
     for trace in traces:
         print(render_trace(trace, width=width, color=color, ascii_only=args.ascii), end="\n\n")
     if not traces[0].per_position:  # tags have no attention weights
@@ -227,10 +231,10 @@ def _print_traces(args: LookArguments) -> None:
     print(attention_caption(traces[0]))
     if num_remaining:
         print_message(
-            f"{len(traces):,} of {len(traces) + num_remaining:,} sources are shown; raise --limit to show more"
+            f"{len(traces):,} of {len(traces) + num_remaining:,} sources are shown; raise --max-examples to show more"
         )
-    elif args.file == STDIN_PATH and len(traces) == args.limit:
-        print_message(f"{len(traces):,} sources are shown, and no more are read; raise --limit to show more")
+    elif args.file == STDIN_PATH and len(traces) == max_examples:
+        print_message(f"{len(traces):,} sources are shown, and no more are read; raise --max-examples to show more")
 
 
 def _decode_first(args: LookArguments, limit: int) -> "tuple[list[Trace], int]":

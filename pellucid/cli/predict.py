@@ -1,4 +1,4 @@
-"""Subcommand predict: pellucid predict RUN [RUN ...] [FILE|-] [--format text|tsv|jsonl]"""
+"""Subcommand predict: pellucid predict RUN [RUN ...] [FILE|-] [--output-format text|tsv|jsonl]"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -48,7 +48,8 @@ BatchDecoder = Callable[[list[Example], int, list[str] | None], list[list[Trace]
 
 @dataclass(frozen=True)
 class PredictArguments(SearchFlags):
-    """Decode sources with a trained model. Each input line has exactly one output line, empty lines included.
+    """Decode sources with a trained model. With one output per source, each input line has exactly one output line,
+    empty lines included.
 
     With several outputs per source (--nbest, --top-mass, --sample), text writes them on one line, separated by tabs;
     tsv writes one line per output (input line, rank, probability, log-probability, output); jsonl writes one line with
@@ -61,7 +62,7 @@ class PredictArguments(SearchFlags):
     more: MoreRuns = ()
     """Folders of further members of an ensemble, then the sources: a file with the columns of the training file, or
     with the source alone, or - for standard input (default)."""
-    format: OutputFormat = "text"
+    output_format: OutputFormat = "text"
     """Output format. text: output only; tsv: source, output and natural log-probability; jsonl: trace, with attention
     weights and the log-probability of each symbol."""
     input_format: Format = "auto"
@@ -80,7 +81,7 @@ class PredictArguments(SearchFlags):
     """Symbol that every output must contain if its maximum length has room for it. Can be repeated. Uses dynamic beam
     allocation (Post and Vilar 2018)."""
     lattice: bool = False
-    """Write all hypotheses of the beam search to each trace. Requires --format jsonl; excludes --sample."""
+    """Write all hypotheses of the beam search to each trace. Requires --output-format jsonl; excludes --sample."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
@@ -124,9 +125,9 @@ def main(arguments: list[str]) -> int:
             line_number += 1
             notes.count_line(item, traces[0] if traces else None)
             lines = (
-                _format_outputs(traces, item, args.format, line_number)
+                _format_outputs(traces, item, args.output_format, line_number)
                 if has_several
-                else [_format_output(traces, item, args.format)]
+                else [_format_output(traces, item, args.output_format)]
             )
             sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
@@ -162,8 +163,8 @@ def _batch_decoder(predictor: "Predictor", args: PredictArguments) -> BatchDecod
     """Return the decoding function: best output, n best, or samples; `ConfigError` for contradictory options."""
     sampling = sampling_config(args)
     _check_arguments(args)
-    if args.lattice and (args.format != "jsonl" or sampling is not None):
-        raise ConfigError("--lattice requires --format jsonl and cannot be combined with --sample")
+    if args.lattice and (args.output_format != "jsonl" or sampling is not None):
+        raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
     if sampling is not None:
         return lambda examples, first, prefixes: decode_samples(predictor, examples, sampling, first, prefixes)
     beam_size = predictor.config.search.beam_size

@@ -1,5 +1,5 @@
 """Subcommand recipe: pellucid recipe list
-pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B] [--words FILE]
+pellucid recipe NAME --run DIR [--seeds N] [--max-train-samples N] [--data DIR] [--only A,B] [--words FILE]
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class RecipeArguments:
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """Name of the recipe; pellucid recipe list prints all names."""
-    out: Path
+    run: Path
     """Output folder for data, runs and report."""
     seeds: int = 1
     """Number of random seeds, 1 or more: each network is trained with the seeds 1, 2, ... up to this number.
     digits-data, spanish-studies and protein-golden ignore it."""
-    samples: int = 0
+    max_train_samples: int = 0
     """Number of training samples, to shorten a recipe: samples seen in training, or pairs taken from a published data
     set, whose validation set then shrinks as well; 0: as in the recipe. digits-data and protein-golden ignore it."""
     data: Path | None = None
@@ -64,11 +64,13 @@ def main(arguments: list[str]) -> int:
         )
     if args.seeds < 1:
         raise InputError(f"--seeds: expected 1 or more, got {args.seeds}")
-    if args.samples < 0:
-        raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {args.samples}")
+    if args.max_train_samples < 0:
+        raise InputError(
+            f"--max-train-samples: expected 1 or more, or 0 for the recipe's own number, got {args.max_train_samples}"
+        )
     from pellucid.reporting.progress import multi_progress
 
-    request = RecipeRequest(args.out, args.seeds, args.samples, args.data or data_folder(), only)
+    request = RecipeRequest(args.run, args.seeds, args.max_train_samples, args.data or data_folder(), only)
     if args.words is not None:
         if not args.name.startswith("typo-"):
             raise InputError(f"{args.name} uses no list of words: --words applies to the typo recipes")

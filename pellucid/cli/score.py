@@ -1,4 +1,4 @@
-"""Subcommand score: pellucid score RUN [RUN ...] [FILE|-] [--format text|tsv|jsonl]"""
+"""Subcommand score: pellucid score RUN [RUN ...] [FILE|-] [--output-format text|tsv|jsonl]"""
 
 import sys
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ScoreArguments:
     more: MoreRuns = ()
     """Folders of further members of an ensemble, then the pairs: a file with the columns of the training file, or - for
     standard input (default)."""
-    format: ScoreFormat = "text"
+    output_format: ScoreFormat = "text"
     """Output format. text: log-probability of the target, including the end symbol of a sequence; tsv: source, target,
     log-probability, log-probability of each symbol; jsonl: trace."""
     input_format: PairFormat = "auto"
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
         for item in chunk[:bad_index]:
             trace = next(traces) if _is_pair(item) else None
             notes.count_line(item, trace)
-            sys.stdout.write(_format_score(trace, item, args.format) + "\n")
+            sys.stdout.write(_format_score(trace, item, args.output_format) + "\n")
         sys.stdout.flush()
         if bad_index is not None:
             raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")

@@ -1,4 +1,4 @@
-"""Subcommand tune: pellucid tune TRAIN VALID --out DIR [--trials N] [--minutes M] [--jobs J] [--space FILE] [flags]"""
+"""Subcommand tune: pellucid tune TRAIN --valid VALID --run DIR [--trials N] [--minutes M] [--space FILE] [flags]"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ MAX_LISTED = 5
 class TuneArguments(SettingFlags):
     """Search hyperparameters, or resume a search.
 
-    Each trial trains with different hyperparameters and is scored on VALID by --training.metric. The first trial uses
-    the given settings: preset, TOML file and flags, as for train; later ones take the searched settings from the search
-    space. The built-in space leaves out settings that differ from the preset. The same command resumes a search.
+    Each trial trains with different hyperparameters and is scored on the validation set by --metric. The first trial
+    uses the given settings: preset, TOML file and flags, as for train; later ones take the searched settings from the
+    search space. The built-in space leaves out settings that differ from the preset. The same command resumes a search.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
     """Training set, as for train."""
-    valid: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="VALID")]
-    """Validation set, on which the trials are scored."""
-    out: Path
+    valid: Path
+    """Validation set, in the form of TRAIN; the trials are scored on it."""
+    run: Path
     """Folder of the search; created, or resumed. It receives best.toml, trials.json and report.html."""
     trials: Count = 30
     """Total number of trials, including those of earlier calls."""
@@ -55,7 +55,7 @@ class TuneArguments(SettingFlags):
     train_target: Path | None = None
     """Targets of TRAIN, one per line, if TRAIN holds sources only."""
     valid_target: Path | None = None
-    """Targets of the validation set, one per line, if VALID holds sources only."""
+    """Targets of the validation set, one per line, if --valid holds sources only."""
 
 
 def main(arguments: list[str]) -> int:
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
                 finished = event
             elif interrupt.requested:
                 events.close()
-                return report_interruption(args.out)
+                return report_interruption(args.run)
     return _print_results(finished, request)
 
 
@@ -111,7 +111,7 @@ def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress
         progress.print_line(f"{requirement.message(config)}: trials without it ignore that setting")
     space = load_space(args.space, base) if args.space else default_space(base, _explicit_settings(config))
     num_parallel = min(args.trials, num_parallel_trainings(args.jobs, config))
-    return StudyRequest(files, args.out, base, space, args.trials, args.minutes * 60, num_parallel, args.prune)
+    return StudyRequest(files, args.run, base, space, args.trials, args.minutes * 60, num_parallel, args.prune)
 
 
 def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "StudyRequest") -> None:
@@ -196,7 +196,7 @@ def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
         InputError: An argument is unknown, missing or invalid, or the file of --config is.
     """
     required: Any = tyro.MISSING
-    defaults = TuneArguments(train=required, valid=required, out=required, **default_settings(arguments))
+    defaults = TuneArguments(train=required, valid=required, run=required, **default_settings(arguments))
     return parse_arguments(TuneArguments, "tune", arguments, defaults)
 
 

@@ -61,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class DataConfig(Settings, frozen=True, kw_only=True):
     """Reading and tokenizing of data files, in training and in later commands with the run."""
 
-    format: Format = "auto"
+    input_format: Format = "auto"
     """Format of data files: tsv, csv, jsonl, parquet or text (one source per line, with a parallel file of targets).
     auto: by the file name, else tsv."""
     header: Header = "auto"
@@ -93,7 +93,7 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     min_count: Count = 1
     """Minimum number of occurrences of a symbol in the training file. Rarer symbols are encoded as unknown; rarer
     subwords are split. Tags, classes and positions of targets are always kept."""
-    max_length: Count = 1000
+    max_sequence_length: Count = 1000
     """Maximum number of symbols of a source or target, in training and in later inputs; a longer line is a bad line."""
     aligned: bool = False
     """Require that each target has as many symbols as its source; other pairs are bad lines. task = "tag" sets it."""
@@ -217,7 +217,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     other symbols start at random. Empty for none."""
     pointer_generator: bool = False
     """Let the decoder copy source symbols, also those outside the target vocabulary (pointer-generator; needs
-    attention)."""
+    attention and task = "transduce")."""
 
 
 class TrainingConfig(Settings, frozen=True, kw_only=True):
@@ -253,7 +253,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Weight of the coverage loss, which penalizes repeated attention to a position (0 = off)."""
     scheduled_sampling: SamplingSchedule = "none"
     """Schedule by which the probability of feeding back a sampled prediction instead of the true symbol rises from
-    zero: none (teacher forcing only), linear, exponential, or inverse-sigmoid."""
+    zero: none (teacher forcing only), linear, exponential, or inverse-sigmoid (task = "transduce" only)."""
     sampling_probability: Fraction = 0.25
     """Probability of feeding back a prediction at the end of the maximum number of updates (with scheduled_sampling).
     """
@@ -268,7 +268,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Number of last validations whose weights are averaged (with weight_averaging = "last")."""
     augmentation: Literal["none", "copy", "hallucinate"] = "none"
     """Synthetic training pairs: none, copy (the target is its own source), or hallucinate (stems that source and target
-    share are replaced by random symbols)."""
+    share are replaced by random symbols). Only with task = "transduce"."""
     augmentation_ratio: AugmentationRatio = 0.5
     """Synthetic pairs per training pair (with augmentation)."""
     eval_interval: Interval = 1.0

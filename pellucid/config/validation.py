@@ -207,7 +207,7 @@ def check_consistency(config: Config) -> None:
         if "\0" in path:
             raise ConfigError(f"{key}.pretrained: expected the path of a file, got {quote(path)}: no path holds U+0000")
     check_task(config)
-    _check_length_limits(config.search, config.data.max_length)
+    _check_length_limits(config.search, config.data.max_sequence_length)
 
 
 @check_arguments

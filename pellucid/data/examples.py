@@ -46,7 +46,7 @@ def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataCon
         tokenizers: The tokenizers of the configuration.
         config: The data settings.
     """
-    max_length = config.max_length
+    max_length = config.max_sequence_length
     reason = length_error("source", source, tokenizers.source, max_length)
     reason = reason or length_error("target", target, tokenizers.target, max_length)
     if reason:
@@ -75,7 +75,7 @@ def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, mi
     if count > max_length:
         lines = text.count("\n") + 1
         line_note = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
-        return f"the {side} has {count} symbols{line_note}, more than data.max_length = {max_length}"
+        return f"the {side} has {count} symbols{line_note}, more than data.max_sequence_length = {max_length}"
     return ""
 
 
@@ -377,10 +377,12 @@ def pair_config(config: DataConfig) -> DataConfig:
     Args:
         config: The data settings of the run.
     """
-    if config.format != "text":
+    if config.input_format != "text":
         return config
     features = "3" if config.features_column else ""
-    return msgspec.structs.replace(config, format="tsv", source_column="1", target_column="2", features_column=features)
+    return msgspec.structs.replace(
+        config, input_format="tsv", source_column="1", target_column="2", features_column=features
+    )
 
 
 @check_arguments
@@ -475,7 +477,7 @@ def _format_of(path: Path | None, config: DataConfig, input_format: InputFormat)
     """Return the format of a file, or of lines (path None)."""
     if input_format.format != "auto":
         return input_format.format
-    return config.format if path is None else resolve_input_format(path, config)
+    return config.input_format if path is None else resolve_input_format(path, config)
 
 
 def check_first_line(
@@ -535,7 +537,9 @@ def _read_pairs(
     """Read all pairs of a file; `last_fields` receives the last column of each line unless it is None."""
     format = resolve_format(path, config)
     if format == "text":
-        raise ConfigError(f'data.format = "text" needs two parallel files: give the file of targets as well as {path}')
+        raise ConfigError(
+            f'data.input_format = "text" needs two parallel files: give the file of targets as well as {path}'
+        )
     records = read_records(path, format, columns)
     records = records if last_fields is None else split_last_field(records, last_fields)
     location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
@@ -591,7 +595,7 @@ def _checked_sources(records: Records, config: DataConfig, name: str) -> Iterato
             yield record
             continue
         source, features, *_ = *record.fields, "", ""
-        reason = length_error("source", source, tokenizer, config.max_length, min_length=0)
+        reason = length_error("source", source, tokenizer, config.max_sequence_length, min_length=0)
         yield BadLine(name, record.line, reason) if reason else Example(source, "", features)
 
 

@@ -375,7 +375,7 @@ def count_table_columns(lines: Iterable[bytes], format: Format, name: str) -> in
     return next((len(row.fields) for row in rows if isinstance(row, Record) and row.fields), 0)
 
 
-def text_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
+def source_line_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
     """Yield the records of text lines: the source, or source, tab and features where features are selected.
 
     Args:
@@ -759,7 +759,7 @@ def resolve_format(path: str | Path, config: DataConfig) -> Format:
         config: The data settings.
     """
     path = Path(path)
-    return _format_from_name(path, "tsv") if config.format == "auto" else config.format
+    return _format_from_name(path, "tsv") if config.input_format == "auto" else config.input_format
 
 
 @check_arguments
@@ -771,7 +771,7 @@ def resolve_input_format(path: str | Path, config: DataConfig) -> Format:
         config: The data settings of the run.
     """
     path = Path(path)
-    return _format_from_name(path, "tsv" if config.format == "auto" else config.format)
+    return _format_from_name(path, "tsv" if config.input_format == "auto" else config.input_format)
 
 
 @check_arguments
@@ -806,7 +806,7 @@ def read_records(path: Path, format: Format, columns: ColumnSelection) -> Record
         case "parquet":
             return parquet_records(path, columns)
         case "text":
-            return text_records(read_lines(path), columns, name)
+            return source_line_records(read_lines(path), columns, name)
         case "tsv" | "auto":
             return tsv_records(read_lines(path), columns, name)
 
@@ -834,7 +834,7 @@ def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Co
         case "jsonl":
             return json_records(lines, columns, name)
         case "text":
-            return text_records(lines, columns, name)
+            return source_line_records(lines, columns, name)
         case "tsv" | "auto":
             return tsv_records(lines, columns, name)
 
@@ -855,8 +855,8 @@ def read_parallel_records(source_path: Path, target_path: Path, columns: ColumnS
         DataError: A file cannot be read, or the files differ in the number of lines.
     """
     without_target = {role: column for role, column in columns.selected.items() if role != "target"}
-    sources = text_records(read_lines(source_path), ColumnSelection(without_target), str(source_path))
-    targets = text_records(read_lines(target_path), ColumnSelection({"source": "1"}), str(target_path))
+    sources = source_line_records(read_lines(source_path), ColumnSelection(without_target), str(source_path))
+    targets = source_line_records(read_lines(target_path), ColumnSelection({"source": "1"}), str(target_path))
     for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
         if source is None or target is None:
             count = number + sum(1 for _ in (sources if target is None else targets))

@@ -111,7 +111,7 @@ def learn_position_vocabularies(examples: Sequence[Example], tokenizers: Tokeniz
         DataError: A source symbol or a feature has a reserved name or is too long.
     """
     target = _position_vocabulary(
-        (tokenizers.target.split(example.target) for example in examples), config.data.max_length
+        (tokenizers.target.split(example.target) for example in examples), config.data.max_sequence_length
     )
     return msgspec.structs.replace(learn_pair_vocabularies(examples, tokenizers, config), target=target)
 

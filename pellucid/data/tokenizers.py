@@ -178,7 +178,7 @@ class Tokenizer(NamedTuple):
             text: The text.
 
         Raises:
-            ConfigError: The kind is "subwords", and the tokenizers library is not installed.
+            ConfigError: There is a subword model, and the tokenizers library is not installed.
         """
         text = self.normalize(text)
         if self.subwords is not None:

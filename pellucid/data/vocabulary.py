@@ -157,7 +157,7 @@ def load_vocabularies(path: str | Path, config: DataConfig) -> Vocabularies:
 
     Raises:
         RunError: The file is missing or malformed, a symbol cannot be produced by the tokenizers of the run, or the
-            longest source or target exceeds `config.max_length`.
+            longest source or target exceeds `config.max_sequence_length`.
         ConfigError: The configuration names an unknown kind of tokenizer.
     """
     path = Path(path)
@@ -167,10 +167,10 @@ def load_vocabularies(path: str | Path, config: DataConfig) -> Vocabularies:
     except ValueError as error:
         raise RunError(f"{path} is not a vocabulary: {abbreviate_reason(error)}") from error
     for name in ("longest_source", "longest_target"):
-        if getattr(vocabularies, name) > config.max_length:
+        if getattr(vocabularies, name) > config.max_sequence_length:
             raise RunError(
-                f"{path}: {name}: expected at most {config.max_length} (data.max_length of the run), got "
-                f"{getattr(vocabularies, name)}"
+                f"{path}: {name}: expected at most {config.max_sequence_length} (data.max_sequence_length of the run), "
+                f"got {getattr(vocabularies, name)}"
             )
     tokenizers = build_tokenizers(config, vocabularies.pieces)
     for name in Tokenizers._fields:

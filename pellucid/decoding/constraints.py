@@ -68,7 +68,7 @@ def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
     lexicon_path: Path = convert_argument("path", path, str | Path)
     config = convert_argument("config", config, DataConfig)
     lexicon_config = msgspec.structs.replace(
-        config, format="auto", header=False, source_column="1", target_column="2", features_column=""
+        config, input_format="auto", header=False, source_column="1", target_column="2", features_column=""
     )
     result, source = read_examples(lexicon_path, lexicon_config), build_tokenizers(config).source
     targets: dict[str, dict[str, None]] = {}

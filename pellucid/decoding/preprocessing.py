@@ -203,11 +203,12 @@ def tokenize_source(example: Example, number: int, tokenizers: Tokenizers, confi
         config: Data settings of the model.
 
     Raises:
-        DataError: The source has more than `data.max_length` symbols, or has features and the model reads none.
+        DataError: The source has more than `data.max_sequence_length` symbols, or has features and the model reads
+            none.
     """
-    source, limit = tokenizers.source.split(example.source), config.max_length
+    source, limit = tokenizers.source.split(example.source), config.max_sequence_length
     if len(source) > limit:
-        raise DataError(f"source {number} has {len(source)} symbols; data.max_length is {limit}")
+        raise DataError(f"source {number} has {len(source)} symbols; data.max_sequence_length is {limit}")
     if example.features and not config.features_column:
         raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
     if not source:

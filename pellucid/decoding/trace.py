@@ -173,7 +173,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Trace":
-        """Return the trace that `to_json`, `predict --format jsonl`, a saved file or the page wrote.
+        """Return the trace that `to_json`, `predict --output-format jsonl`, a saved file or the page wrote.
 
         Args:
             text: One trace in JSON.
@@ -236,7 +236,7 @@ class Trace:
         """Return the trace of a record. `score` is not read: it is the sum of the log-probabilities.
 
         Args:
-            record: JSON form of a trace.
+            record: The struct that `to_record` returns; for JSON text, use `from_json`.
 
         Raises:
             ArgumentError: The argument is not a record.

@@ -1,4 +1,4 @@
-"""The JSON form of a trace: one versioned schema for `predict --format jsonl`, snapshots, the page and files.
+"""The JSON form of a trace: one versioned schema for `predict --output-format jsonl`, snapshots, the page and files.
 
 TypeScript's types are generated from it. docs/guides/decoding.md documents every field.
 

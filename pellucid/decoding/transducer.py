@@ -93,7 +93,7 @@ class Transducer(Predictor):
             InputError: Forced attention weights or masked positions do not fit a source or the model
                 (`attention_rows`).
         """
-        max_steps = max(self.max_length, self.config.data.max_length)
+        max_steps = max(self.max_length, self.config.data.max_sequence_length)
         return attention_rows(self.options, batch, self.networks, max_steps)
 
     def _initialize(self, batch: InferenceBatch) -> Inference:
@@ -152,7 +152,7 @@ class Transducer(Predictor):
             if not self.tokenizers.source.split(example.source):
                 raise DataError(f"source {number} is empty: its target cannot be scored")
         symbols = [self.tokenizers.target.split(example.target) for example in examples]
-        max_length = max(self.max_length, self.config.data.max_length)
+        max_length = max(self.max_length, self.config.data.max_sequence_length)
         for number, target_symbols in enumerate(symbols, start=chunk.first + 1):
             if len(target_symbols) > max_length:
                 raise DataError(

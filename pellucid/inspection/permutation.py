@@ -81,7 +81,7 @@ def permute_attention(
             )
             for targets in replay.target.unbind(dim=1):
                 output = inference.step(symbols)
-                rows = permuted_rows(output.weights[0], permutations, generator)
+                rows = row_and_permutations(output.weights[0], permutations, generator)
                 copies = torch.zeros(len(rows), dtype=torch.int64, device=symbols.device)
                 copied = inference.take(copies)
                 inner = copied.inference if isinstance(copied, ForcedAttentionInference) else copied
@@ -95,7 +95,9 @@ def permute_attention(
     return PermutationResult(np.array(changes), np.array(max_weights))
 
 
-def permuted_rows(row: Float[Tensor, " S"], permutations: int, generator: np.random.Generator) -> Float[Tensor, "N S"]:
+def row_and_permutations(
+    row: Float[Tensor, " S"], permutations: int, generator: np.random.Generator
+) -> Float[Tensor, "N S"]:
     """Return the weights of a step, unchanged in the first row and randomly permuted in the others.
 
     Args:

@@ -102,7 +102,7 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
     row_sets = [(direction, order[first::num_groups]) for direction in range(directions) for first in range(num_groups)]
     with defer_sigint():
         return [
-            RowGroup(direction, rows, pack(symbols, lengths, rows, (direction, directions)))
+            RowGroup(direction, rows, pack(symbols, lengths, rows, direction, directions))
             for direction, rows in row_sets
         ]
 
@@ -168,7 +168,8 @@ def pack(
     symbols: Int[np.ndarray, "B S"],
     lengths: Int[np.ndarray, " B"],
     rows: Int[np.ndarray, " R"],
-    direction_and_count: tuple[int, int],
+    direction: int,
+    num_directions: int,
 ) -> PackedSequence:
     """Return rows packed step by step.
 
@@ -176,9 +177,10 @@ def pack(
         symbols: Row of the table for each position.
         lengths: Number of real positions of each row.
         rows: Rows of the batch to pack, longest first.
-        direction_and_count: Index of the direction, and number of directions. The second direction reads from the end.
+        direction: 0, or 1 for the direction that reads from the end.
+        num_directions: Number of directions of the layer.
     """
-    (direction, directions), longest = direction_and_count, lengths[rows[0]]
+    longest = lengths[rows[0]]
     counts = np.zeros(longest, np.int64)
     for row in rows:
         counts[: lengths[row]] += 1
@@ -189,7 +191,7 @@ def pack(
             row = rows[index]
             position = lengths[row] - 1 - step if direction else step
             packed_symbols[start + index] = symbols[row, position]
-            state_rows[start + index] = (row * symbols.shape[1] + position) * directions + direction
+            state_rows[start + index] = (row * symbols.shape[1] + position) * num_directions + direction
         start += counts[step]
     return PackedSequence(packed_symbols, state_rows, counts)
 

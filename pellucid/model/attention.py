@@ -28,7 +28,7 @@ from pellucid.model.requests import kind_of, request_of
 def attend(
     scores: Float[Tensor, "R S"], memory: Memory, override: Float[Tensor, "R S"] | None = None
 ) -> AttentionOutput:
-    """Return α = softmax(scores) over the positions that may be attended to, and the contexts Σ_s α_s h_s.
+    """Return the contexts Σ_s α_s h_s and α = softmax(scores) over the positions that may be attended to.
 
     Args:
         scores: Score of each query at each position; not read with an override.
@@ -152,7 +152,7 @@ class ScoredAttention(Attention):
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return α = softmax(e) and the contexts Σ α_s h_s.
+        """Return the contexts Σ α_s h_s and α = softmax(e).
 
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.
@@ -229,7 +229,7 @@ class AdditiveAttention(ScoredAttention):
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return α and the contexts; a kernel computes them on a GPU if it supports the request.
+        """Return the contexts and α; a kernel computes them on a GPU if it supports the request.
 
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.
@@ -410,7 +410,7 @@ class LocationSensitiveAttention(Attention):
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return α = softmax(e) and the contexts Σ α_s h_s. The next step reads a forced α like any other.
+        """Return the contexts Σ α_s h_s and α = softmax(e). The next step reads a forced α like any other.
 
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.

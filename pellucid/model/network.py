@@ -126,7 +126,7 @@ def network_memory(network: nn.Module) -> int:
     return _bytes(network.parameters()) + _bytes(network.buffers())
 
 
-def training_memory(config: Config, network: nn.Module, device: torch.device) -> int:
+def min_training_memory(config: Config, network: nn.Module, device: torch.device) -> int:
     """Return the bytes that training needs at least: 11 P on a CPU, 5 P on a GPU, and more with weight averaging.
 
     P is the size of the trainable parameters in bytes. The weights, Adam's two moments and the averages are stored, and
@@ -227,7 +227,7 @@ def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "
         ConfigError: Less memory is available than is needed at least. The message names the settings that are larger
             than those of the preset.
     """
-    required = training_memory(config, network, device) if purpose == "train" else loading_memory(network, device)
+    required = min_training_memory(config, network, device) if purpose == "train" else loading_memory(network, device)
     available = available_memory(device)
     if required <= available:
         return

@@ -49,7 +49,7 @@ class PointingTask(LabelingTask):
     )
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the source vocabularies of training examples; the target symbols are 1 to `data.max_length`.
+        """Return the source vocabularies of training examples; the target symbols are 1 to `data.max_sequence_length`.
 
         Args:
             examples: Training examples.
@@ -59,7 +59,7 @@ class PointingTask(LabelingTask):
         return learn_position_vocabularies(examples, tokenizers, config)
 
     def vocabulary_error(self, config: Config, vocabularies: Vocabularies) -> str:
-        """Return an error message if saved target symbols are not 1 to `data.max_length` in order; "" if they are.
+        """Return an error message if saved target symbols are not 1 to `data.max_sequence_length` in order, else "".
 
         Args:
             config: Configuration of the run.
@@ -68,8 +68,10 @@ class PointingTask(LabelingTask):
         Returns:
             The first wrong symbol or the wrong number of symbols, and what was expected.
         """
-        symbols, size = vocabularies.target.symbols, config.data.max_length
-        expected = f"target.symbols: expected the positions 1 to {size} in order (data.max_length of the run), got "
+        symbols, size = vocabularies.target.symbols, config.data.max_sequence_length
+        expected = (
+            f"target.symbols: expected the positions 1 to {size} in order (data.max_sequence_length of the run), got "
+        )
         for position, symbol in enumerate(symbols, 1):
             if symbol != str(position):
                 return f"{expected}{quote(symbol)} in place {position}"

@@ -213,7 +213,7 @@ def resolve_auto_settings(files: TrainingFiles, config: DataConfig) -> DataConfi
         ConfigError: The configured columns are not valid.
     """
     format = "text" if files.train_target else resolve_format(files.train, config)
-    return msgspec.structs.replace(config, format=format, header=has_header(config))
+    return msgspec.structs.replace(config, input_format=format, header=has_header(config))
 
 
 def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
@@ -339,8 +339,8 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
     """Return training data with synthetic pairs after its examples, and the numbers of both.
 
     For n examples, n · `augmentation_ratio` pairs are made; those whose source is empty or has more than
-    `data.max_length` symbols are left out. Synthetic pairs are treated like others, also for the vocabularies. They
-    depend on the seed of the configuration.
+    `data.max_sequence_length` symbols are left out. Synthetic pairs are treated like others, also for the vocabularies.
+    They depend on the seed of the configuration.
 
     Args:
         data: Training data as texts.
@@ -354,7 +354,7 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
     assert kind != "none", "the settings request augmentation"
     generator = np.random.default_rng([config.seed, STREAM])
     count = round(config.training.augmentation_ratio * len(examples))
-    tokenizers, limit = build_tokenizers(config.data), config.data.max_length
+    tokenizers, limit = build_tokenizers(config.data), config.data.max_sequence_length
     if kind == "copy":
         synthetic = copy_pairs(examples, tokenizers, count, generator)
     else:

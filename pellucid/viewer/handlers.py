@@ -194,7 +194,7 @@ def find_neighbors(page_data: PageData, corpus_states: CorpusStates, request: Ne
     model = page_data.runs[0].loaded_predictor
     example = Example(request.text, "", model.tokenizers.features.join(request.features))
     symbols = request.target[:-1] if request.target[-1:] == [END] else request.target
-    _check_length("target", symbols, max(model.max_length, model.config.data.max_length))
+    _check_length("target", symbols, max(model.max_length, model.config.data.max_sequence_length))
     if not 1 <= request.num_neighbors <= MAX_NEIGHBORS:
         raise InputError(f"num_neighbors: expected 1 to {MAX_NEIGHBORS}, got {quote(request.num_neighbors)}")
     (trace,) = model.force([example._replace(target=model.tokenizers.target.join(symbols))])

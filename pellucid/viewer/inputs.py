@@ -223,7 +223,7 @@ def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
     if len(file_records) < 2:
         return None
     path, target = Path(str(file_records[1].get("path", ""))), file_records[1].get("target")
-    if target is None and load_run_config(folder).data.format == "text":
+    if target is None and load_run_config(folder).data.input_format == "text":
         return None
     target_path = None if target is None else Path(str(target))
     # isfile, unlike is_file, accepts any name: the log is untrusted.
@@ -438,7 +438,7 @@ def blank_line_note(lines: int) -> str:
 
 def _has_only_sources(path: Path, data: DataConfig) -> bool:
     """Return whether the first line is a source and no pair."""
-    if data.format == "text":
+    if data.input_format == "text":
         return True
     first = next(iter(read_pairs(path, data)), None)
     if not isinstance(first, BadLine):

@@ -29,7 +29,7 @@ from pellucid.viewer.examples import gold_alignment, page_examples
 from pellucid.viewer.inputs import ViewedFile, ViewedRun, model_card, sample_evenly, select_examples
 from pellucid.viewer.schema import ComparedRun, CorpusStatistics, PageContents, PageExample
 from pellucid.viewer.states import FittedProjections, add_states, project_states
-from pellucid.viewer.training_history import best_checkpoint_update, training_history
+from pellucid.viewer.training_history import training_history, unfinished_best_update
 
 
 def compared_run(
@@ -141,7 +141,7 @@ def assemble_page(
         page_id=token_hex(8) if served else "",
         card=card,
         training=history,
-        update=best_checkpoint_update(history),
+        update=unfinished_best_update(history),
     )
     empty = PageData(contents, list(models), [], {}, None)
     if first.predictor is None:

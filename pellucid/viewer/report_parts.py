@@ -42,7 +42,7 @@ class RunAccuracies(NamedTuple):
     groups: Sequence[GroupAccuracy]
 
 
-def learning_charts(
+def training_curves(
     log: Sequence[Mapping[str, Any]], validation_metrics: Sequence[ValidationMetric]
 ) -> list[ReportCharts]:
     """Return charts of the losses and of each validation metric over training samples.

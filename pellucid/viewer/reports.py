@@ -40,7 +40,7 @@ from pellucid.viewer.report_parts import (
     error_parts,
     example_output,
     example_parts,
-    learning_charts,
+    training_curves,
 )
 from pellucid.viewer.report_schema import (
     REPORT_FORMAT,
@@ -104,7 +104,7 @@ def report_document(report: Report) -> ReportDocument:
     """
     settings = [ReportSettings("Settings", report.config_toml.strip())] if report.config_toml.strip() else []
     parts: list[ReportPart] = [
-        *learning_charts(report.log, report.validation_metrics),
+        *training_curves(report.log, report.validation_metrics),
         *accuracy_charts(report.positions, report.lengths),
         *example_parts("Attention", report.examples),
         *error_parts(report.errors),

@@ -81,7 +81,7 @@ def _loss_caption(config: Config) -> str:
     return f"{definition} Only the training loss includes {' and '.join(regularizers)}, so it may be higher."
 
 
-def best_checkpoint_update(history: TrainingHistory | None) -> int | None:
+def unfinished_best_update(history: TrainingHistory | None) -> int | None:
     """Return the update of the best validation so far of an unfinished training, which is that of the shown model.
 
     Args:

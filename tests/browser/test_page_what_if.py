@@ -135,7 +135,7 @@ def test_overrides_of_several_steps_are_reset_one_by_one(opened: Open, address: 
     page = opened(f"{address}#example={place}")
     what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    given = page.get_by_role("group", name="Overridden steps").get_by_role("button")
+    given = page.get_by_role("group", name="Steps with overridden attention").get_by_role("button")
     lengths = [steps.count()]
     for count, row in enumerate(rows, start=1):
         page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention overridden)?$")).click()

@@ -148,7 +148,7 @@ def rows_by_ambiguity(cases: Sequence[TypoCase]) -> list[AccuracyRow]:
     ]
 
 
-def accuracy_table(title: str, caption: str, label_head: str, rows: Sequence[AccuracyRow]) -> ReportTable:
+def typo_accuracy_table(title: str, caption: str, label_head: str, rows: Sequence[AccuracyRow]) -> ReportTable:
     """Return rows of accuracies as a table of the page, in percent.
 
     Args:
@@ -455,9 +455,9 @@ def report_parts(typo_runs: TypoRuns) -> list[ReportPart]:
             "Position accuracy on the validation words, which are not in the training set.",
             to_svg(validation_figure(curves, line_colors(len(curves)))),
         ),
-        accuracy_table("By length", f"{prefix}{AMBIGUITY_CAPTION}", "length", rows_by_length(pooled)),
-        accuracy_table("By letter", f"{prefix}Vowels: a, e, i, o, u.", "letter", rows_by_letter(pooled)),
-        accuracy_table(
+        typo_accuracy_table("By length", f"{prefix}{AMBIGUITY_CAPTION}", "length", rows_by_length(pooled)),
+        typo_accuracy_table("By letter", f"{prefix}Vowels: a, e, i, o, u.", "letter", rows_by_letter(pooled)),
+        typo_accuracy_table(
             "Ambiguity", f"{prefix}Short: up to {MAX_SHORT_WORD} letters.", "form", rows_by_ambiguity(pooled)
         ),
         *_post_parts(typo_runs),

@@ -1,0 +1,260 @@
+"""The page of --help of each subcommand: what most people set, with examples. --help-all prints all arguments."""
+
+from textwrap import wrap
+from typing import NamedTuple
+
+from pellucid.cli.flag_names import short_name
+
+PAGE_WIDTH = 80
+TEXT_COLUMN = 30
+"""Column at which the texts of the options begin, from 0."""
+
+
+class OptionHelp(NamedTuple):
+    """One option of a page."""
+
+    flag: str
+    """Flag with its hyphens, or the name of a positional argument."""
+    value: str
+    """Name of its value, or its choices; "" for a switch or a positional argument."""
+    text: str
+
+
+class HelpPage(NamedTuple):
+    """The page of --help of a subcommand."""
+
+    usage: str
+    """Arguments after the name of the subcommand."""
+    summary: str
+    options: tuple[OptionHelp, ...]
+    examples: tuple[str, ...]
+    """Command lines without the name of the program."""
+
+
+def help_page(verb: str) -> str:
+    """Return the page of --help of a subcommand, of at most 40 lines of 80 columns.
+
+    Args:
+        verb: Name of the subcommand.
+    """
+    page = HELP_PAGES[verb]
+    lines = [f"usage: pellucid {verb} {page.usage}", "", *wrap(page.summary, PAGE_WIDTH)]
+    if page.options:
+        lines += ["", *(line for option in page.options for line in _option_lines(option))]
+    examples = [f"  pellucid {example}" for example in page.examples]
+    return "\n".join([*lines, "", "Examples:", *examples, "", f"All options: pellucid {verb} --help-all"])
+
+
+def _option_lines(option: OptionHelp) -> list[str]:
+    """Return the lines of an option: names at the left, text at the right."""
+    letter = short_name(option.flag)
+    names = f"{f'{letter}, ' if letter else '    '}{option.flag}" if option.flag.startswith("-") else option.flag
+    left = f"  {names} {option.value}".rstrip()
+    text = wrap(option.text, PAGE_WIDTH - TEXT_COLUMN, break_on_hyphens=False)
+    if len(left) > TEXT_COLUMN - 2:
+        text = ["", *text]
+    first, *others = text
+    return [
+        f"{left:<{TEXT_COLUMN}}{first}".rstrip(),
+        *(f"{'':<{TEXT_COLUMN}}{line}" for line in others),
+    ]
+
+
+_RUN_ARGUMENT = OptionHelp("RUN", "", "folder of a trained run; several: an ensemble")
+_BEAM = OptionHelp("--beam-size", "K", "beam size; 1 is greedy search")
+_NBEST = OptionHelp("--nbest", "N", "write the N best outputs of each source")
+_INPUT = OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet, text (by the file name)")
+_DEVICE = OptionHelp("--device", "DEVICE", "cpu, cuda (one GPU) or auto (cpu by default)")
+_HEADER = OptionHelp("--header, --no-header", "", "whether the first line of FILE names columns")
+_SETTINGS = (
+    OptionHelp("--size", "SIZE", "tiny, small, base or large (base by default)"),
+    OptionHelp("--task", "TASK", "transduce (default), tag, classify or point"),
+    OptionHelp("--config", "FILE", "TOML file of settings; flags override it"),
+    OptionHelp(
+        "--source-symbols", "KIND", "characters (default), words, subwords, or a separator; likewise --target-symbols"
+    ),
+    OptionHelp("--epochs", "N", "maximum number of epochs; 0: by number of pairs"),
+    OptionHelp("--batch-size", "N", "examples per batch; 0: by number of pairs"),
+    OptionHelp("--learning-rate", "X", "peak learning rate"),
+    OptionHelp("--patience", "N", "stop after N validations without improvement"),
+)
+_NETWORK = (
+    OptionHelp("--hidden-size", "N", "hidden units of encoder and decoder"),
+    OptionHelp("--dropout", "P", "dropout of encoder and decoder"),
+)
+
+HELP_PAGES: dict[str, HelpPage] = {
+    "train": HelpPage(
+        "TRAIN --valid FILE --run DIR [options]",
+        "Train a model on pairs of sequences, or resume an unfinished training.",
+        (
+            OptionHelp("TRAIN", "", "training file: TSV, CSV, JSON lines or Parquet"),
+            OptionHelp("--valid", "FILE", "validation file; it selects the saved model"),
+            OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
+            *_SETTINGS,
+            *_NETWORK,
+            OptionHelp("--seed", "N", "random seed (1 by default)"),
+            OptionHelp("--ensemble", "N", "train N runs, with N seeds from --seed on"),
+            OptionHelp("--jobs", "N", "number of these runs trained in parallel"),
+            _DEVICE,
+        ),
+        (
+            "train train.tsv --valid dev.tsv --run runs/a --size tiny --epochs 10",
+            "train a.en --train-target a.de -v b.en --valid-target b.de -r runs/b",
+            "train train.tsv -v dev.tsv -r runs/c --ensemble 5 --jobs 4",
+        ),
+    ),
+    "tune": HelpPage(
+        "TRAIN --valid FILE --run DIR [options]",
+        "Search hyperparameters, or resume a search. Requires Optuna: pip install 'pellucid[tune]'.",
+        (
+            OptionHelp("TRAIN", "", "training file, as for train"),
+            OptionHelp("--valid", "FILE", "validation file, on which the trials are scored"),
+            OptionHelp("--run", "DIR", "folder of the search, created or resumed"),
+            OptionHelp("--trials", "N", "total number of trials (30 by default)"),
+            OptionHelp("--minutes", "M", "time limit; the next call continues"),
+            OptionHelp("--jobs", "N", "number of trials trained in parallel"),
+            OptionHelp("--space", "FILE", "TOML file with the search space"),
+            OptionHelp("--prune", "KIND", "median, halving or none (median by default)"),
+            OptionHelp("--metric", "METRIC", "exact_match (default), symbol_error_rate, symbol_accuracy or loss"),
+            *_SETTINGS[:4],
+            OptionHelp("--epochs", "N", "maximum number of epochs of a trial"),
+            OptionHelp("--seed", "N", "random seed (1 by default)"),
+        ),
+        (
+            "tune train.tsv --valid dev.tsv --run runs/search --trials 40 --jobs 4",
+            "train train.tsv -v dev.tsv -r runs/best -c runs/search/best.toml",
+        ),
+    ),
+    "predict": HelpPage(
+        "RUN [RUN ...] [FILE|-] [options]",
+        "Decode sources with a trained model. Each input line has one output line.",
+        (
+            _RUN_ARGUMENT,
+            OptionHelp("FILE", "", "sources; - is standard input (default)"),
+            OptionHelp("--output-format", "FORMAT", "text (default), tsv or jsonl (with attention)"),
+            _INPUT,
+            _HEADER,
+            _BEAM,
+            _NBEST,
+            OptionHelp("--sample", "N", "sample N outputs of each source; no search"),
+            OptionHelp("--temperature", "X", "temperature of --sample; also --top-k, --top-p"),
+            OptionHelp("--max-length", "N", "maximum output length; also --min-length"),
+            OptionHelp("--prefix", "TEXT", "beginning of every output; also --prefixes FILE"),
+            OptionHelp("--forbid", "SYMBOL", "symbol in no output; --require: in every output"),
+            OptionHelp("--lexicon", "FILE", "pairs that take precedence over the model"),
+            OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)"),
+            _DEVICE,
+        ),
+        (
+            "predict runs/a words.txt > outputs.txt",
+            "predict runs/a test.tsv --beam-size 5 --nbest 3 --output-format tsv",
+            "predict runs/a/1 runs/a/2 words.txt",
+        ),
+    ),
+    "score": HelpPage(
+        "RUN [RUN ...] [FILE|-] [options]",
+        "Compute the log-probabilities of given targets, one line per pair.",
+        (
+            _RUN_ARGUMENT,
+            OptionHelp("FILE", "", "pairs; - is standard input (default)"),
+            OptionHelp("--output-format", "FORMAT", "text (default), tsv or jsonl"),
+            _INPUT,
+            _HEADER,
+            OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)"),
+            _DEVICE,
+        ),
+        ("score runs/a test.tsv", "score runs/a test.tsv --output-format tsv"),
+    ),
+    "evaluate": HelpPage(
+        "RUN [RUN ...] FILE [options]",
+        "Evaluate models on pairs, with 95 % confidence intervals and significance tests.",
+        (
+            OptionHelp("RUN", "", "folder of a run; others are compared with it"),
+            OptionHelp("FILE", "", "pairs with the columns of the training file"),
+            OptionHelp("--target", "FILE", "targets, one per line, if FILE has sources only"),
+            OptionHelp("--group", "COLUMN", "scores by this column, such as a language"),
+            OptionHelp("--texts", "", "also word error rate, BLEU and chrF"),
+            OptionHelp("--multi-reference", "", "any target of the same source is correct"),
+            OptionHelp("--worst", "N", "number of listed errors (10 by default)"),
+            OptionHelp("--json", "", "print JSON instead of tables"),
+            OptionHelp("--html", "FILE", "also write a report with attention weights"),
+            _BEAM,
+            OptionHelp("--nbest", "N", "also accuracy at 1, 2, ... N outputs"),
+            _INPUT,
+            _HEADER,
+            _DEVICE,
+        ),
+        (
+            "evaluate runs/a test.tsv",
+            "evaluate runs/a runs/b test.tsv --html report.html",
+            "evaluate runs/{} data/{}.tsv",
+        ),
+    ),
+    "look": HelpPage(
+        "RUN [RUN ...] [FILE|-] [options]",
+        "Show outputs and attention weights: in the browser, in a file, or in the terminal.",
+        (
+            OptionHelp("RUN", "", "folder of a run; the page compares others with it"),
+            OptionHelp("FILE", "", "pairs or sources (default: the validation file)"),
+            OptionHelp("--export", "FILE", "write .html (all), .png, .svg, .json, .tex (one)"),
+            OptionHelp("--terminal", "", "show the outputs in the terminal"),
+            OptionHelp("--max-examples", "N", "number of examples (page: 200, terminal: 10)"),
+            OptionHelp("--target", "FILE", "targets, one per line, if FILE has sources only"),
+            _HEADER,
+            _BEAM,
+            OptionHelp("--port", "N", "port of the local server; 0 (default): any"),
+            OptionHelp("--no-open", "", "do not open the page in the browser"),
+            _DEVICE,
+        ),
+        (
+            "look runs/a",
+            "look runs/a runs/b test.tsv --export page.html",
+            "look runs/a test.tsv --terminal --max-examples 3",
+        ),
+    ),
+    "bench": HelpPage(
+        "train|greedy|beam|all [options]",
+        "Measure speed and memory on the CPU, and compare the time with a computed lower bound.",
+        (
+            OptionHelp("--case", "NAME ...", "tiny, small, medium, large (all by default)"),
+            OptionHelp("--cell", "NAME ...", "gru, lstm (both by default)"),
+            OptionHelp("--threads", "N", "CPU threads (1 by default); 0: one per core"),
+            OptionHelp("--seconds", "S", "duration of a measurement (5.0 by default)"),
+            OptionHelp("--repeats", "N", "number of parts of a measurement (5 by default)"),
+            OptionHelp("--plain", "", "also measure plain PyTorch, without the kernels"),
+            OptionHelp("--profile", "", "also print the time of each stage of training"),
+            OptionHelp("--scaling", "FILE", "plot time and memory against sizes (.png, .svg)"),
+            OptionHelp("--json", "", "print JSON instead of tables"),
+        ),
+        ("bench train --case small --cell gru --seconds 0.5", "bench all --case medium --json"),
+    ),
+    "recipe": HelpPage(
+        "NAME --run DIR [options], or: pellucid recipe list",
+        "Run a reference experiment, from data to report.",
+        (
+            OptionHelp("NAME", "", "name of a recipe; pellucid recipe list prints all"),
+            OptionHelp("--run", "DIR", "folder of data, runs and report"),
+            OptionHelp("--seeds", "N", "number of random seeds (1 by default)"),
+            OptionHelp("--max-train-samples", "N", "shorten the recipe to N training samples"),
+            OptionHelp("--only", "NAMES", "experiments to run, separated by commas"),
+            OptionHelp("--data", "DIR", "folder of published data sets"),
+            OptionHelp("--words", "FILE", "list of words, for the typo recipes"),
+        ),
+        (
+            "recipe list",
+            "recipe digits-attention --run runs/demo",
+            "recipe g2p-sigmorphon2020 --only arm,bul --seeds 2 --run runs/g2p",
+        ),
+    ),
+    "completion": HelpPage(
+        "bash|zsh|fish",
+        "Print a script that completes subcommands, flags and their choices in the shell.",
+        (),
+        (
+            "completion bash > ~/.local/share/bash-completion/completions/pellucid",
+            'completion zsh > "${fpath[1]}/_pellucid"',
+            "completion fish > ~/.config/fish/completions/pellucid.fish",
+        ),
+    ),
+}
