@@ -154,9 +154,7 @@ def test_letters_and_short_flags_set_the_settings(joined: bool) -> None:
     assert (training.epochs, training.batch_size, training.learning_rate) == (3.0, 7, 0.5)
     assert (training.patience, training.metric, args.search.beam_size) == (4, "loss", 5)
     assert (args.device, args.data.input_format, args.attention.type) == ("cpu", "csv", "none")
-    assert (
-        args.encoder.hidden_size == size_preset("tiny").encoder.hidden_size
-    )  # of the preset of -s, read before the other flags
+    assert args.encoder.hidden_size == size_preset("tiny").encoder.hidden_size  # by -s
 
 
 def test_a_number_may_follow_its_letter() -> None:

@@ -126,8 +126,8 @@ def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
     """Return the command line in the form that tyro reads.
 
     A letter becomes its flag (-e becomes --training.epochs), a flag without section the flag or flags with it, and
-    --header or --no-header gets an explicit value. The flags of encoder and decoder that one flag stands for precede
-    all others, which so take precedence.
+    --header or --no-header gets an explicit value. If one flag sets both encoder and decoder, its two
+    flags come first, so that --encoder.* and --decoder.* override them.
 
     Args:
         kind: Dataclass of the arguments.
