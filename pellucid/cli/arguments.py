@@ -206,10 +206,8 @@ def _take_values(flag: ArgumentSpec, remaining: list[str], flags: Mapping[str, A
 
 @cache
 def _flags_of_subcommands(kind: type) -> Mapping[str, Collection[str]]:
-    """Return the flags of every subcommand but that of `kind`, by its name."""
-    from pellucid.cli import SUBCOMMANDS
-
-    kinds = {verb: argument_class(verb) for verb in SUBCOMMANDS}
+    """Return the flags of the subcommands of `MODEL_SUBCOMMANDS` but that of `kind`, by their names."""
+    kinds = {verb: argument_class(verb) for verb in MODEL_SUBCOMMANDS}
     return {verb: frozenset(known_flags(other)) for verb, other in kinds.items() if other is not kind}
 
 
@@ -417,6 +415,8 @@ DEFAULT_TEXTS = {"None": "", "''": "", "": "", "True": "default: on", "False": "
 """Texts of special defaults in help, by their representation."""
 
 
+MODEL_SUBCOMMANDS = ("train", "tune", "predict", "score", "evaluate", "look")
+"""Subcommands whose flags are named in messages about unknown flags of others; their modules load quickly."""
 HELP_ALL = "--help-all"
 """Flag that prints all arguments of a subcommand. The page of --help is in cli/help_pages.py."""
 
