@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from itertools import combinations
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from command_line import complaint, environment, pellucid
