@@ -38,6 +38,8 @@ SPACE_FILE.write_text("[training]\nlearning_rate = [0.001, 0.1, 'log']\n")
 FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     settings.memory_size: {"encoder": CONFIG.encoder},
     toml.read_toml: {"path": RUN.run / "config.toml"},
+    toml.load_saved_config: {"path": RUN.run / "config.toml"},
+    toml.is_complete: {"path": RUN.run / "config.toml"},
     toml.validate_config: {"config": CONFIG},
     toml.override_settings: {"config": CONFIG, "overrides": {"seed": 2}},
     toml.flatten_config: {"config": CONFIG},

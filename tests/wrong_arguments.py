@@ -149,7 +149,7 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "train.run": lambda v: pellucid.train(pairs, pairs, v, settings),
         "train.config": lambda v: pellucid.train(pairs, pairs, "run", v),
         "train.ensemble": lambda v: pellucid.train(pairs, pairs, "run", settings, v),
-        "preset.size": pellucid.preset,
+        "size_preset.size": pellucid.size_preset,
         "load_config.path": pellucid.load_config,
         "load_config.overrides": lambda v: pellucid.load_config(f"{run}/config.toml", v),
         "load_config.regular": lambda v: pellucid.load_config(f"{run}/config.toml", None, v),

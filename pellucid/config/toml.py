@@ -74,7 +74,8 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     return build_config(overlaid, origin=str(file))
 
 
-def load_saved_config(path: Path, base: Config | None = None) -> Config:
+@check_arguments
+def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
     """Load the configuration that a training saved, which holds every setting.
 
     Args:
@@ -97,7 +98,8 @@ def load_saved_config(path: Path, base: Config | None = None) -> Config:
     raise ConfigError(f"{path} lacks {missing[0]}{others}: restore the file, or give the training command again")
 
 
-def is_complete(path: Path) -> bool:
+@check_arguments
+def is_complete(path: str | Path) -> bool:
     """Return whether a TOML file holds every setting.
 
     Args:

@@ -141,7 +141,6 @@ def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], 
     return reset_unused(build_config(settings, origin))
 
 
-@check_arguments
 def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
     """Return the values of a configuration that lie within the space, by full key; the first trial has them.
 
@@ -157,7 +156,6 @@ def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
     }
 
 
-@check_arguments
 def describe_space(space: SearchSpace) -> list[str]:
     """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log".
 
